@@ -1,0 +1,62 @@
+# How a folder becomes part of a library. A layer is a folder; its sources are globbed, so adding a file needs no
+# edit here. NAME_cuda.cpp / NAME_none.cpp are chosen by the build instead of #ifdefs.
+
+add_library(tessera_flags INTERFACE)
+target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -g1)
+if(TESSERA_WERROR)
+  target_compile_options(tessera_flags INTERFACE -Werror)
+endif()
+target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR})
+if(TESSERA_SANITIZE)
+  target_compile_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE})
+endif()
+
+set_property(GLOBAL PROPERTY tessera_core_objects "")
+set_property(GLOBAL PROPERTY tessera_core_libraries "")
+set_property(GLOBAL PROPERTY tessera_torch_objects "")
+
+# tessera_core_layer(FOLDER [LIBRARIES ...]): torch-free.
+function(tessera_core_layer folder)
+  cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  string(REPLACE "/" "_" name tessera_layer_${folder})
+  add_library(${name} OBJECT ${sources})
+  target_compile_options(${name} PRIVATE -O2)
+  target_link_libraries(${name} PRIVATE tessera_flags ${ARG_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY tessera_core_objects $<TARGET_OBJECTS:${name}>)
+  set_property(GLOBAL APPEND PROPERTY tessera_core_libraries ${ARG_LIBRARIES})
+endfunction()
+
+function(tessera_core_library)
+  get_property(objects GLOBAL PROPERTY tessera_core_objects)
+  get_property(libraries GLOBAL PROPERTY tessera_core_libraries)
+  add_library(tessera_core SHARED ${objects})
+  target_include_directories(tessera_core PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(tessera_core PRIVATE tessera_flags ${libraries} Threads::Threads)
+endfunction()
+
+# tessera_kernel_layer(FOLDER): raw-pointer kernels, no torch headers, -O3. NAME_avx2.cpp and NAME_avx512.cpp get the
+# instruction sets of their names and may only be entered behind a run-time check (kernels/cpu/dispatch.h).
+function(tessera_kernel_layer folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  string(REPLACE "/" "_" name tessera_layer_${folder})
+  add_library(${name} OBJECT ${sources})
+  target_compile_options(${name} PRIVATE -O3 -fno-math-errno)
+  target_link_libraries(${name} PRIVATE tessera_flags)
+  foreach(source ${sources})
+    if(source MATCHES "_avx2\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+    elseif(source MATCHES "_avx512\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mfma;-mf16c;-mprefer-vector-width=512")
+    endif()
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY tessera_torch_objects $<TARGET_OBJECTS:${name}>)
+endfunction()

@@ -1,0 +1,77 @@
+# LibTorch 2.11.0 from the PyPI wheel, without find_package(Torch) (it wants nvcc and stops without it).
+# 'make deps' unpacks the wheel into ${TESSERA_TORCH_DIR}. docs/dependencies.md tells why each line is so.
+
+set(torch_root ${TESSERA_TORCH_DIR}/torch)
+if(NOT EXISTS ${torch_root}/lib/libtorch_cpu.so)
+  message(FATAL_ERROR "LibTorch is not at ${torch_root}: run 'make deps' first (or set TESSERA_TORCH_DIR).")
+endif()
+file(STRINGS ${torch_root}/version.py torch_version REGEX "^__version__")
+if(NOT torch_version MATCHES "2\\.11\\.0")
+  message(FATAL_ERROR "LibTorch at ${torch_root} says ${torch_version}; this build needs exactly 2.11.0 "
+                      "(the C++ ABI changes between releases). Run 'make deps'.")
+endif()
+
+foreach(name c10 torch_cpu)
+  add_library(torch::${name} SHARED IMPORTED)
+  set_target_properties(torch::${name} PROPERTIES IMPORTED_LOCATION ${torch_root}/lib/lib${name}.so)
+endforeach()
+add_library(tessera_torch INTERFACE)
+target_include_directories(tessera_torch SYSTEM INTERFACE
+  ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+target_compile_definitions(tessera_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+# -fopenmp: at::parallel_for is serial in our code without it. The run time is the wheel's own libgomp (RPATH below).
+# NO_PUBLIC names: interposition off lets the compiler inline across our own functions.
+target_compile_options(tessera_torch INTERFACE -O1 -fopenmp -fno-semantic-interposition)
+target_link_libraries(tessera_torch INTERFACE torch::torch_cpu torch::c10)
+target_link_options(tessera_torch INTERFACE -Wl,--allow-shlib-undefined)
+set(tessera_torch_rpath ${torch_root}/lib ${TESSERA_TORCH_DIR}/nvidia/cu13/lib)
+
+# Two precompiled headers, one per vocabulary: tensors (most of the library) and modules (models, module walking, tests).
+set(pch_dir ${CMAKE_BINARY_DIR}/pch)
+file(WRITE ${pch_dir}/empty_aten.cpp "")
+file(WRITE ${pch_dir}/empty_module.cpp "")
+foreach(kind aten module)
+  add_library(tessera_pch_${kind} OBJECT ${pch_dir}/empty_${kind}.cpp)
+  target_link_libraries(tessera_pch_${kind} PRIVATE tessera_flags tessera_torch)
+  target_compile_options(tessera_pch_${kind} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endforeach()
+target_precompile_headers(tessera_pch_aten PRIVATE <ATen/ATen.h> <string> <vector> <map> <memory> <functional>)
+target_precompile_headers(tessera_pch_module PRIVATE <ATen/ATen.h> <torch/nn/module.h> <torch/nn/pimpl.h>
+  <torch/csrc/autograd/custom_function.h> <string> <vector> <map> <memory> <functional>)
+
+# tessera_use_torch(TARGET [MODULES]): compile and link TARGET against LibTorch with the matching PCH.
+function(tessera_use_torch target)
+  cmake_parse_arguments(ARG "MODULES" "" "" ${ARGN})
+  target_link_libraries(${target} PRIVATE tessera_flags tessera_torch)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  if(ARG_MODULES)
+    target_precompile_headers(${target} REUSE_FROM tessera_pch_module)
+  else()
+    target_precompile_headers(${target} REUSE_FROM tessera_pch_aten)
+  endif()
+  set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN;${tessera_torch_rpath}")
+endfunction()
+
+# tessera_torch_layer(FOLDER [MODULES]): sources in tessera/FOLDER and its sub-folders.
+function(tessera_torch_layer folder)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
+  if(NOT sources)
+    return()
+  endif()
+  string(REPLACE "/" "_" name tessera_layer_${folder})
+  add_library(${name} OBJECT ${sources})
+  tessera_use_torch(${name} ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY tessera_torch_objects $<TARGET_OBJECTS:${name}>)
+endfunction()
+
+function(tessera_torch_library)
+  get_property(objects GLOBAL PROPERTY tessera_torch_objects)
+  add_library(tessera SHARED ${objects})
+  target_link_libraries(tessera PUBLIC tessera_core PRIVATE tessera_flags tessera_torch ${CMAKE_DL_LIBS})
+  set_target_properties(tessera PROPERTIES BUILD_RPATH "$ORIGIN;${tessera_torch_rpath}")
+endfunction()
+
+# Gloo is inside libtorch_cpu.so but its headers are not shipped: declaration-only stand-ins, for one file.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/comm/gloo.cpp PROPERTIES
+  COMPILE_OPTIONS "-isystem;${CMAKE_SOURCE_DIR}/cmake/gloo_stubs" SKIP_PRECOMPILE_HEADERS ON)

@@ -1,0 +1,53 @@
+#pragma once
+/// \file
+/// base/: what every layer stands on and nothing of tensors: errors, log, text helpers, files, strict
+/// JSON/YAML values that know their position. This header: error types and the exit codes they map to.
+///
+/// An error says what was wrong, where (file:line or rank), the rule, the numbers, and the remedy.
+/// Setup errors throw; libraries never call exit(). `main` turns an Error into its exit code.
+
+#include <stdexcept>
+#include <string>
+#include <tessera/base/text.h>
+
+namespace tessera {
+
+/// Process exit codes of the program `tessera` (DESIGN section 12).
+enum class ExitCode : int {
+  done = 0,
+  failed = 1,         ///< failed while running
+  bad_input = 2,      ///< bad configuration or input; nothing was written
+  stopped = 3,        ///< stopped on request (SIGTERM) after saving
+  interrupted = 130,  ///< SIGINT
+};
+
+/// Something went wrong while running.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, ExitCode code = ExitCode::failed)
+      : std::runtime_error(message), code_(code) {}
+  ExitCode exit_code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+/// The user's configuration, file or argument is at fault: exit code 2, nothing written.
+class InputError : public Error {
+ public:
+  explicit InputError(const std::string& message) : Error(message, ExitCode::bad_input) {}
+};
+
+namespace detail {
+[[noreturn]] void check_failed(const char* condition, const char* file, int line, const std::string& message);
+}  // namespace detail
+
+}  // namespace tessera
+
+/// The one macro: an invariant of ours. Throws tessera::Error naming the condition, file:line and the parts
+/// that follow, e.g. TESSERA_CHECK(a == b, "sizes differ: ", a, " and ", b). Never compiled out.
+#define TESSERA_CHECK(condition, ...)                                             \
+  do {                                                                            \
+    if (!(condition)) [[unlikely]]                                                \
+      ::tessera::detail::check_failed(#condition, __FILE__, __LINE__, ::tessera::concat(__VA_ARGS__)); \
+  } while (false)

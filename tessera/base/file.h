@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// Files: whole-file reads with a limit, atomic writes, memory mapping, temporary folders. Errors name the path and errno.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+std::string path_join(std::string_view folder, std::string_view name);
+std::string absolute_path(const std::string& path);
+/// The names in a folder, sorted, without "." and "..".
+std::vector<std::string> list_folder(const std::string& path);
+void make_folders(const std::string& path);   ///< mkdir -p
+void remove_tree(const std::string& path);    ///< rm -rf; a missing path is fine
+
+/// Whole file. Throws InputError when missing, unreadable or larger than max_bytes.
+std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{8} << 30);
+/// Writes path.tmp.PID, fsyncs file and folder, renames: readers see the old bytes or the new ones.
+void write_file_atomically(const std::string& path, std::string_view bytes);
+/// As above, but `produce` writes through the given file descriptor (large files without a copy in memory).
+void write_file_atomically(const std::string& path, const std::function<void(int fd)>& produce);
+/// write(2) until done; throws Error with errno (ENOSPC...).
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& path_for_errors);
+
+/// A read-only private mapping of a whole file. Movable; unmaps on destruction. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// mkdtemp under TMPDIR; removed with its contents on destruction.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& prefix = "tessera");
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+/// \file
+/// Log lines on stderr: "[12:34:56 rank 2] warning: text". The rank appears when the world is larger than one.
+/// Thread-safe: each line is one write(2).
+
+#include <string>
+#include <tessera/base/text.h>
+
+namespace tessera::log {
+
+enum class Level { debug, info, warning, error };
+
+/// The prefix of this process's lines. Called once by tessera::init().
+void set_rank(int rank, int world_size);
+/// Lines below `level` are dropped. Initial value: TESSERA_LOG=debug|info|warning|error, else info.
+void set_level(Level level);
+void write(Level level, const std::string& text);
+
+template <class... Parts> void debug(const Parts&... parts) { write(Level::debug, concat(parts...)); }
+template <class... Parts> void info(const Parts&... parts) { write(Level::info, concat(parts...)); }
+template <class... Parts> void warning(const Parts&... parts) { write(Level::warning, concat(parts...)); }
+template <class... Parts> void error(const Parts&... parts) { write(Level::error, concat(parts...)); }
+
+}  // namespace tessera::log

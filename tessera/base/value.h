@@ -1,0 +1,87 @@
+#pragma once
+/// \file
+/// A JSON/YAML value that remembers where it was written, so that every complaint can say file:line:column.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// Where something was written. line and column count from 1; 0 = made by the program.
+struct SourcePos {
+  std::shared_ptr<const std::string> file;
+  int line = 0;
+  int column = 0;
+  std::string str() const;  ///< "ds.json:14:3"
+};
+
+/// Immutable in use: parse it, or build it with the static makers and dump it.
+class Value {
+ public:
+  enum class Kind { null, boolean, integer, real, string, array, object };
+  using Member = std::pair<std::string, Value>;
+
+  Value() = default;
+  static Value of(bool v);
+  static Value of(std::int64_t v);
+  static Value of(int v) { return of(static_cast<std::int64_t>(v)); }
+  static Value of(double v);
+  static Value of(std::string v);
+  static Value of(const char* v) { return of(std::string(v)); }
+  static Value make_array(std::vector<Value> items = {});
+  static Value make_object(std::vector<Member> members = {});
+
+  Kind kind() const noexcept { return kind_; }
+  const SourcePos& where() const noexcept { return pos_; }
+  void set_where(SourcePos pos) { pos_ = std::move(pos); }
+  bool is_null() const noexcept { return kind_ == Kind::null; }
+  bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }
+  bool is_string() const noexcept { return kind_ == Kind::string; }
+  bool is_array() const noexcept { return kind_ == Kind::array; }
+  bool is_object() const noexcept { return kind_ == Kind::object; }
+
+  /// Typed access; another kind throws InputError "file:line:column: expected an integer, found a string".
+  bool as_bool() const;
+  std::int64_t as_int() const;   ///< also a real with an integral value within +-2^53
+  double as_real() const;        ///< integer or real
+  const std::string& as_string() const;
+  const std::vector<Value>& items() const;
+  const std::vector<Member>& members() const;  ///< in file order
+
+  /// The member, or nullptr. Linear for few members, indexed when there are many (vocabularies).
+  const Value* find(std::string_view key) const;
+  /// The member; missing throws InputError naming this object's position and the key.
+  const Value& at(std::string_view key) const;
+
+  void push_back(Value item);                  ///< arrays
+  void set(std::string key, Value value);      ///< objects: appends, or replaces the member of that name
+
+ private:
+  Kind kind_ = Kind::null;
+  SourcePos pos_;
+  bool boolean_ = false;
+  std::int64_t integer_ = 0;
+  double real_ = 0;
+  std::string string_;
+  std::vector<Value> items_;
+  std::vector<Member> members_;
+  mutable std::shared_ptr<struct ValueIndex> index_;
+};
+
+/// Strict JSON (RFC 8259): no comments, no trailing commas, no duplicate keys, valid UTF-8, depth <= 256; numbers
+/// that do not fit int64 become real. `name` is the file name used in messages. Throws InputError.
+Value parse_json(std::string_view text, const std::string& name);
+/// Reads and parses a file of at most `max_bytes`.
+Value read_json(const std::string& path, std::uint64_t max_bytes = 256u << 20);
+/// JSON text. indent < 0: one line. Reals with 17 significant digits unless `real_digits` says fewer; nan/inf as null.
+std::string dump_json(const Value& value, int indent = 2, int real_digits = 17);
+
+/// YAML (core schema scalars; no octal surprises, no duplicate keys, no anchors cycles). Throws InputError.
+Value parse_yaml(std::string_view text, const std::string& name);
+Value read_yaml(const std::string& path);
+
+}  // namespace tessera

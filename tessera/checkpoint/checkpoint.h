@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// checkpoint/: tensors on disk. This header: a run's checkpoint-N folder: a Hugging Face model folder that also resumes the run.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/base/value.h>
+#include <tessera/text/tokenizer.h>
+
+namespace tessera::checkpoint {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Reads every tensor of model.safetensors (or of the shards that model.safetensors.index.json lists; an index may not point
+/// outside the folder). Tensors are CPU copies in the file's dtype.
+NamedTensors read_hf_weights(const std::string& folder);
+/// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder.
+void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config, const text::Tokenizer* tokenizer);
+
+/// What resumes a run besides the weights.
+struct RunState {
+  std::int64_t step = 0;             ///< optimizer steps done
+  std::int64_t samples = 0;          ///< blocks consumed: the data position
+  std::uint64_t seed = 0;
+  std::vector<Value> log_history;    ///< as Hugging Face's trainer_state.json
+  std::int64_t optimizer_steps = 0;
+  NamedTensors optimizer;            ///< state tensors
+};
+
+/// Writes OUT/checkpoint-STEP through a temporary folder that is renamed when complete (manifest.json last, with sizes and
+/// CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest `keep` checkpoints when keep > 0.
+std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
+                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
+/// Checks manifest, sizes and checksums. Throws InputError naming file and numbers.
+void verify_checkpoint(const std::string& folder);
+/// The newest folder checkpoint-N in output_dir that verifies; damaged ones are skipped with a warning. nullopt: none.
+std::optional<std::string> newest_checkpoint(const std::string& output_dir);
+/// The state of a verified checkpoint. Optimizer tensors in `state.optimizer`.
+RunState read_run_state(const std::string& folder);
+
+}  // namespace tessera::checkpoint

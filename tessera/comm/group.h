@@ -1,0 +1,73 @@
+#pragma once
+/// \file
+/// comm/: groups of ranks, collectives, the record of every collective, backends. This header: the handle everyone uses.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace c10d { class ProcessGroup; }
+
+namespace tessera::comm {
+
+enum class Reduction { sum, mean, min, max, product };
+
+class Backend;  // one implementation per transport: backend.h
+class Pending;  // what a backend returns for a started collective: backend.h
+
+/// A started collective. Copyable handle; the tensors it works on are kept alive until it is done.
+class Work {
+ public:
+  Work() = default;  ///< already done
+  explicit Work(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
+  /// Blocks until the result is in the output tensor. A failure (peer died, timeout, mismatch) throws tessera::Error that
+  /// names the collective, the group and the rank. Waiting twice is fine.
+  void wait();
+  bool done() const;
+
+ private:
+  std::shared_ptr<Pending> pending_;
+};
+
+/// A cheap copyable handle on a group of ranks. Collectives are started in program order, the same on every rank, and run
+/// asynchronously: `group.all_reduce(t).wait()` is the blocking form. Tensors must be contiguous and on device().
+/// Output tensors are written in place. Sizes: n = number of elements of the smaller tensor, R = size().
+/// Half-precision sums accumulate in fp32. Errors found before anything is sent throw InputError.
+/// Not thread-safe: one thread per group starts collectives.
+class Group {
+ public:
+  Group() = default;
+  explicit Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+
+  /// Uses a process group that the caller already has (LibTorch applications).
+  static Group adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::string& name = "adopted");
+
+  explicit operator bool() const { return backend_ != nullptr; }
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+  const std::string& backend() const;        ///< "local", "gloo", "nccl"
+  c10::Device device() const;
+
+  [[nodiscard]] Work broadcast(at::Tensor tensor, int root) const;                            ///< [n] in place
+  [[nodiscard]] Work reduce(at::Tensor tensor, int root, Reduction op = Reduction::sum) const; ///< result on root; other ranks' tensors keep their values
+  [[nodiscard]] Work all_reduce(at::Tensor tensor, Reduction op = Reduction::sum) const;      ///< [n] in place
+  [[nodiscard]] Work scatter(at::Tensor output, at::Tensor input, int root) const;            ///< input [R*n] on root (undefined elsewhere), output [n]
+  [[nodiscard]] Work gather(at::Tensor output, at::Tensor input, int root) const;             ///< output [R*n] on root (undefined elsewhere), input [n]
+  [[nodiscard]] Work all_gather(at::Tensor output, at::Tensor input) const;                   ///< output [R*n], input [n]; input may be its own slice of output
+  [[nodiscard]] Work reduce_scatter(at::Tensor output, at::Tensor input, Reduction op = Reduction::sum) const;  ///< output [n], input [R*n]
+  /// Splits count elements along dimension 0 per peer; empty: equal parts.
+  [[nodiscard]] Work all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits = {},
+                                std::vector<std::int64_t> input_splits = {}) const;
+  [[nodiscard]] Work send(at::Tensor tensor, int destination, int tag = 0) const;
+  [[nodiscard]] Work recv(at::Tensor tensor, int source, int tag = 0) const;
+  [[nodiscard]] Work barrier() const;
+
+ private:
+  std::shared_ptr<Backend> backend_;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,55 @@
+#pragma once
+/// \file
+/// The World: made once per process by tessera::init() from the environment of any launcher; owns the store, the groups
+/// and their orderly end. The project's only global.
+
+#include <tessera/comm/group.h>
+#include <tessera/launch/environment.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct InitOptions {
+  std::string backend = "auto";      ///< auto: local for one rank, else gloo (CPU) or nccl (CUDA). TESSERA_BACKEND overrides auto
+  std::string device = "cpu";        ///< cpu | cuda (device index = local rank modulo devices)
+  double timeout_seconds = 1800;     ///< of a collective, and of the rendezvous (at most 300 for the latter)
+};
+
+namespace comm {
+
+class World {
+ public:
+  int rank() const;
+  int size() const;
+  int local_rank() const;
+  int local_size() const;
+  c10::Device device() const;
+  /// All ranks.
+  const Group& group() const;
+  /// A group of the given ranks (ascending). Collective over the whole world: every rank calls it with the same list, in the
+  /// same order; ranks outside get an empty Group.
+  Group new_group(const std::vector<int>& ranks, const std::string& name);
+
+  struct Impl;
+  explicit World(std::unique_ptr<Impl> impl);
+  ~World();
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace comm
+
+/// Joins the job. Without a launcher's environment: a world of one rank. A second call throws. Sets the log prefix and checks
+/// that every rank runs the same build.
+comm::World& init(const InitOptions& options = {});
+/// As init, from an explicit environment (tests fork ranks and call this).
+comm::World& init(const launch::RankEnvironment& environment, const InitOptions& options);
+/// The world; throws Error when init() was not called.
+comm::World& world();
+/// Leaves the job: barrier, groups destroyed, store closed. Called by the program's end; safe to call twice.
+void shutdown();
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#pragma once
+/// \file
+/// config/: one RunConfig, however the user said it. This header: the values of a run, as plain data.
+/// Names are Hugging Face's (run_clm.py, TrainingArguments). Front ends (flags now; YAML/JSON of other systems later)
+/// fill it through the table in fields.h, which also holds help texts, ranges and origins. Nothing here acts.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct ModelConfig {
+  std::string model_name_or_path;  ///< Hugging Face folder to start from; empty: from scratch
+  std::string config_name;         ///< config.json, or a preset (gpt2, gpt2-tiny): from scratch
+  std::string config_overrides;    ///< "n_layer=4,n_embd=256", only with config_name
+  std::string tokenizer_name;      ///< folder or tokenizer.json; "byte" needs no file; empty: model folder's, else byte
+};
+
+struct DataConfig {
+  std::string train_file;             ///< .txt, or .bin with .idx beside it
+  std::string validation_file;        ///< same kinds; empty: split off train_file
+  double validation_split_percentage = 5;
+  std::int64_t block_size = 0;        ///< tokens per block T; 0: min(1024, the model's positions)
+  std::string train_sampling_strategy = "random";  ///< random | sequential
+};
+
+struct OptimizationConfig {
+  std::string optim = "adamw";        ///< adamw (adamw_torch, adamw_torch_fused) | sgd
+  double learning_rate = 5e-5;
+  double weight_decay = 0.0;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double momentum = 0.0;              ///< sgd
+  double max_grad_norm = 1.0;         ///< 0: no clipping
+  std::string lr_scheduler_type = "linear";  ///< linear | cosine | constant | constant_with_warmup
+  std::int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
+  std::int64_t max_steps = -1;        ///< > 0 overrides num_train_epochs
+  double num_train_epochs = 3.0;
+  std::int64_t per_device_train_batch_size = 8;  ///< rows per rank and micro-batch
+  std::int64_t per_device_eval_batch_size = 8;
+  std::int64_t gradient_accumulation_steps = 1;
+  std::int64_t seed = 42;
+};
+
+struct ParallelConfig {
+  std::int64_t num_processes = 0;     ///< 0: not given (one process, or what the launcher's environment says)
+  std::string backend = "auto";       ///< auto | local | gloo (| nccl)
+  double ddp_bucket_cap_mb = 25;
+  bool ddp_find_unused_parameters = false;
+  bool ddp_broadcast_buffers = true;
+  double ddp_timeout = 1800;          ///< seconds a collective may take
+  std::int64_t main_process_port = 0; ///< 0: any free port
+  std::int64_t threads_per_process = 0;  ///< 0: cores / local ranks, at least 1
+};
+
+struct OutputConfig {
+  std::string output_dir;             ///< required by train
+  bool overwrite_output_dir = false;
+  std::string resume_from_checkpoint; ///< folder, or "true"/"last": newest in output_dir
+  std::int64_t logging_steps = 10;
+  std::string save_strategy = "steps";  ///< no | steps | epoch
+  std::int64_t save_steps = 500;
+  std::int64_t save_total_limit = 0;  ///< 0: keep all
+  std::string eval_strategy = "no";   ///< no | steps | epoch; giving eval_steps alone means steps
+  std::int64_t eval_steps = 0;        ///< 0: logging_steps
+  bool disable_tqdm = false;          ///< no progress line
+};
+
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  OptimizationConfig optimization;
+  ParallelConfig parallel;
+  OutputConfig output;
+  std::string device = "cpu";         ///< cpu | cuda (needs the plug-in)
+};
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#!/bin/bash
+# Installs what the build needs: Debian packages, and LibTorch 2.11.0 (the PyPI wheel and two NVIDIA run-time
+# libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch. Nothing else touches the network.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+prefix=${TESSERA_DEPS:-.deps}/torch
+packages=(g++ cmake ninja-build ccache pkg-config make git python3 python3-pip
+          libyaml-cpp-dev libpcre2-dev libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
+          libjs-dygraphs bible-kjv bible-kjv-text)
+missing=()
+for p in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+  $sudo apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+fi
+wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+stamp="$prefix/.installed"
+if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
+  echo "downloading LibTorch (0.54 GB) into $prefix"
+  rm -rf "$prefix"; mkdir -p "$prefix"
+  pip=(python3 -m pip); "${pip[@]}" --version > /dev/null 2>&1 || pip=(/usr/bin/python3 -m pip)
+  "${pip[@]}" install -q --disable-pip-version-check --no-compile --no-deps --no-cache-dir --root-user-action=ignore --target "$prefix" "${wheels[@]}"
+  echo "${wheels[*]}" > "$stamp"
+fi

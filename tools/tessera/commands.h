@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// tools/tessera/: the program. main.cpp dispatches; one file per subcommand. This header: the subcommands.
+/// Each takes the arguments after its own name and returns an exit code (DESIGN section 12); errors are thrown.
+
+#include <string>
+#include <vector>
+
+namespace tessera::tool {
+
+using Arguments = std::vector<std::string>;
+
+int train_command(const Arguments& arguments);      ///< resolves the configuration; launches, or loads the tensor part
+int launch_command(const Arguments& arguments);     ///< tessera launch [options] PROGRAM args...
+int tokenizer_command(const Arguments& arguments);  ///< tessera tokenizer train ...
+int tokenize_command(const Arguments& arguments);   ///< tessera tokenize: text -> Megatron .bin/.idx
+
+/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, env, test).
+int run_with_tensors(const std::string& name, const Arguments& arguments);
+
+}  // namespace tessera::tool
