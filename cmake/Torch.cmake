@@ -28,9 +28,10 @@ set(tessera_torch_rpath ${torch_root}/lib ${TESSERA_TORCH_DIR}/nvidia/cu13/lib)
 
 # Two precompiled headers, one per vocabulary: tensors (most of the library) and modules (models, module walking, tests).
 set(pch_dir ${CMAKE_BINARY_DIR}/pch)
-file(WRITE ${pch_dir}/empty_aten.cpp "")
-file(WRITE ${pch_dir}/empty_module.cpp "")
 foreach(kind aten module)
+  if(NOT EXISTS ${pch_dir}/empty_${kind}.cpp)  # written once: a new time stamp would rebuild everything
+    file(WRITE ${pch_dir}/empty_${kind}.cpp "")
+  endif()
   add_library(tessera_pch_${kind} OBJECT ${pch_dir}/empty_${kind}.cpp)
   target_link_libraries(tessera_pch_${kind} PRIVATE tessera_flags tessera_torch)
   target_compile_options(tessera_pch_${kind} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
@@ -67,6 +68,9 @@ endfunction()
 
 function(tessera_torch_library)
   get_property(objects GLOBAL PROPERTY tessera_torch_objects)
+  if(NOT objects)
+    return()
+  endif()
   add_library(tessera SHARED ${objects})
   target_link_libraries(tessera PUBLIC tessera_core PRIVATE tessera_flags tessera_torch ${CMAKE_DL_LIBS})
   set_target_properties(tessera PROPERTIES BUILD_RPATH "$ORIGIN;${tessera_torch_rpath}")

@@ -1,0 +1,64 @@
+# The whole project in a few words. Only `deps` (and `bench`, for the peers it compares with) touches the network; every
+# other target runs `deps` if it has not run yet, does what it needs, and nothing twice.
+#
+#   make train        builds, then trains a small GPT-2 on the King James Bible with two processes (about three minutes)
+#   make test         builds and runs every test, the torch-free part under sanitizers too
+#   make build        build/tessera, libtessera.so, the examples, the tests
+#   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
+#   make build-times  cold, incremental and torch-free build times against their budgets
+#   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
+#   make format | tidy | clean | distclean
+
+BUILD ?= build
+JOBS  ?= $(shell nproc)
+STAMP := .deps/torch/.installed
+NINJA := ninja --quiet -j$(JOBS)
+
+.PHONY: all deps build sanitized train test bench build-times gpu-check format tidy clean distclean
+all: build
+
+deps:
+	@tools/deps.sh
+
+$(STAMP): tools/deps.sh
+	@tools/deps.sh && touch $@
+
+$(BUILD)/build.ninja: | $(STAMP)
+	@cmake --preset default -B $(BUILD) --log-level=NOTICE
+
+build: $(STAMP) $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD)
+
+sanitized: $(STAMP)
+	@cmake --preset asan --log-level=NOTICE
+	@$(NINJA) -C build-asan
+
+train: $(STAMP) $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD) tessera_program tessera_tool
+	@tools/train_demo.sh $(BUILD)
+
+test: build sanitized
+	@python3 tests/run_tests.py $(BUILD) build-asan
+
+bench: $(STAMP)
+	@cmake --preset bench -B $(BUILD) --log-level=NOTICE
+	@$(NINJA) -C $(BUILD)
+	@bench/compare.sh $(BUILD)
+
+build-times: $(STAMP)
+	@tools/build_times.sh
+
+gpu-check: $(STAMP)
+	@tools/gpu_check.sh
+
+format:
+	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+
+tidy: build
+	@git ls-files 'tessera/*.cpp' 'tools/*.cpp' | xargs clang-tidy -p $(BUILD) --quiet
+
+clean:
+	@rm -rf build build-asan build-core build-clang $(BUILD)
+
+distclean: clean
+	@rm -rf .deps out

@@ -1,0 +1,72 @@
+"""Runs every test of one or more build folders and adds them up.
+
+    python3 tests/run_tests.py BUILD_DIR [BUILD_DIR ...] [--only NAME,NAME]
+
+tests/FOLDER became BUILD_DIR/tests/FOLDER_tests (GoogleTest); tests/scripts/*.sh (run once, with the first build folder as
+argument) count as one test each: exit status 0 passes, 77 skips. They run one after another, because the multi-process tests
+use both cores of the smallest machine we support and time what they do. A program that crashes counts as one failure.
+The last line is "N passed, N failed"; the exit status is 0 only when nothing failed and something ran.
+"""
+import argparse, glob, json, os, subprocess, sys, tempfile, time
+
+TIMEOUT = 900  # seconds for one program: far above the slowest; a hang must not eat the CI budget
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def execute(command):
+    """(exit code, output); a timeout is exit code -1."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=TIMEOUT)
+        return done.returncode, done.stdout
+    except subprocess.TimeoutExpired as e:
+        return -1, (e.stdout or b"").decode(errors="replace") + f"\ntimed out after {TIMEOUT} s"
+
+
+def google_test(program):
+    """(passed, failed, skipped, output) of one GoogleTest program."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        code, text = execute([program, f"--gtest_output=json:{out.name}", "--gtest_brief=1"])
+        try:
+            report = json.load(open(out.name))
+        except ValueError:
+            return 0, 1, 0, text
+    failed = report["failures"] + report.get("errors", 0)
+    skipped = sum(t.get("result") == "SKIPPED" for suite in report["testsuites"] for t in suite["testsuite"])
+    passed = report["tests"] - failed - skipped
+    return passed, failed + (code != 0 and failed == 0), skipped, text
+
+
+def script(path, build):
+    code, text = execute(["bash", path, build])
+    return int(code == 0), int(code not in (0, 77)), int(code == 77), text
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", nargs="+")
+    parser.add_argument("--only", default="", help="names without _tests or .sh, separated by commas")
+    args = parser.parse_args()
+    only = set(filter(None, args.only.split(",")))
+    jobs = []
+    for build in args.build:
+        for p in sorted(glob.glob(os.path.join(build, "tests", "*_tests"))):
+            jobs.append((os.path.basename(p)[: -len("_tests")], f"{p}", lambda p=p: google_test(p)))
+    for p in sorted(glob.glob(os.path.join(HERE, "scripts", "*.sh"))):
+        jobs.append((os.path.basename(p)[:-3], os.path.relpath(p), lambda p=p: script(p, args.build[0])))
+    sums = [0, 0, 0]
+    for name, title, job in jobs:
+        if only and name not in only:
+            continue
+        begin = time.time()
+        *counts, text = job()
+        sums = [a + b for a, b in zip(sums, counts)]
+        print(f"{title:36s} {counts[0]:5d} passed {counts[1]:3d} failed {counts[2]:3d} skipped {time.time() - begin:7.1f} s", flush=True)
+        if counts[1]:
+            print(text[-20000:], flush=True)
+    print(f"{sums[0]} passed, {sums[1]} failed" + (f", {sums[2]} skipped" if sums[2] else ""))
+    return 0 if sums[0] and not sums[1] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
