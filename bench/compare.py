@@ -1,0 +1,126 @@
+"""Tessera against PyTorch on this machine: the same model, the same initial weights, the same rows in the same order.
+
+    bench/compare.sh BUILD [--rounds 3] [--steps 12] [--configs 1,2,4] [--model tiny] [--json FILE]
+
+Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may be shared: read the ratios, and of the two
+ratios CPU-seconds per step is the steadier. Every Tessera run is the whole program (`tessera train`): data, logging and all.
+The losses of both sides are compared as well: a fast wrong answer is not a result.
+
+Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf" transformers.Trainer.
+"""
+import argparse, json, os, statistics, struct, subprocess, sys, tempfile
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--build", required=True)
+parser.add_argument("--peers", required=True)
+parser.add_argument("--venv", required=True)
+parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--steps", type=int, default=12)
+parser.add_argument("--warmup", type=int, default=2)
+parser.add_argument("--model", default="tiny", choices=["tiny", "small"])
+parser.add_argument("--pairs", default="single:1x2,ddp:2x1,hf:2x1,ddp:4x1", help="peer mode:PROCESSESxTHREADS")
+parser.add_argument("--json", default="")
+args = parser.parse_args()
+
+sys.path.insert(0, args.peers)
+bin_dir = os.path.join(os.path.abspath(args.venv), "bin")
+LR, BETA2, DECAY = 3e-4, 0.95, 0.1  # train_peer.py's
+
+
+def shape():
+    import train_peer
+    argv, sys.argv = sys.argv, ["x", "--mode", "single", "--model", args.model]
+    a = train_peer.parse()
+    sys.argv = argv
+    return train_peer, a
+
+
+def write_inputs(folder):
+    """The peer's initial weights as a Hugging Face folder, its rows as Megatron .bin/.idx (one document per row)."""
+    train_peer, a = shape()
+    train_peer.build(a).save_pretrained(os.path.join(folder, "model"))
+    rows = [row for s in range(args.steps) for row in train_peer.tokens(s, a.B, a.T, a.vocab)]
+    with open(os.path.join(folder, "rows.bin"), "wb") as f:
+        for row in rows:
+            f.write(struct.pack(f"<{a.T}i", *row))
+    with open(os.path.join(folder, "rows.idx"), "wb") as f:  # MMIDIDX, version 1, dtype 4 = int32
+        n = len(rows)
+        f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, n, n + 1))
+        f.write(struct.pack(f"<{n}i", *[a.T] * n) + struct.pack(f"<{n}q", *[i * a.T * 4 for i in range(n)]))
+        f.write(struct.pack(f"<{n + 1}q", *range(n + 1)))
+    return a
+
+
+def run_peer(mode, procs, threads):
+    script = [os.path.join(args.peers, "train_peer.py"), "--mode", mode, "--model", args.model, "--steps", str(args.steps),
+              "--warmup", str(args.warmup), "--threads", str(threads)]
+    command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs)] if procs > 1 else [f"{bin_dir}/python"]) + script
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1",
+               TOKENIZERS_PARALLELISM="false", PATH=bin_dir + ":" + os.environ["PATH"])
+    import time
+    env["PEER_T0"] = repr(time.time())
+    out = subprocess.run(command, capture_output=True, text=True, env=env)
+    for line in out.stdout.splitlines():
+        if "PEER {" in line:
+            r = json.loads(line[line.index("PEER {") + 5:])
+            return {"tok_s": r["tok_s"], "cpu_s": r["cpu_s_step"], "start": r["startup_s"], "losses": r["losses"], "rss": max(r["rss_mb"])}
+    sys.exit(f"peer {mode} failed:\n{out.stderr[-3000:]}")
+
+
+def run_tessera(folder, a, procs, threads):
+    with tempfile.TemporaryDirectory() as out:
+        command = [os.path.join(args.build, "tessera"), "train", "--model_name_or_path", f"{folder}/model", "--tokenizer_name", "byte",
+                   "--train_file", f"{folder}/rows.bin", "--block_size", str(a.T), "--train_sampling_strategy", "sequential",
+                   "--validation_split_percentage", "0", "--output_dir", f"{out}/run", "--max_steps", str(args.steps),
+                   "--per_device_train_batch_size", str(a.B // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant",
+                   "--adam_beta2", str(BETA2), "--weight_decay", str(DECAY), "--max_grad_norm", "0", "--logging_steps", "1",
+                   "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads)]
+        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE"))
+        if done.returncode:
+            sys.exit(f"tessera failed:\n{done.stderr[-3000:]}")
+        lines = [json.loads(l) for l in open(f"{out}/run/metrics.jsonl")]
+    steps, end = [l for l in lines if "event" not in l], lines[-1]
+    timed = steps[args.warmup:]
+    return {"tok_s": a.B * a.T * 1e3 / statistics.median(s["step_time_ms"] for s in timed),
+            "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed), "start": end["startup_seconds"],
+            "losses": [s["loss"] for s in steps], "rss": max(s["peak_memory_bytes"] for s in steps) / 2**20}
+
+
+def main():
+    pairs = []
+    for p in args.pairs.split(","):
+        mode, size = p.split(":")
+        pairs.append((p, mode, *map(int, size.split("x"))))
+    median = statistics.median
+    with tempfile.TemporaryDirectory() as folder:
+        a = write_inputs(folder)
+        results = {p[0]: ([], []) for p in pairs}
+        for r in range(args.rounds):
+            for key, mode, procs, threads in pairs:
+                peer, ours = run_peer(mode, procs, threads), run_tessera(folder, a, procs, threads)
+                results[key][0].append(peer)
+                results[key][1].append(ours)
+                print(f"round {r} {key:12s} peer {peer['tok_s']:7.0f} tok/s {peer['cpu_s']:6.3f} cpu-s | "
+                      f"tessera {ours['tok_s']:7.0f} tok/s {ours['cpu_s']:6.3f} cpu-s", flush=True)
+    print(f"\nGPT-2 {a.layers} x {a.d}, V {a.vocab}, T {a.T}, global batch {a.B}, fp32; medians of {args.rounds} interleaved rounds")
+    print(f"{'peer':12s} {'tok/s':>8s} {'ours':>8s} {'ratio':>6s} | {'cpu-s/step':>10s} {'ours':>7s} {'ratio':>6s} | "
+          f"{'start s':>8s} {'ours':>6s} | {'RSS MB':>7s} {'ours':>6s} | max loss difference")
+    rows = []
+    for key, mode, procs, _ in pairs:
+        peers, ours = results[key]
+        row = {"peer": key, "speed_ratio": median(o["tok_s"] / p["tok_s"] for p, o in zip(peers, ours)),
+               "cpu_ratio": median(p["cpu_s"] / o["cpu_s"] for p, o in zip(peers, ours))}
+        for name in ("tok_s", "cpu_s", "start", "rss"):
+            row[f"peer_{name}"], row[f"tessera_{name}"] = median(p[name] for p in peers), median(o[name] for o in ours)
+        # transformers.Trainer divides by all labels, the shifted-away one too: (T-1)/T of the mean
+        factor = a.T / (a.T - 1) if mode == "hf" else 1
+        row["loss_difference"] = max(abs(x * factor - y) / y for x, y in zip(peers[0]["losses"], ours[0]["losses"]))
+        rows.append(row)
+        print(f"{key:12s} {row['peer_tok_s']:8.0f} {row['tessera_tok_s']:8.0f} {row['speed_ratio']:6.2f} | {row['peer_cpu_s']:10.3f} "
+              f"{row['tessera_cpu_s']:7.3f} {row['cpu_ratio']:6.2f} | {row['peer_start']:8.1f} {row['tessera_start']:6.2f} | "
+              f"{row['peer_rss']:7.0f} {row['tessera_rss']:6.0f} | {row['loss_difference']:.1e}")
+    if args.json:
+        json.dump(rows, open(args.json, "w"), indent=2)
+
+
+main()
