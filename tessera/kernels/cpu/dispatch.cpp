@@ -1,0 +1,59 @@
+#include <tessera/kernels/cpu/dispatch.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <tessera/base/error.h>
+
+namespace tessera::kernels {
+
+extern const Table table_baseline, table_avx2, table_avx512;
+
+bool supported(Isa isa) {
+  switch (isa) {
+    case Isa::baseline: return true;
+    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case Isa::avx512:
+      return supported(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  }
+  return false;
+}
+
+const char* isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
+
+Isa isa() {
+  static const Isa chosen = [] {
+    Isa best = supported(Isa::avx512) ? Isa::avx512 : supported(Isa::avx2) ? Isa::avx2 : Isa::baseline;
+    if (const char* wish = std::getenv("TESSERA_ISA")) {
+      Isa wished = Isa::baseline;
+      if (wish == std::string_view("avx2")) wished = Isa::avx2;
+      else if (wish == std::string_view("avx512")) wished = Isa::avx512;
+      else if (wish != std::string_view("baseline"))
+        throw InputError(concat("TESSERA_ISA=", wish, ": expected baseline, avx2 or avx512"));
+      if (wished > best) throw InputError(concat("TESSERA_ISA=", wish, ": this machine has at most ", isa_name(best)));
+      best = wished;
+    }
+    return best;
+  }();
+  return chosen;
+}
+
+const Table& table(Isa isa) {
+  TESSERA_CHECK(supported(isa), "this machine cannot run ", isa_name(isa));
+  return isa == Isa::avx512 ? table_avx512 : isa == Isa::avx2 ? table_avx2 : table_baseline;
+}
+
+namespace {
+const Table& chosen() {
+  static const Table& best = table(isa());
+  return best;
+}
+}  // namespace
+
+void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args) {
+  chosen().adamw(p, g, m, v, n, args);
+}
+void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args) { chosen().sgd(p, g, b, n, args); }
+double sum_of_squares(const float* x, std::int64_t n) { return chosen().sum_of_squares(x, n); }
+
+}  // namespace tessera::kernels

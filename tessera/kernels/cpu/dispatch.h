@@ -1,0 +1,33 @@
+#pragma once
+/// \file
+/// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers split the work over threads (at::parallel_for);
+/// a kernel gives the same bits wherever its range is cut. Each kernel has a plain reference in reference.h, a test against it
+/// for every instruction set, and a benchmark that prints its share of the memory or arithmetic bound (bench/kernels_bench.cpp).
+///
+/// This header: which instruction set runs. The loops are written once, over the small vector type of simd_*.h, and compiled
+/// three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.
+
+#include <tessera/kernels/cpu/adamw.h>
+#include <tessera/kernels/cpu/sgd.h>
+#include <tessera/kernels/cpu/sum_of_squares.h>
+
+namespace tessera::kernels {
+
+enum class Isa { baseline, avx2, avx512 };
+
+/// The best instruction set of this machine (or the lower one that TESSERA_ISA names), decided at the first call.
+Isa isa();
+const char* isa_name(Isa isa);
+/// True when this machine can run it.
+bool supported(Isa isa);
+
+/// One compiled set of the loops. The free functions of the other headers call table(isa()).
+struct Table {
+  decltype(&kernels::adamw) adamw;
+  decltype(&kernels::sgd) sgd;
+  decltype(&kernels::sum_of_squares) sum_of_squares;
+};
+/// Throws Error when this machine cannot run `isa`.
+const Table& table(Isa isa);
+
+}  // namespace tessera::kernels

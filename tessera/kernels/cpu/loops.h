@@ -1,0 +1,8 @@
+/// \file
+/// Every loop of kernels/cpu over the vector type that the including table_*.cpp has defined, and the table of them.
+/// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol that
+/// the linker may hand to a machine without AVX-512.
+
+#include <tessera/kernels/cpu/optimizer_loops.h>
+
+constexpr Table all_loops{adamw_loop, sgd_loop, sum_of_squares_loop};

@@ -1,0 +1,58 @@
+#pragma once
+/// \file
+/// The vector type of the AVX2 loops: eight lanes. Included by table_avx2.cpp only, inside an anonymous namespace.
+
+struct F32 {
+  static constexpr int width = 8;
+  __m256 v;
+
+  static __m256i first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static F32 of(float x) { return {_mm256_set1_ps(x)}; }
+  static F32 load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  static F32 load(const float* p, int n) { return {_mm256_maskload_ps(p, first(n))}; }  ///< first n lanes, zeros after
+  void store(float* p) const { _mm256_storeu_ps(p, v); }
+  void store(float* p, int n) const { _mm256_maskstore_ps(p, first(n), v); }
+};
+inline F32 operator+(F32 a, F32 b) { return {_mm256_add_ps(a.v, b.v)}; }
+inline F32 operator-(F32 a, F32 b) { return {_mm256_sub_ps(a.v, b.v)}; }
+inline F32 operator*(F32 a, F32 b) { return {_mm256_mul_ps(a.v, b.v)}; }
+inline F32 operator/(F32 a, F32 b) { return {_mm256_div_ps(a.v, b.v)}; }
+inline F32 fma(F32 a, F32 b, F32 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }  ///< a * b + c
+inline F32 sqrt(F32 a) { return {_mm256_sqrt_ps(a.v)}; }
+inline F32 max(F32 a, F32 b) { return {_mm256_max_ps(a.v, b.v)}; }
+inline F32 min(F32 a, F32 b) { return {_mm256_min_ps(a.v, b.v)}; }
+inline F32 round(F32 a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+/// 2^n for integral n in [-126, 127].
+inline F32 pow2(F32 n) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
+}
+/// Lanes >= n become `other`.
+inline F32 keep(F32 a, int n, F32 other) {
+  return {_mm256_blendv_ps(other.v, a.v, _mm256_castsi256_ps(F32::first(n)))};
+}
+inline float sum(F32 a) {
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+inline float largest(F32 a) {
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+
+/// Eight doubles that accumulate squares of floats (the product of two floats is exact in double).
+struct F64x8 {
+  __m256d low, high;
+  static F64x8 zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
+  void add(__m256 x) {
+    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x)), b = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+    low = _mm256_fmadd_pd(a, a, low);
+    high = _mm256_fmadd_pd(b, b, high);
+  }
+  void add_square(const float* p) { add(_mm256_loadu_ps(p)); }
+  void add_square(const float* p, int n) { add(_mm256_maskload_ps(p, F32::first(n))); }
+  void get(double* out) const { _mm256_storeu_pd(out, low), _mm256_storeu_pd(out + 4, high); }
+};

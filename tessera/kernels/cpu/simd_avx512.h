@@ -1,0 +1,46 @@
+#pragma once
+/// \file
+/// The vector type of the AVX-512 loops: sixteen lanes. Included by table_avx512.cpp only, inside an anonymous namespace.
+/// The maskz_ forms with a full mask stand where the plain intrinsics of g++ 12 warn of uninitialised values (GCC bug 105593).
+
+struct F32 {
+  static constexpr int width = 16;
+  __m512 v;
+
+  static __mmask16 first(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
+  static F32 of(float x) { return {_mm512_set1_ps(x)}; }
+  static F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static F32 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(first(n), p)}; }  ///< first n lanes, zeros after
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+  void store(float* p, int n) const { _mm512_mask_storeu_ps(p, first(n), v); }
+};
+inline F32 operator+(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline F32 operator-(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline F32 operator*(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline F32 operator/(F32 a, F32 b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline F32 fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  ///< a * b + c
+inline F32 sqrt(F32 a) { return {_mm512_maskz_sqrt_ps(0xffff, a.v)}; }
+inline F32 max(F32 a, F32 b) { return {_mm512_maskz_max_ps(0xffff, a.v, b.v)}; }
+inline F32 min(F32 a, F32 b) { return {_mm512_maskz_min_ps(0xffff, a.v, b.v)}; }
+inline F32 round(F32 a) { return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+/// 2^n for integral n in [-126, 127].
+inline F32 pow2(F32 n) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127)), 23))};
+}
+/// Lanes >= n become `other`.
+inline F32 keep(F32 a, int n, F32 other) { return {_mm512_mask_blend_ps(F32::first(n), other.v, a.v)}; }
+inline float sum(F32 a) { return _mm512_reduce_add_ps(a.v); }
+inline float largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
+
+/// Eight doubles that accumulate squares of floats (the product of two floats is exact in double).
+struct F64x8 {
+  __m512d v;
+  static F64x8 zero() { return {_mm512_setzero_pd()}; }
+  void add(__m256 x) {
+    const __m512d a = _mm512_maskz_cvtps_pd(0xff, x);
+    v = _mm512_fmadd_pd(a, a, v);
+  }
+  void add_square(const float* p) { add(_mm256_loadu_ps(p)); }
+  void add_square(const float* p, int n) { add(_mm256_maskz_loadu_ps(static_cast<__mmask8>(F32::first(n > 8 ? 8 : n)), p)); }
+  void get(double* out) const { _mm512_storeu_pd(out, v); }
+};

@@ -1,0 +1,14 @@
+#include <immintrin.h>
+
+#include <tessera/kernels/cpu/dispatch.h>
+
+namespace tessera::kernels {
+namespace {
+#include <tessera/kernels/cpu/simd_avx2.h>
+#include <tessera/kernels/cpu/loops.h>
+}  // namespace
+
+extern const Table table_avx2;
+const Table table_avx2 = all_loops;
+
+}  // namespace tessera::kernels

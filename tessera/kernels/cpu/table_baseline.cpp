@@ -1,0 +1,12 @@
+#include <tessera/kernels/cpu/dispatch.h>
+
+namespace tessera::kernels {
+namespace {
+#include <tessera/kernels/cpu/simd_baseline.h>
+#include <tessera/kernels/cpu/loops.h>
+}  // namespace
+
+extern const Table table_baseline;
+const Table table_baseline = all_loops;
+
+}  // namespace tessera::kernels
