@@ -1,0 +1,151 @@
+#include <tessera/models/gpt2.h>
+
+#include <cmath>
+#include <tessera/base/error.h>
+#include <tessera/nn/nn.h>
+
+namespace tessera::models {
+namespace {
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/// x + dropout(delta + bias); in one pass when nothing is dropped.
+at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias, double dropout) {
+  if (dropout == 0) return nn::add_bias(x, delta, bias);
+  return nn::add_bias(x, at::dropout(delta + bias, dropout, /*train=*/true), {});
+}
+
+}  // namespace
+
+Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
+    : heads(config.n_head), scale(config.attention_scale(index)), dropout(config.attn_pdrop) {
+  c_attn = register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd));
+  c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd));
+}
+
+at::Tensor Gpt2Attention::forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values) {
+  const at::Tensor qkv = nn::linear(x, c_attn->weight, c_attn->bias);  // [B, T, 3 C]
+  at::Tensor mixed;
+  if (keys) {
+    const std::int64_t b = x.size(0), t = x.size(1), d = x.size(2) / heads;
+    const at::Tensor parts = qkv.view({b, t, 3, heads, d}).permute({2, 0, 3, 1, 4});  // [3, B, H, T, D]
+    *keys = keys->defined() ? at::cat({*keys, parts[1]}, 2) : parts[1].contiguous();
+    *values = values->defined() ? at::cat({*values, parts[2]}, 2) : parts[2].contiguous();
+    mixed = nn::cached_attention(parts[0], *keys, *values, scale);
+  } else {
+    mixed = nn::causal_attention(qkv, heads, scale, is_training() ? dropout : 0);
+  }
+  return nn::linear(mixed, c_proj->weight, {});
+}
+
+Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
+  c_fc = register_module("c_fc", std::make_shared<Conv1D>(config.n_embd, config.n_inner));
+  c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_inner, config.n_embd));
+}
+
+at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
+  const at::Tensor u = nn::linear(x, c_fc->weight, {});  // [B, T, n_inner]
+  at::Tensor active;
+  switch (activation) {
+    case Activation::gelu_tanh: active = nn::bias_gelu_tanh(u, c_fc->bias); break;
+    case Activation::gelu_erf: active = at::gelu(u + c_fc->bias); break;
+    case Activation::relu: active = at::relu(u + c_fc->bias); break;
+    case Activation::silu: active = at::silu(u + c_fc->bias); break;
+  }
+  return nn::linear(active, c_proj->weight, {});
+}
+
+Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : dropout(config.resid_pdrop) {
+  ln_1 = register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
+  attn = register_module("attn", std::make_shared<Gpt2Attention>(config, index));
+  ln_2 = register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
+  mlp = register_module("mlp", std::make_shared<Gpt2Mlp>(config));
+}
+
+at::Tensor Gpt2Block::forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values) {
+  const double p = is_training() ? dropout : 0;
+  const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
+  at::Tensor delta = attn->forward(first.normed, keys, values), bias = attn->c_proj->bias;
+  if (p > 0) {
+    delta = at::dropout(delta + bias, p, /*train=*/true);
+    bias.reset();
+  }
+  const auto second = nn::add_layer_norm(first.sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
+  return end_branch(second.sum, mlp->forward(second.normed), mlp->c_proj->bias, p);
+}
+
+Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
+  wte = register_module("wte", std::make_shared<Table>(config.vocab_size, config.n_embd));
+  wpe = register_module("wpe", std::make_shared<Table>(config.n_positions, config.n_embd));
+  const auto blocks = register_module("h", std::make_shared<torch::nn::Module>());
+  for (std::int64_t i = 0; i < config.n_layer; ++i)
+    h.push_back(blocks->register_module(std::to_string(i), std::make_shared<Gpt2Block>(config, i)));
+  ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
+}
+
+at::Tensor Gpt2Model::forward(const at::Tensor& ids, KvCache* cache) {
+  const std::int64_t past = cache ? cache->tokens() : 0;
+  if (cache) cache->keys.resize(h.size()), cache->values.resize(h.size());
+  at::Tensor x = nn::embed(ids, wte->weight, wpe->weight, past);
+  if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
+  for (std::size_t i = 0; i < h.size(); ++i)
+    x = h[i]->forward(x, cache ? &cache->keys[i] : nullptr, cache ? &cache->values[i] : nullptr);
+  return nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
+}
+
+Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed) : hf_config_(hf_config), config_(parse_gpt2_config(hf_config)) {
+  transformer = register_module("transformer", std::make_shared<Gpt2Model>(config_));
+  if (!config_.tie_word_embeddings)
+    lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.n_embd));
+  if (seed) initialise(*seed);
+}
+
+void Gpt2::initialise(std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  const double residual = config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
+  for (auto& item : named_parameters()) {
+    if (ends_with(item.key(), ".bias")) item.value().zero_();
+    else if (is_norm_or_bias(item.key())) item.value().fill_(1);
+    else normal_by_name(item.value(), ends_with(item.key(), "c_proj.weight") ? residual : config_.initializer_range, seed, item.key());
+  }
+}
+
+void Gpt2::check(const at::Tensor& ids, std::int64_t past) const {
+  TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
+  if (past + ids.size(1) > config_.n_positions)
+    throw InputError(concat("a sequence of ", past + ids.size(1), " tokens does not fit the model's n_positions = ", config_.n_positions,
+                            "; use a shorter block_size or prompt"));
+}
+
+at::Tensor Gpt2::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {
+  check(ids, 0);
+  return nn::linear_cross_entropy(transformer->forward(ids, nullptr), head(), labels, scale);
+}
+
+at::Tensor Gpt2::logits(const at::Tensor& ids, KvCache* cache) {
+  check(ids, cache ? cache->tokens() : 0);
+  return at::matmul(transformer->forward(ids, cache), head().t()).to(at::kFloat);
+}
+
+bool Gpt2::is_norm_or_bias(const std::string& name) const {
+  return ends_with(name, ".bias") || ends_with(name, "ln_1.weight") || ends_with(name, "ln_2.weight") || ends_with(name, "ln_f.weight");
+}
+
+double Gpt2::flops_per_token(std::int64_t block_size) const {
+  const double l = static_cast<double>(config_.n_layer), c = static_cast<double>(config_.n_embd);
+  const double n = l * (4 * c * c + 2 * c * static_cast<double>(config_.n_inner)) + static_cast<double>(config_.vocab_size) * c;
+  return 6 * n + 12 * l * c * static_cast<double>(block_size);
+}
+
+std::string gpt2_tensor_name(const std::string& name, const Value& hf_config) {
+  if (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias")) return {};
+  if (name == "lm_head.weight") {
+    const Value* tied = hf_config.find("tie_word_embeddings");
+    return tied && !tied->is_null() && !tied->as_bool() ? name : std::string();
+  }
+  return name.starts_with("transformer.") ? name : "transformer." + name;
+}
+
+}  // namespace tessera::models

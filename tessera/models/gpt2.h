@@ -1,0 +1,85 @@
+#pragma once
+/// \file
+/// GPT-2 (Radford et al. 2019) with a language-model head, as transformers/models/gpt2/modeling_gpt2.py computes it.
+/// B batch, T tokens, C = n_embd, H = n_head, V = vocab_size.
+
+#include <memory>
+#include <optional>
+#include <tessera/models/causal_lm.h>
+#include <tessera/models/gpt2_config.h>
+#include <tessera/models/layers.h>
+
+namespace tessera::models {
+
+struct Gpt2Attention : torch::nn::Module {
+  Gpt2Attention(const Gpt2Config& config, std::int64_t index);
+  /// x [B, T, C] -> [B, T, C] *without* c_proj's bias, which the block adds together with the residual.
+  /// `keys`, `values`: this layer's cache, or null.
+  at::Tensor forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values);
+
+  std::shared_ptr<Conv1D> c_attn, c_proj;  ///< [C, 3 C], [C, C]
+  std::int64_t heads;
+  double scale, dropout;
+};
+
+struct Gpt2Mlp : torch::nn::Module {
+  explicit Gpt2Mlp(const Gpt2Config& config);
+  /// x [B, T, C] -> [B, T, C] without c_proj's bias.
+  at::Tensor forward(const at::Tensor& x);
+
+  std::shared_ptr<Conv1D> c_fc, c_proj;  ///< [C, n_inner], [n_inner, C]
+  Activation activation;
+};
+
+struct Gpt2Block : torch::nn::Module {
+  Gpt2Block(const Gpt2Config& config, std::int64_t index);
+  at::Tensor forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values);
+
+  std::shared_ptr<LayerNorm> ln_1, ln_2;
+  std::shared_ptr<Gpt2Attention> attn;
+  std::shared_ptr<Gpt2Mlp> mlp;
+  double dropout;
+};
+
+struct Gpt2Model : torch::nn::Module {
+  explicit Gpt2Model(const Gpt2Config& config);
+  /// ids int64 [B, T] -> hidden states after ln_f [B, T, C].
+  at::Tensor forward(const at::Tensor& ids, KvCache* cache);
+
+  std::shared_ptr<Table> wte, wpe;  ///< [V, C], [n_positions, C]
+  std::vector<std::shared_ptr<Gpt2Block>> h;
+  std::shared_ptr<LayerNorm> ln_f;
+  double dropout;
+};
+
+class Gpt2 : public CausalLm {
+ public:
+  /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), the residual
+  /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1); without a seed they stay uninitialised.
+  Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed);
+
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale) override;
+  at::Tensor logits(const at::Tensor& ids, KvCache* cache = nullptr) override;
+  std::int64_t vocab_size() const override { return config_.vocab_size; }
+  std::int64_t max_positions() const override { return config_.n_positions; }
+  const Value& hf_config() const override { return hf_config_; }
+  bool is_norm_or_bias(const std::string& parameter_name) const override;
+  double flops_per_token(std::int64_t block_size) const override;
+
+  std::shared_ptr<Gpt2Model> transformer;
+  std::shared_ptr<Table> lm_head;  ///< null when tied to wte
+
+ private:
+  void check(const at::Tensor& ids, std::int64_t past) const;
+  const at::Tensor& head() const { return lm_head ? lm_head->weight : transformer->wte->weight; }
+  void initialise(std::uint64_t seed);
+
+  Value hf_config_;
+  Gpt2Config config_;
+};
+
+/// Hugging Face's name of a tensor found in a GPT-2 folder: folders saved from GPT2Model lack the prefix "transformer.".
+/// Empty for what is not a parameter (the causal masks attn.bias and attn.masked_bias of old versions, a tied lm_head.weight).
+std::string gpt2_tensor_name(const std::string& name_in_file, const Value& hf_config);
+
+}  // namespace tessera::models

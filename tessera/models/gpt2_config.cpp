@@ -1,0 +1,88 @@
+#include <tessera/models/gpt2_config.h>
+
+#include <cmath>
+#include <tessera/base/error.h>
+
+namespace tessera::models {
+namespace {
+
+std::int64_t positive(const Value& json, const char* key) {
+  const Value& v = json.at(key);
+  const std::int64_t n = v.as_int();
+  if (n < 1 || n > (std::int64_t{1} << 31))
+    throw InputError(concat(v.where().str(), ": \"", key, "\" is ", n, "; it must be between 1 and 2^31"));
+  return n;
+}
+
+const Value* given(const Value& json, const char* key) {
+  const Value* v = json.find(key);
+  return v && !v->is_null() ? v : nullptr;
+}
+
+double probability(const Value& json, const char* key, double otherwise) {
+  const Value* v = given(json, key);
+  if (!v) return otherwise;
+  const double p = v->as_real();
+  if (!(p >= 0 && p < 1)) throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
+  return p;
+}
+
+double positive_real(const Value& json, const char* key, double otherwise) {
+  const Value* v = given(json, key);
+  if (!v) return otherwise;
+  const double x = v->as_real();
+  if (!(x > 0)) throw InputError(concat(v->where().str(), ": \"", key, "\" is ", x, "; it must be positive"));
+  return x;
+}
+
+bool flag(const Value& json, const char* key, bool otherwise) {
+  const Value* v = given(json, key);
+  return v ? v->as_bool() : otherwise;
+}
+
+Activation activation(const Value& json) {
+  const Value* v = given(json, "activation_function");
+  if (!v) return Activation::gelu_tanh;
+  const std::string& name = v->as_string();
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  if (name == "gelu") return Activation::gelu_erf;
+  if (name == "relu") return Activation::relu;
+  if (name == "silu" || name == "swish") return Activation::silu;
+  throw InputError(concat(v->where().str(), ": activation_function \"", name,
+                          "\" is not supported; one of gelu_new, gelu_pytorch_tanh, gelu, relu, silu is"));
+}
+
+}  // namespace
+
+double Gpt2Config::attention_scale(std::int64_t index) const {
+  double scale = scale_attn_weights ? 1 / std::sqrt(static_cast<double>(n_embd / n_head)) : 1;
+  if (scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);
+  return scale;
+}
+
+Gpt2Config parse_gpt2_config(const Value& json) {
+  if (!json.is_object()) throw InputError(concat(json.where().str(), ": a model configuration must be a JSON object"));
+  Gpt2Config c{};
+  c.n_layer = positive(json, "n_layer");
+  c.n_embd = positive(json, "n_embd");
+  c.n_head = positive(json, "n_head");
+  c.n_positions = positive(json, !json.find("n_positions") && json.find("n_ctx") ? "n_ctx" : "n_positions");
+  c.vocab_size = positive(json, "vocab_size");
+  c.n_inner = given(json, "n_inner") ? positive(json, "n_inner") : 4 * c.n_embd;
+  c.activation = activation(json);
+  c.resid_pdrop = probability(json, "resid_pdrop", 0.1);
+  c.embd_pdrop = probability(json, "embd_pdrop", 0.1);
+  c.attn_pdrop = probability(json, "attn_pdrop", 0.1);
+  c.layer_norm_epsilon = positive_real(json, "layer_norm_epsilon", 1e-5);
+  c.initializer_range = positive_real(json, "initializer_range", 0.02);
+  c.tie_word_embeddings = flag(json, "tie_word_embeddings", true);
+  c.scale_attn_weights = flag(json, "scale_attn_weights", true);
+  c.scale_attn_by_inverse_layer_idx = flag(json, "scale_attn_by_inverse_layer_idx", false);
+  if (c.n_embd % c.n_head != 0)
+    throw InputError(concat(json.at("n_embd").where().str(), ": n_embd ", c.n_embd, " is not a multiple of n_head ", c.n_head));
+  if (flag(json, "add_cross_attention", false))
+    throw InputError(concat(json.at("add_cross_attention").where().str(), ": add_cross_attention is not supported"));
+  return c;
+}
+
+}  // namespace tessera::models

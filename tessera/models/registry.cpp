@@ -1,0 +1,35 @@
+#include <tessera/models/registry.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/gpt2.h>
+
+namespace tessera::models {
+namespace {
+
+template <class Model>
+std::shared_ptr<CausalLm> make(const Value& hf_config, std::optional<std::uint64_t> seed) {
+  return std::make_shared<Model>(hf_config, seed);
+}
+
+constexpr Architecture architectures[] = {
+    {"gpt2", "GPT2LMHeadModel", make<Gpt2>, gpt2_tensor_name},
+};
+
+}  // namespace
+
+const Architecture& architecture_of(const Value& hf_config) {
+  if (!hf_config.is_object()) throw InputError(concat(hf_config.where().str(), ": a model configuration must be a JSON object"));
+  const Value* type = hf_config.find("model_type");
+  const Value* classes = hf_config.find("architectures");
+  const Value* first = classes && classes->is_array() && !classes->items().empty() ? &classes->items()[0] : nullptr;
+  const Value* found = type ? type : first;
+  std::string known;
+  for (const Architecture& a : architectures) {
+    if (found && found->as_string() == (type ? a.model_type : a.architecture)) return a;
+    known += concat(known.empty() ? "" : ", ", a.model_type);
+  }
+  if (!found) throw InputError(concat(hf_config.where().str(), ": neither model_type nor architectures is given; known model types: ", known));
+  throw InputError(concat(found->where().str(), ": model type \"", found->as_string(), "\" is not supported; known: ", known));
+}
+
+}  // namespace tessera::models

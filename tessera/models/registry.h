@@ -1,0 +1,23 @@
+#pragma once
+/// \file
+/// Which architectures exist. A new model is one file and one row in registry.cpp.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tessera/models/causal_lm.h>
+
+namespace tessera::models {
+
+struct Architecture {
+  const char* model_type;    ///< config.json's model_type
+  const char* architecture;  ///< the class in config.json's architectures
+  std::shared_ptr<CausalLm> (*make)(const Value& hf_config, std::optional<std::uint64_t> seed);
+  /// Parameter name of a tensor found in a folder; empty: to be left aside (a buffer, a tied copy).
+  std::string (*tensor_name)(const std::string& name_in_file, const Value& hf_config);
+};
+
+/// By model_type, else by architectures[0]; another one throws InputError with its position and the list of known types.
+const Architecture& architecture_of(const Value& hf_config);
+
+}  // namespace tessera::models

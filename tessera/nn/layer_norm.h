@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// Layer normalisation (Ba et al. 2016) joined with the residual addition before it.
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::nn {
+
+/// y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension. x [..., C], weight and bias [C].
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
+
+struct ResidualNorm {
+  at::Tensor sum;     ///< x + delta + delta_bias: the residual stream goes on from here
+  at::Tensor normed;  ///< layer_norm(sum)
+};
+/// Both in one pass, and in backward the two gradients that meet at `sum` in one pass. x, delta [..., C], delta_bias [C];
+/// delta and delta_bias may be undefined (sum is then x itself; take it instead of x to have the gradients meet here).
+ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias, const at::Tensor& weight,
+                            const at::Tensor& bias, double eps);
+
+}  // namespace tessera::nn
