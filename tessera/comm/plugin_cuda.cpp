@@ -1,0 +1,35 @@
+// The entry of libtessera_cuda.so: NCCL groups for libtessera.so, which never links CUDA (backend_plugin.h).
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/backend_plugin.h>
+#include <tessera/comm/c10d_backend.h>
+
+namespace tessera::comm {
+namespace {
+
+int device_count() { return c10::cuda::device_count(); }
+
+/// ProcessGroupNCCL orders its work with events on the current stream and bounds it by its watchdog; the communicator is made
+/// by the first collective. bf16/fp16 sums are NCCL's own (fp32 inside its reduction kernels), so they travel as they are.
+std::shared_ptr<Backend> make_backend(const BackendRequest& request) {
+  if (request.backend != "nccl") {
+    throw InputError(concat("the CUDA plug-in has no backend '", request.backend, "' (known: nccl)."));
+  }
+  c10::cuda::set_device(request.device.index());
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = request.timeout;
+  auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options);
+  group->setBoundDeviceId(request.device);
+  return make_c10d_backend(group, {.name = request.name, .kind = "nccl", .device = request.device,
+                                   .reduce_half_as_float = false, .owner = nullptr});
+}
+
+constexpr BackendPlugin plugin = {BackendPlugin::current_abi, "cuda", &device_count, &make_backend};
+
+}  // namespace
+}  // namespace tessera::comm
+
+extern "C" const tessera::comm::BackendPlugin* tessera_backend_plugin() { return &tessera::comm::plugin; }
