@@ -6,6 +6,7 @@
 #include <tessera/comm/group.h>
 #include <tessera/launch/environment.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,0 +1,3 @@
+#pragma once
+// Stand-in, see gloo/context.h.
+#include <gloo/context.h>

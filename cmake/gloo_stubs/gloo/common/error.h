@@ -1,0 +1,2 @@
+#pragma once
+// Stand-in, see gloo/context.h.

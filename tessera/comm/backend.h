@@ -1,0 +1,80 @@
+#pragma once
+/// \file
+/// What a transport implements. Users call Group (group.h), which validates, numbers and records, then calls a Backend.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/comm/group.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::comm {
+
+/// A started collective.
+class Pending {
+ public:
+  virtual ~Pending();
+  /// Blocks until the result is in the output tensor; throws any std::exception when it failed. Called at most once at a time,
+  /// and not again after it returned or threw.
+  virtual void wait() = 0;
+  /// True when wait() would not block.
+  virtual bool done() = 0;
+};
+
+/// One rank's end of a group. Arguments are already validated: contiguous tensors on device(), equal dtypes, sizes that fit,
+/// root and peer in range (a peer is never this rank), reductions with a dtype that can_reduce() and at least one element in
+/// every tensor except for all_to_all with splits. nullptr as result = already done. Tensors must be kept alive by the Pending.
+class Backend {
+ public:
+  using Started = std::shared_ptr<Pending>;
+
+  /// `name` is the group's, `kind` the transport's ("gloo").
+  Backend(std::string name, std::string kind, int rank, int size, c10::Device device);
+  virtual ~Backend();
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& kind() const { return kind_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  c10::Device device() const { return device_; }
+
+  virtual bool can_reduce(at::ScalarType dtype) const = 0;
+
+  virtual Started broadcast(at::Tensor tensor, int root) = 0;
+  virtual Started reduce(at::Tensor tensor, int root, Reduction op) = 0;
+  virtual Started all_reduce(at::Tensor tensor, Reduction op) = 0;
+  virtual Started scatter(at::Tensor output, at::Tensor input, int root) = 0;
+  virtual Started gather(at::Tensor output, at::Tensor input, int root) = 0;
+  virtual Started all_gather(at::Tensor output, at::Tensor input) = 0;
+  virtual Started reduce_scatter(at::Tensor output, at::Tensor input, Reduction op) = 0;
+  /// Splits in elements (not rows), one per peer, never empty.
+  virtual Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,
+                             std::vector<std::int64_t> input_splits) = 0;
+  virtual Started send(at::Tensor tensor, int destination, int tag) = 0;
+  virtual Started recv(at::Tensor tensor, int source, int tag) = 0;
+  virtual Started barrier() = 0;
+
+  /// Leaves the group: connections are closed; later operations throw. Called by shutdown(); handles may live on.
+  virtual void close() = 0;
+
+  /// Numbers for the record (Group's business): collectives, and send/recv apart, so that the former agree between ranks.
+  std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
+
+ private:
+  std::string name_, kind_;
+  int rank_, size_;
+  c10::Device device_;
+  std::uint64_t collectives_ = 0, messages_ = 0;
+};
+
+/// One rank: copies. Any device.
+std::shared_ptr<Backend> make_local_backend(const std::string& name, c10::Device device);
+
+const char* reduction_name(Reduction op);
+
+}  // namespace tessera::comm

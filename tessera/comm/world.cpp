@@ -1,0 +1,231 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/comm/backend.h>
+#include <tessera/comm/backend_plugin.h>
+#include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/gloo.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/comm/rendezvous.h>
+#include <tessera/comm/world.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace tessera {
+namespace comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
+
+// The one global of the project: this process's record and world. Never destroyed: groups held by static objects, and threads
+// of LibTorch, may outlive main().
+struct Process {
+  Recorder recorder;
+  std::unique_ptr<World> world;
+};
+Process& process() {
+  static Process& instance = *new Process;
+  return instance;
+}
+
+// "local", "gloo" or "nccl".
+std::string choose_backend(const InitOptions& options, int world_size) {
+  static const std::vector<std::string> names = {"auto", "local", "gloo", "nccl"};
+  std::string name = options.backend, origin = "InitOptions::backend";
+  const char* variable = std::getenv("TESSERA_BACKEND");
+  if (name == "auto" && variable != nullptr && *variable != 0) {
+    name = variable;
+    origin = "TESSERA_BACKEND";
+  }
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    const auto near = nearest(name, names);
+    throw InputError(concat(origin, " = '", name, "' is not a backend; the backends are ", join(names), ".",
+                            near ? concat(" Did you mean '", *near, "'?") : ""));
+  }
+  const bool cuda = options.device == "cuda";
+  if (name == "auto") name = world_size == 1 ? "local" : cuda ? "nccl" : "gloo";
+  if (name == "local" && world_size > 1) {
+    throw InputError(concat(origin, " = 'local' is for one rank; this job has ", world_size, "."));
+  }
+  if (name == "gloo" && cuda) throw InputError(concat(origin, " = 'gloo' moves CPU tensors, but the device is cuda; use nccl."));
+  if (name == "nccl" && !cuda) throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
+  return name;
+}
+
+c10::Device choose_device(const std::string& name, int local_rank) {
+  if (name == "cpu") return c10::Device(c10::kCPU);
+  if (name != "cuda") throw InputError(concat("InitOptions::device = '", name, "'; the devices are cpu, cuda."));
+  const int count = backend_plugin("cuda").device_count();
+  if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
+}
+
+// Intra-op threads from OMP_NUM_THREADS, which launchers set; LibTorch alone would take every core in every rank.
+void set_threads() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  if (text == nullptr || *text == 0) return;
+  const auto threads = parse_int(text);
+  if (!threads || *threads < 1 || *threads > 4096) {
+    throw InputError(concat("OMP_NUM_THREADS = '", text, "' is not a number of threads (1..4096)."));
+  }
+  at::set_num_threads(static_cast<int>(*threads));
+}
+
+}  // namespace
+
+Recorder& recorder() { return process().recorder; }
+
+struct World::Impl {
+  launch::RankEnvironment environment;
+  InitOptions options;
+  c10::Device device = c10::kCPU;
+  std::string kind;
+  c10::intrusive_ptr<c10d::Store> store;  // null for one rank
+  GlooInterface interface;
+  Group group;
+  std::vector<std::weak_ptr<Backend>> backends;
+  int groups_made = 0;
+
+  milliseconds timeout() const { return to_milliseconds(options.timeout_seconds); }
+  milliseconds connect_timeout() const { return to_milliseconds(std::min(options.timeout_seconds, 300.0)); }
+
+  // `rank` and `size` are those inside the group; `number` makes the store's keys unique.
+  Group make_group(const std::string& name, int rank, int size, int number) {
+    std::shared_ptr<Backend> backend;
+    if (size == 1) {
+      backend = make_local_backend(name, device);
+    } else {
+      auto keys = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
+      try {
+        backend = connect(name, rank, size, std::move(keys));
+      } catch (const InputError&) {
+        throw;
+      } catch (const std::exception& error) {
+        const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+        throw Error(concat("group '", name, "' (", kind, ", rank ", rank, " of ", size, ") could not be connected within ",
+                           format_real(static_cast<double>(connect_timeout().count()) / 1000, 4), " s: ",
+                           c10_error == nullptr ? error.what() : c10_error->what_without_backtrace()));
+      }
+    }
+    backends.push_back(backend);
+    return Group(std::move(backend));
+  }
+
+  std::shared_ptr<Backend> connect(const std::string& name, int rank, int size, c10::intrusive_ptr<c10d::Store> keys) {
+    if (kind == "gloo") {
+      auto gloo = make_gloo(keys, rank, size, interface, connect_timeout(), timeout());
+      C10dOptions how;
+      how.name = name;
+      how.kind = kind;
+      return make_c10d_backend(std::move(gloo), std::move(how));
+    }
+    BackendRequest request;
+    request.backend = kind;
+    request.name = name;
+    request.rank = rank;
+    request.size = size;
+    request.device = device;
+    request.store = std::move(keys);
+    request.connect_timeout = connect_timeout();
+    request.timeout = timeout();
+    return backend_plugin("cuda").make_backend(request);
+  }
+};
+
+World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+World::~World() {
+  Impl& impl = *impl_;
+  // After a failure the others are not coming: leave at once, the launcher ends them. Otherwise nobody closes connections
+  // that a slower rank still reads from, and rank 0, which may host the store, goes last.
+  if (impl.store && !recorder().any_failed()) {
+    const std::vector<int> missing = leave(*impl.store, rank(), size(), impl.connect_timeout());
+    for (const int r : missing) log::warning("shutdown: rank ", r, " did not leave with the others");
+  }
+  for (const auto& weak : impl.backends) {
+    if (const auto backend = weak.lock()) backend->close();
+  }
+  impl.group = Group();
+  impl.store.reset();
+}
+
+int World::rank() const { return impl_->environment.rank; }
+int World::size() const { return impl_->environment.world_size; }
+int World::local_rank() const { return impl_->environment.local_rank; }
+int World::local_size() const { return impl_->environment.local_world_size; }
+c10::Device World::device() const { return impl_->device; }
+const Group& World::group() const { return impl_->group; }
+
+Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
+  std::string list;
+  for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
+  const bool in_range = !ranks.empty() && ranks.front() >= 0 && ranks.back() < size();
+  const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (!in_range || !ascending) {
+    throw InputError(concat("new_group('", name, "', {", list, "}): the ranks must be ascending, distinct, not empty and within 0..",
+                            size() - 1, "."));
+  }
+  const int number = ++impl_->groups_made;
+  if (impl_->store) {
+    // The first rank to come writes what it asks for; a rank that asks for something else would hang later.
+    const std::string mine = concat(name, " {", list, "}");
+    const std::string first = impl_->store->compareSet(concat("group/", number, "/request"), "", mine);
+    if (first != mine) {
+      throw Error(concat("new_group: rank ", rank(), " asks for ", mine, ", another rank for ", first, " (group number ", number,
+                         "). Every rank must call new_group with the same lists in the same order."));
+    }
+  }
+  const auto place = std::find(ranks.begin(), ranks.end(), rank());
+  if (place == ranks.end()) return Group();
+  return impl_->make_group(name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
+}
+
+}  // namespace comm
+
+comm::World& init(const InitOptions& options) { return init(launch::read_rank_environment(), options); }
+
+comm::World& init(const launch::RankEnvironment& environment, const InitOptions& options) {
+  using namespace comm;
+  if (process().world) throw Error("tessera::init() was called twice in one process.");
+  if (environment.world_size < 1 || environment.rank < 0 || environment.rank >= environment.world_size) {
+    throw InputError(concat("rank ", environment.rank, " of ", environment.world_size, " ranks is not possible."));
+  }
+  if (!(options.timeout_seconds > 0)) {
+    throw InputError(concat("InitOptions::timeout_seconds = ", options.timeout_seconds, " must be positive."));
+  }
+  auto impl = std::make_unique<World::Impl>();
+  impl->environment = environment;
+  impl->options = options;
+  impl->kind = choose_backend(options, environment.world_size);
+  impl->device = choose_device(options.device, environment.local_rank);
+  set_threads();
+  log::set_rank(environment.rank, environment.world_size);
+  recorder().clear();
+  if (environment.world_size > 1) {
+    impl->store = open_store(environment, impl->connect_timeout());
+    rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
+    const bool one_host = environment.local_world_size == environment.world_size;
+    if (impl->kind == "gloo") {
+      impl->interface = gloo_interface(environment.master_addr, environment.master_port, one_host);
+    }
+  }
+  impl->group = impl->make_group("world", environment.rank, environment.world_size, 0);
+  process().world = std::make_unique<World>(std::move(impl));
+  return *process().world;
+}
+
+comm::World& world() {
+  if (!comm::process().world) throw Error("tessera::world(): call tessera::init() first.");
+  return *comm::process().world;
+}
+
+void shutdown() { comm::process().world.reset(); }
+
+}  // namespace tessera
