@@ -237,7 +237,8 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
   }
   if (store_fd >= 0) close(store_fd);
 
-  auto deadline = Clock::now() + duration<double>(options.timeout_s);
+  Clock::time_point deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(duration<double>(options.timeout_s));
   bool failure_seen = false;
   while (true) {
     std::vector<pollfd> waiting;
@@ -252,8 +253,8 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
     const bool nothing_to_wait_for = any_failed && (options.end_after_failure || all_reported);
     if (nothing_to_wait_for && !failure_seen) {
       failure_seen = true;
-      deadline = std::min<Clock::time_point>(
-          deadline, Clock::now() + std::chrono::milliseconds(all_reported ? 200 : 3000));
+      const std::chrono::milliseconds grace(all_reported ? 200 : 3000);
+      deadline = std::min<Clock::time_point>(deadline, Clock::now() + grace);
     }
     const double left = duration<double>(deadline - Clock::now()).count();
     if (left <= 0) {
