@@ -1,0 +1,149 @@
+#include <tessera/train/metrics.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <time.h>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr int real_digits = 9;
+
+Value integers(const std::vector<std::int64_t>& numbers) {
+  Value array = Value::make_array();
+  for (const std::int64_t n : numbers) array.push_back(Value::of(n));
+  return array;
+}
+
+/// A JSON number cannot be nan or infinite; null would hide which it was.
+Value real_or_text(double value) { return std::isfinite(value) ? Value::of(value) : Value::of(format_real(value)); }
+
+}  // namespace
+
+std::int64_t StepMetrics::peak_memory_bytes() const {
+  return memory_by_rank.empty() ? 0 : *std::max_element(memory_by_rank.begin(), memory_by_rank.end());
+}
+
+double EvalMetrics::perplexity() const { return std::exp(loss); }
+
+Value to_json(const StepMetrics& m) {
+  return Value::make_object({{"step", Value::of(m.step)},
+                             {"loss", real_or_text(m.loss)},
+                             {"grad_norm", real_or_text(m.grad_norm)},
+                             {"learning_rate", Value::of(m.learning_rate)},
+                             {"epoch", Value::of(m.epoch)},
+                             {"tokens_per_second", Value::of(m.tokens_per_second)},
+                             {"step_time_ms", Value::of(m.step_time_ms)},
+                             {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
+                             {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)}});
+}
+
+Value to_json(const EvalMetrics& m) {
+  return Value::make_object({{"event", Value::of("eval")},
+                             {"step", Value::of(m.step)},
+                             {"epoch", Value::of(m.epoch)},
+                             {"eval_loss", real_or_text(m.loss)},
+                             {"perplexity", real_or_text(m.perplexity())},
+                             {"eval_tokens", Value::of(m.tokens)},
+                             {"eval_seconds", Value::of(m.seconds)}});
+}
+
+Value to_json(const RunTotals& t) {
+  Value line = Value::make_object({{"event", Value::of("end")},
+                                   {"reason", Value::of(t.reason)},
+                                   {"steps", Value::of(t.steps)},
+                                   {"epoch", Value::of(t.epoch)},
+                                   {"tokens", Value::of(t.tokens)},
+                                   {"seconds", Value::of(t.seconds)},
+                                   {"startup_seconds", Value::of(t.startup_seconds)},
+                                   {"loss", real_or_text(t.loss)},
+                                   {"tokens_per_second", Value::of(t.tokens_per_second)},
+                                   {"model_flops_per_second", Value::of(t.flops_per_second)},
+                                   {"peak_memory_bytes", Value::of(t.peak_memory_bytes)}});
+  if (t.has_eval) {
+    line.set("eval_loss", real_or_text(t.eval_loss));
+    line.set("perplexity", real_or_text(std::exp(t.eval_loss)));
+  }
+  return line;
+}
+
+Value hf_log_entry(const StepMetrics& m) {
+  return Value::make_object({{"epoch", Value::of(m.epoch)},
+                             {"grad_norm", real_or_text(m.grad_norm)},
+                             {"learning_rate", Value::of(m.learning_rate)},
+                             {"loss", real_or_text(m.loss)},
+                             {"step", Value::of(m.step)}});
+}
+
+Value hf_log_entry(const EvalMetrics& m) {
+  return Value::make_object({{"epoch", Value::of(m.epoch)},
+                             {"eval_loss", real_or_text(m.loss)},
+                             {"eval_runtime", Value::of(m.seconds)},
+                             {"step", Value::of(m.step)}});
+}
+
+std::int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "VmHWM:") continue;
+    std::int64_t kib = 0;
+    if (status >> kib) return kib * 1024;
+    break;
+  }
+  throw Error("/proc/self/status has no VmHWM line: is /proc mounted?");
+}
+
+double seconds_since_process_start() {
+  std::ifstream stat("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  // Field 22, counted after the program's name in parentheses (which may hold blanks): start time in clock ticks since boot.
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) throw Error("/proc/self/stat is not readable: is /proc mounted?");
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) fields >> skipped;
+  double start_ticks = 0;
+  fields >> start_ticks;
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         start_ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : path_(path) {
+  std::string kept;
+  if (resumed_step >= 0 && path_exists(path)) {
+    // Lines after the checkpoint will be measured again, and the former end is no longer the end.
+    for (const std::string& text : split(read_file(path), '\n')) {
+      if (trim(text).empty()) continue;
+      Value line = parse_json(text, path);
+      const Value* step = line.find("step");
+      if (step == nullptr || step->as_int() > resumed_step) continue;
+      kept += text + "\n";
+      lines_.push_back(std::move(line));
+    }
+  }
+  write_file_atomically(path, kept);
+  fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd_ < 0) throw Error(concat("cannot append to ", path, ": ", std::strerror(errno)));
+}
+
+MetricsFile::~MetricsFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void MetricsFile::append(const Value& line) {
+  const std::string text = dump_json(line, -1, real_digits) + "\n";
+  write_all(fd_, std::as_bytes(std::span(text)), path_);
+  lines_.push_back(line);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,83 @@
+#pragma once
+/// \file
+/// What a run measures, and OUT/metrics.jsonl: one JSON object per logged step and per evaluation; the last line is
+/// {"event":"end", ...totals} (DESIGN section 12).
+
+#include <tessera/base/value.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::train {
+
+/// A logged step. loss is the mean over the scored tokens of all ranks since the previous log.
+struct StepMetrics {
+  std::int64_t step = 0;  ///< optimizer steps done
+  double loss = 0;
+  double grad_norm = 0;      ///< of the last step, before clipping
+  double learning_rate = 0;  ///< that the last step used
+  double epoch = 0;
+  double tokens_per_second = 0;  ///< tokens of all ranks, since the previous log
+  double step_time_ms = 0;       ///< mean since the previous log
+  std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
+  std::int64_t peak_memory_bytes() const;    ///< their maximum
+};
+
+struct EvalMetrics {
+  std::int64_t step = 0;
+  double epoch = 0;
+  double loss = 0;  ///< mean over the scored tokens of the validation set
+  double perplexity() const;
+  std::int64_t tokens = 0;  ///< scored
+  double seconds = 0;
+};
+
+struct RunTotals {
+  std::int64_t steps = 0;      ///< done, counting those before a resume
+  double epoch = 0;
+  std::int64_t tokens = 0;     ///< processed by this process and its peers since it started (inputs, not only scored ones)
+  double seconds = 0;          ///< since the first step
+  double startup_seconds = 0;  ///< from the start of the process to the first step
+  double loss = 0;             ///< of the last log
+  double eval_loss = 0;        ///< of the last evaluation
+  bool has_eval = false;
+  double tokens_per_second = 0;  ///< over training steps only
+  double flops_per_second = 0;   ///< of the model, all ranks
+  std::int64_t peak_memory_bytes = 0;
+  std::string reason = "done";  ///< done | terminated | interrupted
+};
+
+Value to_json(const StepMetrics& metrics);
+Value to_json(const EvalMetrics& metrics);  ///< {"event":"eval", ...}
+Value to_json(const RunTotals& totals);     ///< {"event":"end", ...}
+/// The entries as Hugging Face's trainer_state.json keeps them.
+Value hf_log_entry(const StepMetrics& metrics);
+Value hf_log_entry(const EvalMetrics& metrics);
+
+/// Peak resident memory of this process so far (VmHWM of /proc/self/status).
+std::int64_t peak_resident_bytes();
+/// Seconds since this process was started by its launcher (from /proc/self/stat).
+double seconds_since_process_start();
+
+/// The file, kept open for appending. Every line is one write, so that readers never see half of one.
+/// Reals carry 9 significant digits.
+class MetricsFile {
+ public:
+  /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead.
+  MetricsFile(const std::string& path, std::int64_t resumed_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  void append(const Value& line);
+  /// Every line of the file so far, oldest first.
+  const std::vector<Value>& lines() const { return lines_; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  std::vector<Value> lines_;
+};
+
+}  // namespace tessera::train

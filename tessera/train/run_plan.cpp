@@ -1,0 +1,75 @@
+#include <tessera/train/run_plan.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <tessera/base/error.h>
+
+namespace tessera::train {
+
+std::int64_t RunPlan::samples(std::int64_t steps) const {
+  return resumed_samples + (steps - resumed_step) * rows_per_step();
+}
+
+std::int64_t RunPlan::first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const {
+  return samples(step) + (micro * world_size + rank) * batch_size;
+}
+
+bool RunPlan::ends_epoch(std::int64_t steps) const {
+  return steps > resumed_step && samples(steps) / train_blocks > samples(steps - 1) / train_blocks;
+}
+
+bool RunPlan::logs_after(std::int64_t steps) const { return steps % logging_steps == 0 || steps == total_steps; }
+
+bool RunPlan::evaluates_after(std::int64_t steps) const {
+  return (eval_every > 0 && steps % eval_every == 0) || (eval_at_epoch && ends_epoch(steps)) ||
+         (eval_at_end && steps == total_steps);
+}
+
+bool RunPlan::saves_after(std::int64_t steps) const {
+  return (save_every > 0 && steps % save_every == 0) || (save_at_epoch && ends_epoch(steps)) ||
+         (save_at_end && steps == total_steps);
+}
+
+RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
+                      ResumePoint resume) {
+  const auto& optimization = config.optimization;
+  const auto& output = config.output;
+  RunPlan plan;
+  plan.world_size = world_size;
+  plan.batch_size = optimization.per_device_train_batch_size;
+  plan.accumulation = optimization.gradient_accumulation_steps;
+  plan.train_blocks = train_blocks;
+  plan.resumed_step = resume.step;
+  plan.resumed_samples = resume.samples;
+  const std::int64_t rows = plan.rows_per_step();
+  if (train_blocks < rows)
+    throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (", world_size,
+                            " processes x ", plan.batch_size, " rows x ", plan.accumulation,
+                            " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
+                            "--block_size, or give more text"));
+
+  if (optimization.max_steps > 0) {
+    plan.total_steps = optimization.max_steps;
+  } else {
+    const double all_rows = optimization.num_train_epochs * static_cast<double>(train_blocks);
+    const double rest = std::max(0.0, all_rows - static_cast<double>(resume.samples));
+    plan.total_steps = resume.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(rows)));
+  }
+  plan.warmup_steps = optimization.warmup_steps;
+  if (plan.warmup_steps == 0 && optimization.warmup_ratio > 0)
+    plan.warmup_steps = static_cast<std::int64_t>(std::ceil(static_cast<double>(plan.total_steps) * optimization.warmup_ratio));
+
+  plan.logging_steps = std::max<std::int64_t>(1, output.logging_steps);
+  if (has_validation) {
+    if (output.eval_strategy == "steps") plan.eval_every = output.eval_steps > 0 ? output.eval_steps : plan.logging_steps;
+    plan.eval_at_epoch = output.eval_strategy == "epoch";
+    plan.eval_at_end = true;
+  }
+  if (output.save_strategy == "steps") plan.save_every = output.save_steps;
+  plan.save_at_epoch = output.save_strategy == "epoch";
+  plan.save_at_end = output.save_strategy != "no";
+  return plan;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// train/: one run from configuration to a trained folder. This header: the arithmetic of a run: which rows a
+/// micro-batch takes, how many steps there are, what happens after which step. Pure; no files, no tensors.
+
+#include <tessera/config/run_config.h>
+
+#include <cstdint>
+
+namespace tessera::train {
+
+/// Rows are positions in the sample order (data::Sampler), counted over all epochs. A step takes the next
+/// rows_per_step() rows: micro-batch a of a step takes world_size x batch_size rows, of which rank r takes the
+/// r-th contiguous share. So the rows of a step depend on the product of the three numbers only.
+/// Steps count from 0 where a step is about to be taken, and are "steps done" (from 1) where something follows it.
+struct RunPlan {
+  std::int64_t world_size = 1;
+  std::int64_t batch_size = 1;    ///< rows per rank and micro-batch
+  std::int64_t accumulation = 1;  ///< micro-batches per step
+  std::int64_t train_blocks = 1;  ///< rows per epoch
+
+  std::int64_t total_steps = 0;
+  std::int64_t warmup_steps = 0;
+  std::int64_t resumed_step = 0;     ///< steps done when this process started
+  std::int64_t resumed_samples = 0;  ///< rows consumed by then
+
+  std::int64_t logging_steps = 10;
+  std::int64_t eval_every = 0;  ///< steps; 0: not by steps
+  std::int64_t save_every = 0;
+  bool eval_at_epoch = false, eval_at_end = false;
+  bool save_at_epoch = false, save_at_end = false;
+
+  std::int64_t rows_per_step() const { return world_size * batch_size * accumulation; }
+  /// Rows consumed when `steps` steps are done.
+  std::int64_t samples(std::int64_t steps) const;
+  double epoch(std::int64_t steps) const { return static_cast<double>(samples(steps)) / static_cast<double>(train_blocks); }
+  /// First of the batch_size rows of `rank` in micro-batch `micro` of step `step` (from 0).
+  std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
+
+  bool ends_epoch(std::int64_t steps) const;   ///< the last row of an epoch lies in the step that made `steps`
+  bool logs_after(std::int64_t steps) const;   ///< every logging_steps, and after the last step
+  bool evaluates_after(std::int64_t steps) const;
+  bool saves_after(std::int64_t steps) const;
+};
+
+/// Where a resumed run starts.
+struct ResumePoint {
+  std::int64_t step = 0, samples = 0;
+};
+
+/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. warmup_ratio becomes
+/// ceil(total x ratio) when warmup_steps is 0 (transformers/training_args.py, get_warmup_steps).
+/// Fewer blocks than one step takes: InputError with the numbers.
+RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
+                      ResumePoint resume = {});
+
+}  // namespace tessera::train

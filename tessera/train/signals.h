@@ -1,0 +1,22 @@
+#pragma once
+/// \file
+/// Requests to stop. SIGTERM: finish the step, save, leave with exit code 3. SIGINT: finish the step, leave with 130; a second
+/// SIGINT leaves at once. The handlers only set a flag: ranks agree on the step at which they stop (trainer.cpp).
+
+namespace tessera::train {
+
+enum class StopRequest : int { none = 0, terminate = 1, interrupt = 2 };
+
+/// While it lives, SIGTERM and SIGINT set the flag; afterwards the former handlers are back. One at a time.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  /// What was asked for so far; interrupt outranks terminate.
+  StopRequest requested() const;
+};
+
+}  // namespace tessera::train
