@@ -1,0 +1,119 @@
+#include <tessera/parallel/autograd_engine.h>
+
+#include <tessera/base/error.h>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace tessera::parallel {
+namespace {
+
+namespace autograd = torch::autograd;
+
+class ListeningEngine final : public autograd::Engine {
+ public:
+  /// LibTorch wants one engine that is never destroyed (its worker threads outlive main).
+  static ListeningEngine& instance() {
+    static ListeningEngine* engine = new ListeningEngine;
+    return *engine;
+  }
+
+  autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs, bool keep_graph,
+                                  bool create_graph, bool accumulate_grad, const autograd::edge_list& outputs) override {
+    const auto run = [&] { return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs); };
+    const bool outermost = autograd::get_current_graph_task_id() == -1;
+    if (!outermost) return run();
+    const std::vector<BackwardListener*> listeners = copy_listeners();
+    if (listeners.empty()) return run();
+    try {
+      for (BackwardListener* listener : listeners) listener->backward_begin();
+      autograd::variable_list result = run();
+      for (BackwardListener* listener : listeners) listener->backward_end();
+      return result;
+    } catch (...) {
+      for (BackwardListener* listener : listeners) listener->backward_failed();
+      throw;
+    }
+  }
+
+  void add(BackwardListener* listener) {
+    const std::lock_guard lock(mutex_);
+    listeners_.push_back(listener);
+  }
+  void remove(BackwardListener* listener) {
+    const std::lock_guard lock(mutex_);
+    std::erase(listeners_, listener);
+  }
+
+ private:
+  std::vector<BackwardListener*> copy_listeners() {
+    const std::lock_guard lock(mutex_);
+    return listeners_;
+  }
+
+  std::mutex mutex_;
+  std::vector<BackwardListener*> listeners_;
+};
+
+autograd::Engine& engine_stub() { return ListeningEngine::instance(); }
+
+/// LibTorch has one slot per tensor for hooks on accumulated gradients; this fills it and runs any number.
+class Hooks final : public autograd::PostAccumulateGradHook {
+ public:
+  explicit Hooks(std::unique_ptr<autograd::PostAccumulateGradHook> previous) : previous_(std::move(previous)) {}
+
+  void operator()(const autograd::Variable& tensor) override {
+    if (previous_) (*previous_)(tensor);
+    for (const auto& [id, hook] : hooks_) hook(tensor);
+  }
+
+  int add(std::function<void(const at::Tensor&)> hook) {
+    hooks_.emplace(next_, std::move(hook));
+    return next_++;
+  }
+  void remove(int id) { hooks_.erase(id); }
+
+ private:
+  std::unique_ptr<autograd::PostAccumulateGradHook> previous_;
+  std::map<int, std::function<void(const at::Tensor&)>> hooks_;
+  int next_ = 0;
+};
+
+Hooks* find_hooks(const at::Tensor& parameter) {
+  return dynamic_cast<Hooks*>(autograd::impl::post_acc_grad_hooks(parameter).get());
+}
+
+}  // namespace
+
+Subscription listen_to_backward(BackwardListener& listener) {
+  static std::once_flag installed;
+  std::call_once(installed, [] {
+    if (&autograd::Engine::get_default_engine() != &autograd::Engine::get_base_engine())
+      throw Error("another autograd engine is installed in this process (is it a Python process?); data parallelism needs its own");
+    autograd::set_default_engine_stub(engine_stub);
+  });
+  ListeningEngine::instance().add(&listener);
+  return Subscription([&listener] { ListeningEngine::instance().remove(&listener); });
+}
+
+Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook) {
+  TESSERA_CHECK(parameter.is_leaf() && parameter.requires_grad(), "gradient hooks are for leaves that require grad");
+  Hooks* hooks = find_hooks(parameter);
+  if (hooks == nullptr) {
+    auto made = std::make_unique<Hooks>(std::move(autograd::impl::post_acc_grad_hooks(parameter)));
+    hooks = made.get();
+    autograd::impl::set_post_acc_grad_hooks(parameter, std::move(made));
+  }
+  const int id = hooks->add(std::move(hook));
+  return Subscription([parameter, id] {
+    if (Hooks* present = find_hooks(parameter)) present->remove(id);
+  });
+}
+
+}  // namespace tessera::parallel

@@ -1,0 +1,55 @@
+#pragma once
+/// \file
+/// What the engines of parallel/ need from autograd and LibTorch's C++ interface lacks: the exact begin and end of a backward, and
+/// hooks on finished gradients. Every use of torch::autograd::Node and its engine is behind this header, because their
+/// ownership changes between LibTorch releases.
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace tessera::parallel {
+
+/// Told about every outermost backward of the process: backward calls made from inside a backward (re-entrant checkpointing)
+/// belong to the outer one. Called on the thread that called backward(), outside of autograd's own locks.
+class BackwardListener {
+ public:
+  virtual ~BackwardListener() = default;
+  /// Before the first operation. An exception ends the backward before it began.
+  virtual void backward_begin() = 0;
+  /// After the last operation, when every gradient is in place. An exception comes out of the user's backward().
+  virtual void backward_end() = 0;
+  /// Instead of backward_end() when the backward (or another listener) threw.
+  virtual void backward_failed() noexcept = 0;
+};
+
+/// Ends what it stands for when destroyed. Movable.
+class Subscription {
+ public:
+  Subscription() = default;
+  explicit Subscription(std::function<void()> end) : end_(std::move(end)) {}
+  Subscription(Subscription&& other) noexcept : end_(std::exchange(other.end_, nullptr)) {}
+  Subscription& operator=(Subscription&& other) noexcept {
+    std::swap(end_, other.end_);
+    return *this;
+  }
+  ~Subscription() {
+    if (end_) end_();
+  }
+
+ private:
+  std::function<void()> end_;
+};
+
+/// Calls `listener` from now on; it must outlive the subscription. Ending a subscription while a backward runs is the caller's error.
+/// The first call installs our subclass of LibTorch's engine; it throws Error when another one was installed before (Python).
+[[nodiscard]] Subscription listen_to_backward(BackwardListener& listener);
+
+/// Calls `hook(parameter)` each time that a gradient was accumulated into parameter.grad(). Several hooks of a parameter run in
+/// the order of their registration; they keep those that were there before. `parameter` must be a leaf that requires grad.
+/// On the CPU the hook runs on the thread that called backward(). An exception ends the backward.
+[[nodiscard]] Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook);
+
+}  // namespace tessera::parallel
