@@ -1,0 +1,174 @@
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+std::string reason() { return std::strerror(errno); }
+
+/// Closes on destruction.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+void sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const Descriptor fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() >= 0) ::fsync(fd.get());  // some file systems refuse to sync folders; the rename itself is still atomic
+}
+
+}  // namespace
+
+bool path_exists(const std::string& path) {
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::string path_join(std::string_view folder, std::string_view name) {
+  return (std::filesystem::path(folder) / std::filesystem::path(name)).string();
+}
+
+std::string absolute_path(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+
+std::vector<std::string> list_folder(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  if (error) throw InputError(concat("cannot list the folder '", path, "': ", error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw Error(concat("cannot create the folder '", path, "': ", error.message()));
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) throw Error(concat("cannot remove '", path, "': ", error.message()));
+}
+
+std::string read_file(const std::string& path, std::uint64_t max_bytes) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) throw InputError(concat("cannot open '", path, "': ", reason()));
+  struct stat info{};
+  if (::fstat(fd.get(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", reason()));
+  if (S_ISDIR(info.st_mode)) throw InputError(concat("'", path, "' is a folder; expected a file"));
+  std::string bytes;
+  if (S_ISREG(info.st_mode)) {
+    if (static_cast<std::uint64_t>(info.st_size) > max_bytes)
+      throw InputError(concat("'", path, "' has ", info.st_size, " bytes; at most ", max_bytes, " are accepted here"));
+    bytes.reserve(static_cast<std::size_t>(info.st_size));
+  }
+  std::vector<char> buffer(1 << 20);  // the size may change under us, and pipes have none: read to the end
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw InputError(concat("cannot read '", path, "': ", reason()));
+    if (n == 0) return bytes;
+    bytes.append(buffer.data(), static_cast<std::size_t>(n));
+    if (bytes.size() > max_bytes) throw InputError(concat("'", path, "' has more than the ", max_bytes, " bytes accepted here"));
+  }
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& path_for_errors) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(concat("cannot write '", path_for_errors, "': ", reason(), " (", bytes.size(), " bytes left)"));
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void write_file_atomically(const std::string& path, const std::function<void(int fd)>& produce) {
+  const std::string temporary = concat(path, ".tmp.", ::getpid());
+  Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fd.get() < 0) throw Error(concat("cannot create '", temporary, "': ", reason()));
+  try {
+    produce(fd.get());
+    if (::fsync(fd.get()) != 0) throw Error(concat("cannot sync '", temporary, "': ", reason()));
+    if (::close(fd.release()) != 0) throw Error(concat("cannot close '", temporary, "': ", reason()));
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw Error(concat("cannot rename '", temporary, "' to '", path, "': ", reason()));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder_of(path);
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  write_file_atomically(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(bytes)), path); });
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) throw InputError(concat("cannot open '", path, "': ", reason()));
+  struct stat info{};
+  if (::fstat(fd.get(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", reason()));
+  if (!S_ISREG(info.st_mode)) throw InputError(concat("'", path, "' is not a regular file"));
+  size_ = static_cast<std::size_t>(info.st_size);
+  if (size_ == 0) return;  // mmap refuses length 0
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (address == MAP_FAILED) throw InputError(concat("cannot map '", path, "' (", size_, " bytes): ", reason()));
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+TemporaryFolder::TemporaryFolder(const std::string& prefix) {
+  const char* base = std::getenv("TMPDIR");
+  std::string pattern = path_join(base == nullptr || *base == '\0' ? "/tmp" : base, prefix + ".XXXXXX");
+  if (::mkdtemp(pattern.data()) == nullptr) throw Error(concat("cannot create a temporary folder '", pattern, "': ", reason()));
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;  // a destructor cannot report; the folder is under TMPDIR anyway
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace tessera

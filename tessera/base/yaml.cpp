@@ -1,0 +1,156 @@
+// YAML through yaml-cpp's event parser, made strict: yaml-cpp itself accepts duplicate keys and ignores merge keys.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/value.h>
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+constexpr int max_depth = 256;
+
+/// YAML 1.2 core schema for plain scalars, decimal numbers only: "010" and "0o10" would mean different numbers to different
+/// readers, so they are refused.
+Value resolve_plain(const std::string& text, const SourcePos& where) {
+  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return {};
+  if (text == "true" || text == "True" || text == "TRUE") return Value::of(true);
+  if (text == "false" || text == "False" || text == "FALSE") return Value::of(false);
+  const std::string_view digits = text[0] == '-' || text[0] == '+' ? std::string_view(text).substr(1) : std::string_view(text);
+  const bool all_digits = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
+  if ((all_digits && digits.size() > 1 && digits[0] == '0') || (digits.starts_with("0o") && digits.size() > 2))
+    throw InputError(concat(where.str(), ": '", text, "' looks like an octal number, which YAML readers disagree about; write it in ",
+                            "decimal, or in quotes for text"));
+  const std::string unsigned_plus = text[0] == '+' ? text.substr(1) : text;
+  if (const auto integer = parse_int(unsigned_plus)) return Value::of(*integer);
+  if (digits == ".inf" || digits == ".Inf") return Value::of(text[0] == '-' ? -HUGE_VAL : HUGE_VAL);
+  if (text == ".nan" || text == ".NaN") return Value::of(std::numeric_limits<double>::quiet_NaN());
+  if (!digits.empty() && (std::isdigit(static_cast<unsigned char>(digits[0])) || digits[0] == '.'))
+    if (const auto real = parse_real(unsigned_plus)) return Value::of(*real);
+  return Value::of(text);
+}
+
+class Builder final : public YAML::EventHandler {
+ public:
+  explicit Builder(std::shared_ptr<const std::string> file) : file_(std::move(file)) {}
+
+  Value take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(mark, anchor, Value()); }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
+    // yaml-cpp gives "?" for plain scalars and "!" for quoted ones
+    if (tag != "?" && tag != "!" && !tag.empty() && tag != "tag:yaml.org,2002:str")
+      throw InputError(concat(at(mark).str(), ": the tag ", tag, " is not supported"));
+    add(mark, anchor, tag == "?" || tag.empty() ? resolve_plain(text, at(mark)) : Value::of(text), text);
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) throw InputError(concat(at(mark).str(), ": an alias inside its own anchor"));
+    // a chain of aliases of aliases grows exponentially
+    aliased_ += found->second.second;
+    if (aliased_ > 100000) throw InputError(concat(at(mark).str(), ": aliases expand to more than 100000 values"));
+    place(at(mark), found->second.first, "");
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(mark, anchor, Value::make_array());
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(mark, anchor, Value::make_object());
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Open {
+    Value value;
+    YAML::anchor_t anchor;
+    bool has_key = false;
+    std::string key;
+    std::size_t first_id;  ///< values made before this one: the size of an anchor's subtree
+  };
+
+  SourcePos at(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+
+  void add(const YAML::Mark& mark, YAML::anchor_t anchor, Value value, const std::string& key_text = "") {
+    value.set_where(at(mark));
+    ++made_;
+    if (anchor != 0) anchors_[anchor] = {value, 1};
+    place(at(mark), std::move(value), key_text);
+  }
+
+  void open(const YAML::Mark& mark, YAML::anchor_t anchor, Value value) {
+    if (stack_.size() >= max_depth) throw InputError(concat(at(mark).str(), ": nested deeper than ", max_depth));
+    value.set_where(at(mark));
+    stack_.push_back({std::move(value), anchor, false, {}, made_});
+    ++made_;
+  }
+
+  void close() {
+    Open done = std::move(stack_.back());
+    stack_.pop_back();
+    if (done.anchor != 0) anchors_[done.anchor] = {done.value, made_ - done.first_id};
+    const SourcePos where = done.value.where();
+    place(where, std::move(done.value), "");
+  }
+
+  void place(const SourcePos& where, Value value, const std::string& key_text) {
+    if (stack_.empty()) {
+      root_ = std::move(value);
+      return;
+    }
+    Open& parent = stack_.back();
+    if (parent.value.is_array()) {
+      parent.value.push_back(std::move(value));
+    } else if (!parent.has_key) {
+      if (value.is_array() || value.is_object()) throw InputError(concat(where.str(), ": a key must be a plain word"));
+      parent.key = value.is_string() ? value.as_string() : key_text;
+      if (parent.key == "<<") throw InputError(concat(where.str(), ": merge keys (<<) are not supported; write the keys out"));
+      if (const Value* first = parent.value.find(parent.key))
+        throw InputError(concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ", first->where().str(), ")"));
+      parent.has_key = true;
+    } else {
+      parent.value.set(std::move(parent.key), std::move(value));
+      parent.has_key = false;
+    }
+  }
+
+  std::shared_ptr<const std::string> file_;
+  Value root_;
+  std::vector<Open> stack_;
+  std::map<YAML::anchor_t, std::pair<Value, std::size_t>> anchors_;
+  std::size_t made_ = 0, aliased_ = 0;
+};
+
+}  // namespace
+
+Value parse_yaml(std::string_view text, const std::string& name) {
+  if (!is_utf8(text)) throw InputError(concat(name, ": not valid UTF-8"));
+  auto file = std::make_shared<const std::string>(name);
+  try {
+    std::istringstream in{std::string(text)};
+    YAML::Parser parser(in);
+    Builder builder(file);
+    if (!parser.HandleNextDocument(builder)) return {};
+    Builder second(file);
+    if (parser.HandleNextDocument(second)) throw InputError(concat(name, ": holds more than one YAML document"));
+    return builder.take();
+  } catch (const YAML::Exception& e) {
+    const SourcePos where = e.mark.is_null() ? SourcePos{file, 0, 0} : SourcePos{file, e.mark.line + 1, e.mark.column + 1};
+    throw InputError(concat(where.str(), ": ", e.msg));
+  }
+}
+
+Value read_yaml(const std::string& path) { return parse_yaml(read_file(path, 16u << 20), path); }
+
+}  // namespace tessera
