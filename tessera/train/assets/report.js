@@ -1,0 +1,168 @@
+'use strict';
+(() => {
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const $ = id => document.getElementById(id);
+  const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const steps = data.metrics.filter(line => line.event === undefined);
+  const evals = data.metrics.filter(line => line.event === 'eval');
+  const end = data.metrics.find(line => line.event === 'end');
+  const last = steps[steps.length - 1], lastEval = evals[evals.length - 1];
+  const number = x => typeof x === 'number' ? x : NaN;  // "nan" and "inf" are written as text
+
+  const count = x => {
+    for (const [limit, unit] of [[1e12, ' T'], [1e9, ' G'], [1e6, ' M'], [1e3, ' k']])
+      if (Math.abs(x) >= limit) return (x / limit).toFixed(1) + unit;
+    return Number.isInteger(x) ? String(x) : x.toPrecision(4);
+  };
+  const bytes = x => {
+    for (const [limit, unit] of [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']])
+      if (x >= limit) return (x / limit).toFixed(1) + ' ' + unit;
+    return x + ' B';
+  };
+  const duration = s => {
+    s = Math.round(s);
+    const pad = n => String(n).padStart(2, '0');
+    return s >= 3600 ? `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}` : `${Math.floor(s / 60)}:${pad(s % 60)}`;
+  };
+  const element = (tag, text, className) => {
+    const e = document.createElement(tag);
+    if (text !== undefined) e.textContent = text;
+    if (className) e.className = className;
+    return e;
+  };
+  const row = (cells, className) => {
+    const tr = element('tr', undefined, className);
+    for (const [text, cellClass, tag] of cells) tr.appendChild(element(tag || 'td', text, cellClass));
+    return tr;
+  };
+
+  $('title').textContent = data.summary.title;
+  document.title = data.summary.title + ' \u2013 Tessera';
+  $('subtitle').textContent = data.summary.lines.join(' \u00b7 ');
+  $('footer').textContent = data.summary.footer;
+  const reason = end ? end.reason : 'running';
+  $('state').textContent = {done: 'finished', running: 'running'}[reason] || reason;
+  $('state').classList.add({done: 'done', running: 'running'}[reason] || 'stopped');
+
+  const tile = (value, label) => {
+    const t = element('div', undefined, 'tile');
+    t.append(element('b', value), element('span', label));
+    $('tiles').appendChild(t);
+  };
+  if (last) tile(number(last.loss).toFixed(4), `training loss, step ${last.step}`);
+  if (lastEval) tile(number(lastEval.eval_loss).toFixed(4), 'validation loss');
+  if (lastEval) tile(count(number(lastEval.perplexity)), 'perplexity');
+  const speed = end ? end.tokens_per_second : last && last.tokens_per_second;
+  if (speed) tile(count(speed), 'tokens per second');
+  if (end) tile(duration(end.seconds), 'training time');
+  if (last) tile(bytes(last.peak_memory_bytes), 'peak memory per rank');
+
+  // ---- curves: all share the x range -------------------------------------------------------------------------
+  const graphs = [];
+  let syncing = false;
+  const legendOf = (id, format) => legend => {
+    const target = $(id + '-legend');
+    if (legend.x === undefined && legend.series.every(s => s.y === undefined)) {
+      target.innerHTML = legend.series.filter(s => s.isVisible).map(s => `<span><i style="background:${s.color}"></i>${s.labelHTML}</span>`).join('');
+    } else {
+      target.innerHTML = `<span>step <b>${legend.xHTML}</b></span>` + legend.series.filter(s => s.isVisible && s.y !== undefined && !isNaN(s.y) && s.y !== null)
+        .map(s => `<span><i style="background:${s.color}"></i>${s.labelHTML} <b>${format(s.y)}</b></span>`).join('');
+    }
+    return '';
+  };
+  const chart = (id, rows, labels, colors, format, options) => {
+    if (rows.length === 0) { $(id).parentElement.hidden = true; return; }
+    const hidden = element('div');
+    const graph = new Dygraph($(id), rows, Object.assign({
+      labels: ['step', ...labels], colors: colors.map(color), legendFormatter: legendOf(id, format), legend: 'always', labelsDiv: hidden,
+      axes: {x: {axisLabelFormatter: x => Number.isInteger(x) ? count(x).replace('.0 ', ' ') : '', drawGrid: false}, y: {axisLabelFormatter: format, axisLabelWidth: 58}},
+      gridLineColor: color('--grid'), axisLineColor: color('--line'), strokeWidth: 1.8, highlightCircleSize: 4, connectSeparatedPoints: true,
+      drawPoints: rows.length < 3, pointSize: 3, rangeSelectorHeight: 28, xRangePad: 6, fillAlpha: 0.1,
+      drawCallback: (g, first) => {
+        if (syncing || first) return;
+        syncing = true;
+        const range = g.xAxisRange();
+        for (const other of graphs) if (other.graph !== g) other.graph.updateOptions({dateWindow: range});
+        syncing = false;
+      },
+    }, options || {}));
+    graphs.push({graph, colors});
+  };
+
+  const lossRows = smoothing => {
+    const byStep = new Map();
+    let average;
+    for (const line of steps) {
+      const loss = number(line.loss);
+      average = average === undefined || isNaN(average) ? loss : smoothing * average + (1 - smoothing) * loss;
+      byStep.set(line.step, [line.step, average, null]);
+    }
+    for (const line of evals) {
+      if (!byStep.has(line.step)) byStep.set(line.step, [line.step, null, null]);
+      byStep.get(line.step)[2] = number(line.eval_loss);
+    }
+    return [...byStep.values()].sort((a, b) => a[0] - b[0]);
+  };
+  const fixed4 = y => y.toFixed(Math.abs(y) >= 100 ? 1 : 3);
+  chart('loss', lossRows(0), ['training', 'validation'], ['--c0', '--c1'], fixed4,
+        {series: {validation: {drawPoints: true, pointSize: 3}}, visibility: [true, evals.length > 0]});
+  const lossGraph = graphs.length > 0 ? graphs[0].graph : null;
+  chart('throughput', steps.map(l => [l.step, l.tokens_per_second]), ['tokens/s'], ['--c2'], count, {includeZero: true, fillGraph: true});
+  chart('rate', steps.map(l => [l.step, l.learning_rate]), ['learning rate'], ['--c1'], y => y === 0 ? '0' : y.toExponential(1), {includeZero: true});
+  chart('norm', steps.map(l => [l.step, number(l.grad_norm)]), ['gradient norm'], ['--c3'], y => y.toPrecision(3), {includeZero: true});
+  const ranks = last ? last.peak_memory_bytes_by_rank.length : 0;
+  const palette = ['--c0', '--c1', '--c2', '--c3'];
+  chart('memory', steps.filter(l => l.peak_memory_bytes_by_rank.length === ranks).map(l => [l.step, ...l.peak_memory_bytes_by_rank.map(b => b / 2 ** 30)]),
+        Array.from({length: ranks}, (_, r) => 'rank ' + r), Array.from({length: ranks}, (_, r) => palette[r % 4]), y => y.toFixed(2), {includeZero: true});
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    for (const {graph, colors} of graphs)
+      graph.updateOptions({colors: colors.map(color), gridLineColor: color('--grid'), axisLineColor: color('--line')});
+  });
+  $('smooth').onchange = e => lossGraph && lossGraph.updateOptions({file: lossRows(e.target.checked ? 0.9 : 0)});
+  $('log').onchange = e => lossGraph && lossGraph.updateOptions({logscale: e.target.checked});
+
+  // ---- tables ------------------------------------------------------------------------------------------------
+  if (data.sample.text) {
+    $('sample').append(element('em', data.sample.prompt), data.sample.text);
+    $('sample-note').textContent = data.sample.note;
+  } else {
+    $('sample-card').hidden = true;
+  }
+  if (data.communication.length > 0) {
+    $('comm').appendChild(row([['operation', '', 'th'], ['count', 'number', 'th'], ['payload', 'number', 'th'], ['on the wire', 'number', 'th'], ['waited', 'number', 'th'], ['of training time', 'number', 'th']]));
+    for (const c of data.communication)
+      $('comm').appendChild(row([[c.operation], [count(c.count), 'number'], [bytes(c.payload_bytes), 'number'], [bytes(c.wire_bytes), 'number'],
+                                 [c.seconds_waited.toFixed(2) + ' s', 'number'], [end && end.seconds > 0 ? (100 * c.seconds_waited / end.seconds).toFixed(1) + ' %' : '', 'number']]));
+  } else {
+    $('comm-card').hidden = true;
+  }
+  const show = value => typeof value === 'string' ? value : JSON.stringify(value);
+  const leaves = (node, path, out) => {
+    if (node !== null && typeof node === 'object' && !Array.isArray(node)) {
+      if ('value' in node && 'origin' in node) out.push([path, node.value, node.origin]);
+      else for (const key of Object.keys(node)) leaves(node[key], [...path, key], out);
+    } else {
+      out.push([path, node, '']);
+    }
+    return out;
+  };
+  const configuration = leaves(data.configuration, [], []);
+  const drawConfig = onlyGiven => {
+    const table = $('config');
+    table.textContent = '';
+    table.appendChild(row([['setting', '', 'th'], ['value', '', 'th'], ['origin', '', 'th']]));
+    let section = null;
+    for (const [path, value, origin] of configuration) {
+      const isDefault = origin === 'default';
+      if (onlyGiven && isDefault) continue;
+      const here = path.slice(0, -1).join(' \u203a ');
+      if (here !== section && here !== '') table.appendChild(row([[here], [''], ['']], 'section'));
+      section = here;
+      const tr = row([[''], [show(value), 'value'], [origin]], isDefault ? 'default' : '');
+      tr.firstChild.appendChild(element('code', path[path.length - 1]));
+      table.appendChild(tr);
+    }
+  };
+  drawConfig(false);
+  $('given').onchange = e => drawConfig(e.target.checked);
+})();

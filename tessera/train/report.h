@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// OUT/report.html: one self-contained page about a run: curves, memory by rank, collectives, configuration, a sample.
+/// dygraphs (MIT licence) draws the curves; it is embedded when Tessera is built, so the page needs no network.
+
+#include <tessera/base/value.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::train {
+
+struct Report {
+  std::string title;                   ///< "gpt2, 10.0 M parameters"
+  std::vector<std::string> facts;      ///< one line under the title: "2 processes", "Debian 12", ...
+  std::string footer;                  ///< versions, time
+  std::vector<Value> metrics;          ///< the lines of metrics.jsonl
+  Value configuration;                 ///< sections of {"name": {"value": ..., "origin": ...}}
+  Value communication;                 ///< array of {operation, count, payload_bytes, wire_bytes, seconds_waited}
+  std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
+};
+
+/// The page.
+std::string render(const Report& report);
+
+/// The communication table of this process: the totals of comm::recorder().
+Value communication_table();
+
+}  // namespace tessera::train
