@@ -15,7 +15,10 @@ struct Parameter {
   std::string name;
   std::vector<std::int64_t> shape;
   std::int64_t element_size = 4;
+  /// Product of the shape, 1 for a scalar. Throws InputError naming the parameter on overflow or a negative size.
   std::int64_t numel() const;
+  /// numel() * element_size. Throws InputError on overflow or an element size below 1.
+  std::int64_t bytes() const;
 };
 
 /// One parameter's place in a flat buffer: elements [offset, offset + numel).
@@ -36,18 +39,24 @@ struct FlatLayout {
 
 inline constexpr std::int64_t flat_alignment = 64;  ///< elements
 
-/// Lays out `parameters[order[0]], parameters[order[1]], ...`. Throws InputError on overflow or a negative size.
+/// Lays out `parameters[order[0]], parameters[order[1]], ...`; `order` may name a part of the parameters, each at most
+/// once. Throws InputError on overflow or a negative size; Error when `order`, `world` or `alignment` make no sense.
 FlatLayout make_flat_layout(std::span<const Parameter> parameters, std::span<const std::size_t> order, int world,
                             std::int64_t alignment = flat_alignment);
 
-/// The part of a segment that lies in `rank`'s shard: elements [begin, end) *of the flat buffer*; empty when begin == end.
+/// Elements [begin, end) *of a flat buffer*; empty when begin == end.
 struct Range { std::int64_t begin, end; };
+/// The elements of the flat buffer that `rank`'s shard holds: the shards are equal and in the order of the ranks.
 Range shard_range(const FlatLayout& layout, int rank);
+/// What two ranges share: the part of a segment in a shard is intersect({offset, offset + numel}, shard_range(...)).
+/// Disjoint ranges give an empty range.
 Range intersect(Range a, Range b);
 
 /// PyTorch DDP's rule (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size): walk `order`,
 /// close a bucket once it holds at least its cap; the first bucket's cap is smaller so that communication starts early.
-/// Every bucket holds one element size only. Returns lists of parameter indices in reduction order.
+/// Every bucket holds one element size only; as in PyTorch each element size fills its own bucket meanwhile, and has a
+/// small first one. Returns lists of parameter indices in reduction order: a bucket comes where its last parameter
+/// stands in `order`, because only then can it be reduced. Throws InputError on overflow or a negative size or cap.
 std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> parameters, std::span<const std::size_t> order,
                                                      std::int64_t first_bucket_bytes, std::int64_t bucket_bytes);
 
