@@ -7,44 +7,62 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <tessera/base/file.h>
+#include <tessera/format/crc32c.h>
 
 namespace tessera::format {
 
 enum class DType { boolean, u8, i8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64 };
 std::size_t dtype_size(DType dtype);          ///< bytes per element
 const char* dtype_name(DType dtype);          ///< "F32", the format's own words
+std::optional<DType> parse_dtype(std::string_view name);  ///< nullopt: a word of the format that we do not read, or none at all
 
 struct TensorInfo {
   std::string name;
   DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape;            ///< row-major; {}: a scalar
   std::uint64_t begin = 0, end = 0;           ///< bytes, relative to the data section
 };
 
+/// What the header of a safetensors file says.
+struct SafetensorsHeader {
+  std::vector<TensorInfo> tensors;            ///< in file order
+  std::map<std::string, std::string> metadata;
+  std::uint64_t data_begin = 0;               ///< offset of the data section in the file
+};
+
+/// Parses and checks the header of a file whose bytes are `file` (its data section is not touched): length, JSON, dtypes,
+/// shapes (their products must fit int64), offsets (they tile the data section exactly). Throws InputError naming `path`,
+/// the tensor, the rule and the numbers.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& path);
+
 /// A file opened for reading by mmap. Everything is checked against the real file size before anything is allocated or
-/// touched; a violation throws InputError naming the file, the tensor, the rule and the numbers.
+/// touched; a violation throws InputError naming the file, the tensor, the rule and the numbers. Const members may be
+/// called from several threads.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
   const std::string& path() const { return mapping_.path(); }
-  const std::vector<TensorInfo>& tensors() const { return tensors_; }   ///< in file order
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const TensorInfo* find(const std::string& name) const;
-  std::span<const std::byte> bytes(const TensorInfo& tensor) const;     ///< valid while this object lives
+  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }   ///< in file order
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  const TensorInfo* find(const std::string& name) const;                ///< nullptr: none
+  std::span<const std::byte> bytes(const TensorInfo& tensor) const;     ///< valid while this object lives; any alignment
 
  private:
   MappedFile mapping_;
-  std::vector<TensorInfo> tensors_;
-  std::map<std::string, std::string> metadata_;
-  std::size_t data_begin_ = 0;
+  SafetensorsHeader header_;
+  std::unordered_map<std::string, std::size_t> by_name_;
 };
 
-/// What to write: shape and dtype now, bytes when asked (called once per tensor, in file order).
+/// What to write: shape and dtype now, bytes when asked (called once per tensor, in file order; the span must stay valid
+/// until the next call). Their number must be what shape and dtype say.
 struct TensorSource {
   std::string name;
   DType dtype;
@@ -52,9 +70,10 @@ struct TensorSource {
   std::function<std::span<const std::byte>()> bytes;
 };
 
-/// Writes atomically (temporary file, fsync, rename), tensors ordered as the reference writer does (alignment of dtype
-/// descending, then name), header padded with spaces to 8 bytes.
-void write_safetensors(const std::string& path, std::vector<TensorSource> tensors,
-                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+/// Writes atomically (temporary file, fsync, rename), tensors ordered as the reference writer does (dtype in its order,
+/// descending, then name), header padded with spaces to 8 bytes. Returns size and checksums of the bytes written, taken
+/// before they went to the disk. Throws Error on I/O failure or on a source that breaks its contract.
+Digest write_safetensors(const std::string& path, std::vector<TensorSource> tensors,
+                         const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 }  // namespace tessera::format

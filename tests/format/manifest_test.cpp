@@ -1,0 +1,104 @@
+#include <tessera/format/manifest.h>
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <fstream>
+#include <string>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+
+namespace tessera::format {
+namespace {
+
+// The message of the InputError that `action` throws; "" when it throws none.
+template <class Action>
+std::string complaint(const Action& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class ManifestTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_file_atomically(file("a.bin"), std::string(kDigestChunk + 10, 'a'));
+    write_file_atomically(file("b.json"), "{}");
+    write_file_atomically(file("empty"), "");
+    manifest_.step = 7;
+    for (const char* name : {"a.bin", "b.json", "empty"}) manifest_.files.push_back({name, digest_of_file(file(name))});
+    write_manifest(folder_.path(), manifest_);
+  }
+  std::string file(const std::string& name) const { return path_join(folder_.path(), name); }
+  std::string verify() const {
+    return complaint([&] { verify_files(folder_.path(), read_manifest(folder_.path())); });
+  }
+
+  TemporaryFolder folder_;
+  Manifest manifest_;
+};
+
+TEST_F(ManifestTest, ReadsBackWhatWasWritten) {
+  const Manifest read = read_manifest(folder_.path());
+  EXPECT_EQ(read.step, 7);
+  ASSERT_EQ(read.files.size(), 3u);
+  EXPECT_EQ(read.files[0].name, "a.bin");
+  EXPECT_EQ(read.files[0].digest, manifest_.files[0].digest);
+  EXPECT_EQ(verify(), "");
+}
+
+TEST_F(ManifestTest, AFlippedBitIsLocated) {
+  std::string bytes = read_file(file("a.bin"));
+  bytes[kDigestChunk + 3] ^= 0x10;
+  write_file_atomically(file("a.bin"), bytes);
+  const std::string text = verify();
+  EXPECT_TRUE(contains(text, "a.bin: bytes 16777216 to 16777226 have CRC-32C")) << text;
+}
+
+TEST_F(ManifestTest, SizeAndPresenceAreChecked) {
+  write_file_atomically(file("b.json"), "{} ");
+  EXPECT_TRUE(contains(verify(), "b.json: has 3 bytes, but manifest.json says 2")) << verify();
+  remove_tree(file("b.json"));
+  EXPECT_TRUE(contains(verify(), "b.json: listed in manifest.json but not readable")) << verify();
+  remove_tree(file("manifest.json"));
+  EXPECT_TRUE(contains(verify(), "it has no manifest.json")) << verify();
+}
+
+// Every single flipped bit of the manifest is found: by the JSON parser, by a rule, or by its own checksum. (A changed
+// blank between values stays a manifest with the same content only when it is another blank.)
+TEST_F(ManifestTest, AnyFlippedBitOfTheManifestIsFound) {
+  const std::string good = read_file(file(kManifestName));
+  int survived = 0;
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] ^= 1 << (i % 7);
+    std::ofstream(file(kManifestName), std::ios::binary) << bad;
+    if (complaint([&] { read_manifest(folder_.path()); }).empty()) {
+      ++survived;
+      EXPECT_TRUE(std::isspace(static_cast<unsigned char>(good[i])))
+          << "at " << i << ": " << bad.substr(i > 20 ? i - 20 : 0, 40);
+    }
+  }
+  EXPECT_LT(survived, 20);
+}
+
+TEST_F(ManifestTest, NamesMayNotLeaveTheFolder) {
+  for (const char* name : {"../x", "/etc/passwd", "a/b", "..", ".", ""}) {
+    EXPECT_FALSE(is_plain_file_name(name)) << name;
+    EXPECT_THROW(write_manifest(folder_.path(), {1, {{name, {}}}}), Error) << name;
+  }
+  EXPECT_TRUE(is_plain_file_name("model.safetensors"));
+  std::string text = read_file(file(kManifestName));
+  text.replace(text.find("b.json"), 6, "../b.j");
+  write_file_atomically(file(kManifestName), text);
+  EXPECT_TRUE(contains(verify(), "'../b.j' is not the plain name")) << verify();
+}
+
+}  // namespace
+}  // namespace tessera::format
