@@ -1,10 +1,45 @@
 #include <tessera/nn/gelu.h>
 
-#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/kernels/cpu/gelu.h>
+#include <tessera/nn/fused.h>
 
 namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct BiasGelu : torch::autograd::Function<BiasGelu> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& bias) {
+    const at::Tensor rows = x.contiguous();
+    const std::int64_t columns = x.size(-1);
+    at::Tensor y = at::empty(x.sizes(), x.options());
+    for_rows(rows.numel() / columns, columns, [&](std::int64_t begin, std::int64_t end) {
+      kernels::gelu_tanh(data(rows) + begin * columns, data(bias), data(y) + begin * columns, end - begin, columns);
+    });
+    ctx->save_for_backward({rows, bias});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &bias = saved[1], dy = gradients[0].contiguous();
+    const std::int64_t columns = x.size(-1);
+    at::Tensor dx = at::empty(x.sizes(), x.options());
+    const at::Tensor dbias = for_rows_with_sums(x.numel() / columns, columns, 1, [&](std::int64_t begin, std::int64_t end, float* sums) {
+      const std::int64_t o = begin * columns;
+      kernels::gelu_tanh_backward(data(x) + o, data(bias), data(dy) + o, data(dx) + o, sums, end - begin, columns);
+    });
+    return {dx, bias.defined() ? dbias[0] : at::Tensor()};
+  }
+};
+
+}  // namespace
 
 at::Tensor bias_gelu_tanh(const at::Tensor& x, const at::Tensor& bias) {
+  if (fusable({x, bias}) && x.numel() > 0) return BiasGelu::apply(x, bias);
   return at::gelu(bias.defined() ? x + bias : x, "tanh");
 }
 

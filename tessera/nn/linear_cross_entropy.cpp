@@ -1,11 +1,94 @@
 #include <tessera/nn/linear_cross_entropy.h>
 
-#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/base/error.h>
+#include <tessera/kernels/cpu/softmax_cross_entropy.h>
+#include <tessera/nn/fused.h>
 
 namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Tokens per chunk: as many as keep the chunk's logits within about 8 MB, where the three multiplications still run at full speed.
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
+  const std::int64_t fit = (std::int64_t{2} << 20) / vocabulary / 32 * 32;
+  return std::min(rows, std::max<std::int64_t>(fit, 128));
+}
+
+/// targets[b T + t] = labels[b, t + 1]; the last position of each row predicts nothing. Labels must be in [0, V) or ignored.
+std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t vocabulary) {
+  const at::Tensor contiguous = labels.contiguous();
+  const std::int64_t b = labels.size(0), t = labels.size(1), *in = contiguous.data_ptr<std::int64_t>();
+  std::vector<std::int64_t> targets(static_cast<std::size_t>(b * t), ignored_label);
+  for (std::int64_t i = 0; i < b; ++i)
+    for (std::int64_t j = 1; j < t; ++j) {
+      const std::int64_t label = in[i * t + j];
+      TESSERA_CHECK(label == ignored_label || (label >= 0 && label < vocabulary), "label ", label, " at [", i, ", ", j,
+                    "] is outside the vocabulary of ", vocabulary, " and is not ", ignored_label);
+      targets[static_cast<std::size_t>(i * t + j - 1)] = label;
+    }
+  return targets;
+}
+
+struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double scale,
+                            bool hidden_gradient, bool weight_gradient) {
+    const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1), chunk = chunk_rows(n, v);
+    const auto targets = shifted_targets(labels, v);
+    const at::Tensor x = hidden.reshape({n, c});
+    at::Tensor dx, dweight, buffer = at::empty({chunk, v}, x.options());
+    if (hidden_gradient) dx = at::empty({n, c}, x.options());
+    if (weight_gradient) dweight = at::empty({v, c}, x.options());
+    double total = 0;
+    for (std::int64_t first = 0; first < n; first += chunk) {
+      const std::int64_t rows = std::min(chunk, n - first);
+      const at::Tensor part = x.narrow(0, first, rows);
+      at::Tensor logits = buffer.narrow(0, 0, rows);
+      at::mm_out(logits, part, weight.t());
+      std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
+      for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
+        losses[static_cast<std::size_t>(at::get_thread_num())] +=
+            kernels::softmax_cross_entropy(data(logits) + begin * v, targets.data() + first + begin, end - begin, v,
+                                           static_cast<float>(scale), hidden_gradient || weight_gradient);
+      });
+      for (const double loss : losses) total += loss;
+      if (hidden_gradient) {
+        at::Tensor out = dx.narrow(0, first, rows);
+        at::mm_out(out, logits, weight);
+      }
+      if (weight_gradient) at::addmm_out(dweight, dweight, logits.t(), part, /*beta=*/first == 0 ? 0 : 1);
+    }
+    if (dx.defined()) dx = dx.view(hidden.sizes());
+    ctx->saved_data["gradients"] = std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
+    return at::scalar_tensor(total * scale, x.options());
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto place = ctx->saved_data.find("gradients");
+    TESSERA_CHECK(place != ctx->saved_data.end(), "linear_cross_entropy went backward twice; its gradients are handed out once");
+    auto formed = place->second.toTensorVector();
+    ctx->saved_data.erase(place);  // so that autograd may move the gradients into the parameters instead of copying them
+    const double factor = gradients[0].item<double>();
+    for (at::Tensor& g : formed) {
+      if (g.numel() == 0) g = at::Tensor();
+      else if (factor != 1) g.mul_(factor);
+    }
+    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double scale) {
+  TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2, "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
+  if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
+    const bool gradient = at::GradMode::is_enabled();
+    return LinearCrossEntropy::apply(hidden, weight, labels, scale, gradient && hidden.requires_grad(), gradient && weight.requires_grad());
+  }
   const at::Tensor rows = hidden.slice(1, 0, t - 1).reshape({-1, c});
   const at::Tensor targets = labels.slice(1, 1).reshape({-1});
   const at::Tensor logits = at::mm(rows, weight.t());

@@ -55,5 +55,22 @@ void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const A
 }
 void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args) { chosen().sgd(p, g, b, n, args); }
 double sum_of_squares(const float* x, std::int64_t n) { return chosen().sum_of_squares(x, n); }
+double softmax_cross_entropy(float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns, float scale, bool gradient) {
+  return chosen().softmax_cross_entropy(logits, targets, rows, columns, scale, gradient);
+}
+void gelu_tanh(const float* x, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
+  chosen().gelu_tanh(x, bias, y, rows, columns);
+}
+void gelu_tanh_backward(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows, std::int64_t columns) {
+  chosen().gelu_tanh_backward(x, bias, dy, dx, dbias, rows, columns);
+}
+void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t columns) { chosen().layer_norm(a, rows, columns); }
+void layer_norm_backward(const LayerNormBackward& a, std::int64_t rows, std::int64_t columns) {
+  chosen().layer_norm_backward(a, rows, columns);
+}
+void column_sums(const float* x, float* out, std::int64_t rows, std::int64_t columns) { chosen().column_sums(x, out, rows, columns); }
+void add_rows(const float* x, const float* delta, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
+  chosen().add_rows(x, delta, bias, y, rows, columns);
+}
 
 }  // namespace tessera::kernels

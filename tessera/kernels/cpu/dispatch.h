@@ -8,7 +8,11 @@
 /// three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.
 
 #include <tessera/kernels/cpu/adamw.h>
+#include <tessera/kernels/cpu/gelu.h>
+#include <tessera/kernels/cpu/layer_norm.h>
+#include <tessera/kernels/cpu/rows.h>
 #include <tessera/kernels/cpu/sgd.h>
+#include <tessera/kernels/cpu/softmax_cross_entropy.h>
 #include <tessera/kernels/cpu/sum_of_squares.h>
 
 namespace tessera::kernels {
@@ -26,6 +30,13 @@ struct Table {
   decltype(&kernels::adamw) adamw;
   decltype(&kernels::sgd) sgd;
   decltype(&kernels::sum_of_squares) sum_of_squares;
+  decltype(&kernels::softmax_cross_entropy) softmax_cross_entropy;
+  decltype(&kernels::gelu_tanh) gelu_tanh;
+  decltype(&kernels::gelu_tanh_backward) gelu_tanh_backward;
+  decltype(&kernels::layer_norm) layer_norm;
+  decltype(&kernels::layer_norm_backward) layer_norm_backward;
+  decltype(&kernels::column_sums) column_sums;
+  decltype(&kernels::add_rows) add_rows;
 };
 /// Throws Error when this machine cannot run `isa`.
 const Table& table(Isa isa);

@@ -11,9 +11,10 @@ struct F32 {
   }
   static F32 of(float x) { return {_mm256_set1_ps(x)}; }
   static F32 load(const float* p) { return {_mm256_loadu_ps(p)}; }
-  static F32 load(const float* p, int n) { return {_mm256_maskload_ps(p, first(n))}; }  ///< first n lanes, zeros after
+  /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
+  static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm256_maskload_ps(p, first(n))}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
-  void store(float* p, int n) const { _mm256_maskstore_ps(p, first(n), v); }
+  void store(float* p, int n) const { n >= width ? store(p) : _mm256_maskstore_ps(p, first(n), v); }
 };
 inline F32 operator+(F32 a, F32 b) { return {_mm256_add_ps(a.v, b.v)}; }
 inline F32 operator-(F32 a, F32 b) { return {_mm256_sub_ps(a.v, b.v)}; }
@@ -30,7 +31,7 @@ inline F32 pow2(F32 n) {
 }
 /// Lanes >= n become `other`.
 inline F32 keep(F32 a, int n, F32 other) {
-  return {_mm256_blendv_ps(other.v, a.v, _mm256_castsi256_ps(F32::first(n)))};
+  return n >= F32::width ? a : F32{_mm256_blendv_ps(other.v, a.v, _mm256_castsi256_ps(F32::first(n)))};
 }
 inline float sum(F32 a) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));

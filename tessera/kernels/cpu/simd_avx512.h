@@ -10,9 +10,10 @@ struct F32 {
   static __mmask16 first(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
   static F32 of(float x) { return {_mm512_set1_ps(x)}; }
   static F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
-  static F32 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(first(n), p)}; }  ///< first n lanes, zeros after
+  /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
+  static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm512_maskz_loadu_ps(first(n), p)}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
-  void store(float* p, int n) const { _mm512_mask_storeu_ps(p, first(n), v); }
+  void store(float* p, int n) const { n >= width ? store(p) : _mm512_mask_storeu_ps(p, first(n), v); }
 };
 inline F32 operator+(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline F32 operator-(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
@@ -25,12 +26,22 @@ inline F32 min(F32 a, F32 b) { return {_mm512_maskz_min_ps(0xffff, a.v, b.v)}; }
 inline F32 round(F32 a) { return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 /// 2^n for integral n in [-126, 127].
 inline F32 pow2(F32 n) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127)), 23))};
+  return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, _mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127)), 23))};
 }
 /// Lanes >= n become `other`.
-inline F32 keep(F32 a, int n, F32 other) { return {_mm512_mask_blend_ps(F32::first(n), other.v, a.v)}; }
-inline float sum(F32 a) { return _mm512_reduce_add_ps(a.v); }
-inline float largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
+inline F32 keep(F32 a, int n, F32 other) { return n >= F32::width ? a : F32{_mm512_mask_blend_ps(F32::first(n), other.v, a.v)}; }
+inline float sum(F32 a) {
+  const __m256 half = _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, a.v, 0), _mm512_maskz_extractf32x8_ps(0xff, a.v, 1));
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+inline float largest(F32 a) {
+  const __m256 half = _mm256_max_ps(_mm512_maskz_extractf32x8_ps(0xff, a.v, 0), _mm512_maskz_extractf32x8_ps(0xff, a.v, 1));
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
 
 /// Eight doubles that accumulate squares of floats (the product of two floats is exact in double).
 struct F64x8 {

@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// gelu.h over F32. Included by loops.h inside the anonymous namespace of a table.
+
+constexpr float gelu_cubic = 0.044715f, gelu_factor = 1.5957691216057308f;  // 2 sqrt(2/pi)
+
+inline __attribute__((always_inline)) F32 gelu_sigmoid(F32 u, F32 squared) {  // 1 / (1 + exp(-2 z))
+  const F32 z2 = u * fma(squared, F32::of(gelu_cubic * gelu_factor), F32::of(gelu_factor));
+  return F32::of(1) / (F32::of(1) + exp(F32::of(0) - z2));
+}
+
+inline __attribute__((always_inline)) F32 gelu_vector(F32 u) { return u * gelu_sigmoid(u, u * u); }
+
+inline __attribute__((always_inline)) F32 gelu_slope(F32 u) {
+  const F32 squared = u * u, s = gelu_sigmoid(u, squared);
+  const F32 z2_slope = fma(squared, F32::of(3 * gelu_cubic * gelu_factor), F32::of(gelu_factor));
+  return fma(u * z2_slope, s * (F32::of(1) - s), s);
+}
+
+void gelu_tanh_loop(const float* x, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r, x += columns, y += columns) {
+    for_vectors(columns, [&](std::int64_t i, int lanes) {
+      const F32 u = bias ? F32::load(x + i, lanes) + F32::load(bias + i, lanes) : F32::load(x + i, lanes);
+      gelu_vector(u).store(y + i, lanes);
+    });
+  }
+}
+
+/// Rows that share one load and store of the column sums; their sum is formed first, which also keeps it more exact.
+constexpr std::int64_t row_group = 8;
+
+void gelu_tanh_backward_loop(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows,
+                             std::int64_t columns) {
+  for (std::int64_t first = 0; first < rows; first += row_group) {
+    const std::int64_t end = rows - first < row_group ? rows : first + row_group;
+    for_vectors(columns, [&](std::int64_t i, int lanes) {
+      const F32 b = bias ? F32::load(bias + i, lanes) : F32::of(0);
+      F32 total = F32::of(0);
+      for (std::int64_t o = first * columns + i; o < end * columns; o += columns) {
+        const F32 d = F32::load(dy + o, lanes) * gelu_slope(F32::load(x + o, lanes) + b);
+        d.store(dx + o, lanes);
+        total = total + d;
+      }
+      if (dbias) (F32::load(dbias + i, lanes) + total).store(dbias + i, lanes);
+    });
+  }
+}

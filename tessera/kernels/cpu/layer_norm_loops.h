@@ -1,0 +1,77 @@
+#pragma once
+/// \file
+/// layer_norm.h over F32. Included by loops.h inside the anonymous namespace of a table.
+
+template <class F>
+inline __attribute__((always_inline)) float sum_over(std::int64_t n, const F& term) {
+  F32 total = F32::of(0);
+  for_vectors(n, [&](std::int64_t i, int lanes) { total = total + keep(term(i, lanes), lanes, F32::of(0)); });
+  return sum(total);
+}
+
+void layer_norm_loop(const LayerNormForward& a, std::int64_t rows, std::int64_t columns) {
+  const float share = 1.0f / static_cast<float>(columns);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t o = r * columns;
+    const float* x = a.x + o;
+    if (a.delta) {
+      add_rows_loop(x, a.delta + o, a.delta_bias, a.sum + o, 1, columns);
+      x = a.sum + o;
+    }
+    const float mean = sum_over(columns, [&](std::int64_t i, int lanes) { return F32::load(x + i, lanes); }) * share;
+    const F32 m = F32::of(mean);
+    const float variance = sum_over(columns, [&](std::int64_t i, int lanes) {
+                             const F32 d = F32::load(x + i, lanes) - m;
+                             return d * d;
+                           }) * share;
+    const float rstd = static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(variance) + a.eps));
+    const F32 s = F32::of(rstd);
+    float* y = a.y + o;
+    for_vectors(columns, [&](std::int64_t i, int lanes) {
+      const F32 v = fma((F32::load(x + i, lanes) - m) * s, F32::load(a.weight + i, lanes), F32::load(a.bias + i, lanes));
+      v.store(y + i, lanes);
+    });
+    a.mean[r] = mean;
+    a.rstd[r] = rstd;
+  }
+}
+
+void layer_norm_backward_loop(const LayerNormBackward& a, std::int64_t rows, std::int64_t columns) {
+  const float share = 1.0f / static_cast<float>(columns);
+  for (std::int64_t first = 0; first < rows; first += row_group) {
+    const int n = static_cast<int>(rows - first < row_group ? rows - first : row_group);
+    // Per row: the averages of g and of g n, from which dx of every element follows.
+    float average_g[row_group], average_gn[row_group];
+    for (int k = 0; k < n; ++k) {
+      const std::int64_t o = (first + k) * columns;
+      const F32 m = F32::of(a.mean[first + k]), s = F32::of(a.rstd[first + k]);
+      F32 g_total = F32::of(0), gn_total = F32::of(0);
+      for_vectors(columns, [&](std::int64_t i, int lanes) {  // the loads put zeros into the lanes past the end: g = 0 there
+        const F32 g = F32::load(a.dy + o + i, lanes) * F32::load(a.weight + i, lanes);
+        g_total = g_total + g;
+        gn_total = fma(g, (F32::load(a.sum + o + i, lanes) - m) * s, gn_total);
+      });
+      average_g[k] = sum(g_total) * share;
+      average_gn[k] = sum(gn_total) * share;
+    }
+    for_vectors(columns, [&](std::int64_t i, int lanes) {
+      const F32 w = F32::load(a.weight + i, lanes);
+      F32 dw = F32::of(0), db = F32::of(0), dd = F32::of(0);
+      for (int k = 0; k < n; ++k) {
+        const std::int64_t o = (first + k) * columns + i;
+        const F32 s = F32::of(a.rstd[first + k]);
+        const F32 normed = (F32::load(a.sum + o, lanes) - F32::of(a.mean[first + k])) * s;
+        const F32 dy = F32::load(a.dy + o, lanes);
+        F32 dx = s * (dy * w - F32::of(average_g[k]) - normed * F32::of(average_gn[k]));
+        if (a.dsum) dx = dx + F32::load(a.dsum + o, lanes);
+        dx.store(a.dx + o, lanes);
+        dw = fma(dy, normed, dw);
+        db = db + dy;
+        dd = dd + dx;
+      }
+      (F32::load(a.dweight + i, lanes) + dw).store(a.dweight + i, lanes);
+      (F32::load(a.dbias + i, lanes) + db).store(a.dbias + i, lanes);
+      if (a.ddelta_bias) (F32::load(a.ddelta_bias + i, lanes) + dd).store(a.ddelta_bias + i, lanes);
+    });
+  }
+}
