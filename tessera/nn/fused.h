@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 
 namespace tessera::nn {
 
@@ -34,7 +35,11 @@ at::Tensor for_rows_with_sums(std::int64_t rows, std::int64_t columns, std::int6
   return partial.size(0) == 1 ? partial[0] : partial.sum(0);
 }
 
+/// Autograd functions take an absent tensor as an empty optional, not as an undefined tensor.
+inline std::optional<at::Tensor> maybe(const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; }
+
 /// data_ptr of a contiguous tensor, null when undefined.
 inline float* data(const at::Tensor& t) { return t.defined() ? t.data_ptr<float>() : nullptr; }
+inline float* data(const std::optional<at::Tensor>& t) { return t ? t->data_ptr<float>() : nullptr; }
 
 }  // namespace tessera::nn

@@ -12,14 +12,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& bias) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& bias) {
     const at::Tensor rows = x.contiguous();
     const std::int64_t columns = x.size(-1);
     at::Tensor y = at::empty(x.sizes(), x.options());
     for_rows(rows.numel() / columns, columns, [&](std::int64_t begin, std::int64_t end) {
       kernels::gelu_tanh(data(rows) + begin * columns, data(bias), data(y) + begin * columns, end - begin, columns);
     });
-    ctx->save_for_backward({rows, bias});
+    ctx->save_for_backward({rows, bias.value_or(at::Tensor())});
     return y;
   }
 
@@ -39,7 +39,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 }  // namespace
 
 at::Tensor bias_gelu_tanh(const at::Tensor& x, const at::Tensor& bias) {
-  if (fusable({x, bias}) && x.numel() > 0) return BiasGelu::apply(x, bias);
+  if (fusable({x, bias}) && x.numel() > 0) return BiasGelu::apply(x, maybe(bias));
   return at::gelu(bias.defined() ? x + bias : x, "tanh");
 }
 

@@ -14,10 +14,10 @@ using torch::autograd::variable_list;
 
 /// Returns {sum, normed}; without delta, sum is x.
 struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias,
-                               const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& delta,
+                               const std::optional<at::Tensor>& delta_bias, const at::Tensor& weight, const at::Tensor& bias, double eps) {
     const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
-    const at::Tensor a = x.contiguous(), d = delta.defined() ? delta.contiguous() : delta;
+    const at::Tensor a = x.contiguous(), d = delta ? delta->contiguous() : at::Tensor();
     const at::Tensor sum = d.defined() ? at::empty(x.sizes(), x.options()) : a;
     const at::Tensor y = at::empty(x.sizes(), x.options()), statistics = at::empty({2, rows}, x.options());  // mean, rstd
     float *mean = data(statistics), *rstd = mean + rows;
@@ -29,7 +29,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
     });
     ctx->save_for_backward({sum, weight, statistics});
     ctx->saved_data["has_delta"] = d.defined();
-    ctx->saved_data["has_delta_bias"] = delta_bias.defined();
+    ctx->saved_data["has_delta_bias"] = delta_bias.has_value();
     ctx->set_materialize_grads(false);
     return {sum, y};
   }
@@ -56,14 +56,14 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
 }  // namespace
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  if (fusable({x, weight, bias}) && x.numel() > 0) return AddLayerNorm::apply(x, at::Tensor(), at::Tensor(), weight, bias, eps)[1];
+  if (fusable({x, weight, bias}) && x.numel() > 0) return AddLayerNorm::apply(x, std::optional<at::Tensor>(), std::optional<at::Tensor>(), weight, bias, eps)[1];
   return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
 }
 
 ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias, const at::Tensor& weight,
                             const at::Tensor& bias, double eps) {
   if (fusable({x, delta, delta_bias, weight, bias}) && x.numel() > 0) {
-    const auto out = AddLayerNorm::apply(x, delta, delta_bias, weight, bias, eps);
+    const auto out = AddLayerNorm::apply(x, maybe(delta), maybe(delta_bias), weight, bias, eps);
     return {out[0], out[1]};
   }
   const at::Tensor sum = delta.defined() ? add_bias(x, delta, delta_bias) : x;

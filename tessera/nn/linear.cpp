@@ -29,14 +29,14 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
     auto shape = x.sizes().vec();
     shape.back() = weight.size(1);
     const at::Tensor rows = x.reshape({-1, weight.size(0)});
     const at::Tensor y = at::mm(rows, weight);
-    if (bias.defined()) add_rows(y, {}, bias, y);
+    if (bias) add_rows(y, {}, *bias, y);
     ctx->save_for_backward({rows, weight});
-    ctx->saved_data["has_bias"] = bias.defined();
+    ctx->saved_data["has_bias"] = bias.has_value();
     return y.view(shape);
   }
 
@@ -55,10 +55,10 @@ struct Linear : torch::autograd::Function<Linear> {
 };
 
 struct AddBias : torch::autograd::Function<AddBias> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta, const std::optional<at::Tensor>& bias) {
     const at::Tensor a = x.contiguous(), d = delta.contiguous(), y = at::empty(x.sizes(), x.options());
-    add_rows(a, d, bias, y);
-    ctx->saved_data["has_bias"] = bias.defined();
+    add_rows(a, d, bias.value_or(at::Tensor()), y);
+    ctx->saved_data["has_bias"] = bias.has_value();
     return y;
   }
 
@@ -73,7 +73,7 @@ struct AddBias : torch::autograd::Function<AddBias> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, bias);
+  if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, maybe(bias));
   auto shape = x.sizes().vec();
   shape.back() = weight.size(1);
   const at::Tensor rows = x.reshape({-1, weight.size(0)});
@@ -81,7 +81,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 }
 
 at::Tensor add_bias(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias) {
-  if (fusable({x, delta, bias}) && x.numel() > 0) return AddBias::apply(x, delta, bias);
+  if (fusable({x, delta, bias}) && x.numel() > 0) return AddBias::apply(x, delta, maybe(bias));
   return bias.defined() ? x + (delta + bias) : x + delta;
 }
 
