@@ -7,9 +7,15 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <thread>
 
 namespace tessera::comm {
@@ -88,6 +94,26 @@ std::string judge(c10d::Store& store, int size, const std::string& build, millis
   return "ok";
 }
 
+bool is_ipv4_loopback(const std::string& host) { return host == "localhost" || host.rfind("127.", 0) == 0; }
+
+// TCPStore would listen on every interface of the host; a job on one host needs only the loopback one.
+int listen_on_loopback(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw Error(std::strerror(errno));
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(fd, 1024) != 0) {
+    const int cause = errno;
+    close(fd);
+    throw Error(std::strerror(cause));
+  }
+  return fd;
+}
+
 }  // namespace
 
 std::string build_text() {
@@ -101,9 +127,13 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
   options.isServer = environment.rank == 0 && !environment.agent_hosts_store;
   options.waitWorkers = false;  // rendezvous() waits, and can name the missing
   options.timeout = timeout;
-  if (options.isServer && environment.store_fd >= 0) options.masterListenFd = environment.store_fd;
   const std::string where = concat(environment.master_addr, ":", environment.master_port);
   try {
+    if (options.isServer && environment.store_fd >= 0) {
+      options.masterListenFd = environment.store_fd;  // which takes it over
+    } else if (options.isServer && is_ipv4_loopback(environment.master_addr)) {
+      options.masterListenFd = listen_on_loopback(environment.master_port);
+    }
     auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
     return c10::make_intrusive<c10d::PrefixStore>(run_prefix(), std::move(store));
   } catch (const std::exception& error) {

@@ -57,7 +57,10 @@ struct RankOutcome {
 struct RankOptions {
   double timeout_s = 30;             ///< for the whole run; then every rank is killed
   InitOptions init = {};             ///< init.timeout_seconds is lowered to 0.6 x timeout_s, so that errors arrive before the kill
-  bool end_after_failure = true;     ///< 3 s after the first rank failed, kill the others (false: let them run to the time limit)
+  bool end_after_failure = true;     ///< kill the others some time after the first rank failed (false: at the time limit)
+  double grace_s = 3;                ///< that time
+  /// Called in each rank before tessera::init, to set variables or spoil something.
+  std::function<void(launch::RankEnvironment&, InitOptions&)> before_init;
 };
 
 namespace detail {
@@ -93,7 +96,7 @@ class ReportingListener final : public ::testing::EmptyTestEventListener {
   bool failed = false;
 };
 
-[[noreturn]] inline void child_main(const launch::RankEnvironment& environment, const InitOptions& options,
+[[noreturn]] inline void child_main(launch::RankEnvironment environment, RankOptions options,
                                     const std::function<void(comm::World&)>& body) {
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
@@ -102,7 +105,8 @@ class ReportingListener final : public ::testing::EmptyTestEventListener {
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/0);
   int status = 1;
   try {
-    comm::World& world = tessera::init(environment, options);
+    if (options.before_init) options.before_init(environment, options.init);
+    comm::World& world = tessera::init(environment, options.init);
     body(world);
     report('D', "");
     tessera::shutdown();
@@ -229,7 +233,7 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
       } else if (store_fd >= 0) {
         close(store_fd);
       }
-      detail::child_main(environment, options.init, body);
+      detail::child_main(environment, options, body);
     }
     close(ends[1]);
     children[static_cast<std::size_t>(rank)].pid = pid;
@@ -253,7 +257,7 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
     const bool nothing_to_wait_for = any_failed && (options.end_after_failure || all_reported);
     if (nothing_to_wait_for && !failure_seen) {
       failure_seen = true;
-      const std::chrono::milliseconds grace(all_reported ? 200 : 3000);
+      const std::chrono::milliseconds grace(all_reported ? 200 : static_cast<int>(options.grace_s * 1000));
       deadline = std::min<Clock::time_point>(deadline, Clock::now() + grace);
     }
     const double left = duration<double>(deadline - Clock::now()).count();

@@ -1,0 +1,120 @@
+#include <tessera/comm/recorder.h>
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace tessera::comm;
+
+Entry entry_of(Op op, std::int64_t bytes, int size) {
+  Entry entry;
+  entry.op = op;
+  entry.payload_bytes = bytes;
+  entry.group_size = size;
+  entry.wire_bytes = wire_bytes(op, bytes, size);
+  return entry;
+}
+
+TEST(Recorder, wire_bytes_by_theory) {
+  EXPECT_EQ(wire_bytes(Op::all_reduce, 1000, 4), 1500);
+  EXPECT_EQ(wire_bytes(Op::all_gather, 1000, 4), 750);
+  EXPECT_EQ(wire_bytes(Op::reduce_scatter, 1000, 2), 500);
+  EXPECT_EQ(wire_bytes(Op::broadcast, 1000, 4), 1000);
+  EXPECT_EQ(wire_bytes(Op::send, 1000, 2), 1000);
+  EXPECT_EQ(wire_bytes(Op::barrier, 0, 4), 0);
+  EXPECT_EQ(wire_bytes(Op::all_reduce, 1000, 1), 0);
+}
+
+TEST(Recorder, keeps_the_last_entries_in_order) {
+  Recorder recorder;
+  EXPECT_TRUE(recorder.last().empty());
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(recorder.begin(entry_of(Op::barrier, 0, 2)), static_cast<std::uint64_t>(i));
+  ASSERT_EQ(recorder.last().size(), 10u);
+  ASSERT_EQ(recorder.last(3).size(), 3u);
+  EXPECT_EQ(recorder.last(3).front().id, 7u);
+  for (std::size_t i = 10; i < Recorder::capacity + 5; ++i) recorder.begin(entry_of(Op::barrier, 0, 2));
+  const auto entries = recorder.last();
+  ASSERT_EQ(entries.size(), Recorder::capacity);
+  EXPECT_EQ(entries.front().id, 5u);
+  EXPECT_EQ(entries.back().id, Recorder::capacity + 4);
+  EXPECT_EQ(recorder.totals().at(0).count, Recorder::capacity + 5);
+}
+
+TEST(Recorder, finishing_sets_status_and_totals) {
+  Recorder recorder;
+  const auto first = recorder.begin(entry_of(Op::all_reduce, 1000, 4));
+  const auto second = recorder.begin(entry_of(Op::send, 10, 4));
+  recorder.finish(first, Op::all_reduce, Status::done, 2'000'000'000);
+  EXPECT_FALSE(recorder.any_failed());
+  recorder.finish(second, Op::send, Status::failed, 500'000'000);
+  EXPECT_TRUE(recorder.any_failed());
+  const auto entries = recorder.last();
+  EXPECT_EQ(entries[0].status, Status::done);
+  EXPECT_EQ(entries[0].waited_ns, 2'000'000'000);
+  EXPECT_GE(entries[0].end_ns, entries[0].start_ns);
+  EXPECT_EQ(entries[1].status, Status::failed);
+  const auto totals = recorder.totals();
+  ASSERT_EQ(totals.size(), 2u);
+  EXPECT_EQ(totals[0].op, Op::all_reduce);
+  EXPECT_EQ(totals[0].payload_bytes, 1000);
+  EXPECT_EQ(totals[0].wire_bytes, 1500);
+  EXPECT_DOUBLE_EQ(totals[0].seconds_waited, 2);
+  recorder.clear();
+  EXPECT_TRUE(recorder.last().empty());
+  EXPECT_TRUE(recorder.totals().empty());
+  EXPECT_FALSE(recorder.any_failed());
+}
+
+TEST(Recorder, an_entry_that_left_the_ring_is_not_confused_with_its_successor) {
+  Recorder recorder;
+  const auto old = recorder.begin(entry_of(Op::reduce, 8, 2));
+  for (std::size_t i = 0; i < Recorder::capacity; ++i) recorder.begin(entry_of(Op::barrier, 0, 2));
+  recorder.finish(old, Op::reduce, Status::done, 1'000'000'000);
+  for (const Entry& entry : recorder.last()) EXPECT_EQ(entry.status, Status::started);
+  EXPECT_DOUBLE_EQ(recorder.totals().at(0).seconds_waited, 1);
+}
+
+TEST(Recorder, threads_lose_nothing) {
+  Recorder recorder;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) recorder.finish(recorder.begin(entry_of(Op::send, 1, 2)), Op::send, Status::done, 1);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(recorder.totals().at(0).count, 4000u);
+  const auto entries = recorder.last();
+  EXPECT_EQ(entries.size(), 4000u);
+  for (const Entry& entry : entries) EXPECT_EQ(entry.status, Status::done);
+}
+
+TEST(Tag, nests_and_belongs_to_its_thread) {
+  EXPECT_EQ(Tag::current(), "");
+  {
+    const Tag outer("step 1");
+    {
+      const Tag inner("bucket 2");
+      EXPECT_EQ(Tag::current(), "bucket 2");
+      std::thread([] { EXPECT_EQ(Tag::current(), ""); }).join();
+    }
+    EXPECT_EQ(Tag::current(), "step 1");
+  }
+  EXPECT_EQ(Tag::current(), "");
+}
+
+TEST(Describe, says_what_matters) {
+  Entry entry = entry_of(Op::broadcast, 4000, 4);
+  entry.sequence = 12;
+  entry.numel = 1000;
+  entry.peer = 0;
+  std::string("float32").copy(entry.dtype, 15);
+  std::string("world").copy(entry.group, 31);
+  std::string("weights").copy(entry.tag, 31);
+  EXPECT_EQ(describe(entry), "broadcast #12 of group 'world' (4 ranks, 1000 x float32, root 0, tag 'weights')");
+}
+
+}  // namespace

@@ -1,0 +1,203 @@
+// Every backend against conformance.h, in worlds of 1 to 4 processes and in subgroups; what happens when a peer dies.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <tessera/base/file.h>
+#include <tessera/comm/gloo.h>
+#include <tessera/comm/recorder.h>
+
+#include <tests/distributed/conformance.h>
+#include <tests/distributed/harness.h>
+
+#include <signal.h>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::testing;
+
+class Conformance : public ::testing::TestWithParam<int> {};
+
+TEST_P(Conformance, all_operations) {
+  const int n = GetParam();
+  run_ranks(n, [n](comm::World& world) {
+    EXPECT_EQ(world.group().backend(), n == 1 ? "local" : "gloo");
+    conformance_all(world.group());
+  });
+}
+
+TEST_P(Conformance, sixteen_megabytes) {
+  run_ranks(GetParam(), [](comm::World& world) { check_large(world.group()); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Conformance, ::testing::Values(1, 2, 3, 4));
+
+// A process group that a LibTorch application made itself.
+TEST(Adopted, gloo_conforms) {
+  const TemporaryFolder folder;
+  run_ranks(3, [&folder](comm::World& world) {
+    const auto store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", world.size());
+    const std::chrono::milliseconds timeout(10000);
+    auto theirs = c10::make_intrusive<c10d::ProcessGroup>(world.rank(), world.size());
+    theirs->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO,
+                       comm::make_gloo(store, world.rank(), world.size(), {.name = "", .address = "127.0.0.1"}, timeout, timeout));
+    const Group group = Group::adopt(theirs, "theirs");
+    EXPECT_EQ(group.backend(), "gloo");
+    conformance_all(group);
+    world.group().barrier().wait();
+  });
+}
+
+TEST(Subgroups, halves_and_others_at_the_same_time) {
+  run_ranks(4, [](comm::World& world) {
+    const int rank = world.rank();
+    Group low = world.new_group({0, 1}, "low"), high = world.new_group({2, 3}, "high");
+    Group even = world.new_group({0, 2}, "even"), odd = world.new_group({1, 3}, "odd");
+    Group three = world.new_group({0, 2, 3}, "three"), alone = world.new_group({1}, "alone");
+    EXPECT_EQ(static_cast<bool>(low), rank < 2);
+    EXPECT_EQ(static_cast<bool>(alone), rank == 1);
+    EXPECT_THROW(void(three.size() + (rank == 1 ? 0 : throw InputError("member"))), InputError);
+    conformance_all(rank < 2 ? low : high);
+    conformance_all(rank % 2 == 0 ? even : odd);
+    if (three) conformance_all(three);
+    if (alone) {
+      EXPECT_EQ(alone.backend(), "local");
+      conformance_all(alone);
+    }
+    // Two groups in flight at once, started in another order by each half.
+    at::Tensor a = at::full({1000}, rank + 1.0f), b = a.clone();
+    Group first = rank < 2 ? low : high, second = rank % 2 == 0 ? even : odd;
+    Work wa = first.all_reduce(a), wb = second.all_reduce(b);
+    wb.wait();
+    wa.wait();
+    EXPECT_EQ(a[0].item<float>(), rank < 2 ? 3 : 7);
+    EXPECT_EQ(b[0].item<float>(), rank % 2 == 0 ? 4 : 6);
+  });
+}
+
+TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
+  const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
+    world.new_group(world.rank() == 1 ? std::vector<int>{1, 2} : std::vector<int>{0, 1}, "pair");
+  });
+  for (const int rank : {0, 1}) {
+    const std::string& text = outcomes[static_cast<std::size_t>(rank)].error;
+    EXPECT_NE(text.find("pair {1,2}"), std::string::npos) << text;
+    EXPECT_NE(text.find("pair {0,1}"), std::string::npos) << text;
+  }
+}
+
+TEST(Subgroups, a_member_that_does_not_come_is_named) {
+  RankOptions options;
+  options.init.timeout_seconds = 0.5;
+  const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
+    if (world.rank() != 2) world.new_group({0, 1, 2}, "all");
+  }, options);
+  for (const int rank : {0, 1}) {
+    const std::string& text = outcomes[static_cast<std::size_t>(rank)].error;
+    EXPECT_NE(text.find("rank 2 did not call"), std::string::npos) << text;
+  }
+}
+
+TEST(Subgroups, bad_lists_are_rejected) {
+  run_ranks(2, [](comm::World& world) {
+    for (const std::vector<int>& ranks : {std::vector<int>{}, {1, 0}, {0, 0}, {0, 2}, {-1, 0}}) {
+      EXPECT_THROW(world.new_group(ranks, "bad"), InputError);
+    }
+  });
+}
+
+// The record counts what theory says moves, and collectives carry equal numbers and fingerprints on every rank.
+TEST(Record, volumes_sequence_and_tags) {
+  const auto outcomes = run_ranks(4, [](comm::World& world) {
+    const Group& group = world.group();
+    comm::recorder().clear();
+    {
+      const comm::Tag tag("bucket 3");
+      group.all_reduce(at::ones({1000})).wait();
+    }
+    at::Tensor whole = at::ones({4000}), part = at::ones({1000});
+    if (world.rank() == 0) group.send(part, 1).wait();
+    if (world.rank() == 1) group.recv(part, 0).wait();
+    group.all_gather(whole, part).wait();
+    group.reduce_scatter(part, whole).wait();
+    const auto entries = comm::recorder().last();
+    std::string text;
+    for (const auto& e : entries) {
+      EXPECT_EQ(e.status, comm::Status::done);
+      EXPECT_GE(e.end_ns, e.start_ns);
+      if (e.op == comm::Op::send || e.op == comm::Op::recv) continue;
+      text += concat(comm::op_name(e.op), e.sequence, ":", e.fingerprint, ":", e.wire_bytes, " ");
+    }
+    EXPECT_STREQ(entries.front().tag, "bucket 3");
+    EXPECT_STREQ(entries.back().tag, "");
+    tessera::testing::post(text);
+    for (const auto& total : comm::recorder().totals()) {
+      if (total.op == comm::Op::all_reduce) {
+        EXPECT_EQ(total.wire_bytes, 6000);  // 2 x 3/4 x 4000
+      }
+      if (total.op == comm::Op::all_gather || total.op == comm::Op::reduce_scatter) {
+        EXPECT_EQ(total.wire_bytes, 12000);
+      }
+    }
+  });
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.posted, outcomes[0].posted);
+}
+
+void expect_names_the_collective(const RankOutcome& outcome) {
+  for (const char* word : {"all_reduce #", "group 'world'", "tag 'step 7'", "1048576 x float32", "Last collectives"}) {
+    EXPECT_NE(outcome.error.find(word), std::string::npos) << "no '" << word << "' in: " << outcome.error;
+  }
+}
+
+TEST(Failures, a_peer_that_dies_fails_the_collective_at_once) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto outcomes = run_ranks_outcomes(4, [](comm::World& world) {
+    world.group().barrier().wait();
+    if (world.rank() == 2) raise(SIGKILL);
+    const comm::Tag tag("step 7");
+    for (int i = 0; i < 100; ++i) world.group().all_reduce(at::ones({1 << 20})).wait();
+  });
+  for (const int rank : {0, 1, 3}) expect_names_the_collective(outcomes[static_cast<std::size_t>(rank)]);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(Failures, a_peer_that_hangs_fails_the_collective_at_the_timeout) {
+  RankOptions options;
+  options.timeout_s = 20;
+  options.init.timeout_seconds = 0.5;
+  options.end_after_failure = false;
+  const auto start = std::chrono::steady_clock::now();
+  const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
+    world.group().barrier().wait();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    const comm::Tag tag("step 7");
+    world.group().all_reduce(at::ones({1 << 20})).wait();
+  }, options);
+  for (const auto& outcome : outcomes) expect_names_the_collective(outcome);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+// A failed work says so every time it is waited for.
+TEST(Failures, waiting_again_throws_again) {
+  RankOptions options;
+  options.end_after_failure = false;
+  options.init.timeout_seconds = 0.5;
+  const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    if (world.rank() == 1) return;
+    at::Tensor t = at::ones({4});
+    Work work = world.group().recv(t, 1);
+    EXPECT_THROW(work.wait(), Error);
+    EXPECT_THROW(work.wait(), Error);
+    EXPECT_TRUE(work.done());
+    EXPECT_TRUE(comm::recorder().any_failed());
+  }, options);
+  EXPECT_EQ(outcomes[0].error, "");
+  EXPECT_TRUE(outcomes[0].failures.empty());
+}
+
+}  // namespace
