@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 
 namespace tessera {
 namespace {
@@ -31,8 +30,13 @@ class Parser {
   SourcePos here() const { return {file_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
 
   [[noreturn]] void fail(const std::string& what) const {
-    std::string found = at_ >= text_.size() ? "the end of the file" : concat("'", text_.substr(at_, 1), "'");
-    if (at_ < text_.size() && static_cast<unsigned char>(text_[at_]) < 0x20) found = concat("control character ", static_cast<int>(text_[at_]));
+    std::string found = "the end of the file";
+    if (at_ < text_.size()) {
+      std::size_t end = at_ + 1;  // a whole character of UTF-8
+      while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
+      const auto byte = static_cast<unsigned char>(text_[at_]);
+      found = byte < 0x20 ? concat("control character ", static_cast<int>(byte)) : concat("'", text_.substr(at_, end - at_), "'");
+    }
     throw InputError(concat(here().str(), ": ", what, ", found ", found));
   }
 
@@ -57,9 +61,9 @@ class Parser {
   Value parse_value(int depth) {
     skip_blanks();
     if (depth > max_depth) fail(concat("nested deeper than ", max_depth));
-    const SourcePos where = here();
+    SourcePos where = here();
     Value value = parse_bare(depth);
-    value.set_where(where);
+    value.set_where(std::move(where));
     return value;
   }
 
@@ -112,35 +116,25 @@ class Parser {
       if (take('}')) break;
       if (!take(',')) fail("expected ',' or '}' in an object");
     }
-    reject_duplicates(members);
-    return Value::make_object(std::move(members));
-  }
-
-  static void reject_duplicates(const std::vector<Value::Member>& members) {
-    if (members.size() < 2) return;
-    std::vector<std::uint32_t> order(members.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(), [&](auto a, auto b) {
-      const int c = members[a].first.compare(members[b].first);
-      return c != 0 ? c < 0 : a < b;
-    });
-    for (std::size_t i = 1; i < order.size(); ++i) {
-      const auto& [key, value] = members[order[i]];
-      if (key == members[order[i - 1]].first)
-        throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ",
-                                members[order[i - 1]].second.where().str(), ")"));
+    Value object = Value::make_object(std::move(members));
+    if (const auto again = object.duplicate()) {
+      const auto& [key, value] = object.members()[*again];
+      throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ", object.at(key).where().str(), ")"));
     }
+    return object;
   }
 
   std::string parse_string() {
-    const SourcePos begin = here();
-    ++at_;
+    const std::size_t begin = at_++;
     std::string out;
     for (;;) {
       const std::size_t plain = at_;
       while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= 0x20) ++at_;
       out.append(text_, plain, at_ - plain);
-      if (at_ >= text_.size()) throw InputError(concat(begin.str(), ": a string that begins here never ends"));
+      if (at_ >= text_.size()) {
+        at_ = begin;
+        throw InputError(concat(here().str(), ": a string that begins here never ends"));
+      }
       if (take('"')) return out;
       if (text_[at_] != '\\') fail("control characters in strings must be escaped");
       ++at_;

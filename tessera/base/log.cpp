@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <string_view>
@@ -43,6 +44,7 @@ void write(Level level, const std::string& text) {
   std::string_view rest = line;
   while (!rest.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return;  // nowhere left to complain
     rest.remove_prefix(static_cast<std::size_t>(written));
   }

@@ -1,17 +1,31 @@
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
-#include <numeric>
-#include <string_view>
+#include <functional>
 
 namespace tessera {
 
-/// Positions of an object's members ordered by name, built on the first look-up in a large object. Positions, not strings, so
-/// that a copy of the object may share it.
+/// An open-addressing hash table over the names of a large object: slots hold member positions + 1, 0 = free. Positions, not
+/// strings, so that a copy of the object may share it.
 struct ValueIndex {
-  std::vector<std::uint32_t> by_name;
+  std::vector<std::uint32_t> slots;
+
+  explicit ValueIndex(const std::vector<Value::Member>& members) : slots(std::bit_ceil(4 * members.size())) {
+    for (std::uint32_t i = 0; i < members.size(); ++i) add(members, i);
+  }
+
+  /// The slot that holds `key`, or the free one where it belongs.
+  std::uint32_t& slot(const std::vector<Value::Member>& members, std::string_view key) {
+    std::size_t at = std::hash<std::string_view>()(key) & (slots.size() - 1);
+    while (slots[at] != 0 && members[slots[at] - 1].first != key) at = (at + 1) & (slots.size() - 1);
+    return slots[at];
+  }
+
+  void add(const std::vector<Value::Member>& members, std::uint32_t i) {
+    if (std::uint32_t& here = slot(members, members[i].first); here == 0) here = i + 1;  // else a duplicate: the first counts
+  }
 };
 
 namespace {
@@ -117,23 +131,28 @@ const std::vector<Value::Member>& Value::members() const {
   return members_;
 }
 
-const Value* Value::find(std::string_view key) const {
+std::optional<std::size_t> Value::position(std::string_view key) const {
   const auto& all = members();
   if (all.size() < index_from) {
-    for (const Member& member : all)
-      if (member.first == key) return &member.second;
-    return nullptr;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].first == key) return i;
+    return std::nullopt;
   }
-  if (index_ == nullptr) {
-    auto index = std::make_shared<ValueIndex>();
-    index->by_name.resize(all.size());
-    std::iota(index->by_name.begin(), index->by_name.end(), 0u);
-    std::sort(index->by_name.begin(), index->by_name.end(), [&](auto a, auto b) { return all[a].first < all[b].first; });
-    index_ = std::move(index);
-  }
-  const auto& order = index_->by_name;
-  const auto found = std::lower_bound(order.begin(), order.end(), key, [&](auto a, std::string_view k) { return all[a].first < k; });
-  return found != order.end() && all[*found].first == key ? &all[*found].second : nullptr;
+  if (index_ == nullptr) index_ = std::make_shared<ValueIndex>(all);
+  const std::uint32_t found = index_->slot(all, key);
+  return found == 0 ? std::nullopt : std::optional<std::size_t>(found - 1);
+}
+
+const Value* Value::find(std::string_view key) const {
+  const auto found = position(key);
+  return found ? &members_[*found].second : nullptr;
+}
+
+std::optional<std::size_t> Value::duplicate() const {
+  const auto& all = members();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (position(all[i].first) != i) return i;
+  return std::nullopt;
 }
 
 const Value& Value::at(std::string_view key) const {
@@ -151,14 +170,17 @@ void Value::push_back(Value item) {
 
 void Value::set(std::string key, Value value) {
   if (kind_ != Kind::object) wrong_kind(*this, "an object");
-  index_.reset();
-  for (Member& member : members_) {
-    if (member.first == key) {
-      member.second = std::move(value);
-      return;
-    }
+  if (const auto found = position(key)) {
+    members_[*found].second = std::move(value);
+    return;
   }
   members_.emplace_back(std::move(key), std::move(value));
+  if (index_ == nullptr) return;
+  if (index_.use_count() > 1 || index_->slots.size() < 2 * members_.size()) {
+    index_.reset();  // shared with a copy, or too full: rebuilt by the next look-up
+  } else {
+    index_->add(members_, static_cast<std::uint32_t>(members_.size() - 1));
+  }
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,7 +12,8 @@
 
 namespace tessera {
 
-/// Where something was written. line and column count from 1; 0 = made by the program.
+/// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole; no file = made
+/// by the program.
 struct SourcePos {
   std::shared_ptr<const std::string> file;
   int line = 0;
@@ -20,6 +22,8 @@ struct SourcePos {
 };
 
 /// Immutable in use: parse it, or build it with the static makers and dump it.
+/// Threads: find/at/duplicate of a large object build its index on first use; parse_json and parse_yaml have done so already, so
+/// parsed values may be read by several threads.
 class Value {
  public:
   enum class Kind { null, boolean, integer, real, string, array, object };
@@ -57,10 +61,15 @@ class Value {
   /// The member; missing throws InputError naming this object's position and the key.
   const Value& at(std::string_view key) const;
 
+  /// Position of the first member whose name an earlier member has, if any.
+  std::optional<std::size_t> duplicate() const;
+
   void push_back(Value item);                  ///< arrays
   void set(std::string key, Value value);      ///< objects: appends, or replaces the member of that name
 
  private:
+  std::optional<std::size_t> position(std::string_view key) const;
+
   Kind kind_ = Kind::null;
   SourcePos pos_;
   bool boolean_ = false;
@@ -80,7 +89,9 @@ Value read_json(const std::string& path, std::uint64_t max_bytes = 256u << 20);
 /// JSON text. indent < 0: one line. Reals with 17 significant digits unless `real_digits` says fewer; nan/inf as null.
 std::string dump_json(const Value& value, int indent = 2, int real_digits = 17);
 
-/// YAML (core schema scalars; no octal surprises, no duplicate keys, no anchors cycles). Throws InputError.
+/// YAML 1.2 with the core schema's plain scalars, through yaml-cpp made strict. Refused, because YAML readers disagree about
+/// them or users are surprised: octal-looking numbers (010, 0o10), duplicate keys, merge keys (<<), tags, null or compound keys,
+/// several documents, aliases that expand to more than 100000 values. yes/no/on/off are text. Throws InputError.
 Value parse_yaml(std::string_view text, const std::string& name);
 Value read_yaml(const std::string& path);
 

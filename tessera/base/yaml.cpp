@@ -8,6 +8,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -25,17 +26,26 @@ Value resolve_plain(const std::string& text, const SourcePos& where) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return {};
   if (text == "true" || text == "True" || text == "TRUE") return Value::of(true);
   if (text == "false" || text == "False" || text == "FALSE") return Value::of(false);
-  const std::string_view digits = text[0] == '-' || text[0] == '+' ? std::string_view(text).substr(1) : std::string_view(text);
-  const bool all_digits = !digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos;
+  const bool negative = text[0] == '-';
+  const std::string_view digits = std::string_view(text).substr(negative || text[0] == '+' ? 1 : 0);
+  const auto starts_as_number = [&] { return !digits.empty() && ((digits[0] >= '0' && digits[0] <= '9') || digits[0] == '.'); };
+  if (!starts_as_number()) return Value::of(text);
+  const bool all_digits = digits.find_first_not_of("0123456789") == std::string_view::npos;
   if ((all_digits && digits.size() > 1 && digits[0] == '0') || (digits.starts_with("0o") && digits.size() > 2))
     throw InputError(concat(where.str(), ": '", text, "' looks like an octal number, which YAML readers disagree about; write it in ",
                             "decimal, or in quotes for text"));
-  const std::string unsigned_plus = text[0] == '+' ? text.substr(1) : text;
-  if (const auto integer = parse_int(unsigned_plus)) return Value::of(*integer);
-  if (digits == ".inf" || digits == ".Inf") return Value::of(text[0] == '-' ? -HUGE_VAL : HUGE_VAL);
-  if (text == ".nan" || text == ".NaN") return Value::of(std::numeric_limits<double>::quiet_NaN());
-  if (!digits.empty() && (std::isdigit(static_cast<unsigned char>(digits[0])) || digits[0] == '.'))
-    if (const auto real = parse_real(unsigned_plus)) return Value::of(*real);
+  if (digits == ".inf" || digits == ".Inf" || digits == ".INF") return Value::of(negative ? -HUGE_VAL : HUGE_VAL);
+  if (text == ".nan" || text == ".NaN" || text == ".NAN") return Value::of(std::numeric_limits<double>::quiet_NaN());
+  const std::string number = concat(negative ? "-" : "", digits);
+  if (const auto integer = parse_int(number)) return Value::of(*integer);
+  if (digits.starts_with("0x")) {
+    std::int64_t hex = 0;
+    const auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), hex, 16);
+    if (digits.size() == text.size() && digits.size() > 2 && digits[2] != '-' && error == std::errc() && end == text.data() + text.size())
+      return Value::of(hex);
+    return Value::of(text);
+  }
+  if (const auto real = parse_real(number)) return Value::of(*real);
   return Value::of(text);
 }
 
@@ -112,7 +122,8 @@ class Builder final : public YAML::EventHandler {
     if (parent.value.is_array()) {
       parent.value.push_back(std::move(value));
     } else if (!parent.has_key) {
-      if (value.is_array() || value.is_object()) throw InputError(concat(where.str(), ": a key must be a plain word"));
+      if (value.is_array() || value.is_object() || value.is_null())
+        throw InputError(concat(where.str(), ": a key must be a word or a number"));
       parent.key = value.is_string() ? value.as_string() : key_text;
       if (parent.key == "<<") throw InputError(concat(where.str(), ": merge keys (<<) are not supported; write the keys out"));
       if (const Value* first = parent.value.find(parent.key))
