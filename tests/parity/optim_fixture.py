@@ -1,0 +1,59 @@
+"""Writes tests/optim/torch_optim_fixture.inc: what torch.optim and transformers compute, for tests/optim.
+
+    python tests/parity/optim_fixture.py > tests/optim/torch_optim_fixture.inc
+
+Two parameters of 5 and 3 elements, ten steps. Start and gradients come from small formulas with exact float32 results, so that
+the test can repeat them; the learning rate is 1e-2 and falls by a tenth of itself each step.
+"""
+import torch
+import transformers
+
+
+def start(i):
+    return torch.tensor([((7 * k + 3 * i) % 16 - 8) / 8 for k in range(5 if i == 0 else 3)], dtype=torch.float32)
+
+
+def gradient(i, step, n):
+    return torch.tensor([((5 * k + 11 * i + 3 * step) % 32 - 15) / 16 for k in range(n)], dtype=torch.float32)
+
+
+def train(make, decays):
+    parameters = [torch.nn.Parameter(start(i)) for i in range(2)]
+    optimizer = make([{"params": [p], "weight_decay": d} for p, d in zip(parameters, decays)])
+    for step in range(10):
+        for i, p in enumerate(parameters):
+            p.grad = gradient(i, step, p.numel())
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * (1 - step / 10)
+        optimizer.step()
+    return [p.detach() for p in parameters]
+
+
+def show(name, parameters):
+    values = ", ".join(f"{v:.9g}f" if "." in f"{v:.9g}" or "e" in f"{v:.9g}" else f"{v:.9g}.0f" for p in parameters for v in p.tolist())
+    print(f"constexpr float {name}[8] = {{{values}}};")
+
+
+def main():
+    print(f"// Made by tests/parity/optim_fixture.py with torch {torch.__version__}, transformers {transformers.__version__}.")
+    torch.set_num_threads(1)
+    one = dict(foreach=False)
+    show("torch_adamw", train(lambda g: torch.optim.AdamW(g, lr=1, **one), [0.1, 0.0]))
+    show("torch_adamw_betas", train(lambda g: torch.optim.AdamW(g, lr=1, betas=(0.8, 0.95), eps=1e-6, **one), [0.1, 0.0]))
+    show("torch_sgd", train(lambda g: torch.optim.SGD(g, lr=1, **one), [0.1, 0.0]))
+    show("torch_sgd_momentum", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, **one), [0.1, 0.0]))
+    show("torch_sgd_nesterov", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, nesterov=True, **one), [0.1, 0.0]))
+    print("struct ScheduleValue { const char* type; std::int64_t warmup, total, step; double factor; };")
+    print("constexpr ScheduleValue transformers_schedules[] = {")
+    for kind in ("linear", "cosine", "constant", "constant_with_warmup"):
+        for warmup, total in ((0, 10), (3, 10), (5, 5), (0, 0)):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+            scheduler = transformers.get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=total)
+            factor = scheduler.lr_lambdas[0]
+            for step in (0, 1, 2, 3, 5, 7, 10, 12):
+                print(f'    {{"{kind}", {warmup}, {total}, {step}, {float(factor(step))!r}}},')
+    print("};")
+
+
+if __name__ == "__main__":
+    main()
