@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/version.h>
@@ -94,6 +95,12 @@ std::string judge(c10d::Store& store, int size, const std::string& build, millis
   return "ok";
 }
 
+// LibTorch's log of lost connections is pages of addresses, and the exceptions that follow say the same: nothing below
+// `level` is logged; TORCH_CPP_LOG_LEVEL keeps everything as the user wants it.
+void limit_libtorch_log(int level) {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = level;
+}
+
 bool is_ipv4_loopback(const std::string& host) { return host == "localhost" || host.rfind("127.", 0) == 0; }
 
 // TCPStore would listen on every interface of the host; a job on one host needs only the loopback one.
@@ -127,6 +134,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
   options.isServer = environment.rank == 0 && !environment.agent_hosts_store;
   options.waitWorkers = false;  // rendezvous() waits, and can name the missing
   options.timeout = timeout;
+  limit_libtorch_log(c10::GLOG_FATAL);  // while connecting: each retry is an error to c10d
   const std::string where = concat(environment.master_addr, ":", environment.master_port);
   try {
     if (options.isServer && environment.store_fd >= 0) {
@@ -135,6 +143,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
       options.masterListenFd = listen_on_loopback(environment.master_port);
     }
     auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+    limit_libtorch_log(c10::GLOG_ERROR);
     return c10::make_intrusive<c10d::PrefixStore>(run_prefix(), std::move(store));
   } catch (const std::exception& error) {
     if (options.isServer) {
@@ -174,6 +183,12 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
                        environment.master_port, ": ", cause_text(error), ". Rank 0 may have died: look at its output."));
   }
   if (verdict != "ok") throw Error(concat("rendezvous failed: ", verdict));
+}
+
+std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, milliseconds timeout) {
+  // check() first: a wait that runs into its timeout cannot be told from a lost store.
+  if (!poll_until(Clock::now() + timeout, [&] { return store.check({key}); })) return std::nullopt;
+  return store.get_to_str(key);
 }
 
 std::vector<int> leave(c10d::Store& store, int rank, int size, milliseconds timeout) {

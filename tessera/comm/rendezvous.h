@@ -7,7 +7,9 @@
 #include <tessera/launch/environment.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace c10d { class Store; }
 
@@ -21,6 +23,9 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
 /// the missing ranks, or the ranks of another build, or a rank that joined twice.
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
                 std::chrono::milliseconds timeout);
+
+/// The value of a key, or nullopt when nobody sets it within `timeout`. Throws c10::Error when the store is lost.
+std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout);
 
 /// Leaves together: waits (at most `timeout`) until every rank has called it, then rank 0, which may host the store, until the
 /// others have gone. Returns the ranks that did not come, for a warning; never throws for them.

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -77,11 +76,6 @@ void set_threads() {
     throw InputError(concat("OMP_NUM_THREADS = '", text, "' is not a number of threads (1..4096)."));
   }
   at::set_num_threads(static_cast<int>(*threads));
-}
-
-// LibTorch's warnings about lost connections are pages of addresses, and the exceptions that follow say the same.
-void quieten_libtorch() {
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
 
 }  // namespace
@@ -182,24 +176,28 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
   const std::string request = concat(name, " {", list, "}");
   const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
-  if (impl_->store) impl_->store->set(key(rank()), request);
-  if (place == ranks.end()) return Group();
-  // Members that ask for different things would wait for each other until the timeout.
-  for (const int r : ranks) {
-    if (r == rank()) continue;
+  if (impl_->store) {
     try {
-      impl_->store->wait({key(r)}, impl_->connect_timeout());
-    } catch (const std::exception&) {
-      throw Error(concat("new_group: ", request, " (group number ", number, "): rank ", r, " did not call new_group within ",
-                         format_real(static_cast<double>(impl_->connect_timeout().count()) / 1000, 4),
-                         " s. Every rank must call it with the same lists in the same order."));
-    }
-    const std::string theirs = impl_->store->get_to_str(key(r));
-    if (theirs != request) {
-      throw Error(concat("new_group: rank ", rank(), " asks for ", request, ", rank ", r, " for ", theirs, " (group number ", number,
-                         "). Every rank must call it with the same lists in the same order."));
+      impl_->store->set(key(rank()), request);
+      // Members that ask for different things would wait for each other until the timeout.
+      for (const int r : place == ranks.end() ? std::vector<int>{} : ranks) {
+        const auto theirs = wait_for_key(*impl_->store, key(r), impl_->connect_timeout());
+        if (!theirs) {
+          throw Error(concat("new_group: ", request, " (group number ", number, "): rank ", r, " did not call new_group within ",
+                             format_real(static_cast<double>(impl_->connect_timeout().count()) / 1000, 4),
+                             " s. Every rank must call it with the same lists in the same order."));
+        }
+        if (*theirs != request) {
+          throw Error(concat("new_group: rank ", rank(), " asks for ", request, ", rank ", r, " for ", *theirs, " (group number ",
+                             number, "). Every rank must call it with the same lists in the same order."));
+        }
+      }
+    } catch (const c10::Error& error) {
+      throw Error(concat("new_group: ", request, ": rank ", rank(), " lost the store: ", error.what_without_backtrace(),
+                         ". Rank 0 (or the launcher) served it and has ended: look at its output."));
     }
   }
+  if (place == ranks.end()) return Group();
   return impl_->make_group(name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
 }
 
@@ -222,7 +220,6 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   impl->kind = choose_backend(options, environment.world_size);
   impl->device = choose_device(options.device, environment.local_rank);
   set_threads();
-  quieten_libtorch();
   log::set_rank(environment.rank, environment.world_size);
   recorder().clear();
   if (environment.world_size > 1) {

@@ -83,11 +83,15 @@ TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
   const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
     world.new_group(world.rank() == 1 ? std::vector<int>{1, 2} : std::vector<int>{0, 1}, "pair");
   });
-  for (const int rank : {0, 1}) {
-    const std::string& text = outcomes[static_cast<std::size_t>(rank)].error;
-    EXPECT_NE(text.find("pair {1,2}"), std::string::npos) << text;
-    EXPECT_NE(text.find("pair {0,1}"), std::string::npos) << text;
+  // The first that notices ends, and with rank 0 the store: the others may only learn that.
+  int told = 0;
+  for (const auto& outcome : outcomes) {
+    const bool both = outcome.error.find("pair {1,2}") != std::string::npos && outcome.error.find("pair {0,1}") != std::string::npos;
+    const bool lost = outcome.error.find("lost the store") != std::string::npos;
+    told += both;
+    EXPECT_TRUE(both || lost || outcome.error.empty()) << outcome.error;
   }
+  EXPECT_GE(told, 1);
 }
 
 TEST(Subgroups, a_member_that_does_not_come_is_named) {
@@ -96,10 +100,14 @@ TEST(Subgroups, a_member_that_does_not_come_is_named) {
   const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
     if (world.rank() != 2) world.new_group({0, 1, 2}, "all");
   }, options);
+  int told = 0;
   for (const int rank : {0, 1}) {
     const std::string& text = outcomes[static_cast<std::size_t>(rank)].error;
-    EXPECT_NE(text.find("rank 2 did not call"), std::string::npos) << text;
+    const bool named = text.find("rank 2 did not call") != std::string::npos;
+    told += named;
+    EXPECT_TRUE(named || text.find("lost the store") != std::string::npos) << text;
   }
+  EXPECT_GE(told, 1);
 }
 
 TEST(Subgroups, bad_lists_are_rejected) {

@@ -4,7 +4,11 @@
 
 #include <tests/distributed/harness.h>
 
+#include <signal.h>
 #include <sys/types.h>
+
+#include <cerrno>
+#include <chrono>
 
 namespace {
 
@@ -33,6 +37,7 @@ TEST(Harness, ranks_see_each_other) {
 
 TEST(Harness, an_exception_names_its_rank) {
   const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
+    world.group().barrier().wait();  // or the others may still be connecting when rank 1 goes
     if (world.rank() == 1) throw Error("broken on purpose");
   });
   EXPECT_TRUE(outcomes[1].error == "broken on purpose") << outcomes[1].error;
@@ -51,6 +56,7 @@ TEST(Harness, a_failed_expectation_keeps_its_place) {
 
 TEST(Harness, a_crash_is_told_by_its_signal) {
   const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {
+    world.group().barrier().wait();
     if (world.rank() == 1) raise(SIGKILL);
   });
   EXPECT_NE(outcomes[1].error.find("signal 9"), std::string::npos) << outcomes[1].error;
