@@ -34,12 +34,14 @@ std::string bar(double fraction, int width) {
   return "[" + text + "]";
 }
 
-int terminal_columns(int fd) {
+constexpr int fd = 2;  // stderr: standard output stays free for what a script wants to read
+
+int terminal_columns() {
   winsize size = {};
   return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-void put(int fd, const std::string& text) {
+void put(const std::string& text) {
   // A terminal that went away must not end the training.
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -92,12 +94,8 @@ Progress::Progress(bool quiet, bool disabled) {
   if (quiet) return;
   mode_ = Mode::plain;
   if (disabled) return;
-  if (const char* handed_down = std::getenv("TESSERA_TERMINAL_FD")) {
-    const auto fd = parse_int(handed_down);
-    if (fd && isatty(static_cast<int>(*fd))) fd_ = static_cast<int>(*fd);
-  }
   const char* term = std::getenv("TERM");
-  if (isatty(fd_) && term != nullptr && std::string(term) != "dumb") mode_ = Mode::terminal;
+  if (isatty(fd) && term != nullptr && std::string(term) != "dumb") mode_ = Mode::terminal;
 }
 
 Progress::~Progress() { close(); }
@@ -114,23 +112,23 @@ void Progress::step(const ProgressState& state) {
 void Progress::draw() {
   // One column is left free: a full line would make some terminals wrap. The cursor rests at the line's begin, so that what
   // another process prints starts there.
-  put(fd_, "\r\x1b[2K" + progress_line(state_, terminal_columns(fd_) - 1) + "\r");
+  put("\r\x1b[2K" + progress_line(state_, terminal_columns() - 1) + "\r");
   drawn_ = true;
 }
 
 void Progress::logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left) {
-  if (mode_ == Mode::plain) put(fd_, plain_line(metrics, total_steps, seconds_left) + "\n");
+  if (mode_ == Mode::plain) put(plain_line(metrics, total_steps, seconds_left) + "\n");
 }
 
 void Progress::note(const std::string& text) {
   if (mode_ == Mode::quiet) return;
-  if (mode_ == Mode::plain) return put(fd_, text + "\n");
-  put(fd_, "\r\x1b[2K" + text + "\n");
+  if (mode_ == Mode::plain) return put(text + "\n");
+  put("\r\x1b[2K" + text + "\n");
   if (drawn_) draw();
 }
 
 void Progress::close() {
-  if (mode_ == Mode::terminal && drawn_) put(fd_, "\n");
+  if (mode_ == Mode::terminal && drawn_) put("\n");
   drawn_ = false;
 }
 

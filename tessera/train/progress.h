@@ -25,8 +25,7 @@ std::string progress_line(const ProgressState& state, int columns);
 /// "step 120/400 (30%)  epoch 0.61  loss 5.1234  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left".
 std::string plain_line(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
 
-/// Writes to stderr, or to the terminal that our launcher hands down (TESSERA_TERMINAL_FD), since a launched rank's own
-/// stderr is a pipe. Only rank 0 makes one that is not `quiet`.
+/// Writes to stderr (our launcher leaves rank 0 its terminal). Only rank 0 makes one that is not `quiet`.
 class Progress {
  public:
   enum class Mode { quiet, plain, terminal };
@@ -51,7 +50,6 @@ class Progress {
   void draw();
 
   Mode mode_ = Mode::quiet;
-  int fd_ = 2;
   bool drawn_ = false;
   std::int64_t drawn_ns_ = 0;
   ProgressState state_;

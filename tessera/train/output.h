@@ -1,0 +1,33 @@
+#pragma once
+/// \file
+/// The files of a run's output folder. Rank 0 alone owns one of these.
+
+#include <tessera/train/metrics.h>
+#include <tessera/train/report.h>
+#include <tessera/train/setup.h>
+
+#include <string>
+
+namespace tessera::train {
+
+class OutputFolder {
+ public:
+  /// Creates the folder; with overwrite_output_dir, what a former run left there (checkpoints, metrics, report) is removed.
+  /// Throws InputError when the folder cannot be made.
+  explicit OutputFolder(const Setup& setup);
+
+  MetricsFile& metrics() { return metrics_; }
+  std::string path(const std::string& name) const;
+
+  /// Writes checkpoint-STEP and returns its path.
+  std::string save_checkpoint(const Setup& setup, const checkpoint::RunState& state);
+  /// Writes the model into the folder itself: what a user loads afterwards.
+  void save_model(const Setup& setup, const checkpoint::RunState& state);
+  void write_report(const Report& report);
+
+ private:
+  std::string folder_;
+  MetricsFile metrics_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,167 @@
+#include <tessera/train/setup.h>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <sched.h>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/models/load.h>
+#include <tessera/text/tokenizer.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr std::int64_t default_block_size = 1024;  // run_clm.py
+
+bool has_tokenizer(const std::string& folder) {
+  return !folder.empty() && is_directory(folder) && path_exists(path_join(folder, "tokenizer.json"));
+}
+
+/// Megatron's format holds ids; only text needs a tokenizer.
+bool is_token_file(const std::string& path) {
+  const std::string name = to_lower(path);
+  return name.ends_with(".bin") || name.ends_with(".idx");
+}
+
+/// The tokenizer that the model's words ask for, in run_clm.py's order.
+std::string tokenizer_place(const ModelConfig& config) {
+  if (!config.tokenizer_name.empty()) return config.tokenizer_name;
+  for (const std::string& folder : {config.model_name_or_path, config.config_name})
+    if (has_tokenizer(folder)) return folder;
+  return "byte";
+}
+
+std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
+  if (asked == 0) return std::min(default_block_size, positions);
+  if (asked > positions)
+    throw InputError(concat("--block_size ", asked, " is longer than the model's ", positions,
+                            " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
+  if (asked < 2) throw InputError(concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
+  return asked;
+}
+
+void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::CausalLm& model) {
+  if (tokenizer.vocab_size() <= model.vocab_size()) return;
+  throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(), " tokens but the model's embedding has ",
+                          model.vocab_size(), " rows: use the tokenizer the model was made for, or, from scratch, "
+                          "--config_overrides vocab_size=", tokenizer.vocab_size()));
+}
+
+/// The checkpoint to resume from; empty: none asked for.
+std::string choose_checkpoint(const OutputConfig& output) {
+  const std::string& asked = output.resume_from_checkpoint;
+  if (asked.empty() || to_lower(asked) == "false") return "";
+  if (to_lower(asked) == "true" || to_lower(asked) == "last") {
+    const auto newest = checkpoint::newest_checkpoint(output.output_dir);
+    if (!newest)
+      throw InputError(concat("--resume_from_checkpoint ", asked, ": ", output.output_dir,
+                              " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
+    return *newest;
+  }
+  checkpoint::verify_checkpoint(asked);
+  return asked;
+}
+
+std::string existing_ancestor(std::string path) {
+  while (!path_exists(path)) {
+    const std::size_t slash = path.find_last_of('/');
+    path = slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+  }
+  return path;
+}
+
+}  // namespace
+
+void check_output_folder(const OutputConfig& output) {
+  const std::string& folder = output.output_dir;
+  if (folder.empty()) throw InputError("--output_dir is missing: the folder that receives model, metrics and report");
+  if (path_exists(folder)) {
+    if (!is_directory(folder)) throw InputError(concat("--output_dir ", folder, " is a file, not a folder"));
+    const bool may_be_used = output.overwrite_output_dir || !output.resume_from_checkpoint.empty();
+    const auto names = list_folder(folder);
+    if (!may_be_used && !names.empty())
+      throw InputError(concat("--output_dir ", folder, " is not empty (", names.size(), names.size() == 1 ? " entry" : " entries",
+                              "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
+                              "--overwrite_output_dir"));
+  }
+  const std::string parent = existing_ancestor(absolute_path(folder));
+  if (!is_directory(parent)) throw InputError(concat("--output_dir ", folder, ": ", parent, " is a file, not a folder"));
+  if (access(parent.c_str(), W_OK) != 0) throw InputError(concat("--output_dir ", folder, ": ", parent, " is not writable"));
+}
+
+Setup prepare(const RunConfig& config, const comm::World& world) {
+  Setup setup;
+  setup.config = config;
+  check_output_folder(config.output);
+  if (config.data.train_file.empty()) throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+  setup.resume_folder = choose_checkpoint(config.output);
+
+  const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
+  setup.model = models::load_model(config.model, seed);
+  setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
+
+  const std::string place = tokenizer_place(config.model);
+  setup.tokenizer = text::load_tokenizer(place);
+  setup.tokenizer_fits_data = !is_token_file(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
+  if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
+
+  const bool want_validation = config.output.eval_strategy != "no" || !config.data.validation_file.empty();
+  setup.datasets = data::open_datasets(config.data, *setup.tokenizer, setup.block_size, setup.model->vocab_size(), want_validation);
+
+  ResumePoint from;
+  if (!setup.resume_folder.empty()) {
+    setup.resume = checkpoint::read_run_state(setup.resume_folder);
+    models::load_weights(*setup.model, setup.resume_folder);
+    from = {setup.resume->step, setup.resume->samples};
+    if (setup.resume->seed != seed && world.rank() == 0)
+      log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
+                   ": the order of the data changes at step ", from.step);
+  }
+  setup.plan = make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
+  setup.model->to(world.device());
+  return setup;
+}
+
+void agree(const comm::Group& group, const std::function<void()>& work) {
+  std::exception_ptr own;
+  std::int64_t code = 0;
+  try {
+    work();
+  } catch (const Error& error) {
+    own = std::current_exception();
+    code = static_cast<std::int64_t>(error.exit_code());
+  } catch (...) {
+    own = std::current_exception();
+    code = static_cast<std::int64_t>(ExitCode::failed);
+  }
+  const auto options = at::TensorOptions().dtype(at::kLong).device(group.device());
+  const at::Tensor mine = at::full({1}, code, options);
+  const at::Tensor codes = at::empty({group.size()}, options);
+  group.all_gather(codes, mine).wait();
+  const at::Tensor on_host = codes.cpu();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::int64_t first = on_host.data_ptr<std::int64_t>()[rank];
+    if (first == 0) continue;
+    if (rank == group.rank()) std::rethrow_exception(own);
+    throw FailedElsewhere(static_cast<ExitCode>(first));
+  }
+}
+
+void set_threads(std::int64_t threads, int local_ranks) {
+  if (threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;  // taken over by init()
+  if (threads == 0) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    threads = std::max(1, cores / std::max(1, local_ranks));
+  }
+  at::set_num_threads(static_cast<int>(threads));
+}
+
+}  // namespace tessera::train

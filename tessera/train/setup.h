@@ -1,0 +1,52 @@
+#pragma once
+/// \file
+/// From a configuration to everything a run needs: model, tokenizer, data, where to resume. All of it is checked before anything
+/// is written, and the ranks agree on the outcome.
+
+#include <tessera/base/error.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/run_config.h>
+#include <tessera/data/dataset.h>
+#include <tessera/models/causal_lm.h>
+#include <tessera/train/run_plan.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace tessera::train {
+
+struct Setup {
+  RunConfig config;
+  std::shared_ptr<models::CausalLm> model;  ///< on the world's device
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
+  data::Datasets datasets;
+  std::int64_t block_size = 0;
+  std::string resume_folder;                   ///< empty: from the start
+  std::optional<checkpoint::RunState> resume;  ///< what it held
+  RunPlan plan;
+};
+
+/// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
+Setup prepare(const RunConfig& config, const comm::World& world);
+
+/// Thrown on ranks where all was well while another rank failed: the same exit code, no message of its own.
+class FailedElsewhere : public Error {
+ public:
+  explicit FailedElsewhere(ExitCode code) : Error("", code) {}
+};
+
+/// Runs `work` on every rank of the group and waits for all. When it threw anywhere, the lowest such rank throws its own error and
+/// all others throw FailedElsewhere with that rank's exit code: one message, one exit code. Collective.
+void agree(const comm::Group& group, const std::function<void()>& work);
+
+/// The folder must be absent or empty unless the run may overwrite it or resumes. Throws InputError.
+void check_output_folder(const OutputConfig& output);
+
+/// Uses `threads` for tensor operations, or, for 0, what OMP_NUM_THREADS says, else cores / local ranks (at least 1).
+void set_threads(std::int64_t threads, int local_ranks);
+
+}  // namespace tessera::train

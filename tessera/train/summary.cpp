@@ -1,0 +1,121 @@
+#include <tessera/train/summary.h>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <unistd.h>
+
+#include <tessera/base/text.h>
+#include <tessera/text/utf8.h>
+#include <tessera/train/generate.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr std::int64_t sample_prompt_tokens = 16;
+constexpr std::int64_t sample_tokens = 128;
+constexpr double sample_temperature = 0.8;
+constexpr double sample_top_p = 0.95;
+
+template <class... Numbers>
+std::string print(const char* format, Numbers... numbers) {
+  char buffer[128];
+  std::snprintf(buffer, sizeof buffer, format, numbers...);
+  return buffer;
+}
+
+std::string model_name(const Setup& setup) {
+  const Value* type = setup.model->hf_config().find("model_type");
+  return concat(type != nullptr && type->is_string() ? type->as_string() : "model", ", ",
+                format_count(static_cast<double>(parameter_count(*setup.model))), " parameters");
+}
+
+std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
+  return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
+}
+
+std::string processes_text(const comm::World& world) {
+  return concat(plural(world.size(), "process", "processes"), " x ", plural(at::get_num_threads(), "thread"),
+                world.size() > 1 ? concat(" (", world.group().backend(), ")") : "");
+}
+
+std::string batch_text(const RunPlan& plan) {
+  return concat(plan.rows_per_step(), " rows (", plan.world_size, plan.world_size == 1 ? " process x " : " processes x ", plan.batch_size,
+                " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+}  // namespace
+
+std::int64_t parameter_count(const models::CausalLm& model) {
+  std::int64_t count = 0;
+  for (const auto& parameter : model.parameters())
+    if (parameter.requires_grad()) count += parameter.numel();
+  return count;
+}
+
+std::vector<std::string> describe_start(const Setup& setup, const comm::World& world) {
+  const RunPlan& plan = setup.plan;
+  const auto& train = *setup.datasets.train;
+  std::vector<std::string> lines = {concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
+                                    concat("data: ", train.size(), " blocks of ", setup.block_size, " tokens (",
+                                           format_count(static_cast<double>(train.size() * setup.block_size)), " tokens)",
+                                           setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
+                                    concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
+                                           " epochs")};
+  if (setup.resume)
+    lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
+  return lines;
+}
+
+std::string describe(const EvalMetrics& m) {
+  return concat("step ", m.step, print("  eval loss %.4f  perplexity %.2f", m.loss, m.perplexity()), print("  (%.1f s)", m.seconds));
+}
+
+std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const std::string& report_path) {
+  const std::string how = t.reason == "done" ? "done" : t.reason + ", stopped";
+  return {concat(how, " after step ", t.steps, ": ", format_duration(t.seconds), print(", loss %.4f", t.loss),
+                 t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "", ", ", format_count(t.tokens_per_second), " tok/s, ",
+                 format_count(t.flops_per_second), "FLOP/s, peak ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"),
+          concat(t.reason == "interrupted" ? "" : concat("model: ", setup.config.output.output_dir, "  "), "report: ", report_path)};
+}
+
+Report describe_run(const Setup& setup, const comm::World& world) {
+  Report report;
+  report.title = model_name(setup);
+  report.facts = {processes_text(world), batch_text(setup.plan) + " a step", concat("blocks of ", setup.block_size, " tokens"),
+                  setup.config.data.train_file};
+  char time[64] = {};
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  std::strftime(time, sizeof time, "%Y-%m-%d %H:%M", localtime_r(&now, &local));
+  report.footer = concat("written ", time, " on ", host_name());
+  report.sample_note = concat("the first words are given; temperature ", format_real(sample_temperature), ", top-p ", format_real(sample_top_p));
+  return report;
+}
+
+std::pair<std::string, std::string> sample_text(const Setup& setup) {
+  if (!setup.tokenizer_fits_data) return {};
+  const data::BlockDataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
+  std::vector<std::int64_t> block(static_cast<std::size_t>(dataset.block_size()));
+  dataset.read(0, block.data());
+  const auto length = static_cast<std::ptrdiff_t>(std::min(sample_prompt_tokens, dataset.block_size() / 2));
+  const std::vector<std::int32_t> prompt(block.begin(), block.begin() + length);
+  GenerateOptions options;
+  options.max_new_tokens = sample_tokens;
+  options.temperature = sample_temperature;
+  options.top_p = sample_top_p;
+  options.seed = static_cast<std::uint64_t>(setup.config.optimization.seed);
+  options.vocabulary = setup.tokenizer->vocab_size();
+  options.stop_id = setup.tokenizer->end_of_text();
+  const std::vector<std::int32_t> ids = generate(*setup.model, prompt, options);
+  return {text::replace_ill_formed(setup.tokenizer->decode(prompt)), text::replace_ill_formed(setup.tokenizer->decode(ids))};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,80 @@
+/// \file
+/// tessera env: what an issue report needs.
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/version.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/backend_plugin.h>
+#include <tessera/comm/rendezvous.h>
+#include <tessera/kernels/cpu/dispatch.h>
+#include <tessera/train/setup.h>
+
+#include "tool.h"
+
+namespace tessera::tool {
+namespace {
+
+void row(const std::string& name, const std::string& value) { std::printf("- %s: %s\n", name.c_str(), value.c_str()); }
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return trim(line.substr(line.find(':') + 1));
+  return "unknown";
+}
+
+std::string platform() {
+  utsname name = {};
+  return uname(&name) == 0 ? concat(name.sysname, " ", name.release, " ", name.machine) : "unknown";
+}
+
+std::string cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? concat(CPU_COUNT(&allowed), " usable of ", online) : concat(online);
+}
+
+std::string cuda() {
+  try {
+    const int count = comm::backend_plugin("cuda").device_count();
+    return concat("plug-in found, ", count, count == 1 ? " device" : " devices");
+  } catch (const Error& error) {
+    return concat("not available (", error.what(), ")");
+  }
+}
+
+}  // namespace
+
+int env(const Arguments& arguments) {
+  const Flags flags("env", arguments, {}, {"help"});
+  if (flags.has("help")) {
+    std::puts("tessera env: prints versions, processor features, threads and backends, for issue reports.");
+    return 0;
+  }
+  train::set_threads(0, 1);
+  row("Build", comm::build_text());
+  row("Platform", platform());
+  row("Processor", cpu_model());
+  row("Cores", cores());
+  row("Memory", format_bytes(static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))));
+  row("Threads per process", concat(at::get_num_threads(), " (default of a single process)"));
+  row("Instruction set of our kernels", kernels::isa_name(kernels::isa()));
+  row("Instruction set of LibTorch's kernels", at::get_cpu_capability());
+  row("MKL", trim(split(at::get_mkl_version(), '\n').front()));
+  row("oneDNN", trim(split(at::get_mkldnn_version(), '\n').front()));
+  row("OpenMP", trim(split(at::get_openmp_version(), '\n').front()));
+  row("Backends", "local, gloo");
+  row("CUDA", cuda());
+  return 0;
+}
+
+}  // namespace tessera::tool

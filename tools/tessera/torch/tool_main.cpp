@@ -1,0 +1,49 @@
+/// \file
+/// The one entry point of libtessera_tool.so: from a subcommand's name to its function, from an exception to a message and an
+/// exit code (DESIGN section 12).
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+
+#include "tool.h"
+
+namespace {
+
+int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
+  if (name == "train") return tessera::tool::train_rank(arguments);
+  if (name == "generate") return tessera::tool::generate(arguments);
+  if (name == "env") return tessera::tool::env(arguments);
+  if (name == "test") return tessera::tool::self_test(arguments);
+  throw tessera::InputError(tessera::concat("libtessera_tool.so has no subcommand '", name, "': program and library are of different builds"));
+}
+
+int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
+
+}  // namespace
+
+extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) {
+  using tessera::ExitCode;
+  try {
+    const int result = dispatch(name, tessera::tool::Arguments(argv, argv + argc));
+    std::fflush(stdout);
+    return result;
+  } catch (const tessera::Error& error) {
+    // An error without a message happened on another rank, which tells it.
+    if (*error.what() != '\0') tessera::log::error(error.what());
+    return code(error.exit_code());
+  } catch (const c10::Error& error) {
+    tessera::log::error("LibTorch: ", error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    tessera::log::error("out of memory: lower --per_device_train_batch_size or --block_size");
+  } catch (const std::exception& error) {
+    tessera::log::error(error.what());
+  }
+  return code(ExitCode::failed);
+}

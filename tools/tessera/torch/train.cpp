@@ -1,0 +1,32 @@
+/// \file
+/// tessera train, inside a rank: joins the job, trains, leaves.
+
+#include <tessera/base/error.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/resolve.h>
+#include <tessera/train/trainer.h>
+
+#include "tool.h"
+
+namespace tessera::tool {
+
+int train_rank(const Arguments& given) {
+  Arguments arguments = given;
+  const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
+  config::Resolved resolved = config::resolve_flags(arguments);
+  config::validate(resolved);
+  const RunConfig& config = resolved.values;
+  if (config.parallel.num_processes > 0 && config.parallel.num_processes != environment.world_size)
+    throw InputError(concat("--num_processes ", config.parallel.num_processes, " but ", environment.launcher, " started ", environment.world_size,
+                            environment.world_size == 1 ? " process" : " processes", ": leave the flag out, or let tessera train start them"));
+  InitOptions options;
+  options.backend = config.parallel.backend;
+  options.device = config.device;
+  options.timeout_seconds = config.parallel.ddp_timeout;
+  init(environment, options);
+  const ExitCode code = train::train(config, config::to_value(resolved));
+  shutdown();
+  return static_cast<int>(code);
+}
+
+}  // namespace tessera::tool
