@@ -4,12 +4,19 @@
 
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/gemm.h>
 
 namespace tessera::nn {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+  multiply(out, a, b);
+  return out;
+}
 
 /// Column sums of x [..., C] -> [C].
 at::Tensor column_sums(const at::Tensor& x) {
@@ -33,7 +40,7 @@ struct Linear : torch::autograd::Function<Linear> {
     auto shape = x.sizes().vec();
     shape.back() = weight.size(1);
     const at::Tensor rows = x.reshape({-1, weight.size(0)});
-    const at::Tensor y = at::mm(rows, weight);
+    const at::Tensor y = product(rows, weight);
     if (bias) add_rows(y, {}, *bias, y);
     ctx->save_for_backward({rows, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
@@ -47,8 +54,8 @@ struct Linear : torch::autograd::Function<Linear> {
     auto shape = dy.sizes().vec();
     shape.back() = weight.size(0);
     at::Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = at::mm(rows, weight.t()).view(shape);
-    if (ctx->needs_input_grad(1)) dweight = at::mm(x.t(), rows);
+    if (ctx->needs_input_grad(0)) dx = product(rows, weight.t()).view(shape);
+    if (ctx->needs_input_grad(1)) dweight = product(x.t(), rows);
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) dbias = column_sums(rows);
     return {dx, dweight, dbias};
   }

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
 #include <tessera/nn/fused.h>
+#include <tessera/nn/gemm.h>
 
 namespace tessera::nn {
 namespace {
@@ -46,8 +47,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     for (std::int64_t first = 0; first < n; first += chunk) {
       const std::int64_t rows = std::min(chunk, n - first);
       const at::Tensor part = x.narrow(0, first, rows);
-      at::Tensor logits = buffer.narrow(0, 0, rows);
-      at::mm_out(logits, part, weight.t());
+      const at::Tensor logits = buffer.narrow(0, 0, rows);
+      multiply(logits, part, weight.t());
       std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
       for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
         losses[static_cast<std::size_t>(at::get_thread_num())] +=
@@ -55,11 +56,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                                            static_cast<float>(scale), hidden_gradient || weight_gradient);
       });
       for (const double loss : losses) total += loss;
-      if (hidden_gradient) {
-        at::Tensor out = dx.narrow(0, first, rows);
-        at::mm_out(out, logits, weight);
-      }
-      if (weight_gradient) at::addmm_out(dweight, dweight, logits.t(), part, /*beta=*/first == 0 ? 0 : 1);
+      if (hidden_gradient) multiply(dx.narrow(0, first, rows), logits, weight);
+      if (weight_gradient) multiply(dweight, logits.t(), part, /*accumulate=*/first > 0);
     }
     if (dx.defined()) dx = dx.view(hidden.sizes());
     ctx->saved_data["gradients"] = std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
