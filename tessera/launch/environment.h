@@ -20,11 +20,22 @@ struct RankEnvironment {
   std::string launcher;           ///< "tessera", "torchrun", "mpirun", "srun", "none": for messages
 };
 
-/// Reads RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun), OMPI_COMM_WORLD_*
-/// (mpirun), SLURM_PROCID/SLURM_NTASKS (srun), or nothing (one rank). `arguments`: --local-rank=N / --local_rank=N (what
-/// torch.distributed.launch appends) is removed from it and checked against LOCAL_RANK. A half-set or contradictory
-/// environment throws InputError that lists what is set and what is missing.
+/// Reads RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun), OMPI_COMM_WORLD_* or
+/// PMI_* (mpirun), SLURM_PROCID/SLURM_NTASKS (srun), or nothing (one rank). An empty variable counts as not set.
+///
+/// `arguments`: --local-rank=N / --local_rank=N (what torch.distributed.launch appends) is removed from it and checked
+/// against LOCAL_RANK; -1 (Hugging Face's "not distributed") is removed and means nothing.
+///
+/// What may be missing: LOCAL_RANK and LOCAL_WORLD_SIZE (then the rank is taken to be alone on its host, or, when
+/// MASTER_ADDR is a loopback address, to share it with all others); under mpirun on one host and under srun also
+/// MASTER_ADDR (this host; the first node of the step) and MASTER_PORT (derived from the job's id). A batch script that
+/// Slurm runs without srun is one rank.
+///
+/// A half-set or contradictory environment throws InputError that lists what is set and what is missing.
 RankEnvironment read_rank_environment(std::vector<std::string>* arguments = nullptr,
                                       const std::function<std::optional<std::string>(const std::string&)>& getenv = {});
+
+/// The first host of a Slurm node list: "node[03-05,9],other" -> "node03".
+std::string first_slurm_host(const std::string& node_list);
 
 }  // namespace tessera::launch

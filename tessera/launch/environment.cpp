@@ -1,0 +1,280 @@
+#include <tessera/launch/environment.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+namespace tessera::launch {
+
+namespace {
+
+using Getenv = std::function<std::optional<std::string>(const std::string&)>;
+
+/// Reads variables and remembers which were asked for, so that a complaint can list them all.
+class Variables {
+ public:
+  explicit Variables(Getenv getenv) : getenv_(std::move(getenv)) {}
+
+  std::optional<std::string> text(const std::string& name) const {
+    std::optional<std::string> value = getenv_(name);
+    if (value && value->empty()) value.reset();
+    return value;
+  }
+  bool has(const std::string& name) const { return text(name).has_value(); }
+
+  std::optional<int> number(const std::string& name, int minimum, int maximum = std::numeric_limits<int>::max()) const {
+    const auto value = text(name);
+    if (!value) return std::nullopt;
+    const auto parsed = parse_int(*value);
+    if (!parsed || *parsed < minimum || *parsed > maximum) {
+      throw InputError(concat("environment variable ", name, "=", *value, ": expected a whole number ",
+                              maximum == std::numeric_limits<int>::max() ? concat("of at least ", minimum)
+                                                                         : concat("from ", minimum, " to ", maximum)));
+    }
+    return static_cast<int>(*parsed);
+  }
+
+  /// "RANK=1, WORLD_SIZE=4 are set; MASTER_ADDR, MASTER_PORT are missing".
+  std::string state_of(const std::vector<std::string>& names) const {
+    std::vector<std::string> set, missing;
+    for (const std::string& name : names) {
+      if (const auto value = text(name)) {
+        set.push_back(concat(name, "=", *value));
+      } else {
+        missing.push_back(name);
+      }
+    }
+    return concat("set: ", set.empty() ? "nothing" : join(set), "; missing: ", missing.empty() ? "nothing" : join(missing));
+  }
+
+ private:
+  Getenv getenv_;
+};
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
+/// Removes --local-rank=N and --local_rank=N; the last one counts.
+std::optional<int> take_local_rank(std::vector<std::string>& arguments) {
+  std::optional<int> result;
+  std::vector<std::string> kept;
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--local-rank=") && !argument.starts_with("--local_rank=")) {
+      kept.push_back(argument);
+      continue;
+    }
+    const auto value = parse_int(argument.substr(argument.find('=') + 1));
+    if (!value || *value < -1 || *value > std::numeric_limits<int>::max()) {
+      throw InputError(concat(argument, ": expected a rank, a whole number of at least 0"));
+    }
+    if (*value >= 0) result = static_cast<int>(*value);
+  }
+  arguments = std::move(kept);
+  return result;
+}
+
+/// A port that every rank of a job derives alike from the job's id, between 20000 and 29999.
+int port_from_job(const std::string& job) {
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (unsigned char c : job) hash = (hash ^ c) * 1099511628211u;
+  return 20000 + static_cast<int>(hash % 10000);
+}
+
+/// Names of one launcher's variables. Empty: it has none for that.
+struct Family {
+  std::string launcher, rank, world_size, local_rank, local_world_size;
+};
+
+const Family torchrun_family = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+const Family openmpi_family = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                               "OMPI_COMM_WORLD_LOCAL_SIZE"};
+const Family slurm_family = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""};
+const Family pmi_family = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+/// Rank and sizes by one launcher's variables. Sizes that it does not tell are left at 0.
+RankEnvironment read_family(const Variables& variables, const Family& family, std::vector<std::string> needed) {
+  RankEnvironment result;
+  const auto world_size = variables.number(family.world_size, 1);
+  const auto rank = variables.number(family.rank, 0);
+  needed.insert(needed.begin(), {family.rank, family.world_size});
+  if (!world_size || !rank) {
+    throw InputError(concat("the environment of ", family.launcher, " is incomplete: ", variables.state_of(needed),
+                            ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun), or unset them "
+                            "all to run as one process"));
+  }
+  result.launcher = family.launcher;
+  result.rank = *rank;
+  result.world_size = *world_size;
+  result.local_rank = variables.number(family.local_rank, 0).value_or(-1);
+  result.local_world_size = family.local_world_size.empty() ? 0 : variables.number(family.local_world_size, 1).value_or(0);
+  return result;
+}
+
+/// "tasks per node" of the form "4", "4(x2)" or "4(x2),3": the number on the first node, 0 when it differs or is unknown.
+int slurm_tasks_per_node(const Variables& variables) {
+  const auto text = variables.text("SLURM_STEP_TASKS_PER_NODE");
+  if (!text || text->find(',') != std::string::npos) return 0;
+  const auto value = parse_int(text->substr(0, text->find('(')));
+  return value && *value >= 1 && *value <= std::numeric_limits<int>::max() ? static_cast<int>(*value) : 0;
+}
+
+std::optional<std::string> first_text(const Variables& variables, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (auto value = variables.text(name)) return value;
+  }
+  return std::nullopt;
+}
+
+/// MASTER_ADDR and MASTER_PORT where mpirun and srun leave them to the user.
+void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
+  const bool slurm = result.launcher == "srun";
+  auto address = variables.text("MASTER_ADDR");
+  if (!address && slurm) {
+    if (const auto nodes = first_text(variables, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"})) {
+      address = first_slurm_host(*nodes);
+    }
+  }
+  const bool one_host = result.local_world_size == result.world_size;
+  if (!address && one_host) address = "127.0.0.1";
+  if (!address) {
+    throw InputError(concat(result.launcher, " started ", result.world_size, " ranks, but MASTER_ADDR is missing: export the "
+                            "name of rank 0's host as MASTER_ADDR (and a free port there as MASTER_PORT) to all ranks"));
+  }
+  result.master_addr = *address;
+  if (const auto port = variables.number("MASTER_PORT", 1, 65535)) {
+    result.master_port = *port;
+    return;
+  }
+  const auto job = slurm ? first_text(variables, {"SLURM_JOB_ID", "SLURM_JOBID"})
+                         : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid", "PMI_ID"});
+  const auto step = slurm ? variables.text("SLURM_STEP_ID") : std::nullopt;
+  result.master_port = job ? port_from_job(*job + "." + step.value_or("")) : 29500;  // 29500: PyTorch's default
+}
+
+/// The environment of tessera launch, torchrun, or variables set by hand as torch.distributed's env:// wants them.
+RankEnvironment read_torchrun(const Variables& variables) {
+  const std::vector<std::string> rendezvous = {"MASTER_ADDR", "MASTER_PORT"};
+  RankEnvironment result = read_family(variables, torchrun_family, rendezvous);
+  if (variables.has("TESSERA_LAUNCHER")) result.launcher = "tessera";
+  const auto address = variables.text("MASTER_ADDR");
+  const auto port = variables.number("MASTER_PORT", 1, 65535);
+  if (result.world_size > 1 && (!address || !port)) {
+    throw InputError(concat("WORLD_SIZE is ", result.world_size, ", so every rank needs to know where to meet; ",
+                            variables.state_of({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}),
+                            ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun)"));
+  }
+  result.master_addr = address.value_or("127.0.0.1");
+  result.master_port = port.value_or(0);
+  const auto agent = variables.text("TORCHELASTIC_USE_AGENT_STORE");
+  result.agent_hosts_store = result.launcher != "tessera" && agent && to_lower(*agent) == "true";
+  if (result.launcher == "tessera" && result.rank == 0) {
+    result.store_fd = variables.number("TESSERA_STORE_FD", 0).value_or(-1);
+  }
+  // mpirun passing on variables of another job would otherwise give every process the same rank.
+  const auto mpi_rank = variables.number(openmpi_family.rank, 0);
+  const auto mpi_size = variables.number(openmpi_family.world_size, 1);
+  const bool by_hand = result.launcher == "torchrun" && !variables.has("TORCHELASTIC_RUN_ID");
+  if (by_hand && mpi_rank && mpi_size && *mpi_size == result.world_size && *mpi_rank != result.rank) {
+    throw InputError(concat("contradictory environment: RANK=", result.rank, " but OMPI_COMM_WORLD_RANK=", *mpi_rank,
+                            " in a world of ", *mpi_size, "; unset RANK and WORLD_SIZE under mpirun"));
+  }
+  return result;
+}
+
+/// A batch script has SLURM_PROCID=0 too, but is not a task of a step: it is one process.
+bool is_slurm_task(const Variables& variables) {
+  const bool batch_script = variables.text("ENVIRONMENT") == "BATCH" && !variables.has("SLURM_STEP_ID");
+  return variables.has("SLURM_PROCID") && !batch_script;
+}
+
+RankEnvironment read_any(const Variables& variables) {
+  if (variables.has("RANK") || variables.has("WORLD_SIZE")) return read_torchrun(variables);
+  if (variables.has(openmpi_family.rank) || variables.has(openmpi_family.world_size)) {
+    RankEnvironment result = read_family(variables, openmpi_family, {});
+    if (result.world_size > 1) complete_rendezvous(variables, result);
+    return result;
+  }
+  if (is_slurm_task(variables)) {
+    Family family = slurm_family;
+    if (variables.has("SLURM_STEP_NUM_TASKS")) family.world_size = "SLURM_STEP_NUM_TASKS";  // a step smaller than the job
+    RankEnvironment result = read_family(variables, family, {});
+    result.local_world_size = slurm_tasks_per_node(variables);
+    const auto nodes = first_text(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
+    if (result.local_world_size == 0 && nodes == "1") result.local_world_size = result.world_size;
+    if (result.world_size > 1) complete_rendezvous(variables, result);
+    return result;
+  }
+  if (variables.has(pmi_family.rank) || variables.has(pmi_family.world_size)) {
+    RankEnvironment result = read_family(variables, pmi_family, {});
+    if (result.world_size > 1) complete_rendezvous(variables, result);
+    return result;
+  }
+  const std::vector<std::string> all = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return variables.has(name); })) {
+    throw InputError(concat("the launcher's environment is incomplete: ", variables.state_of(all),
+                            ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun), or unset them all "
+                            "to run as one process"));
+  }
+  RankEnvironment result;
+  result.launcher = "none";
+  return result;
+}
+
+void complete_local(RankEnvironment& result, const std::optional<int>& local_rank_argument) {
+  if (local_rank_argument) {
+    if (result.launcher == "none" && *local_rank_argument != 0) {
+      throw InputError(concat("--local-rank=", *local_rank_argument, " was given, but RANK, WORLD_SIZE, MASTER_ADDR and "
+                              "MASTER_PORT are not set: start the program with a launcher"));
+    }
+    if (result.local_rank >= 0 && result.local_rank != *local_rank_argument) {
+      throw InputError(concat("contradictory: --local-rank=", *local_rank_argument, " but the environment of ", result.launcher,
+                              " says local rank ", result.local_rank));
+    }
+    result.local_rank = *local_rank_argument;
+  }
+  const bool all_here = result.world_size == 1 || is_loopback(result.master_addr);
+  if (result.local_rank < 0) result.local_rank = all_here ? result.rank : 0;
+  if (result.local_world_size == 0) result.local_world_size = all_here ? result.world_size : result.local_rank + 1;
+}
+
+void check(const RankEnvironment& e) {
+  if (e.rank >= e.world_size) {
+    throw InputError(concat("contradictory environment of ", e.launcher, ": rank ", e.rank, " in a world of ", e.world_size));
+  }
+  if (e.local_world_size > e.world_size) {
+    throw InputError(concat("contradictory environment of ", e.launcher, ": ", e.local_world_size,
+                            " ranks on this host in a world of ", e.world_size));
+  }
+  if (e.local_rank >= e.local_world_size) {
+    throw InputError(concat("contradictory environment of ", e.launcher, ": local rank ", e.local_rank, " among ",
+                            e.local_world_size, " ranks on this host"));
+  }
+}
+
+}  // namespace
+
+std::string first_slurm_host(const std::string& node_list) {
+  const auto end = node_list.find_first_of("[,");
+  if (end == std::string::npos || node_list[end] == ',') return node_list.substr(0, end);
+  const auto number_end = node_list.find_first_of("-,]", end);
+  if (number_end == std::string::npos) throw InputError(concat("Slurm node list '", node_list, "': missing ']'"));
+  return node_list.substr(0, end) + node_list.substr(end + 1, number_end - end - 1);
+}
+
+RankEnvironment read_rank_environment(std::vector<std::string>* arguments, const Getenv& getenv) {
+  const Variables variables(getenv ? getenv : [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+  const std::optional<int> local_rank = arguments == nullptr ? std::nullopt : take_local_rank(*arguments);
+  RankEnvironment result = read_any(variables);
+  complete_local(result, local_rank);
+  check(result);
+  return result;
+}
+
+}  // namespace tessera::launch

@@ -1,0 +1,339 @@
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <sstream>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/launch/ports.h>
+
+#include "agent_under_test.h"
+
+namespace tessera::launch {
+namespace {
+
+LaunchOptions ranks(int count) {
+  LaunchOptions options;
+  options.num_processes = count;
+  return options;
+}
+
+Strings sorted_lines(const std::string& text) {
+  Strings lines = split(text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+TEST(Launcher, EachRankSeesItsPlace) {
+  LaunchOptions options = ranks(3);
+  options.master_port = choose_port("127.0.0.1");
+  options.threads_per_process = 5;
+  const Captured done = run_agent(shell("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $MASTER_ADDR "
+                                        "$MASTER_PORT $OMP_NUM_THREADS $TESSERA_LAUNCHER ${TESSERA_STORE_FD-none}"), options);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.err, "");
+  Strings expected;
+  for (int rank = 0; rank < 3; ++rank) {
+    expected.push_back(concat("[rank ", rank, "] ", rank, " ", rank, " 3 3 0 0 127.0.0.1 ", options.master_port, " 5 1 none"));
+  }
+  EXPECT_EQ(sorted_lines(done.out), expected);
+}
+
+TEST(Launcher, APortIsChosenAndThreadsAreShared) {
+  ::unsetenv("OMP_NUM_THREADS");
+  const Captured done = run_agent(shell("echo port $MASTER_PORT threads $OMP_NUM_THREADS"), ranks(2));
+  const auto ports = pids_after(done.out, "port ");
+  ASSERT_EQ(ports.size(), 2u) << done.out;
+  EXPECT_EQ(ports[0], ports[1]);
+  EXPECT_GT(ports[0], 1023);
+  EXPECT_GE(pids_after(done.out, "threads ").at(0), 1);
+  ::setenv("OMP_NUM_THREADS", "7", 1);
+  EXPECT_TRUE(contains(run_agent(shell("echo threads $OMP_NUM_THREADS"), ranks(1)).out, "threads 7"));
+  ::unsetenv("OMP_NUM_THREADS");
+}
+
+TEST(Launcher, VariablesOfAnAgentAroundUsAreNotPassedOn) {
+  ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  ::setenv("TESSERA_STORE_FD", "77", 1);
+  const Captured done = run_agent(shell("echo ${TORCHELASTIC_USE_AGENT_STORE-no} ${TESSERA_STORE_FD-no}"), ranks(1));
+  ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  ::unsetenv("TESSERA_STORE_FD");
+  EXPECT_EQ(done.out, "[rank 0] no no\n");
+}
+
+TEST(Launcher, OutputAndErrorsArePrefixedLineByLine) {
+  const Captured done = run_agent(shell("printf 'one\\n\\ntwo'; printf 'bad' >&2"), ranks(1));
+  EXPECT_EQ(done.out, "[rank 0] one\n[rank 0] \n[rank 0] two\n");
+  EXPECT_EQ(done.err, "[rank 0] bad\n");
+}
+
+TEST(Launcher, LinesOfSeveralRanksNeverMix) {
+  // Each line is written in two pieces, with the other ranks writing in between.
+  const Captured done = run_agent(shell("i=0; while [ $i -lt 200 ]; do printf \"a$RANK$RANK$RANK\"; printf \"$RANK$RANK$RANK\\n\"; i=$((i+1)); done"),
+                                  ranks(4));
+  EXPECT_EQ(done.exit_code, 0);
+  const Strings lines = sorted_lines(done.out);
+  ASSERT_EQ(lines.size(), 800u);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string r = std::to_string(i / 200);
+    EXPECT_EQ(lines[i], "[rank " + r + "] a" + r + r + r + r + r + r);
+  }
+}
+
+TEST(Launcher, RankZeroMayWriteStraightThrough) {
+  LaunchOptions options = ranks(2);
+  options.prefix_rank0 = false;
+  EXPECT_EQ(sorted_lines(run_agent(shell("echo I am $RANK"), options).out), (Strings{"I am 0", "[rank 1] I am 1"}));
+  options.prefix_output = false;
+  EXPECT_EQ(sorted_lines(run_agent(shell("echo I am $RANK"), options).out), (Strings{"I am 0", "I am 1"}));
+}
+
+TEST(Launcher, MuchOutputArrivesWhole) {
+  const Captured done = run_agent(shell("head -c 3000000 /dev/zero | tr '\\0' 'x' | fold -w 100; echo"), ranks(2));
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(std::count(done.out.begin(), done.out.end(), 'x'), 6'000'000);
+}
+
+TEST(Launcher, TheFirstFailureIsNamedAndTheOthersEnd) {
+  const double begin = now();
+  const Captured done = run_agent(shell("if [ $RANK = 1 ]; then echo about to fail >&2; exit 7; fi; sleep 60"), ranks(3));
+  EXPECT_LT(now() - begin, 2.5);
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "[rank 1] about to fail\n[agent] rank 1 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, ") ended with exit code 7; ending the other ranks\n")) << done.err;
+  EXPECT_EQ(pids_after(done.err, "pid ").size(), 1u) << done.err;  // the ended ones are no failures
+}
+
+TEST(Launcher, RanksThatIgnoreSigtermAreKilledInTime) {
+  AgentUnderTest agent(shell("trap '' TERM; echo ready; if [ $RANK = 0 ]; then sleep 0.3; exit 5; fi; "
+                             "while :; do sleep 0.05; done"), ranks(3));
+  ASSERT_TRUE(agent.wait_for("ready", 3));
+  const double begin = now();
+  const Captured done = agent.finish();
+  EXPECT_LT(now() - begin, 0.3 + 2.0 + 0.2);  // 0.2: a busy machine's scheduling
+  EXPECT_EQ(done.exit_code, 5);
+}
+
+TEST(Launcher, AKilledRankIsNamedWithItsSignal) {
+  AgentUnderTest agent(shell("echo pid $$; sleep 60"), ranks(3));
+  ASSERT_TRUE(agent.wait_for("pid ", 3));
+  const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
+  const double begin = now();
+  ::kill(victim, SIGKILL);
+  const Captured done = agent.finish();
+  EXPECT_LT(now() - begin, 2);
+  EXPECT_EQ(done.exit_code, 137);
+  EXPECT_EQ(done.err, concat("[agent] rank 2 (pid ", victim, ") was killed by SIGKILL; ending the other ranks\n"));
+}
+
+TEST(Launcher, ASignalIsTheCauseWhenSeveralEndTogether) {
+  AgentUnderTest agent(shell("trap 'exit 1' HUP; echo pid $$; while :; do sleep 0.02; done"), ranks(3));
+  ASSERT_TRUE(agent.wait_for("pid ", 3, 5));
+  const auto pids = pids_after(agent.out(), "pid ");
+  const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
+  agent.signal(SIGSTOP);  // the agent looks away while one rank is killed and the others fail because of it
+  for (int pid : pids) ::kill(pid, pid == victim ? SIGKILL : SIGHUP);
+  ASSERT_TRUE(eventually([&] { return std::none_of(pids.begin(), pids.end(), is_running); }));
+  agent.signal(SIGCONT);
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 137);
+  EXPECT_EQ(done.err, concat("[agent] rank 2 (pid ", victim, ") was killed by SIGKILL\n"));
+}
+
+TEST(Launcher, SigintIsForwardedAndGives130) {
+  AgentUnderTest agent(shell("trap 'echo interrupted; exit 130' INT; echo ready; while :; do sleep 0.02; done"), ranks(2));
+  ASSERT_TRUE(agent.wait_for("ready", 2));
+  agent.signal(SIGINT);
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 130);
+  EXPECT_EQ(pids_after(done.out + " ", "[rank ").size(), 4u) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 0] interrupted")) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 1] interrupted")) << done.out;
+  EXPECT_TRUE(contains(done.err, "SIGINT received; asking 2 ranks to stop")) << done.err;
+}
+
+TEST(Launcher, SigtermLeavesTimeToSaveAndGivesTheRanksCode) {
+  LaunchOptions options = ranks(2);
+  options.grace_seconds = 0.2;  // of a failure: must not apply to a requested stop
+  AgentUnderTest agent(shell("trap 'sleep 0.7; echo saved; exit 3' TERM; echo ready; while :; do sleep 0.02; done"), options);
+  ASSERT_TRUE(agent.wait_for("ready", 2));
+  agent.signal(SIGTERM);
+  agent.signal(SIGTERM);  // as timeout(1) does: still the first request
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_TRUE(contains(done.out, "[rank 0] saved")) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out;
+}
+
+TEST(Launcher, ASecondSignalKills) {
+  AgentUnderTest agent(shell("trap '' INT TERM; echo ready; while :; do sleep 0.05; done"), ranks(2));
+  ASSERT_TRUE(agent.wait_for("ready", 2));
+  agent.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  const double begin = now();
+  agent.signal(SIGINT);
+  const Captured done = agent.finish();
+  EXPECT_LT(now() - begin, 1);
+  EXPECT_EQ(done.exit_code, 130);
+  EXPECT_TRUE(contains(done.err, "received again; killing the ranks")) << done.err;
+}
+
+TEST(Launcher, StopSecondsLimitTheWait) {
+  LaunchOptions options = ranks(1);
+  options.stop_seconds = 0.3;
+  AgentUnderTest agent(shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"), options);
+  ASSERT_TRUE(agent.wait_for("ready", 1));
+  const double begin = now();
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.finish().exit_code, 137);
+  EXPECT_LT(now() - begin, 2);
+}
+
+TEST(Launcher, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
+  LaunchOptions options = ranks(2);
+  options.pass_store_socket = true;
+  options.grace_seconds = 0.1;
+  const Captured done = run_agent(shell("trap '' TERM; [ $RANK = 0 ] && exit 3; sleep 0.5; echo saved; exit 3"), options);
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;
+}
+
+/// Everything that the ranks started, by the numbers they printed.
+std::vector<int> family(const std::string& out) {
+  auto all = pids_after(out, "self ");
+  for (int pid : pids_after(out, "child ")) all.push_back(pid);
+  return all;
+}
+const char* const parent_and_child = "sleep 60 & echo self $$ child $!; wait";
+
+TEST(Launcher, NothingSurvivesAKilledAgent) {
+  AgentUnderTest agent(shell(parent_and_child), ranks(2));
+  ASSERT_TRUE(agent.wait_for("child ", 2));
+  const auto pids = family(agent.out());
+  ASSERT_EQ(pids.size(), 4u);
+  for (int pid : pids) EXPECT_TRUE(is_running(pid));
+  agent.signal(SIGKILL);
+  EXPECT_TRUE(eventually([&] { return std::none_of(pids.begin(), pids.end(), is_running); }, 2));
+  EXPECT_EQ(agent.finish().exit_code, 137);
+}
+
+TEST(Launcher, NothingSurvivesAFailure) {
+  AgentUnderTest agent(shell("trap '' TERM; sleep 60 & echo self $$ child $!; if [ $RANK = 1 ]; then exit 4; fi; wait"), ranks(2));
+  ASSERT_TRUE(agent.wait_for("child ", 2));
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 4);
+  for (int pid : family(done.out)) EXPECT_FALSE(is_running(pid));
+}
+
+TEST(Launcher, ARankTakesWhatItStartedWithIt) {
+  const Captured done = run_agent(shell("sleep 60 & echo self $$ child $!; exit 0"), ranks(2));
+  EXPECT_EQ(done.exit_code, 0);
+  const auto pids = family(done.out);
+  ASSERT_EQ(pids.size(), 4u);
+  for (int pid : pids) EXPECT_FALSE(is_running(pid));
+}
+
+TEST(Launcher, AMissingProgramIsAnInputError) {
+  const Captured done = run_agent({"no-such-program-anywhere"}, ranks(2));
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_TRUE(contains(done.err, "cannot start 'no-such-program-anywhere': no such program in PATH")) << done.err;
+  EXPECT_EQ(run_agent({}, ranks(1)).exit_code, 2);
+}
+
+TEST(Launcher, ImpossibleNumbersAreInputErrors) {
+  EXPECT_EQ(run_agent({"true"}, ranks(0)).exit_code, 2);
+  EXPECT_EQ(run_agent({"true"}, ranks(-3)).exit_code, 2);
+  EXPECT_TRUE(contains(run_agent({"true"}, ranks(1'000'000)).err, "num_processes is 1000000")) << "names the number";
+}
+
+TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{20, 20};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    int code = 99;
+    try {
+      code = run(shell("sleep 60"), ranks(3));
+    } catch (const InputError& error) {
+      code = contains(error.what(), "3 processes need about 73 open files here, but the limit is 20") ? 2 : 98;
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(exit_code_of(status), 2);
+}
+
+TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
+  const TemporaryFolder folder;
+  const std::string program = path_join(folder.path(), "once");
+  // The first rank that runs removes the program; 100 ranks take longer to start than that. A rank whose program vanished
+  // while it was starting fails by itself instead: the others must end then too.
+  write_file_atomically(program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 60\n"));
+  ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);
+  const double begin = now();
+  const Captured done = run_agent({program}, ranks(100));
+  EXPECT_LT(now() - begin, 3);
+  EXPECT_NE(done.exit_code, 0);
+  EXPECT_TRUE(contains(done.err, " of 100: cannot start '" + program) || contains(done.err, "ending the other ranks")) << done.err;
+  for (const std::string& name : list_folder(folder.path())) {
+    const std::string text = trim(read_file(path_join(folder.path(), name)));
+    if (!text.empty()) {
+      EXPECT_FALSE(is_running(std::stoi(text))) << name;
+    }
+  }
+}
+
+TEST(Launcher, APortInUseIsAnInputErrorBeforeAnythingStarts) {
+  const BoundSocket taken = listen_on("127.0.0.1", 0);
+  LaunchOptions options = ranks(2);
+  options.master_port = taken.port;
+  for (bool pass : {false, true}) {
+    options.pass_store_socket = pass;
+    const Captured done = run_agent(shell("echo started"), options);
+    EXPECT_EQ(done.exit_code, 2);
+    EXPECT_EQ(done.out, "");
+    EXPECT_TRUE(contains(done.err, concat("rendezvous port ", taken.port, " on 127.0.0.1: the port is in use"))) << done.err;
+  }
+}
+
+TEST(Launcher, RankZeroGetsAListeningSocket) {
+  LaunchOptions options = ranks(2);
+  options.pass_store_socket = true;
+  options.master_port = choose_port("127.0.0.1");
+  AgentUnderTest agent(shell("if [ $RANK = 0 ]; then ls -l /proc/self/fd/$TESSERA_STORE_FD; echo ready; sleep 0.4; "
+                             "else echo ${TESSERA_STORE_FD-none}; fi"), options);
+  ASSERT_TRUE(agent.wait_for("ready", 1));
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(options.master_port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ::close(client);
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_TRUE(contains(done.out, "socket:[")) << done.out;
+  EXPECT_TRUE(contains(done.out, "[rank 1] none")) << done.out;
+}
+
+TEST(Launcher, StandardInputIsEmpty) {
+  EXPECT_EQ(run_agent(shell("wc -c"), ranks(1)).out, "[rank 0] 0\n");
+}
+
+TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
+  ::signal(SIGINT, SIG_IGN);  // as in a shell's background job
+  AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; sleep 60"), ranks(1));
+  ::signal(SIGINT, SIG_DFL);
+  ASSERT_TRUE(agent.wait_for("ready", 1));
+  EXPECT_TRUE(contains(agent.out(), "SigBlk:\t0000000000000000")) << agent.out();
+  agent.signal(SIGINT);
+  EXPECT_EQ(agent.finish().exit_code, 130);
+}
+
+}  // namespace
+}  // namespace tessera::launch

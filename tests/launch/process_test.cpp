@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <tessera/base/file.h>
+#include <tessera/launch/guardian.h>
+#include <tessera/launch/process.h>
+
+#include "agent_under_test.h"
+
+namespace tessera::launch {
+namespace {
+
+std::string message_of(const Strings& command) {
+  try {
+    run_and_capture(command);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no InputError";
+}
+
+TEST(Process, OutputErrorsAndExitCodeAreCaptured) {
+  const Captured done = run_and_capture({"sh", "-c", "echo to out; echo to err >&2; exit 7"});
+  EXPECT_EQ(done.out, "to out\n");
+  EXPECT_EQ(done.err, "to err\n");
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_FALSE(done.timed_out);
+}
+
+TEST(Process, ASignalGives128PlusItsNumber) {
+  EXPECT_EQ(run_and_capture({"sh", "-c", "kill -9 $$"}).exit_code, 137);
+  EXPECT_EQ(run_and_capture({"sh", "-c", "kill -TERM $$"}).exit_code, 143);
+}
+
+TEST(Process, VariablesAreAddedReplacedAndRemoved) {
+  ::setenv("TESSERA_TEST_REMOVED", "1", 1);
+  ::setenv("TESSERA_TEST_REPLACED", "old", 1);
+  const Captured done = run_and_capture({"sh", "-c", "echo $TESSERA_TEST_ADDED $TESSERA_TEST_REPLACED ${TESSERA_TEST_REMOVED-gone}"},
+                                        {{"TESSERA_TEST_ADDED", "a b"}, {"TESSERA_TEST_REPLACED", "new"}, {"TESSERA_TEST_REMOVED", std::nullopt}});
+  EXPECT_EQ(done.out, "a b new gone\n");
+}
+
+TEST(Process, ArgumentsArePassedWithoutAShell) {
+  EXPECT_EQ(run_and_capture({"printf", "%s|", "a b", "$HOME", "*", ""}).out, "a b|$HOME|*||");
+}
+
+TEST(Process, MoreOutputThanAPipeHolds) {
+  const Captured done = run_and_capture({"sh", "-c", "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2"});
+  EXPECT_EQ(done.out.size(), 1'000'000u);
+  EXPECT_EQ(done.err.size(), 1'000'000u);
+}
+
+TEST(Process, ATimeoutKillsTheWholeGroup) {
+  const double begin = now();
+  const Captured done = run_and_capture({"sh", "-c", "sleep 60 & echo child $!; wait"}, {}, 0.3);
+  EXPECT_LT(now() - begin, 2);
+  EXPECT_TRUE(done.timed_out);
+  EXPECT_EQ(done.exit_code, 137);
+  const int child = pids_after(done.out, "child ").at(0);
+  EXPECT_TRUE(eventually([&] { return !is_running(child); }));
+}
+
+TEST(Process, WhatCannotStartIsNamed) {
+  const TemporaryFolder folder;
+  const std::string plain = path_join(folder.path(), "plain");
+  write_file_atomically(plain, "not a program\n");
+  EXPECT_TRUE(contains(message_of({plain}), "'" + plain + "'")) << message_of({plain});
+  EXPECT_TRUE(contains(message_of({plain}), "is not executable")) << message_of({plain});
+  ASSERT_EQ(run_and_capture({"chmod", "+x", plain}).exit_code, 0);
+  EXPECT_TRUE(contains(message_of({plain}), "a script needs a first line")) << message_of({plain});
+  EXPECT_TRUE(contains(message_of({folder.path()}), "is not a file")) << message_of({folder.path()});
+  EXPECT_TRUE(contains(message_of({folder.path() + "/missing"}), "No such file")) << message_of({folder.path() + "/missing"});
+  EXPECT_TRUE(contains(message_of({"no-such-program-anywhere"}), "no such program in PATH"));
+  EXPECT_TRUE(contains(message_of({""}), "without a name"));
+  EXPECT_TRUE(contains(message_of({}), "none was given"));
+}
+
+TEST(Process, DescriptionsNameTheSignal) {
+  EXPECT_EQ(describe_status(9), "was killed by SIGKILL");
+  EXPECT_EQ(describe_status(11), "was killed by SIGSEGV");
+  EXPECT_EQ(describe_status(3 << 8), "ended with exit code 3");
+  EXPECT_EQ(exit_code_of(6), 134);
+  EXPECT_EQ(exit_code_of(255 << 8), 255);
+}
+
+TEST(Process, StatusDoesNotCollectTheChild) {
+  ProcessOptions options;
+  options.command = {"sh", "-c", "exit 5"};
+  Process process(options);
+  ASSERT_TRUE(eventually([&] { return process.status().has_value(); }));
+  EXPECT_EQ(exit_code_of(*process.status()), 5);
+  EXPECT_FALSE(process.group_is_alive());
+  EXPECT_EQ(exit_code_of(process.reap()), 5);
+  EXPECT_THROW(process.reap(), Error);
+}
+
+TEST(Process, TheDestructorEndsTheGroup) {
+  int child = 0;
+  {
+    ProcessOptions options;
+    options.command = {"sh", "-c", "trap '' TERM; sleep 60 & echo child $!; wait"};
+    options.capture_stdout = true;
+    Process process(options);
+    std::string text;
+    ASSERT_TRUE(eventually([&] {
+      char buffer[100];
+      const ssize_t got = ::read(process.stdout_pipe().get(), buffer, sizeof buffer);
+      if (got > 0) text.append(buffer, static_cast<std::size_t>(got));
+      return contains(text, "\n");
+    }));
+    child = pids_after(text, "child ").at(0);
+    EXPECT_TRUE(process.group_is_alive());
+    EXPECT_TRUE(is_running(child));
+  }
+  EXPECT_TRUE(eventually([&] { return !is_running(child); }));
+}
+
+TEST(Guardian, KillsWhatWasNotForgotten) {
+  ProcessOptions options;
+  options.command = {"sleep", "60"};
+  std::optional<Process> kept, forgotten;
+  {
+    const Guardian guardian;
+    options.announce_fd = guardian.announce_fd();
+    kept.emplace(options);
+    forgotten.emplace(options);
+    guardian.forget(forgotten->pid());
+  }
+  EXPECT_TRUE(eventually([&] { return kept->status().has_value(); }));
+  EXPECT_EQ(describe_status(*kept->status()), "was killed by SIGKILL");
+  EXPECT_FALSE(forgotten->status().has_value());
+}
+
+}  // namespace
+}  // namespace tessera::launch
