@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers split the work over threads (at::parallel_for);
-/// a kernel gives the same bits wherever its range is cut. Each kernel has a plain reference in reference.h, a test against it
-/// for every instruction set, and a benchmark that prints its share of the memory or arithmetic bound (bench/kernels_bench.cpp).
+/// an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested against a plain reference
+/// (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its share of the memory or arithmetic bound.
 ///
 /// This header: which instruction set runs. The loops are written once, over the small vector type of simd_*.h, and compiled
 /// three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.

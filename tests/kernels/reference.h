@@ -1,0 +1,86 @@
+#pragma once
+/// \file
+/// What the kernels compute, in double precision and in the plainest way.
+
+#include <tessera/kernels/cpu/dispatch.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace reference {
+
+using tessera::kernels::AdamwArgs;
+using tessera::kernels::SgdArgs;
+using Doubles = std::vector<double>;
+using Floats = std::vector<float>;
+
+inline Floats random(std::int64_t n, unsigned seed, float scale = 1, float shift = 0) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal(shift, scale);
+  Floats out(static_cast<std::size_t>(n));
+  for (float& x : out) x = normal(engine);
+  return out;
+}
+inline Doubles doubles(const Floats& x) { return {x.begin(), x.end()}; }
+
+inline void adamw(Doubles& p, const Doubles& g, Doubles& m, Doubles& v, const AdamwArgs& a) {
+  const double c1 = 1 - std::pow(a.beta1, a.step), c2 = 1 - std::pow(a.beta2, a.step);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double gi = g[i] * a.gradient_scale;
+    p[i] *= 1 - a.learning_rate * a.weight_decay;
+    m[i] = a.beta1 * m[i] + (1 - a.beta1) * gi;
+    v[i] = a.beta2 * v[i] + (1 - a.beta2) * gi * gi;
+    p[i] -= a.learning_rate / c1 * m[i] / (std::sqrt(v[i]) / std::sqrt(c2) + a.epsilon);
+  }
+}
+
+inline void sgd(Doubles& p, const Doubles& g, Doubles& b, const SgdArgs& a) {
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    double gi = g[i] * a.gradient_scale + a.weight_decay * p[i];
+    if (a.momentum != 0) {
+      b[i] = a.first_step ? gi : a.momentum * b[i] + gi;
+      gi = a.nesterov ? gi + a.momentum * b[i] : b[i];
+    }
+    p[i] -= a.learning_rate * gi;
+  }
+}
+
+/// Returns the sum of the losses; x becomes the gradient.
+inline double softmax_cross_entropy(Doubles& x, const std::vector<std::int64_t>& targets, std::size_t columns, double scale) {
+  double loss = 0;
+  for (std::size_t r = 0; r < targets.size(); ++r) {
+    double* row = x.data() + r * columns;
+    if (targets[r] < 0) {
+      for (std::size_t c = 0; c < columns; ++c) row[c] = 0;
+      continue;
+    }
+    double largest = row[0], total = 0;
+    for (std::size_t c = 0; c < columns; ++c) largest = std::max(largest, row[c]);
+    for (std::size_t c = 0; c < columns; ++c) total += std::exp(row[c] - largest);
+    loss += std::log(total) + largest - row[targets[r]];
+    for (std::size_t c = 0; c < columns; ++c)
+      row[c] = scale * (std::exp(row[c] - largest) / total - (static_cast<std::int64_t>(c) == targets[r] ? 1 : 0));
+  }
+  return loss;
+}
+
+inline double gelu(double u) { return 0.5 * u * (1 + std::tanh(std::sqrt(2 / M_PI) * (u + 0.044715 * u * u * u))); }
+inline double gelu_slope(double u) {
+  const double t = std::tanh(std::sqrt(2 / M_PI) * (u + 0.044715 * u * u * u));
+  return 0.5 * (1 + t) + 0.5 * u * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * u * u);
+}
+
+/// Largest |a - b| over (scale + |b|).
+template <class A, class B>
+double error(const A& a, const B& b, double scale = 1) {
+  double worst = a.size() == b.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const double e = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])) / (scale + std::abs(static_cast<double>(b[i])));
+    worst = e <= worst ? worst : e;  // a NaN in e becomes the worst
+  }
+  return worst;
+}
+
+}  // namespace reference
