@@ -1,0 +1,74 @@
+#include <tessera/base/error.h>
+#include <tessera/nn/linear_cross_entropy.h>
+
+#include "compare.h"
+
+using namespace tessera;
+using compare::expect_same;
+using compare::Tensors;
+
+namespace {
+
+struct LinearCrossEntropy : testing::Test {
+  void SetUp() override { at::manual_seed(0); }
+};
+
+at::Tensor labels_of(std::int64_t b, std::int64_t t, std::int64_t v) { return at::randint(0, v, {b, t}, at::kLong); }
+
+TEST_F(LinearCrossEntropy, EqualsTheComposition) {
+  at::Tensor labels = labels_of(3, 9, 50);
+  labels[0][3] = nn::ignored_label;
+  labels[2].fill_(nn::ignored_label);
+  expect_same({at::randn({3, 9, 16}), at::randn({50, 16}), labels},
+              [](const Tensors& a) { return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 0.01)}; });
+}
+
+TEST_F(LinearCrossEntropy, SeveralChunksAndAnUnevenLastOne) {
+  // 20000 words: 128 tokens per chunk, 2 x 150 tokens in three chunks.
+  expect_same({at::randn({2, 150, 4}), at::randn({20000, 4}), labels_of(2, 150, 20000)},
+              [](const Tensors& a) { return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 298)}; }, 1e-5);
+}
+
+TEST_F(LinearCrossEntropy, PredictsTheNextLabelFromEachPosition) {
+  const at::Tensor hidden = at::randn({2, 4, 8}), weight = at::randn({7, 8}), labels = labels_of(2, 4, 7);
+  const at::Tensor log_p = at::log_softmax(at::matmul(hidden, weight.t()), -1);
+  double expected = 0;
+  for (int b = 0; b < 2; ++b)
+    for (int t = 0; t < 3; ++t) expected -= log_p[b][t][labels[b][t + 1].item<std::int64_t>()].item<double>();
+  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 2).item<double>(), 2 * expected, 1e-4);
+}
+
+TEST_F(LinearCrossEntropy, GradientOfOneInputOnly) {
+  const at::Tensor labels = labels_of(2, 6, 11), hidden = at::randn({2, 6, 8}), weight = at::randn({11, 8});
+  expect_same({hidden}, [&](const Tensors& a) { return Tensors{nn::linear_cross_entropy(a[0], weight.to(a[0].scalar_type()), labels, 1)}; });
+  expect_same({weight}, [&](const Tensors& a) { return Tensors{nn::linear_cross_entropy(hidden.to(a[0].scalar_type()), a[0], labels, 1)}; });
+}
+
+TEST_F(LinearCrossEntropy, NothingScoredIsZero) {
+  const at::Tensor hidden = at::randn({2, 5, 8}).set_requires_grad(true), weight = at::randn({11, 8}).set_requires_grad(true);
+  const at::Tensor loss = nn::linear_cross_entropy(hidden, weight, at::full({2, 5}, nn::ignored_label, at::kLong), 1);
+  loss.backward();
+  EXPECT_EQ(loss.item<double>(), 0);
+  EXPECT_EQ(hidden.grad().abs().max().item<double>(), 0);
+  EXPECT_EQ(weight.grad().abs().max().item<double>(), 0);
+  const at::Tensor one = nn::linear_cross_entropy(hidden.slice(1, 0, 1), weight, at::zeros({2, 1}, at::kLong), 1);
+  EXPECT_EQ(one.item<double>(), 0) << "a single token predicts nothing";
+}
+
+TEST_F(LinearCrossEntropy, RefusesLabelsOutsideTheVocabulary) {
+  const at::Tensor hidden = at::randn({1, 3, 8}), weight = at::randn({11, 8});
+  for (const std::int64_t bad : {11, -1}) {
+    at::Tensor labels = at::zeros({1, 3}, at::kLong);
+    labels[0][2] = bad;
+    EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1), Error) << bad;
+  }
+}
+
+TEST_F(LinearCrossEntropy, GoesBackwardOnce) {
+  const at::Tensor hidden = at::randn({1, 3, 8}).set_requires_grad(true);
+  const at::Tensor loss = nn::linear_cross_entropy(hidden, at::randn({11, 8}), at::zeros({1, 3}, at::kLong), 1);
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_THROW(loss.backward(), Error);
+}
+
+}  // namespace
