@@ -4,6 +4,7 @@
 ///
 /// Precedence: default < environment < flag. Nothing is printed or written here.
 
+#include <tessera/base/value.h>
 #include <tessera/config/run_config.h>
 
 #include <functional>
@@ -22,8 +23,6 @@ struct Resolved {
   RunConfig values;
   /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "derived (why)".
   std::map<std::string, std::string> origins;
-  /// Worth a line in the log: settings that have no effect.
-  std::vector<std::string> warnings;
 };
 
 /// What is wrong, one line each, and the settings whose values cannot be relied on because of it.
@@ -34,9 +33,9 @@ struct Problems {
 
 /// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to `problems`
 /// and leave their defaults. --local_rank is the launcher's: remove it before (launch::read_rank_environment does).
-Resolved resolve(const std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment = {});
+Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment = {});
 /// As above; any problem throws InputError with all of them.
-Resolved resolve(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
+Resolved resolve_flags(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
 
 /// The rules between settings, and the files they name: what `tessera train` needs to start. Adds to `problems`; passes over
 /// doubtful settings, whose problem has been named already.
@@ -44,8 +43,15 @@ void validate(const Resolved& resolved, Problems& problems);
 /// As above; any problem throws InputError with all of them.
 void validate(const Resolved& resolved);
 
-/// resolve + validate, with the problems of both in one InputError: what `tessera train` does first.
+/// resolve_flags + validate, with the problems of both in one InputError: what `tessera train` does first.
 Resolved resolve_and_validate(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
+
+/// Flags that were given but change nothing ("--momentum has no effect: --optim is adamw"): each worth a warning.
+std::vector<std::string> unused_settings(const Resolved& resolved);
+
+/// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by section, in
+/// the order of the table. For --print_config and the report.
+Value to_value(const Resolved& resolved);
 
 /// Throws InputError with one problem per line; returns when there is none.
 void throw_if_any(const Problems& problems);

@@ -1,7 +1,9 @@
-// What must hold between settings, and what follows from them.
+// What must hold between settings, and the files that they name.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/overrides.h>
 #include <tessera/config/resolve.h>
 
 #include <algorithm>
@@ -11,102 +13,170 @@ namespace {
 
 class Rules {
  public:
-  Rules(Resolved& resolved, bool new_output) : resolved_(resolved), c_(resolved.values), new_output_(new_output) {}
+  Rules(const Resolved& resolved, Problems& problems) : resolved_(resolved), c_(resolved.values), problems_(problems) {}
 
   void check() {
     model();
     data();
     schedule();
+    parallel();
+    evaluation();
     output();
-    if (problems_.empty()) return;
-    if (problems_.size() == 1) throw InputError(problems_[0]);
-    throw InputError(concat(problems_.size(), " problems in the configuration:\n  ", join(problems_, "\n  ")));
   }
 
  private:
+  /// A complaint about the named settings; passed over when one of them is wrong by itself.
   template <class... Parts>
-  void problem(const Parts&... parts) {
-    problems_.push_back(concat(parts...));
+  void problem(std::initializer_list<const char*> about, const Parts&... parts) {
+    for (const char* name : about)
+      if (problems_.doubtful.contains(name)) return;
+    problems_.lines.push_back(concat(parts...));
   }
-  bool given(const std::string& name) const { return resolved_.origins.at(name) != "default"; }
-  void derived(const std::string& name, const std::string& why) { resolved_.origins[name] = concat("derived (", why, ")"); }
+
+  const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  bool is_default(const char* name) const { return origin(name) == "default"; }
 
   void model() {
     const ModelConfig& m = c_.model;
     if (m.model_name_or_path.empty() && m.config_name.empty())
-      problem("a model is missing: --model_name_or_path FOLDER to start from weights, or --config_name gpt2-tiny (or a config.json) from scratch");
+      problem({"model_name_or_path", "config_name"}, "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
+              "NAME|FILE (gpt2, gpt2-tiny, a config.json) to start from scratch");
     if (!m.model_name_or_path.empty() && !m.config_name.empty())
-      problem("--model_name_or_path and --config_name exclude each other: the folder brings its own config.json");
-    if (!m.config_overrides.empty() && m.config_name.empty())
-      problem("--config_overrides only applies to --config_name (training from scratch)");
-    if (!m.model_name_or_path.empty() && !is_directory(m.model_name_or_path))
-      problem("--model_name_or_path: the folder '", m.model_name_or_path, "' does not exist (models are read from disk; nothing is downloaded)");
-    if (m.config_name.ends_with(".json") && !path_exists(m.config_name)) problem("--config_name: the file '", m.config_name, "' does not exist");
+      problem({"model_name_or_path", "config_name"}, "--model_name_or_path and --config_name exclude each other: the first starts from "
+              "weights, the second from scratch");
+    if (!m.config_overrides.empty() && !m.model_name_or_path.empty())
+      problem({"model_name_or_path", "config_overrides"}, "--config_overrides needs --config_name: a model that has weights cannot change its shape");
+    try {
+      parse_overrides(m.config_overrides);
+    } catch (const InputError& error) {
+      problem({"config_overrides"}, error.what());
+    }
+    model_folder();
+    const std::string& name = m.config_name;
+    if ((name.find('/') != std::string::npos || name.ends_with(".json")) && !path_exists(name))
+      problem({"config_name"}, "--config_name ", name, ": no such file or folder");
+    if (is_directory(name) && !path_exists(path_join(name, "config.json")))
+      problem({"config_name"}, "--config_name ", name, ": the folder has no config.json");
     if (!m.tokenizer_name.empty() && m.tokenizer_name != "byte" && !path_exists(m.tokenizer_name))
-      problem("--tokenizer_name: '", m.tokenizer_name, "' does not exist (expected a folder, a tokenizer.json, or the word byte)");
+      problem({"tokenizer_name"}, "--tokenizer_name ", m.tokenizer_name, ": no such file or folder (nothing is downloaded; 'byte' needs no file)");
   }
 
-  void data_file(const std::string& flag, const std::string& path) {
+  void model_folder() {
+    const std::string& folder = c_.model.model_name_or_path;
+    if (folder.empty()) return;
+    if (!is_directory(folder))
+      problem({"model_name_or_path"}, "--model_name_or_path ", folder, path_exists(folder) ? " is a file, not a folder" : ": no such folder (nothing is downloaded)");
+    else if (!path_exists(path_join(folder, "config.json")))
+      problem({"model_name_or_path"}, "--model_name_or_path ", folder, ": the folder has no config.json");
+  }
+
+  void data_file(const char* name, const std::string& path) {
     if (path.empty()) return;
-    if (!path_exists(path)) problem(flag, ": the file '", path, "' does not exist");
-    else if (is_directory(path)) problem(flag, ": '", path, "' is a folder; expected a .txt or .bin file");
+    if (!path_exists(path)) return problem({name}, "--", name, " ", path, ": no such file");
+    if (is_directory(path)) return problem({name}, "--", name, " ", path, " is a folder; expected a .txt or .bin file");
+    if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
+      problem({name}, "--", name, " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
   }
 
   void data() {
-    if (c_.data.train_file.empty()) problem("--train_file is missing: a .txt file, or a .bin with .idx beside it");
-    data_file("--train_file", c_.data.train_file);
-    data_file("--validation_file", c_.data.validation_file);
-    if (!c_.data.validation_file.empty() && given("validation_split_percentage") && c_.data.validation_split_percentage != 0)
-      problem("--validation_file and --validation_split_percentage exclude each other");
-    if (c_.data.block_size == 1) problem("--block_size 1 scores no position: a block of T tokens scores T-1");
+    const DataConfig& d = c_.data;
+    if (d.train_file.empty()) problem({"train_file"}, "--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+    data_file("train_file", d.train_file);
+    data_file("validation_file", d.validation_file);
   }
 
   void schedule() {
-    OptimizationConfig& o = c_.optimization;
-    if (o.max_steps == 0) problem("--max_steps 0 trains nothing (-1: --num_train_epochs decides)");
-    if (o.warmup_steps > 0 && o.warmup_ratio > 0) problem("--warmup_steps and --warmup_ratio exclude each other");
+    const OptimizationConfig& o = c_.optimization;
+    if (o.warmup_steps > 0 && o.warmup_ratio > 0)
+      problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
     if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
-      problem("--warmup_steps ", o.warmup_steps, " is more than --max_steps ", o.max_steps);
-    if (o.optim == "adamw" && given("momentum")) problem("--momentum applies to --optim sgd; AdamW has --adam_beta1");
-    if (o.lr_scheduler_type == "constant" && (o.warmup_steps > 0 || o.warmup_ratio > 0))
-      problem("--lr_scheduler_type constant has no warm-up: use constant_with_warmup");
+      problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps, " steps of --max_steps");
+  }
+
+  void parallel() {
+    const ParallelConfig& p = c_.parallel;
+    if (p.backend == "local" && p.num_processes > 1)
+      problem({"backend", "num_processes"}, "--backend local is for one process; --num_processes is ", p.num_processes, " (use gloo)");
+    if (p.backend == "gloo" && c_.device == "cuda")
+      problem({"backend", "device"}, "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
+    if (p.backend == "nccl" && c_.device == "cpu")
+      problem({"backend", "device"}, "--backend nccl moves CUDA tensors but --device is cpu: use gloo or auto");
+  }
+
+  void evaluation() {
+    const OutputConfig& o = c_.output;
+    if (o.eval_strategy != "no" && c_.data.validation_file.empty() && c_.data.validation_split_percentage == 0)
+      problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
+              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+    if (o.eval_steps > 0 && o.eval_strategy == "no" && !is_default("eval_strategy"))
+      problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps, " contradicts --eval_strategy no: leave one of them out");
   }
 
   void output() {
-    OutputConfig& o = c_.output;
-    if (o.output_dir.empty()) problem("--output_dir is missing");
-    if (new_output_ && !o.output_dir.empty() && path_exists(o.output_dir)) {
-      if (!is_directory(o.output_dir)) problem("--output_dir: '", o.output_dir, "' is a file");
-      else if (!o.overwrite_output_dir && o.resume_from_checkpoint.empty() && !list_folder(o.output_dir).empty())
-        problem("--output_dir: '", o.output_dir, "' is not empty; give --overwrite_output_dir, --resume_from_checkpoint last, or another folder");
-    }
-    const std::string& resume = o.resume_from_checkpoint;
-    if (!resume.empty() && resume != "true" && resume != "last" && !is_directory(resume))
-      problem("--resume_from_checkpoint: the folder '", resume, "' does not exist (or say 'last')");
-    if (o.eval_steps > 0 && o.eval_strategy == "no") {
-      if (given("eval_strategy")) {
-        problem("--eval_strategy no contradicts --eval_steps ", o.eval_steps);
-      } else {
-        o.eval_strategy = "steps";
-        derived("eval_strategy", "eval_steps is given");
-      }
-    }
-    if (o.eval_strategy == "steps" && o.eval_steps == 0) {
-      o.eval_steps = o.logging_steps;
-      derived("eval_steps", "logging_steps");
-    }
-    if (o.eval_strategy != "no" && c_.data.validation_file.empty() && c_.data.validation_split_percentage == 0)
-      problem("evaluation needs data: --validation_file, or --validation_split_percentage above 0");
+    const OutputConfig& o = c_.output;
+    resume();
+    const std::string& folder = o.output_dir;
+    if (folder.empty()) return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
+    if (!path_exists(folder)) return;
+    if (!is_directory(folder)) return problem({"output_dir"}, "--output_dir ", folder, " is a file, not a folder");
+    if (o.overwrite_output_dir || !o.resume_from_checkpoint.empty()) return;
+    if (const std::size_t entries = list_folder(folder).size(); entries > 0)
+      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, "--output_dir ", folder, " is not empty (", entries,
+              entries == 1 ? " entry" : " entries", "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
+              "its run with --overwrite_output_dir");
   }
 
-  Resolved& resolved_;
-  RunConfig& c_;
-  bool new_output_;
-  std::vector<std::string> problems_;
+  void resume() {
+    const std::string& from = c_.output.resume_from_checkpoint;
+    const std::string& folder = c_.output.output_dir;
+    if (from.empty()) return;
+    if (from != "last") {
+      if (!is_directory(from)) problem({"resume_from_checkpoint"}, "--resume_from_checkpoint ", from, ": no such folder (or say 'last')");
+      return;
+    }
+    if (folder.empty()) return;  // its own problem
+    const auto names = is_directory(folder) ? list_folder(folder) : std::vector<std::string>();
+    if (std::none_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("checkpoint-"); }))
+      problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint last: ", folder,
+              " holds no checkpoint-N folder; leave the flag out to start from the beginning");
+  }
+
+  const Resolved& resolved_;
+  const RunConfig& c_;
+  Problems& problems_;
 };
 
 }  // namespace
 
-void validate(Resolved& resolved, bool new_output) { Rules(resolved, new_output).check(); }
+void validate(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+
+void validate(const Resolved& resolved) {
+  Problems problems;
+  validate(resolved, problems);
+  throw_if_any(problems);
+}
+
+std::vector<std::string> unused_settings(const Resolved& resolved) {
+  const RunConfig& c = resolved.values;
+  std::vector<std::string> lines;
+  const auto given = [&](const char* name) { return resolved.origins.at(name).starts_with("--"); };
+  const auto unused = [&](const char* name, const std::string& why) {
+    if (given(name)) lines.push_back(concat(resolved.origins.at(name), " has no effect: ", why));
+  };
+  const bool sgd = c.optimization.optim == "sgd";
+  if (!sgd) unused("momentum", "--optim is adamw");
+  for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
+    if (sgd) unused(name, "--optim is sgd");
+  if (c.optimization.lr_scheduler_type == "constant") {
+    const std::string why = "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)";
+    if (c.optimization.warmup_steps > 0) unused("warmup_steps", why);
+    if (c.optimization.warmup_ratio > 0) unused("warmup_ratio", why);
+  }
+  if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
+  if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
+  if (c.output.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", c.output.save_strategy));
+  if (c.output.eval_strategy == "epoch") unused("eval_steps", "--eval_strategy is epoch");
+  return lines;
+}
 
 }  // namespace tessera::config
