@@ -197,7 +197,7 @@ TEST(Launcher, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
   LaunchOptions options = ranks(2);
   options.pass_store_socket = true;
   options.grace_seconds = 0.1;
-  const Captured done = run_agent(shell("trap '' TERM; [ $RANK = 0 ] && exit 3; sleep 0.5; echo saved; exit 3"), options);
+  const Captured done = run_agent(shell("trap '' TERM; if [ $RANK = 0 ]; then sleep 0.4; exit 3; fi; sleep 0.9; echo saved; exit 3"), options);
   EXPECT_EQ(done.exit_code, 3);
   EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;
 }
