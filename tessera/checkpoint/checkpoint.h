@@ -18,9 +18,11 @@ namespace tessera::checkpoint {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// Reads every tensor of model.safetensors (or of the shards that model.safetensors.index.json lists; an index may not point
-/// outside the folder). Tensors are CPU copies in the file's dtype.
+/// outside the folder). Tensors are CPU copies in the file's dtype, in file order (of an index: its own order).
+/// Throws InputError when the folder holds neither, or a file is damaged, or index and shards disagree.
 NamedTensors read_hf_weights(const std::string& folder);
-/// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder.
+/// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder. Tensors may
+/// be on any device and of any strides; they are written contiguous, in their own dtype. `tokenizer` may be nullptr.
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config, const text::Tokenizer* tokenizer);
 
 /// What resumes a run besides the weights.
@@ -31,16 +33,29 @@ struct RunState {
   std::vector<Value> log_history;    ///< as Hugging Face's trainer_state.json
   std::int64_t optimizer_steps = 0;
   NamedTensors optimizer;            ///< state tensors
+
+  // What Hugging Face's trainer_state.json tells besides; nothing of it is needed to resume.
+  double epoch = 0;
+  std::int64_t max_steps = 0;
+  double num_train_epochs = 0;
+  std::int64_t train_batch_size = 0;  ///< rows per rank and micro-batch; 0: not said
+  std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;
+  std::int64_t num_input_tokens_seen = 0;
 };
 
-/// Writes OUT/checkpoint-STEP through a temporary folder that is renamed when complete (manifest.json last, with sizes and
-/// CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest `keep` checkpoints when keep > 0.
+/// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete (manifest.json
+/// last, with sizes and CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest `keep` complete
+/// checkpoints when keep > 0, always the one just written, and removes what dead runs left half written.
+/// Throws Error on I/O failure; then the checkpoints that were there are still there.
 std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
-/// Checks manifest, sizes and checksums. Throws InputError naming file and numbers.
+/// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file and
+/// numbers.
 void verify_checkpoint(const std::string& folder);
 /// The newest folder checkpoint-N in output_dir that verifies; damaged ones are skipped with a warning. nullopt: none.
 std::optional<std::string> newest_checkpoint(const std::string& output_dir);
+/// Writes Hugging Face's trainer_state.json alone into an existing folder (the one that holds the finished model).
+void write_trainer_state(const std::string& folder, const RunState& state);
 /// The state of a verified checkpoint. Optimizer tensors in `state.optimizer`.
 RunState read_run_state(const std::string& folder);
 

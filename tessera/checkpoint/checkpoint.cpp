@@ -1,0 +1,53 @@
+#include <tessera/checkpoint/checkpoint.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/format/manifest.h>
+
+namespace tessera::checkpoint {
+
+std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
+                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
+  remove_stale_folders(output_dir);
+  const std::string saved = publish_step_folder(output_dir, state.step, [&](const std::string& folder) {
+    format::Manifest manifest{state.step, write_hf_files(folder, weights, config, tokenizer)};
+    WrittenFiles resuming = write_run_state(folder, state);
+    std::move(resuming.begin(), resuming.end(), std::back_inserter(manifest.files));
+    format::write_manifest(folder, manifest);
+  });
+  prune_step_folders(output_dir, state.step, keep);
+  return saved;
+}
+
+void verify_checkpoint(const std::string& folder) {
+  if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
+  const format::Manifest manifest = format::read_manifest(folder);
+  for (const char* needed : {kConfigFile, kWeightsFile, kTrainerStateFile, kRunStateFile, kOptimizerFile}) {
+    const bool listed = std::any_of(manifest.files.begin(), manifest.files.end(),
+                                    [&](const auto& file) { return file.name == needed; });
+    if (!listed)
+      throw InputError(
+          concat(folder, ": ", format::kManifestName, " does not list ", needed, ", which a checkpoint needs"));
+  }
+  format::verify_files(folder, manifest);
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& output_dir) {
+  for (const StepFolder& folder : step_folders(output_dir)) {
+    try {
+      verify_checkpoint(folder.path);
+      return folder.path;
+    } catch (const InputError& error) {
+      log::warning("skipping a damaged checkpoint: ", error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera::checkpoint

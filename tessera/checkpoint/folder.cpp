@@ -1,0 +1,151 @@
+#include <tessera/checkpoint/folder.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/format/manifest.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kWriting = ".tmp.";   // checkpoint-STEP.tmp.PID: being written
+constexpr std::string_view kDeleting = ".old.";  // checkpoint-STEP.old.PID: being deleted
+
+std::optional<std::int64_t> parse_step(std::string_view digits) {
+  const auto step = parse_int(digits);
+  if (!step || *step < 0 || std::to_string(*step) != digits) return std::nullopt;
+  return step;
+}
+
+// The process that made checkpoint-STEP.tmp.PID or checkpoint-STEP.old.PID; nullopt for any other name.
+std::optional<std::int64_t> owner_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  for (const std::string_view mark : {kWriting, kDeleting}) {
+    const auto at = name.find(mark);
+    if (at != std::string_view::npos && parse_step(name.substr(0, at)))
+      return parse_step(name.substr(at + mark.size()));
+  }
+  return std::nullopt;
+}
+
+std::string side_name(const std::string& folder, std::string_view mark) { return concat(folder, mark, ::getpid()); }
+
+[[noreturn]] void fail(const std::string& what, const std::string& path) {
+  throw Error(concat(what, " ", path, ": ", std::strerror(errno)));
+}
+
+void sync_to_disk(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("cannot open", path);
+  const int result = ::fsync(fd);
+  const int saved_errno = errno;
+  ::close(fd);
+  errno = saved_errno;
+  if (result != 0) fail("cannot force to the disk:", path);
+}
+
+// Out of sight in one step, then deleted: a crash half way leaves no damaged checkpoint-STEP.
+void discard(const std::string& folder) {
+  const std::string aside = side_name(folder, kDeleting);
+  remove_tree(aside);
+  if (::rename(folder.c_str(), aside.c_str()) != 0) fail("cannot rename", folder);
+  remove_tree(aside);
+}
+
+// Gives `made` the name `target`. If there is one, the two change places in one step where the file system can do that.
+void put_in_place(const std::string& made, const std::string& target) {
+  if (path_exists(target)) {
+    if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+      remove_tree(made);
+      return;
+    }
+    if (errno != EINVAL && errno != ENOSYS) fail("cannot replace", target);
+    discard(target);
+  }
+  if (::rename(made.c_str(), target.c_str()) != 0) fail("cannot rename to", target);
+}
+
+}  // namespace
+
+std::vector<StepFolder> step_folders(const std::string& output_dir) {
+  std::vector<StepFolder> found;
+  if (!is_directory(output_dir)) return found;
+  for (const std::string& name : list_folder(output_dir)) {
+    if (!std::string_view(name).starts_with(kPrefix)) continue;
+    const auto step = parse_step(std::string_view(name).substr(kPrefix.size()));
+    const std::string path = path_join(output_dir, name);
+    if (step && is_directory(path)) found.push_back({*step, path});
+  }
+  std::sort(found.begin(), found.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
+  return found;
+}
+
+bool looks_complete(const std::string& folder) {
+  try {
+    format::verify_sizes(folder, format::read_manifest(folder));
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+std::string publish_step_folder(const std::string& output_dir, std::int64_t step,
+                                const std::function<void(const std::string&)>& fill) {
+  TESSERA_CHECK(step >= 0, "checkpoint of step ", step);
+  const std::string target = path_join(output_dir, concat(kPrefix, step));
+  const std::string temporary = side_name(target, kWriting);
+  remove_tree(temporary);
+  make_folders(temporary);
+  try {
+    fill(temporary);
+    for (const std::string& name : list_folder(temporary)) sync_to_disk(path_join(temporary, name));
+    sync_to_disk(temporary);
+    put_in_place(temporary, target);
+  } catch (...) {
+    remove_tree(temporary);
+    throw;
+  }
+  sync_to_disk(output_dir);
+  return target;
+}
+
+void remove_stale_folders(const std::string& output_dir) {
+  if (!is_directory(output_dir)) return;
+  for (const std::string& name : list_folder(output_dir)) {
+    const auto owner = owner_of(name);
+    if (!owner) continue;
+    const bool alive = *owner != ::getpid() && (::kill(static_cast<pid_t>(*owner), 0) == 0 || errno == EPERM);
+    if (alive) continue;
+    const std::string path = path_join(output_dir, name);
+    log::info("removing ", path, ", left by a run that ended while writing it");
+    remove_tree(path);
+  }
+}
+
+void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep) {
+  if (keep <= 0) return;
+  std::int64_t kept = 1;  // saved_step's
+  for (const StepFolder& folder : step_folders(output_dir)) {
+    if (folder.step == saved_step || !path_exists(path_join(folder.path, format::kManifestName))) continue;
+    if (kept < keep && looks_complete(folder.path)) {
+      ++kept;
+    } else {
+      discard(folder.path);
+    }
+  }
+}
+
+}  // namespace tessera::checkpoint

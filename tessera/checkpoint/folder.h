@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// The folders checkpoint-STEP of an output folder: their names, how one appears (whole or not at all) and disappears.
+/// An output folder belongs to one run at a time, and one rank of it calls these functions.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::checkpoint {
+
+struct StepFolder {
+  std::int64_t step = 0;
+  std::string path;
+};
+
+/// The folders named checkpoint-STEP, newest first, whole or not. A missing output folder has none.
+std::vector<StepFolder> step_folders(const std::string& output_dir);
+
+/// Whether the folder has a manifest and every file in it has the listed size (its bytes are not read).
+bool looks_complete(const std::string& folder);
+
+/// Calls `fill` with a temporary folder, forces all of it to the disk, then renames it to OUTPUT_DIR/checkpoint-STEP; a folder of that
+/// name is replaced in one step. When `fill` throws, the temporary folder is removed and nothing else has changed.
+std::string publish_step_folder(const std::string& output_dir, std::int64_t step, const std::function<void(const std::string&)>& fill);
+
+/// Removes what runs that died while writing or deleting a checkpoint have left behind.
+void remove_stale_folders(const std::string& output_dir);
+
+/// Keeps the `keep` newest complete checkpoints, among them always that of `saved_step`; deletes the other ones that have a manifest.
+/// Folders without a manifest are not ours and stay. keep <= 0: nothing is deleted.
+void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep);
+
+}  // namespace tessera::checkpoint

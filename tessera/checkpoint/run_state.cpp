@@ -1,0 +1,113 @@
+// The half of a checkpoint that resumes the run: trainer_state.json as transformers reads it, tessera_state.json,
+// optimizer state.
+
+#include <charconv>
+#include <system_error>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr const char* kFormatWord = "tessera-state-1";
+
+// transformers.TrainerState, all fields, sorted by name as its save_to_json does.
+Value trainer_state(const RunState& state) {
+  return Value::make_object({
+      {"best_global_step", Value()},
+      {"best_metric", Value()},
+      {"best_model_checkpoint", Value()},
+      {"epoch", Value::of(state.epoch)},
+      {"eval_steps", Value::of(state.eval_steps)},
+      {"global_step", Value::of(state.step)},
+      {"is_hyper_param_search", Value::of(false)},
+      {"is_local_process_zero", Value::of(true)},
+      {"is_world_process_zero", Value::of(true)},
+      {"log_history", Value::make_array(state.log_history)},
+      {"logging_steps", Value::of(state.logging_steps)},
+      {"max_steps", Value::of(state.max_steps)},
+      {"num_input_tokens_seen", Value::of(state.num_input_tokens_seen)},
+      {"num_train_epochs", Value::of(state.num_train_epochs)},
+      {"save_steps", Value::of(state.save_steps)},
+      {"stateful_callbacks", Value::make_object()},
+      {"total_flos", Value::of(0)},
+      {"train_batch_size", state.train_batch_size > 0 ? Value::of(state.train_batch_size) : Value()},
+      {"trial_name", Value()},
+      {"trial_params", Value()},
+  });
+}
+
+std::uint64_t parse_seed(const Value& value) {
+  const std::string& text = value.as_string();
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw InputError(concat(value.where().str(), ": seed '", text, "' is not an integer from 0 to 2^64 - 1"));
+  }
+  return seed;
+}
+
+std::int64_t count_at(const Value& object, const char* key) {
+  const std::int64_t count = object.at(key).as_int();
+  if (count < 0) throw InputError(concat(object.at(key).where().str(), ": ", key, " is ", count, ", must be >= 0"));
+  return count;
+}
+
+}  // namespace
+
+WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
+  // The seed is text: JSON readers lose integers beyond 2^53.
+  const Value own = Value::make_object({
+      {"format", Value::of(kFormatWord)},
+      {"step", Value::of(state.step)},
+      {"samples", Value::of(state.samples)},
+      {"optimizer_steps", Value::of(state.optimizer_steps)},
+      {"seed", Value::of(std::to_string(state.seed))},
+  });
+  return {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own),
+          write_tensors_file(folder, kOptimizerFile, state.optimizer)};
+}
+
+void write_trainer_state(const std::string& folder, const RunState& state) {
+  write_json_file(folder, kTrainerStateFile, trainer_state(state));
+}
+
+RunState read_run_state(const std::string& folder) {
+  RunState state;
+  const std::string own_path = path_join(folder, kRunStateFile);
+  const Value own = read_json(own_path);
+  const std::string& word = own.at("format").as_string();
+  if (word != kFormatWord)
+    throw InputError(concat(own_path, ": format is '", word, "'; this program reads '", kFormatWord, "'"));
+  state.step = count_at(own, "step");
+  state.samples = count_at(own, "samples");
+  state.optimizer_steps = count_at(own, "optimizer_steps");
+  state.seed = parse_seed(own.at("seed"));
+
+  const std::string trainer_path = path_join(folder, kTrainerStateFile);
+  const Value trainer = read_json(trainer_path);
+  if (count_at(trainer, "global_step") != state.step) {
+    throw InputError(concat(trainer_path, ": global_step is ", trainer.at("global_step").as_int(), ", but ",
+                            kRunStateFile, " says step ", state.step));
+  }
+  state.log_history = trainer.at("log_history").items();
+  state.epoch = trainer.at("epoch").as_real();
+  state.max_steps = trainer.at("max_steps").as_int();
+  state.num_train_epochs = trainer.at("num_train_epochs").as_real();
+  state.logging_steps = trainer.at("logging_steps").as_int();
+  state.eval_steps = trainer.at("eval_steps").as_int();
+  state.save_steps = trainer.at("save_steps").as_int();
+  state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
+  const Value& rows = trainer.at("train_batch_size");
+  state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
+
+  const format::SafetensorsFile optimizer(path_join(folder, kOptimizerFile));
+  for (const format::TensorInfo& info : optimizer.tensors())
+    state.optimizer.emplace_back(info.name, read_tensor(optimizer, info));
+  return state;
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// Between safetensors and LibTorch: dtypes, reading a tensor out of a file, offering a tensor to the writer.
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include <tessera/format/safetensors.h>
+
+namespace tessera::checkpoint {
+
+at::ScalarType scalar_type(format::DType dtype);
+/// Throws Error naming the type when safetensors (or our reader of it) has none for it, e.g. complex or quantised ones.
+format::DType dtype_of(at::ScalarType type);
+
+/// A fresh CPU tensor holding a copy of the file's bytes, in the file's dtype and shape. A BOOL byte other than 0 or 1
+/// throws InputError. `tensor` must be one of file.tensors().
+at::Tensor read_tensor(const format::SafetensorsFile& file, const format::TensorInfo& tensor);
+
+/// The tensor (any device, any strides) as something to write: it is brought to the CPU and made contiguous only when its
+/// turn comes, so one such copy exists at a time.
+format::TensorSource tensor_source(const std::string& name, const at::Tensor& tensor);
+
+}  // namespace tessera::checkpoint

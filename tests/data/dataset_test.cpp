@@ -1,0 +1,163 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/data/dataset.h>
+#include <tessera/format/indexed.h>
+
+#include "fake_tokenizer.h"
+
+namespace tessera::data {
+namespace {
+
+std::vector<std::int64_t> block(const BlockDataset& dataset, std::int64_t i) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(dataset.block_size()));
+  dataset.read(i, ids.data());
+  return ids;
+}
+
+DataConfig from(const std::string& train_file, double validation_percentage = 5,
+                const std::string& validation_file = "") {
+  DataConfig config;
+  config.train_file = train_file;
+  config.validation_file = validation_file;
+  config.validation_split_percentage = validation_percentage;
+  return config;
+}
+
+class DatasetTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = path_join(folder_.path(), name);
+    write_file_atomically(path, text);
+    return path;
+  }
+  std::string write_indexed(const std::string& name, const std::vector<std::vector<std::int32_t>>& sequences) {
+    const std::string prefix = path_join(folder_.path(), name);
+    format::IndexedWriter writer(prefix, 1000);
+    for (const auto& sequence : sequences) {
+      writer.add_sequence(sequence);
+      writer.end_document();
+    }
+    writer.finish();
+    return prefix + ".bin";
+  }
+  Datasets open(const DataConfig& config, std::int64_t block_size = 4, std::int64_t vocab_size = 256,
+                bool validation = true) {
+    return open_datasets(config, tokenizer_, block_size, vocab_size, validation);
+  }
+  void expect_complaint(const DataConfig& config, const std::string& part, std::int64_t block_size = 4,
+                        std::int64_t vocab_size = 256) {
+    try {
+      open(config, block_size, vocab_size);
+      ADD_FAILURE() << "accepted; expected a complaint with '" << part << "'";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks " << part;
+    }
+  }
+
+  TemporaryFolder folder_;
+  FakeTokenizer tokenizer_;
+};
+
+TEST_F(DatasetTest, TextIsEncodedLineByLine) {
+  EXPECT_EQ(encode_lines("a\n b\n", tokenizer_), (std::vector<std::int32_t>{'a', 0, 0, 'b', 0}));
+  EXPECT_EQ(encode_lines("a\n\n\nb", tokenizer_), (std::vector<std::int32_t>{'a', 0, 0, 0, 'b'}));
+  EXPECT_TRUE(encode_lines("", tokenizer_).empty());
+}
+
+TEST_F(DatasetTest, BlocksAreCutInOrderAndTheRestIsDropped) {
+  const auto train = write("t.txt", "abcdefghij");
+  const Datasets datasets = open(from(train), 4, 256, false);
+  EXPECT_EQ(datasets.validation, nullptr);
+  ASSERT_EQ(datasets.train->size(), 2);
+  EXPECT_EQ(block(*datasets.train, 0), (std::vector<std::int64_t>{'a', 'b', 'c', 'd'}));
+  EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{'e', 'f', 'g', 'h'}));
+  EXPECT_DOUBLE_EQ(datasets.train_bytes_per_token, 1);
+  EXPECT_THROW(block(*datasets.train, 2), Error);
+  EXPECT_THROW(block(*datasets.train, -1), Error);
+}
+
+TEST_F(DatasetTest, ValidationIsTheEndOfTheStream) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += std::string(4, static_cast<char>('A' + i));
+  const auto train = write("t.txt", text);
+  const Datasets datasets = open(from(train, 5));
+  ASSERT_EQ(datasets.train->size(), 38);
+  ASSERT_EQ(datasets.validation->size(), 2);
+  EXPECT_EQ(block(*datasets.train, 37)[0], 'A' + 37);
+  EXPECT_EQ(block(*datasets.validation, 0)[0], 'A' + 38);
+  EXPECT_EQ(block(*datasets.validation, 1)[0], 'A' + 39);
+  EXPECT_THROW(block(*datasets.train, 38), Error);
+  EXPECT_EQ(open(from(train, 0.1)).validation->size(), 1) << "at least one";
+  EXPECT_EQ(open(from(train, 99.9)).train->size(), 1) << "at least one";
+  EXPECT_EQ(open(from(train, 0)).validation, nullptr);
+  const auto other = write("v.txt", "vvvvvvvvv");
+  const Datasets separate = open(from(train, 5, other));
+  EXPECT_EQ(separate.train->size(), 40);
+  EXPECT_EQ(separate.validation->size(), 2);
+}
+
+TEST_F(DatasetTest, IndexedFilesAreOneStream) {
+  const auto path = write_indexed("m", {{1, 2, 3}, {4, 5}, {6, 7, 8, 9, 10, 11}});
+  for (const std::string& name : {path, path.substr(0, path.size() - 4) + ".idx"}) {
+    const Datasets datasets = open(from(name), 5, 1000, false);
+    ASSERT_EQ(datasets.train->size(), 2);
+    EXPECT_EQ(block(*datasets.train, 0), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
+    EXPECT_EQ(block(*datasets.train, 1), (std::vector<std::int64_t>{6, 7, 8, 9, 10}));
+    EXPECT_EQ(datasets.train_bytes_per_token, 0);
+  }
+}
+
+TEST_F(DatasetTest, BadInputIsNamed) {
+  expect_complaint(from(""), "--train_file is not given");
+  expect_complaint(from(path_join(folder_.path(), "absent.txt")), "--train_file: no such file: ");
+  expect_complaint(from(folder_.path()), "is a folder");
+  expect_complaint(from(write("t.parquet", "x")), "t.parquet: unknown kind of file; expected .txt");
+  expect_complaint(from(write("e.txt", "")), "e.txt: is empty");
+  const auto train = write("t.txt", "abcdefghij");
+  expect_complaint(from(train), "t.txt: has 10 tokens, fewer than one block of 11", 11);
+  expect_complaint(from(train), "token 2 has id 99, but the model's vocabulary has 99 entries", 4, 99);
+  expect_complaint(from(train), "block_size is 1", 1);
+  expect_complaint(from(train), "has 1 block: none can be held out", 6);
+  expect_complaint(from(train, 100), "--validation_split_percentage is 100");
+  expect_complaint(from(train, -1), "--validation_split_percentage is -1");
+  expect_complaint(from(train, 5, "absent.txt"), "--validation_file: no such file: absent.txt");
+  expect_complaint(from(write("lone.bin", "xx")), "lone");
+  const auto indexed = write_indexed("m", {{1, 2, 3}, {4, 5}, {6, 7, 8, 9, 10, 11}});
+  expect_complaint(from(indexed), "token 6 has id 7, but the model's vocabulary has 7 entries", 4, 7);
+  expect_complaint(from(indexed), "has 11 tokens, fewer than one block of 12", 12);
+}
+
+TEST_F(DatasetTest, OneStepMustFit) {
+  const auto blocks = token_blocks(std::vector<std::int32_t>(12, 1), 4, 2, "memory");
+  EXPECT_NO_THROW(require_blocks(*blocks, 3));
+  EXPECT_THROW(require_blocks(*blocks, 4), InputError);
+}
+
+TEST_F(DatasetTest, BatchesAreRowsOfTheSampleOrder) {
+  std::vector<std::int32_t> tokens(30);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const auto blocks = token_blocks(tokens, 3, 30, "memory");
+  const Sampler sampler("random", blocks->size(), 9);
+  const Batch batch = make_batch(*blocks, sampler, 8, 4);  // runs over into the second epoch
+  ASSERT_EQ(batch.ids.sizes(), (std::vector<std::int64_t>{4, 3}));
+  EXPECT_EQ(batch.ids.scalar_type(), at::kLong);
+  EXPECT_TRUE(at::equal(batch.ids, batch.labels));
+  EXPECT_NE(batch.ids.const_data_ptr(), batch.labels.const_data_ptr());
+  EXPECT_EQ(batch.scored_tokens, 8);
+  for (std::int64_t row = 0; row < 4; ++row) {
+    for (std::int64_t t = 0; t < 3; ++t) EXPECT_EQ(batch.ids[row][t].item<std::int64_t>(), 3 * sampler(8 + row) + t);
+  }
+  // The rows of two ranks are the rows of one, cut in two.
+  const Batch left = make_batch(*blocks, sampler, 8, 2), right = make_batch(*blocks, sampler, 10, 2);
+  EXPECT_TRUE(at::equal(at::cat({left.ids, right.ids}), batch.ids));
+}
+
+}  // namespace
+}  // namespace tessera::data
