@@ -1,0 +1,89 @@
+/// \file
+/// The program `tessera`: from the first word to its subcommand, from an error to a message and an exit code. Torch-free, so
+/// that it starts in milliseconds.
+
+#include <tessera/base/error.h>
+#include <tools/tessera/commands.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+namespace tessera::tool {
+namespace {
+
+using Command = int (*)(const Arguments&);
+
+int generate_command(const Arguments& arguments) { return run_with_tensors("generate", arguments); }
+int env_command(const Arguments& arguments) { return run_with_tensors("env", arguments); }
+int test_command(const Arguments& arguments) { return run_with_tensors("test", arguments); }
+
+struct Row {
+  std::string name;
+  Command run;
+  const char* help;
+};
+
+const std::vector<Row>& commands() {
+  static const std::vector<Row> rows = {
+      {"train", train_command, "train a causal language model, with one or more processes"},
+      {"generate", generate_command, "continue a prompt with a trained model"},
+      {"launch", launch_command, "run any program as several ranks"},
+      {"tokenizer", tokenizer_command, "train a byte-level BPE tokenizer"},
+      {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
+      {"env", env_command, "print versions, processor features and backends, for issue reports"},
+      {"test", test_command, "check in a few seconds that several processes work together here"},
+  };
+  return rows;
+}
+
+std::string usage() {
+  std::string out = "Tessera trains transformer models on many processors.\n\nusage: tessera COMMAND [arguments]\n\n";
+  for (const Row& row : commands()) out += concat("  ", row.name, std::string(12 - row.name.size(), ' '), row.help, "\n");
+  return out + "\ntessera COMMAND --help explains a command; tessera --version prints the version.\n";
+}
+
+int dispatch(const Arguments& arguments) {
+  if (arguments.empty()) throw InputError("a command is missing\n\n" + usage());
+  const std::string& name = arguments[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::fputs(usage().c_str(), stdout);
+    return 0;
+  }
+  if (name == "--version") {
+    std::puts("tessera " TESSERA_VERSION);
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Row& row : commands()) {
+    if (name == row.name) return row.run(Arguments(arguments.begin() + 1, arguments.end()));
+    names.push_back(row.name);
+  }
+  const auto near = nearest(name, names);
+  throw InputError(concat("unknown command '", name, "'; ", near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(names))));
+}
+
+}  // namespace
+}  // namespace tessera::tool
+
+int main(int argc, char** argv) {
+  using tessera::ExitCode;
+  int code = static_cast<int>(ExitCode::failed);
+  std::string message;
+  try {
+    code = tessera::tool::dispatch(tessera::tool::Arguments(argv + 1, argv + argc));
+    if (std::fflush(stdout) != 0) {
+      code = static_cast<int>(ExitCode::failed);
+      message = "cannot write to standard output";
+    }
+  } catch (const tessera::Error& error) {
+    code = static_cast<int>(error.exit_code());
+    message = error.what();  // empty: another rank tells it
+  } catch (const std::bad_alloc&) {
+    message = "out of memory";
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  if (!message.empty()) std::fprintf(stderr, "tessera: %s\n", message.c_str());
+  return code;
+}

@@ -1,0 +1,47 @@
+/// \file
+/// The door to the part that needs tensors: libtessera_tool.so, beside the program or in ../lib of an installation.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tools/tessera/commands.h>
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+namespace tessera::tool {
+namespace {
+
+constexpr const char* library_name = "libtessera_tool.so";
+
+std::string find_library() {
+  const std::string folder = std::filesystem::path(own_program()).parent_path().string();
+  const std::string beside = path_join(folder, library_name), installed = path_join(folder, std::string("../lib/") + library_name);
+  for (const std::string& path : {beside, installed})
+    if (path_exists(path)) return path;
+  throw Error(concat("this command needs tensors, but ", beside, " does not exist: build it with `make build`, or keep it beside the program"));
+}
+
+}  // namespace
+
+std::string own_program() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw Error(concat("cannot read /proc/self/exe: ", error.message()));
+  return path.string();
+}
+
+int run_with_tensors(const std::string& name, const Arguments& arguments) {
+  const std::string path = find_library();
+  // RTLD_GLOBAL: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads outlive us.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) throw Error(concat("cannot load ", path, ": ", ::dlerror()));
+  using Entry = int (*)(const char*, int, const char**);
+  const auto entry = reinterpret_cast<Entry>(::dlsym(library, "tessera_tool_main"));
+  if (entry == nullptr) throw Error(concat(path, " has no tessera_tool_main: program and library are of different builds"));
+  std::vector<const char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return entry(name.c_str(), static_cast<int>(argv.size()), argv.data());
+}
+
+}  // namespace tessera::tool

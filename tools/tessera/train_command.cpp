@@ -1,0 +1,75 @@
+/// \file
+/// tessera train, before any tensor exists: help, --print_config, all checks; then either the agent that starts the ranks, or, in
+/// a rank or alone, the training itself.
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/config/print.h>
+#include <tessera/config/resolve.h>
+#include <tessera/launch/environment.h>
+#include <tessera/launch/launcher.h>
+#include <tools/tessera/commands.h>
+
+#include <cstdio>
+
+namespace tessera::tool {
+namespace {
+
+/// Removes every spelling of a switch; true when there was one.
+bool take_switch(Arguments& arguments, std::string_view underscored, std::string_view hyphened) {
+  return std::erase_if(arguments, [&](const std::string& argument) { return argument == underscored || argument == hyphened; }) > 0;
+}
+
+void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEnvironment& environment) {
+  const bool launched = environment.launcher != "none";
+  config::Problems problems;
+  config::Resolved resolved = config::resolve_flags(arguments, problems);
+  config::validate(resolved, problems);
+  const std::int64_t asked = resolved.values.parallel.num_processes;
+  if (launched && asked > 0 && asked != environment.world_size && !problems.doubtful.contains("num_processes"))
+    problems.lines.push_back(concat("--num_processes is ", asked, " but ", environment.launcher, " has started ", environment.world_size,
+                                    environment.world_size == 1 ? " process" : " processes", ": leave the flag to one of them"));
+  if (!problems.lines.empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
+  config::throw_if_any(problems);
+  return resolved;
+}
+
+int launch_ranks(const Arguments& arguments, const RunConfig& config) {
+  launch::LaunchOptions options;
+  options.num_processes = static_cast<int>(config.parallel.num_processes);
+  options.master_port = static_cast<int>(config.parallel.main_process_port);
+  options.threads_per_process = static_cast<int>(config.parallel.threads_per_process);
+  options.pass_store_socket = true;
+  options.prefix_rank0 = false;  // it draws the progress line
+  std::vector<std::string> command = {own_program(), "train"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return launch::run(command, options);
+}
+
+}  // namespace
+
+int train_command(const Arguments& given) {
+  Arguments arguments = given;
+  if (take_switch(arguments, "--help", "-h")) {
+    print(config::help_text());
+    return 0;
+  }
+  const bool print_config = take_switch(arguments, "--print_config", "--print-config");
+  const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
+  if (print_config) {
+    const config::Resolved resolved = config::resolve_flags(arguments);
+    if (environment.rank == 0) print(config::print_config_json(resolved));
+    return 0;
+  }
+  const config::Resolved resolved = resolve_in_job(arguments, environment);
+  const bool launched = environment.launcher != "none";
+  const bool first_to_speak = launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
+  if (first_to_speak)
+    for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
+  return !launched && resolved.values.parallel.num_processes > 1 ? launch_ranks(arguments, resolved.values)
+                                                                 : run_with_tensors("train", arguments);
+}
+
+}  // namespace tessera::tool
