@@ -1,0 +1,110 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/train/metrics.h>
+
+namespace tessera::train {
+namespace {
+
+StepMetrics at_step(std::int64_t step, double loss = 3.25) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = loss;
+  metrics.grad_norm = 0.5;
+  metrics.learning_rate = 3e-4;
+  metrics.epoch = 0.25;
+  metrics.tokens_per_second = 2048;
+  metrics.step_time_ms = 12.5;
+  metrics.memory_by_rank = {100, 300, 200};
+  return metrics;
+}
+
+std::vector<Value> read_lines(const std::string& path) {
+  std::vector<Value> lines;
+  for (const std::string& text : split(read_file(path), '\n'))
+    if (!text.empty()) lines.push_back(parse_json(text, path));
+  return lines;
+}
+
+TEST(Metrics, ALoggedStepHasTheAgreedMembers) {
+  const Value line = to_json(at_step(7));
+  for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "epoch", "tokens_per_second", "step_time_ms", "peak_memory_bytes"})
+    EXPECT_NE(line.find(key), nullptr) << key;
+  EXPECT_EQ(line.find("event"), nullptr);
+  EXPECT_EQ(line.at("peak_memory_bytes").as_int(), 300) << "the maximum over ranks";
+  EXPECT_EQ(line.at("peak_memory_bytes_by_rank").items().size(), 3u);
+}
+
+TEST(Metrics, LossesHaveNineSignificantDigits) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.jsonl");
+  MetricsFile file(path, -1);
+  file.append(to_json(at_step(1, 10.0 / 3.0)));
+  EXPECT_NE(read_file(path).find("\"loss\":3.33333333,"), std::string::npos) << read_file(path);
+}
+
+TEST(Metrics, NotFiniteNumbersAreNamed) {
+  const Value line = to_json(at_step(1, std::numeric_limits<double>::quiet_NaN()));
+  EXPECT_EQ(line.at("loss").as_string(), "nan");
+}
+
+TEST(Metrics, PerplexityIsTheExponentialOfTheLoss) {
+  EvalMetrics metrics;
+  metrics.loss = std::log(50.0);
+  EXPECT_NEAR(metrics.perplexity(), 50, 1e-12);
+  EXPECT_EQ(to_json(metrics).at("event").as_string(), "eval");
+}
+
+TEST(Metrics, TheEndIsTheLastLine) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.jsonl");
+  MetricsFile file(path, -1);
+  file.append(to_json(at_step(1)));
+  RunTotals totals;
+  totals.steps = 1;
+  file.append(to_json(totals));
+  const auto lines = read_lines(path);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1].at("event").as_string(), "end");
+  EXPECT_EQ(lines[1].at("reason").as_string(), "done");
+}
+
+TEST(Metrics, AResumedRunDropsWhatItMeasuresAgain) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.jsonl");
+  {
+    MetricsFile file(path, -1);
+    for (std::int64_t step = 1; step <= 6; ++step) file.append(to_json(at_step(step)));
+    EvalMetrics eval;
+    eval.step = 4;
+    file.append(to_json(eval));
+    file.append(to_json(RunTotals{}));
+  }
+  MetricsFile file(path, 4);
+  EXPECT_EQ(file.lines().size(), 5u);  // steps 1 to 4 and the evaluation at 4; not the end
+  file.append(to_json(at_step(5)));
+  const auto lines = read_lines(path);
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines.back().at("step").as_int(), 5);
+}
+
+TEST(Metrics, ANewRunStartsAnEmptyFile) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.jsonl");
+  write_file_atomically(path, "left over\n");
+  MetricsFile file(path, -1);
+  EXPECT_EQ(read_file(path), "");
+}
+
+TEST(Metrics, TheProcessKnowsItsMemoryAndAge) {
+  EXPECT_GT(peak_resident_bytes(), 1 << 20);
+  EXPECT_GE(seconds_since_process_start(), 0);
+  EXPECT_LT(seconds_since_process_start(), 3600);
+}
+
+}  // namespace
+}  // namespace tessera::train

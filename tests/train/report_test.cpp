@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include <tessera/base/value.h>
+#include <tessera/train/metrics.h>
+#include <tessera/train/report.h>
+
+namespace tessera::train {
+namespace {
+
+Report small_report() {
+  Report report;
+  report.title = "gpt2, 1.0 M parameters";
+  report.facts = {"2 processes"};
+  StepMetrics step;
+  step.step = 1;
+  step.loss = 4.5;
+  step.memory_by_rank = {1, 2};
+  report.metrics = {to_json(step), to_json(RunTotals{})};
+  report.configuration = Value::make_object(
+      {{"Data", Value::make_object({{"train_file", Value::make_object({{"value", Value::of("a.txt")}, {"origin", Value::of("--train_file")}})}})}});
+  report.communication = Value::make_array();
+  report.sample_prompt = "In the";
+  report.sample_text = " beginning </script><script>alert(1)</script> & {{data}}";
+  return report;
+}
+
+/// What the page's script reads.
+Value data_of(const std::string& page) {
+  const std::string open = "<script type=\"application/json\" id=\"data\">";
+  const std::size_t begin = page.find(open) + open.size();
+  const std::size_t end = page.find("</script>", begin);
+  return parse_json(page.substr(begin, end - begin), "report");
+}
+
+TEST(Report, CarriesItsDataAsJson) {
+  const Report report = small_report();
+  const Value data = data_of(render(report));
+  EXPECT_EQ(data.at("summary").at("title").as_string(), report.title);
+  EXPECT_EQ(data.at("metrics").items().size(), 2u);
+  EXPECT_DOUBLE_EQ(data.at("metrics").items()[0].at("loss").as_real(), 4.5);
+  EXPECT_EQ(data.at("configuration").at("Data").at("train_file").at("origin").as_string(), "--train_file");
+}
+
+TEST(Report, TextCannotBreakOutOfItsElement) {
+  const Report report = small_report();
+  const std::string page = render(report);
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_EQ(data_of(page).at("sample").at("text").as_string(), report.sample_text);
+}
+
+TEST(Report, NeedsNoNetwork) {
+  const std::string page = render(small_report());
+  EXPECT_NE(page.find("Dygraph"), std::string::npos);
+  for (const char* reference : {"src=\"http", "src='http", "href=\"http", "@import", "url(http"})
+    EXPECT_EQ(page.find(reference), std::string::npos) << reference;
+  EXPECT_EQ(page.find("{{report_js}}"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::train

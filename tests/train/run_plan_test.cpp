@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/train/run_plan.h>
+
+namespace tessera::train {
+namespace {
+
+RunConfig small_run() {
+  RunConfig config;
+  config.optimization.per_device_train_batch_size = 4;
+  config.optimization.gradient_accumulation_steps = 2;
+  config.optimization.num_train_epochs = 3;
+  config.output.logging_steps = 5;
+  config.output.save_strategy = "no";
+  return config;
+}
+
+/// The rows of every rank and micro-batch of steps [0, steps), in the order (step, micro-batch, rank, row).
+std::vector<std::int64_t> all_rows(const RunPlan& plan, std::int64_t steps) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t step = 0; step < steps; ++step)
+    for (std::int64_t micro = 0; micro < plan.accumulation; ++micro)
+      for (std::int64_t rank = 0; rank < plan.world_size; ++rank)
+        for (std::int64_t row = 0; row < plan.batch_size; ++row) rows.push_back(plan.first_row(step, micro, rank) + row);
+  return rows;
+}
+
+RC_GTEST_PROP(RunPlan, EveryRowIsTakenOnceInOrder, ()) {
+  RunPlan plan;
+  plan.world_size = *rc::gen::inRange(1, 9);
+  plan.batch_size = *rc::gen::inRange(1, 9);
+  plan.accumulation = *rc::gen::inRange(1, 5);
+  plan.resumed_step = *rc::gen::inRange(0, 1);
+  const auto rows = all_rows(plan, 3);
+  RC_ASSERT(static_cast<std::int64_t>(rows.size()) == plan.samples(3));
+  for (std::size_t i = 0; i < rows.size(); ++i) RC_ASSERT(rows[i] == static_cast<std::int64_t>(i));
+}
+
+TEST(RunPlan, EpochsBecomeStepsRoundedUp) {
+  const RunPlan plan = make_run_plan(small_run(), 2, 50, false);  // 16 rows a step, 150 rows in three epochs
+  EXPECT_EQ(plan.rows_per_step(), 16);
+  EXPECT_EQ(plan.total_steps, 10);  // ceil(9.375)
+  EXPECT_DOUBLE_EQ(plan.epoch(5), 80.0 / 50.0);
+}
+
+TEST(RunPlan, FractionsOfAnEpoch) {
+  RunConfig config = small_run();
+  config.optimization.num_train_epochs = 0.5;
+  EXPECT_EQ(make_run_plan(config, 1, 80, false).total_steps, 5);
+}
+
+TEST(RunPlan, MaxStepsWins) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 7;
+  EXPECT_EQ(make_run_plan(config, 1, 1000, false).total_steps, 7);
+}
+
+TEST(RunPlan, WarmupRatioIsOfAllStepsRoundedUp) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 25;
+  config.optimization.warmup_ratio = 0.1;
+  EXPECT_EQ(make_run_plan(config, 1, 1000, false).warmup_steps, 3);
+  config.optimization.warmup_steps = 9;
+  EXPECT_EQ(make_run_plan(config, 1, 1000, false).warmup_steps, 9);
+}
+
+TEST(RunPlan, TooFewBlocksForOneStep) {
+  try {
+    make_run_plan(small_run(), 3, 23, false);
+    FAIL() << "expected InputError";
+  } catch (const InputError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("23 blocks"), std::string::npos) << text;
+    EXPECT_NE(text.find("takes 24"), std::string::npos) << text;
+    EXPECT_NE(text.find("--per_device_train_batch_size"), std::string::npos) << text;
+  }
+}
+
+TEST(RunPlan, WhatHappensAfterWhichStep) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 12;
+  config.output.eval_strategy = "steps";
+  config.output.eval_steps = 4;
+  config.output.save_strategy = "epoch";
+  const RunPlan plan = make_run_plan(config, 1, 20, true);  // 8 rows a step: epochs end in steps 3, 5, 8, 10 and 12.5
+  std::vector<std::int64_t> logs, evaluations, saves;
+  for (std::int64_t step = 1; step <= 12; ++step) {
+    if (plan.logs_after(step)) logs.push_back(step);
+    if (plan.evaluates_after(step)) evaluations.push_back(step);
+    if (plan.saves_after(step)) saves.push_back(step);
+  }
+  EXPECT_EQ(logs, (std::vector<std::int64_t>{5, 10, 12}));
+  EXPECT_EQ(evaluations, (std::vector<std::int64_t>{4, 8, 12}));
+  EXPECT_EQ(saves, (std::vector<std::int64_t>{3, 5, 8, 10, 12}));
+}
+
+TEST(RunPlan, WithoutValidationDataNothingIsEvaluated) {
+  RunConfig config = small_run();
+  config.output.eval_strategy = "steps";
+  const RunPlan plan = make_run_plan(config, 1, 100, false);
+  for (std::int64_t step = 1; step <= plan.total_steps; ++step) EXPECT_FALSE(plan.evaluates_after(step));
+}
+
+TEST(RunPlan, AResumedRunContinuesTheSameRows) {
+  const RunPlan whole = make_run_plan(small_run(), 2, 50, false);
+  const RunPlan rest = make_run_plan(small_run(), 2, 50, false, {4, whole.samples(4)});
+  EXPECT_EQ(rest.total_steps, whole.total_steps);
+  for (std::int64_t step = 4; step < 10; ++step) EXPECT_EQ(rest.first_row(step, 1, 1), whole.first_row(step, 1, 1));
+  EXPECT_DOUBLE_EQ(rest.epoch(7), whole.epoch(7));
+}
+
+TEST(RunPlan, AResumedRunMayChangeItsBatch) {
+  const RunPlan before = make_run_plan(small_run(), 2, 50, false);
+  const RunPlan after = make_run_plan(small_run(), 1, 50, false, {4, before.samples(4)});  // 8 rows a step now
+  EXPECT_EQ(after.first_row(4, 0, 0), 64);
+  EXPECT_EQ(after.first_row(5, 0, 0), 72);
+  EXPECT_EQ(after.total_steps, 4 + 11);  // 86 of 150 rows are left
+}
+
+}  // namespace
+}  // namespace tessera::train
