@@ -2,45 +2,28 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/config/overrides.h>
 
 namespace tessera::models {
 namespace {
 
-Value typed(const Value& old, const std::string& key, const std::string& text) {
-  const auto fail = [&](const char* kind) -> InputError {
-    return InputError(concat("config_overrides: ", key, "=", text, ": ", key, " takes ", kind));
-  };
-  const auto as_int = parse_int(text);
-  const auto as_real = parse_real(text);
-  const bool is_bool = text == "true" || text == "false" || text == "True" || text == "False";
+/// What a member of this kind takes, or null when `fresh` is of it.
+const char* expected_kind(const Value& old, const Value& fresh) {
+  using Kind = Value::Kind;
   switch (old.kind()) {
-    case Value::Kind::boolean:
-      if (!is_bool) throw fail("true or false");
-      return Value::of(to_lower(text) == "true");
-    case Value::Kind::integer:
-      if (!as_int) throw fail("an integer");
-      return Value::of(*as_int);
-    case Value::Kind::real:
-      if (!as_real) throw fail("a number");
-      return Value::of(*as_real);
-    case Value::Kind::string: return Value::of(text);
-    case Value::Kind::null:
-      if (as_int) return Value::of(*as_int);
-      if (as_real) return Value::of(*as_real);
-      if (is_bool) return Value::of(to_lower(text) == "true");
-      return Value::of(text);
-    default: throw fail("no override: it is a list or an object");
+    case Kind::boolean: return fresh.kind() == Kind::boolean ? nullptr : "true or false";
+    case Kind::integer: return fresh.kind() == Kind::integer ? nullptr : "an integer";
+    case Kind::real: return fresh.is_number() ? nullptr : "a number";
+    case Kind::string: return fresh.is_string() ? nullptr : "text";
+    case Kind::null: return nullptr;
+    default: return "no override: it is a list or an object";
   }
 }
 
 }  // namespace
 
 Value with_overrides(Value config, const std::string& overrides) {
-  if (trim(overrides).empty()) return config;
-  for (const std::string& item : split(overrides, ',')) {
-    const auto equals = item.find('=');
-    if (equals == std::string::npos) throw InputError(concat("config_overrides: \"", item, "\" is not of the form key=value"));
-    const std::string key = trim(item.substr(0, equals)), text = trim(item.substr(equals + 1));
+  for (const auto& [key, fresh] : config::parse_overrides(overrides)) {
     const Value* old = config.find(key);
     if (!old) {
       std::vector<std::string> keys;
@@ -48,9 +31,9 @@ Value with_overrides(Value config, const std::string& overrides) {
       const auto near = nearest(key, keys);
       throw InputError(concat("config_overrides: the configuration has no \"", key, "\"", near ? concat("; did you mean \"", *near, "\"?") : ""));
     }
-    Value fresh = typed(*old, key, text);
-    fresh.set_where({std::make_shared<const std::string>("--config_overrides"), 0, 0});
-    config.set(key, std::move(fresh));
+    if (const char* expected = expected_kind(*old, fresh))
+      throw InputError(concat("config_overrides: ", key, "=", dump_json(fresh, -1), ": ", key, " takes ", expected));
+    config.set(key, fresh);
   }
   return config;
 }

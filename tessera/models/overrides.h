@@ -1,14 +1,14 @@
 #pragma once
 /// \file
-/// --config_overrides: changing single members of a model configuration.
+/// --config_overrides applied to a model configuration.
 
 #include <string>
 #include <tessera/base/value.h>
 
 namespace tessera::models {
 
-/// Applies "n_layer=4,n_embd=256" to a config.json value. A key must exist (else InputError with the nearest one); its new value
-/// takes the type of the old (null accepts an integer, a real, true, false or text).
+/// Applies "n_layer=4,n_embd=256" (syntax: tessera/config/overrides.h) to a config.json value. A key must exist (else InputError
+/// with the nearest one) and its new value be of the old one's kind: an integer may stand for a real, anything for null.
 Value with_overrides(Value config, const std::string& overrides);
 
 }  // namespace tessera::models
