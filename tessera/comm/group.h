@@ -24,8 +24,9 @@ class Work {
   Work() = default;  ///< already done
   explicit Work(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
   /// Blocks until the result is in the output tensor. A failure (peer died, timeout, mismatch) throws tessera::Error that
-  /// names the collective, the group and the rank. Waiting twice is fine.
+  /// names the collective, the group and the rank. Waiting twice is fine. CUDA: the result is ordered on the current stream.
   void wait();
+  /// True when wait() will not block. The result is in the output only after wait(), which may still convert or divide it.
   bool done() const;
 
  private:
@@ -35,14 +36,17 @@ class Work {
 /// A cheap copyable handle on a group of ranks. Collectives are started in program order, the same on every rank, and run
 /// asynchronously: `group.all_reduce(t).wait()` is the blocking form. Tensors must be contiguous and on device().
 /// Output tensors are written in place. Sizes: n = number of elements of the smaller tensor, R = size().
-/// Half-precision sums accumulate in fp32. Errors found before anything is sent throw InputError.
+/// Half-precision reductions accumulate in fp32; a mean is the sum divided once, in that type, and is not for integers.
+/// Any dtype can be moved; floating-point types and (u)int8, int32, int64 can be reduced. Tensors of no elements are fine.
+/// Autograd does not see collectives: parameters may be passed as they are. Errors found before anything is sent throw InputError.
 /// Not thread-safe: one thread per group starts collectives.
 class Group {
  public:
   Group() = default;
   explicit Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
-  /// Uses a process group that the caller already has (LibTorch applications).
+  /// Uses a process group that the caller already has (LibTorch applications); its accelerator backend if it has one. It is
+  /// kept alive by the Group, and the caller must not start collectives on it in another order than other ranks.
   static Group adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::string& name = "adopted");
 
   explicit operator bool() const { return backend_ != nullptr; }
@@ -62,6 +66,7 @@ class Group {
   /// Splits count elements along dimension 0 per peer; empty: equal parts.
   [[nodiscard]] Work all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits = {},
                                 std::vector<std::int64_t> input_splits = {}) const;
+  /// Messages between two ranks match by tag (>= 0; ignored by nccl), and in order for one tag.
   [[nodiscard]] Work send(at::Tensor tensor, int destination, int tag = 0) const;
   [[nodiscard]] Work recv(at::Tensor tensor, int source, int tag = 0) const;
   [[nodiscard]] Work barrier() const;

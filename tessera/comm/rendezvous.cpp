@@ -72,14 +72,17 @@ std::vector<int> missing_ranks(c10d::Store& store, int size, const std::function
   return missing;
 }
 
+// True when every rank's key is there: one request, however many ranks.
+bool all_there(c10d::Store& store, int size, const std::function<std::string(int)>& key) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size; ++rank) keys.push_back(key(rank));
+  return store.check(keys);
+}
+
 // Rank 0's side: waits for all, then says what is wrong ("ok" when nothing is).
 std::string judge(c10d::Store& store, int size, const std::string& build, milliseconds timeout) {
-  std::vector<int> missing;
-  const auto start = Clock::now();
-  poll_until(start + timeout, [&] {
-    missing = missing_ranks(store, size, joined_key);
-    return missing.empty();
-  });
+  const bool all = poll_until(Clock::now() + timeout, [&] { return all_there(store, size, joined_key); });
+  const std::vector<int> missing = all ? std::vector<int>{} : missing_ranks(store, size, joined_key);
   if (!missing.empty()) {
     return concat(size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ",
                   format_real(static_cast<double>(timeout.count()) / 1000, 4), " s; missing: rank ", list_of(missing),
@@ -124,7 +127,7 @@ int listen_on_loopback(int port) {
 }  // namespace
 
 std::string build_text() {
-  return concat("tessera 0.1.0, LibTorch ", TORCH_VERSION, ", C++ ", __VERSION__, ", record ", sizeof(Entry), ", pointer ",
+  return concat("tessera " TESSERA_VERSION ", LibTorch ", TORCH_VERSION, ", C++ ", __VERSION__, ", record ", sizeof(Entry), ", pointer ",
                 sizeof(void*), ", long double ", sizeof(long double));
 }
 
@@ -200,11 +203,12 @@ std::vector<int> leave(c10d::Store& store, int rank, int size, milliseconds time
   try {
     store.set(ready_key(rank), "1");
     if (rank == 0) {
-      poll_until(deadline, [&] { return (missing = missing_ranks(store, size, ready_key)).empty(); });
+      const bool all = poll_until(deadline, [&] { return all_there(store, size, ready_key); });
+      if (!all) missing = missing_ranks(store, size, ready_key);
       store.set(all_ready, list_of(missing));
       store.set(gone_key(0), "1");
       if (missing.empty()) {
-        poll_until(Clock::now() + milliseconds(5000), [&] { return missing_ranks(store, size, gone_key).empty(); });
+        poll_until(Clock::now() + milliseconds(5000), [&] { return all_there(store, size, gone_key); });
       }
     } else {
       store.wait({all_ready}, timeout + milliseconds(5000));

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 namespace tessera {
 namespace comm {
@@ -143,9 +144,16 @@ World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 World::~World() {
   Impl& impl = *impl_;
-  // After a failure the others are not coming: leave at once, the launcher ends them. Otherwise nobody closes connections
-  // that a slower rank still reads from, and rank 0, which may host the store, goes last.
-  if (impl.store && !recorder().any_failed()) {
+  if (recorder().any_failed()) {
+    // The others are not coming: leave at once, the launcher ends them. A transport that still waits for a peer would block
+    // in its destructor until the timeout, so the groups stay as they are until the process ends.
+    for (const auto& weak : impl.backends) {
+      if (auto backend = weak.lock()) new std::shared_ptr<Backend>(std::move(backend));
+    }
+    return;
+  }
+  // Nobody closes connections that a slower rank still reads from, and rank 0, which may host the store, goes last.
+  if (impl.store) {
     const std::vector<int> missing = leave(*impl.store, rank(), size(), impl.connect_timeout());
     for (const int r : missing) log::warning("shutdown: rank ", r, " did not leave with the others");
   }

@@ -13,7 +13,8 @@
 /// Rules. The parent must stay single-threaded, or a forked rank would hang at its first parallel operation: this header sets
 /// the parent's LibTorch to one thread before main(), and run_ranks refuses to fork when there are others. Ranks run with
 /// OMP_NUM_THREADS (1 when unset). A reference computed in one process may run in the parent, or in run_ranks(1, ...).
-/// Nothing outlives the call: all ranks are killed at the time limit, and when the parent dies.
+/// The parent itself must not be inside tessera::init(). Nothing outlives the call: all ranks are killed at the time limit,
+/// and when the parent dies.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
