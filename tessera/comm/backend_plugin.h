@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// How a device's plug-in library (libtessera_cuda.so) gives backends to libtessera.so, which never links a device's libraries.
+/// How a device's plug-in library (libtessera_cuda.so) gives backends and kernels to libtessera.so, which never links a device's libraries.
 /// The plug-in exports one C function, `tessera_backend_plugin`, that returns a table which lives as long as the library.
 
 #include <tessera/comm/backend.h>
+#include <tessera/kernels/cpu/adamw.h>
 
 #include <chrono>
 #include <memory>
@@ -24,11 +25,13 @@ struct BackendRequest {
 };
 
 struct BackendPlugin {
-  static constexpr int current_abi = 1;
+  static constexpr int current_abi = 2;
   int abi;                                                          ///< current_abi of the plug-in's build
   const char* device;                                               ///< "cuda"
   int (*device_count)();                                            ///< usable devices of this process
   std::shared_ptr<Backend> (*make_backend)(const BackendRequest&);  ///< throws InputError for an unknown backend
+  /// kernels::adamw on device pointers, on the current stream.
+  void (*adamw)(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args);
 };
 
 /// Loads the plug-in of a device ("cuda") once: libtessera_cuda.so beside this library or on the loader's path. Throws

@@ -1,11 +1,13 @@
-// The entry of libtessera_cuda.so: NCCL groups for libtessera.so, which never links CUDA (backend_plugin.h).
+// The entry of libtessera_cuda.so: NCCL groups and CUDA kernels for libtessera.so, which never links CUDA (backend_plugin.h).
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d_backend.h>
+#include <tessera/kernels/cuda/adamw.h>
 
 namespace tessera::comm {
 namespace {
@@ -27,7 +29,11 @@ std::shared_ptr<Backend> make_backend(const BackendRequest& request) {
                                    .reduce_half_as_float = false, .owner = nullptr});
 }
 
-constexpr BackendPlugin plugin = {BackendPlugin::current_abi, "cuda", &device_count, &make_backend};
+void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args) {
+  kernels::cuda::adamw(p, g, m, v, n, args, c10::cuda::getCurrentCUDAStream().stream());
+}
+
+constexpr BackendPlugin plugin = {BackendPlugin::current_abi, "cuda", &device_count, &make_backend, &adamw};
 
 }  // namespace
 }  // namespace tessera::comm

@@ -1,8 +1,9 @@
-// AdamW over all parameters in one pass: CPU float32 by the kernel, anything else by ATen's operators.
+// AdamW over all parameters in one pass: float32 by the kernel of the CPU or of the CUDA plug-in, anything else by ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
+#include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/optim/flat_state.h>
 
@@ -27,6 +28,16 @@ class AdamW final : public Optimizer {
       });
       return;
     }
+    if (on_cuda()) {
+      const auto kernel = comm::backend_plugin("cuda").adamw;
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        if (!gradients[i].defined()) continue;
+        const at::Tensor p = state_.slots()[i].parameter;
+        kernel(p.data_ptr<float>(), gradients[i].const_data_ptr<float>(), state_.view(0, i).data_ptr<float>(),
+               state_.view(1, i).data_ptr<float>(), p.numel(), arguments(i, learning_rate, gradient_scale));
+      }
+      return;
+    }
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined()) generic_step(i, gradients[i], arguments(i, learning_rate, gradient_scale));
   }
@@ -36,6 +47,11 @@ class AdamW final : public Optimizer {
   void set_steps(std::int64_t steps) override { steps_ = steps; }
 
  private:
+  bool on_cuda() const {
+    const auto& slots = state_.slots();
+    return !slots.empty() && slots[0].parameter.is_cuda() && slots[0].parameter.scalar_type() == at::kFloat;
+  }
+
   kernels::AdamwArgs arguments(std::size_t slot, double learning_rate, double gradient_scale) const {
     const Slot& s = state_.slots()[slot];
     return {.learning_rate = learning_rate * s.learning_rate_scale, .beta1 = options_.beta1, .beta2 = options_.beta2,
