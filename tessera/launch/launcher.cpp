@@ -214,7 +214,8 @@ class Agent {
     for (Rank* rank : ended) on_exit(*rank);
   }
 
-  /// Passes on what a rank has written; `all`: to the end, however much the reader is behind.
+  /// Passes on what a rank has written. `all`, once it has ended: whatever the pipe still holds (the kernel's limit is
+  /// 1 MiB), however much our reader is behind; no more, since something it left running may write for ever.
   void read_output(Rank& rank, bool all) {
     read_pipe(rank.process.stdout_pipe(), rank.out, out_, all);
     read_pipe(rank.process.stderr_pipe(), rank.err, err_, all);
@@ -222,9 +223,11 @@ class Agent {
 
   static void read_pipe(UniqueFd& pipe, LinePrefixer& lines, const OutputSink& sink, bool all) {
     char buffer[1 << 16];
-    while (pipe && (all || !sink.full())) {
+    std::size_t total = 0;
+    while (pipe && (all ? total < (std::size_t{1} << 20) : !sink.full())) {
       const ssize_t got = ::read(pipe.get(), buffer, sizeof buffer);
       if (got > 0) {
+        total += static_cast<std::size_t>(got);
         lines.feed({buffer, static_cast<std::size_t>(got)});
       } else if (got < 0 && errno == EINTR) {
         continue;

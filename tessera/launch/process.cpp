@@ -115,12 +115,13 @@ bool read_stat(const std::string& pid, char& state, pid_t& group) {
   return std::sscanf(line.c_str() + name_end + 1, " %c %d %d", &state, &parent, &group) == 3;
 }
 
-/// Reads what is there; closes the pipe at its end.
+/// Reads what is there (at most what a pipe can hold, 1 MiB: a writer may never pause); closes the pipe at its end.
 void drain(UniqueFd& pipe, std::string& into) {
   char buffer[1 << 16];
-  while (pipe) {
+  for (std::size_t total = 0; pipe && total < (std::size_t{1} << 20);) {
     const ssize_t got = ::read(pipe.get(), buffer, sizeof buffer);
     if (got > 0) {
+      total += static_cast<std::size_t>(got);
       into.append(buffer, static_cast<std::size_t>(got));
     } else if (got == 0) {
       pipe.reset();

@@ -237,6 +237,14 @@ TEST(Launcher, ARankTakesWhatItStartedWithIt) {
   for (int pid : pids) EXPECT_FALSE(is_running(pid));
 }
 
+TEST(Launcher, SomethingLeftBehindThatNeverStopsWritingIsEnded) {
+  const double begin = now();
+  const Captured done = run_agent(shell("trap '' TERM; yes & echo done; exit 0"), ranks(1));
+  EXPECT_LT(now() - begin, 3);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_TRUE(contains(done.out, "[rank 0] done\n"));
+}
+
 TEST(Launcher, AMissingProgramIsAnInputError) {
   const Captured done = run_agent({"no-such-program-anywhere"}, ranks(2));
   EXPECT_EQ(done.exit_code, 2);

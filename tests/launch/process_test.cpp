@@ -59,6 +59,14 @@ TEST(Process, ATimeoutKillsTheWholeGroup) {
   EXPECT_TRUE(eventually([&] { return !is_running(child); }));
 }
 
+TEST(Process, AnEndlessWriterIsEnded) {
+  const double begin = now();
+  const Captured done = run_and_capture({"yes"}, {}, 0.1);
+  EXPECT_LT(now() - begin, 2);
+  EXPECT_TRUE(done.timed_out);
+  EXPECT_TRUE(contains(done.out, "y\ny\n"));
+}
+
 TEST(Process, WhatCannotStartIsNamed) {
   const TemporaryFolder folder;
   const std::string plain = path_join(folder.path(), "plain");
