@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include <tessera/base/error.h>
-#include <tessera/base/log.h>
 
 #include "tool.h"
 
@@ -26,6 +25,9 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
 
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
 
+/// As main.cpp says it. A launcher prefixes the rank.
+void say(const std::string& message) { std::fputs(("tessera: " + message + "\n").c_str(), stderr); }
+
 }  // namespace
 
 extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) {
@@ -36,14 +38,14 @@ extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) 
     return result;
   } catch (const tessera::Error& error) {
     // An error without a message happened on another rank, which tells it.
-    if (*error.what() != '\0') tessera::log::error(error.what());
+    if (*error.what() != '\0') say(error.what());
     return code(error.exit_code());
   } catch (const c10::Error& error) {
-    tessera::log::error("LibTorch: ", error.what_without_backtrace());
+    say(tessera::concat("LibTorch: ", error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
-    tessera::log::error("out of memory: lower --per_device_train_batch_size or --block_size");
+    say("out of memory: lower --per_device_train_batch_size or --block_size");
   } catch (const std::exception& error) {
-    tessera::log::error(error.what());
+    say(error.what());
   }
   return code(ExitCode::failed);
 }

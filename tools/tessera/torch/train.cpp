@@ -1,7 +1,6 @@
 /// \file
-/// tessera train, inside a rank: joins the job, trains, leaves.
+/// tessera train, inside a rank: joins the job, trains, leaves. train_command has checked the arguments already.
 
-#include <tessera/base/error.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/resolve.h>
 #include <tessera/train/trainer.h>
@@ -16,9 +15,6 @@ int train_rank(const Arguments& given) {
   config::Resolved resolved = config::resolve_flags(arguments);
   config::validate(resolved);
   const RunConfig& config = resolved.values;
-  if (config.parallel.num_processes > 0 && config.parallel.num_processes != environment.world_size)
-    throw InputError(concat("--num_processes ", config.parallel.num_processes, " but ", environment.launcher, " started ", environment.world_size,
-                            environment.world_size == 1 ? " process" : " processes", ": leave the flag out, or let tessera train start them"));
   InitOptions options;
   options.backend = config.parallel.backend;
   options.device = config.device;

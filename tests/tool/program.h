@@ -1,0 +1,94 @@
+#pragma once
+/// \file
+/// tests/tool/: the program as a user runs it. This header: running it in a folder of its own, with a small text and model.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/base/value.h>
+#include <tessera/launch/process.h>
+
+namespace tessera::testing {
+
+using Strings = std::vector<std::string>;
+
+inline Strings operator+(Strings a, const Strings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline const std::string program = TESSERA_BUILD_DIR "/tessera";
+
+/// One thread per process: small models are not faster with more, and results do not depend on the machine.
+inline launch::Captured tessera(const Strings& arguments, launch::Environment environment = {}) {
+  environment.emplace_back("OMP_NUM_THREADS", "1");
+  return launch::run_and_capture(Strings{program} + arguments, environment, 60);
+}
+
+/// A folder with text.txt: about 12 KB of sentences that a small model learns quickly.
+class ToolTest : public ::testing::Test {
+ protected:
+  ToolTest() {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += concat("the ", i % 7, " small stones of row ", i % 11, " form a mosaic.\n");
+    write_file_atomically(at("text.txt"), text);
+  }
+
+  std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
+
+  /// A run of a 2-layer model on bytes. `more` must not repeat a flag with another value. It saves at its end only (save_steps 500).
+  Strings training(const std::string& output, const Strings& more = {}) const {
+    return Strings{"train", "--config_name", "gpt2-tiny", "--config_overrides",
+                   "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256", "--tokenizer_name", "byte",
+                   "--train_file", at("text.txt"), "--block_size", "32", "--learning_rate", "1e-2", "--lr_scheduler_type", "constant",
+                   "--logging_steps", "1", "--output_dir", at(output)} +
+           more;
+  }
+
+  /// Batches of 12 rows, `steps` of them.
+  static Strings batch(int rows_per_rank, int accumulation, int steps) {
+    return {"--per_device_train_batch_size", concat(rows_per_rank), "--gradient_accumulation_steps", concat(accumulation), "--max_steps", concat(steps)};
+  }
+
+  std::vector<Value> metrics(const std::string& output) const {
+    std::vector<Value> lines;
+    const std::string path = path_join(at(output), "metrics.jsonl");
+    for (const std::string& text : split(read_file(path), '\n'))
+      if (!text.empty()) lines.push_back(parse_json(text, path));
+    return lines;
+  }
+
+  /// Step -> member, of the logged steps.
+  std::map<std::int64_t, double> curve(const std::string& output, const std::string& member = "loss") const {
+    std::map<std::int64_t, double> values;
+    for (const Value& line : metrics(output))
+      if (line.find("event") == nullptr) values[line.at("step").as_int()] = line.at(member).as_real();
+    return values;
+  }
+
+  Value end_line(const std::string& output) const { return metrics(output).back(); }
+
+  /// Every file below the folder, for "nothing was written".
+  Strings files(const std::string& below = "") const {
+    Strings all;
+    const std::string root = below.empty() ? folder_.path() : at(below);
+    for (const std::string& name : list_folder(root)) {
+      const std::string relative = below.empty() ? name : below + "/" + name;
+      all.push_back(relative);
+      if (is_directory(at(relative))) all = all + files(relative);
+    }
+    return all;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace tessera::testing

@@ -1,0 +1,128 @@
+#include "program.h"
+
+#include <csignal>
+#include <chrono>
+#include <thread>
+
+namespace tessera::testing {
+namespace {
+
+class ResumeTest : public ToolTest {
+ protected:
+  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, returns its exit code.
+  int stop_while_training(const Strings& arguments, const std::string& output, int signal) const {
+    launch::ProcessOptions options;
+    options.command = Strings{program} + arguments;
+    options.environment = {{"OMP_NUM_THREADS", "1"}};
+    options.capture_stdout = options.capture_stderr = true;  // and not shown: far below what a pipe holds
+    launch::Process process(options);
+    const std::string path = path_join(at(output), "metrics.jsonl");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+    const auto pause = [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return std::chrono::steady_clock::now() < deadline;
+    };
+    while (!process.status() && (!path_exists(path) || split(read_file(path), '\n').size() < 3) && pause()) {
+    }
+    process.signal_group(signal);
+    while (!process.status() && pause()) {
+    }
+    const auto status = process.status();
+    if (!status) return -1;
+    process.reap();
+    return launch::exit_code_of(*status);
+  }
+
+  /// A run with dropout, so that random numbers have to continue as well.
+  Strings with_dropout(const std::string& output, const Strings& more) const {
+    Strings arguments = training(output, more);
+    for (std::string& word : arguments)
+      if (word.starts_with("n_layer=")) word += ",resid_pdrop=0.1,embd_pdrop=0.1,attn_pdrop=0.1";
+    return arguments;
+  }
+};
+
+TEST_F(ResumeTest, ContinuesAsIfItHadNotStopped) {
+  for (const char* processes : {"1", "2"}) {
+    const std::string whole = concat("whole", processes), rest = concat("rest", processes);
+    const Strings common = Strings{"--num_processes", processes} + batch(3, 2, 6);
+    const auto first = tessera(with_dropout(whole, common + Strings{"--save_steps", "4"}));
+    ASSERT_EQ(first.exit_code, 0) << first.err;
+    const auto second = tessera(with_dropout(rest, common + Strings{"--resume_from_checkpoint", path_join(at(whole), "checkpoint-4")}));
+    ASSERT_EQ(second.exit_code, 0) << second.err;
+    const auto expected = curve(whole), found = curve(rest);
+    ASSERT_EQ(found.size(), 2u);
+    EXPECT_EQ(found.at(5), expected.at(5));
+    EXPECT_EQ(found.at(6), expected.at(6));
+    EXPECT_EQ(read_file(path_join(at(rest), "model.safetensors")), read_file(path_join(at(whole), "model.safetensors"))) << "bit by bit";
+    EXPECT_EQ(read_file(path_join(at(rest), "checkpoint-6/optimizer.safetensors")), read_file(path_join(at(whole), "checkpoint-6/optimizer.safetensors")));
+  }
+}
+
+TEST_F(ResumeTest, LastContinuesInPlaceAndKeepsTheCurve) {
+  ASSERT_EQ(tessera(training("out", batch(6, 1, 3))).exit_code, 0);
+  const auto run = tessera(training("out", batch(6, 1, 5) + Strings{"--resume_from_checkpoint", "last"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  ASSERT_EQ(tessera(training("whole", batch(6, 1, 5))).exit_code, 0);
+  EXPECT_EQ(curve("out"), curve("whole"));
+  int ends = 0;
+  for (const Value& line : metrics("out"))
+    if (line.find("event") != nullptr) ++ends;
+  EXPECT_EQ(ends, 1);
+  EXPECT_EQ(read_json(path_join(at("out"), "trainer_state.json")).at("log_history").items().size(), 5u);
+}
+
+TEST_F(ResumeTest, AnotherNumberOfProcessesContinuesToo) {
+  ASSERT_EQ(tessera(training("one", batch(6, 1, 4) + Strings{"--save_steps", "2"})).exit_code, 0);
+  const auto run = tessera(training("two", batch(3, 1, 4) + Strings{"--num_processes", "2", "--resume_from_checkpoint", path_join(at("one"), "checkpoint-2")}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NEAR(curve("two").at(4), curve("one").at(4), 1e-6 * curve("one").at(4));
+}
+
+TEST_F(ResumeTest, SigtermSavesAndTheRunCanContinue) {
+  for (const char* processes : {"1", "2"}) {
+    const std::string output = concat("out", processes);
+    const Strings long_run = training(output, Strings{"--num_processes", processes} + batch(3, 1, 1'000'000));
+    EXPECT_EQ(stop_while_training(long_run, output, SIGTERM), 3);
+    const Value end = end_line(output);
+    EXPECT_EQ(end.at("reason").as_string(), "terminated");
+    const std::int64_t step = end.at("steps").as_int();
+    EXPECT_GE(step, 2);
+    EXPECT_TRUE(path_exists(path_join(at(output), concat("checkpoint-", step, "/manifest.json"))));
+    EXPECT_FALSE(path_exists(path_join(at(output), "model.safetensors"))) << "the model is not finished";
+
+    const auto more = tessera(training(output, Strings{"--num_processes", processes, "--resume_from_checkpoint", "last"} + batch(3, 1, static_cast<int>(step) + 1)));
+    ASSERT_EQ(more.exit_code, 0) << more.err;
+    EXPECT_EQ(end_line(output).at("steps").as_int(), step + 1);
+  }
+}
+
+TEST_F(ResumeTest, SigintStopsWithoutSaving) {
+  EXPECT_EQ(stop_while_training(training("out", batch(3, 1, 1'000'000)), "out", SIGINT), 130);
+  EXPECT_EQ(end_line("out").at("reason").as_string(), "interrupted");
+  for (const std::string& name : files("out")) EXPECT_FALSE(contains(name, "checkpoint")) << name;
+}
+
+TEST_F(ResumeTest, NothingToResumeFrom) {
+  const auto run = tessera(training("out", batch(3, 1, 2) + Strings{"--resume_from_checkpoint", "last"}));
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(contains(run.err, "no complete checkpoint")) << run.err;
+  EXPECT_FALSE(path_exists(at("out")));
+}
+
+TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
+  ASSERT_EQ(tessera(training("out", batch(6, 1, 4) + Strings{"--save_steps", "2"})).exit_code, 0);
+  const std::string newest = path_join(at("out"), "checkpoint-4/model.safetensors");
+  std::string bytes = read_file(newest);
+  bytes[bytes.size() / 2] ^= 1;
+  write_file_atomically(newest, bytes);
+  const auto run = tessera(training("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", "last"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "skipping checkpoint")) << run.err;
+  EXPECT_TRUE(contains(run.err, "at step 2")) << run.err;
+  const auto named = tessera(training("other", batch(6, 1, 6) + Strings{"--resume_from_checkpoint", path_join(at("out"), "checkpoint-4")}));
+  EXPECT_EQ(named.exit_code, 0) << "written anew by the resumed run: " << named.err;
+}
+
+}  // namespace
+}  // namespace tessera::testing
