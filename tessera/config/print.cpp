@@ -25,7 +25,7 @@ void append_wrapped(std::string& out, std::size_t column, const std::string& tex
     out.append(help_column, ' ');
     column = help_column;
   };
-  if (column >= help_column) new_line();
+  if (column + 2 > help_column) new_line();
   out.append(help_column - column, ' ');
   column = help_column;
   for (const std::string& word : split(text, ' ')) {
@@ -73,7 +73,7 @@ std::string help_text() {
       const std::string left = concat("  --", field.name, placeholder.empty() ? "" : " ", placeholder);
       const std::string by_default = default_text(field);
       out += left;
-      append_wrapped(out, left.size() + 1, concat(field.help, by_default.empty() ? "" : concat(" [", by_default, "]")));
+      append_wrapped(out, left.size(), concat(field.help, by_default.empty() ? "" : concat(" [", by_default, "]")));
     }
   }
   return out;

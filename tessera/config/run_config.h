@@ -26,7 +26,7 @@ struct DataConfig {
 };
 
 struct OptimizationConfig {
-  std::string optim = "adamw";        ///< adamw (adamw_torch, adamw_torch_fused) | sgd
+  std::string optim = "adamw";        ///< adamw (on the command line also adamw_torch, adamw_torch_fused) | sgd
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
@@ -34,7 +34,7 @@ struct OptimizationConfig {
   double max_grad_norm = 1.0;         ///< 0: no clipping
   std::string lr_scheduler_type = "linear";  ///< linear | cosine | constant | constant_with_warmup
   std::int64_t warmup_steps = 0;
-  double warmup_ratio = 0;
+  double warmup_ratio = 0;            ///< share of all steps; only one of the two is given
   std::int64_t max_steps = -1;        ///< > 0 overrides num_train_epochs
   double num_train_epochs = 3.0;
   std::int64_t per_device_train_batch_size = 8;  ///< rows per rank and micro-batch
@@ -57,8 +57,8 @@ struct ParallelConfig {
 struct OutputConfig {
   std::string output_dir;             ///< required by train
   bool overwrite_output_dir = false;
-  std::string resume_from_checkpoint; ///< folder, or "true"/"last": newest in output_dir
-  std::int64_t logging_steps = 10;
+  std::string resume_from_checkpoint; ///< folder, or "last" (true on the command line): newest in output_dir
+  std::int64_t logging_steps = 10;     ///< Hugging Face: 500
   std::string save_strategy = "steps";  ///< no | steps | epoch
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 0;  ///< 0: keep all

@@ -44,7 +44,7 @@ std::string usage() {
 }
 
 int dispatch(const Arguments& arguments) {
-  if (arguments.empty()) throw InputError("a command is missing\n\n" + usage());
+  if (arguments.empty()) throw InputError("a command is missing\n\n" + trim(usage()));
   const std::string& name = arguments[0];
   if (name == "--help" || name == "-h" || name == "help") {
     std::fputs(usage().c_str(), stdout);

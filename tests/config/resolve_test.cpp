@@ -1,0 +1,172 @@
+// The command-line front end: spellings, origins, derived values, and every way to get a flag wrong.
+
+#include <tessera/config/fields.h>
+#include <tessera/config/resolve.h>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+namespace tessera::config {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
+
+Resolved read(const Words& arguments) { return resolve_flags(arguments, no_environment); }
+
+std::string error_of(const Words& arguments) {
+  try {
+    read(arguments);
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::bad_input);
+    return error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+TEST(ResolveFlags, NothingGivenMeansDefaults) {
+  const Resolved resolved = read({});
+  EXPECT_EQ(resolved.origins.size(), fields().size());
+  for (const auto& [name, origin] : resolved.origins) EXPECT_EQ(origin, "default") << name;
+}
+
+TEST(ResolveFlags, SpellingsOfOneFlag) {
+  for (const Words& arguments : {Words{"--learning_rate", "1e-3"}, {"--learning-rate", "1e-3"}, {"--learning_rate=1e-3"}, {"--learning-rate=1e-3"}}) {
+    const Resolved resolved = read(arguments);
+    EXPECT_EQ(resolved.values.optimization.learning_rate, 1e-3);
+    EXPECT_EQ(resolved.origins.at("learning_rate"), arguments[0].substr(0, arguments[0].find('=')));
+  }
+}
+
+TEST(ResolveFlags, Booleans) {
+  EXPECT_TRUE(read({"--overwrite_output_dir"}).values.output.overwrite_output_dir);
+  EXPECT_TRUE(read({"--overwrite-output-dir", "yes"}).values.output.overwrite_output_dir);
+  EXPECT_FALSE(read({"--overwrite_output_dir=False"}).values.output.overwrite_output_dir);
+  EXPECT_FALSE(read({"--no_ddp_broadcast_buffers"}).values.parallel.ddp_broadcast_buffers);
+  EXPECT_FALSE(read({"--no-ddp-broadcast-buffers"}).values.parallel.ddp_broadcast_buffers);
+  const Resolved before_another = read({"--disable_tqdm", "--max_steps", "3"});
+  EXPECT_TRUE(before_another.values.output.disable_tqdm);
+  EXPECT_EQ(before_another.values.optimization.max_steps, 3);
+  EXPECT_EQ(error_of({"--no_disable_tqdm=true"}), "--no_disable_tqdm takes no value; write --disable_tqdm=true");
+  EXPECT_EQ(error_of({"--disable_tqdm=maybe"}), "--disable_tqdm is 'maybe'; it takes true or false");
+  EXPECT_EQ(error_of({"--no_max_steps"}).substr(0, 27), "unknown flag --no_max_steps");
+}
+
+TEST(ResolveFlags, NegativeNumbersAndOddTextAreValues) {
+  EXPECT_EQ(read({"--max_steps", "-1"}).values.optimization.max_steps, -1);
+  EXPECT_EQ(read({"--output_dir", "-o"}).values.output.output_dir, "-o");
+  EXPECT_EQ(read({"--output_dir=--o=p"}).values.output.output_dir, "--o=p");
+}
+
+TEST(ResolveFlags, AliasesOfOtherVersions) {
+  const Resolved resolved = read({"--evaluation_strategy", "epoch", "--per_gpu_train_batch_size", "4", "--ddp_backend", "gloo"});
+  EXPECT_EQ(resolved.values.output.eval_strategy, "epoch");
+  EXPECT_EQ(resolved.origins.at("eval_strategy"), "--evaluation_strategy");
+  EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
+  EXPECT_EQ(resolved.values.parallel.backend, "gloo");
+  EXPECT_EQ(error_of({"--eval_strategy", "no", "--evaluation_strategy", "steps"}),
+            "--evaluation_strategy steps contradicts --eval_strategy no given before");
+}
+
+// transformers v5: "warmup_steps: float in [0, 1) is a ratio".
+TEST(ResolveFlags, WarmupStepsBelowOneAreAShare) {
+  const Resolved resolved = read({"--warmup_steps", "0.1"});
+  EXPECT_EQ(resolved.values.optimization.warmup_ratio, 0.1);
+  EXPECT_EQ(resolved.values.optimization.warmup_steps, 0);
+  EXPECT_EQ(resolved.origins.at("warmup_ratio"), "--warmup_steps");
+  EXPECT_EQ(read({"--warmup_steps", "7"}).values.optimization.warmup_steps, 7);
+}
+
+TEST(ResolveFlags, UnknownFlagsNameTheNearest) {
+  EXPECT_EQ(error_of({"--learning_rte", "1"}), "unknown flag --learning_rte; did you mean --learning_rate?");
+  EXPECT_EQ(error_of({"--max-step=1"}), "unknown flag --max-step; did you mean --max_steps?");
+  EXPECT_EQ(error_of({"--xyzzy", "1"}), "unknown flag --xyzzy; tessera train --help lists all flags");
+  EXPECT_EQ(error_of({"stray"}), "unexpected argument 'stray': settings are given as --name value");
+  EXPECT_EQ(error_of({"--"}), "unexpected argument '--': settings are given as --name value");
+}
+
+TEST(ResolveFlags, MissingAndEmptyValues) {
+  EXPECT_EQ(error_of({"--max_steps"}), "--max_steps needs a value (N)");
+  EXPECT_EQ(error_of({"--train_file", "--max_steps", "3"}), "--train_file needs a value (FILE)");
+  EXPECT_EQ(error_of({"--optim"}), "--optim needs a value (adamw|sgd)");
+  EXPECT_EQ(error_of({"--train_file="}), "--train_file has an empty value; leave the flag out to keep the default");
+}
+
+TEST(ResolveFlags, TwiceIsFineOnlyWhenTheSame) {
+  EXPECT_EQ(read({"--seed", "7", "--seed=7"}).values.optimization.seed, 7);
+  EXPECT_EQ(error_of({"--seed", "7", "--seed", "8"}), "--seed 8 contradicts --seed 7 given before");
+  EXPECT_EQ(error_of({"--disable_tqdm", "--no_disable_tqdm"}), "--no_disable_tqdm false contradicts --disable_tqdm true given before");
+}
+
+TEST(ResolveFlags, AllProblemsAreReportedTogether) {
+  EXPECT_EQ(error_of({"--max_steps", "x", "--adam_beta1", "1", "--otpim", "sgd", "--save_strategy", "never"}),
+            "4 problems in the configuration:\n"
+            "  --max_steps is 'x'; it takes an integer\n"
+            "  --adam_beta1 is 1; it must be at least 0 and less than 1\n"
+            "  unknown flag --otpim; did you mean --optim?\n"
+            "  --save_strategy is 'never'; it must be one of no, steps, epoch");
+}
+
+TEST(ResolveFlags, EnvironmentLiesBetweenDefaultAndFlag) {
+  const auto environment = [](const std::string& name) -> std::optional<std::string> {
+    if (name == "TESSERA_BACKEND") return "gloo";
+    if (name == "WORLD_SIZE") return "3";
+    return std::nullopt;
+  };
+  const Resolved resolved = resolve_flags({"--num_processes", "2"}, environment);
+  EXPECT_EQ(resolved.values.parallel.backend, "gloo");
+  EXPECT_EQ(resolved.origins.at("backend"), "environment TESSERA_BACKEND");
+  EXPECT_EQ(resolved.values.parallel.num_processes, 2);
+  EXPECT_EQ(resolved.origins.at("num_processes"), "--num_processes");
+  EXPECT_EQ(resolve_flags({}, environment).origins.at("num_processes"), "environment WORLD_SIZE");
+  const auto bad = [](const std::string& name) { return name == "TESSERA_BACKEND" ? std::optional<std::string>("smoke") : std::nullopt; };
+  EXPECT_THROW(resolve_flags({}, bad), InputError);
+  const auto empty = [](const std::string&) { return std::optional<std::string>(""); };
+  EXPECT_EQ(resolve_flags({}, empty).origins.at("backend"), "default");
+}
+
+TEST(ResolveFlags, DerivedValuesSayWhy) {
+  const Resolved steps = read({"--eval_steps", "5"});
+  EXPECT_EQ(steps.values.output.eval_strategy, "steps");
+  EXPECT_EQ(steps.origins.at("eval_strategy"), "derived (eval_steps is given)");
+  const Resolved strategy = read({"--eval_strategy", "steps", "--logging_steps", "7"});
+  EXPECT_EQ(strategy.values.output.eval_steps, 7);
+  EXPECT_EQ(strategy.origins.at("eval_steps"), "derived (logging_steps)");
+  const Resolved file = read({"--validation_file", "v.txt"});
+  EXPECT_EQ(file.values.data.validation_split_percentage, 0);
+  EXPECT_EQ(file.origins.at("validation_split_percentage"), "derived (validation_file is given)");
+  EXPECT_EQ(read({"--resume_from_checkpoint", "True"}).values.output.resume_from_checkpoint, "last");
+  EXPECT_EQ(read({"--resume_from_checkpoint", "false"}).values.output.resume_from_checkpoint, "");
+  EXPECT_EQ(read({"--resume_from_checkpoint", "out/checkpoint-5"}).values.output.resume_from_checkpoint, "out/checkpoint-5");
+}
+
+TEST(ResolveFlags, SettingsWithoutEffectAreNamed) {
+  EXPECT_TRUE(unused_settings(read({"--max_steps", "5"})).empty());
+  EXPECT_EQ(unused_settings(read({"--momentum", "0.9"})), Words{"--momentum has no effect: --optim is adamw"});
+  EXPECT_TRUE(unused_settings(read({"--momentum", "0.9", "--optim", "sgd"})).empty());
+  EXPECT_EQ(unused_settings(read({"--optim", "sgd", "--adam-beta1", "0.8"})), Words{"--adam-beta1 has no effect: --optim is sgd"});
+  EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--num_train_epochs", "1"})),
+            Words{"--num_train_epochs has no effect: --max_steps decides"});
+  EXPECT_EQ(unused_settings(read({"--save_strategy", "no", "--save_steps", "5"})), Words{"--save_steps has no effect: --save_strategy is no"});
+  EXPECT_EQ(unused_settings(read({"--lr_scheduler_type", "constant", "--warmup_steps", "5"})).size(), 1u);
+  EXPECT_EQ(unused_settings(read({"--validation_file", "v.txt", "--validation_split_percentage", "5"})).size(), 1u);
+  EXPECT_EQ(unused_settings(read({"--eval_strategy", "epoch", "--eval_steps", "5"})).size(), 1u);
+}
+
+RC_GTEST_PROP(ResolveFlags, AnyWordsResolveOrThrowInputError, (const std::vector<std::string>& noise)) {
+  Words arguments;
+  for (const std::string& word : noise) {
+    const Field& field = fields()[word.size() % fields().size()];
+    arguments.push_back(word.size() % 3 == 0 ? word : word.size() % 3 == 1 ? "--" + word : concat("--", field.name, "=", word));
+  }
+  try {
+    read(arguments);
+  } catch (const InputError&) {
+  }
+}
+
+}  // namespace
+}  // namespace tessera::config
