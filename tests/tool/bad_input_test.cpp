@@ -1,0 +1,179 @@
+#include "program.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace tessera::testing {
+namespace {
+
+/// What is wrong with the input ends with exit code 2, a message that says what and where, and nothing written.
+class BadInputTest : public ToolTest {
+ protected:
+  void expect_refused(const Strings& arguments, const Strings& parts, const Strings& launcher = {}) const {
+    const Strings before = files();
+    const auto run = launch::run_and_capture(launcher + Strings{program} + arguments, {{"OMP_NUM_THREADS", "1"}}, 60);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    for (const std::string& part : parts) EXPECT_TRUE(contains(run.err, part)) << "'" << part << "' in: " << run.err;
+    // The message itself comes once, however many ranks there are.
+    const std::size_t first = run.err.find(parts.front());
+    if (first != std::string::npos) EXPECT_EQ(run.err.find(parts.front(), first + 1), std::string::npos) << run.err;
+    EXPECT_EQ(files(), before) << "something was written";
+  }
+
+  /// A model folder as `tessera train` leaves it.
+  std::string make_model() const {
+    const auto run = tessera(training("model", batch(4, 1, 1)));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return at("model");
+  }
+
+  Strings fine_tuning(const Strings& more = {}) const {
+    return Strings{"train", "--model_name_or_path", at("model"), "--train_file", at("text.txt"), "--block_size", "32", "--max_steps", "1",
+                   "--output_dir", at("out")} +
+           more;
+  }
+
+  void replace_in_config(const std::string& from, const std::string& to) const {
+    const std::string path = path_join(at("model"), "config.json");
+    std::string text = read_file(path);
+    const std::size_t place = text.find(from);
+    ASSERT_NE(place, std::string::npos) << from << " in " << text;
+    text.replace(place, from.size(), to);
+    write_file_atomically(path, text);
+  }
+};
+
+TEST_F(BadInputTest, UnknownFlag) { expect_refused(training("out", {"--learning_rat", "1"}), {"--learning_rat", "did you mean --learning_rate"}); }
+
+TEST_F(BadInputTest, UnknownCommand) { expect_refused({"trian"}, {"unknown command 'trian'", "'train'"}); }
+
+TEST_F(BadInputTest, ValueOutOfRange) { expect_refused(training("out", {"--weight_decay", "-1"}), {"--weight_decay", "-1"}); }
+
+TEST_F(BadInputTest, AllProblemsAtOnce) {
+  expect_refused({"train", "--config_name", "gpt2-tiny", "--train_file", at("missing.txt"), "--max_step", "3"},
+                 {"missing.txt", "--max_steps", "--output_dir"});
+}
+
+TEST_F(BadInputTest, MissingTrainingFile) {
+  Strings arguments = training("out");
+  for (std::string& word : arguments)
+    if (word == at("text.txt")) word = at("missing.txt");
+  expect_refused(arguments, {"missing.txt", "--train_file"});
+}
+
+TEST_F(BadInputTest, MissingModelFolder) {
+  expect_refused({"train", "--model_name_or_path", at("nowhere"), "--train_file", at("text.txt"), "--output_dir", at("out")}, {at("nowhere")});
+}
+
+TEST_F(BadInputTest, UnknownPreset) {
+  expect_refused({"train", "--config_name", "gpt3", "--train_file", at("text.txt"), "--output_dir", at("out")}, {"gpt3", "gpt2-tiny"});
+}
+
+TEST_F(BadInputTest, TruncatedWeights) {
+  const std::string path = path_join(make_model(), "model.safetensors");
+  const std::string bytes = read_file(path);
+  write_file_atomically(path, std::string_view(bytes).substr(0, bytes.size() - 100));
+  for (const char* processes : {"1", "2"}) expect_refused(fine_tuning({"--num_processes", processes}), {path});
+}
+
+TEST_F(BadInputTest, CorruptWeights) {
+  const std::string path = path_join(make_model(), "model.safetensors");
+  std::string bytes = read_file(path);
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = '\x7f';  // the length of the header: 9e18 bytes
+  write_file_atomically(path, bytes);
+  for (const char* processes : {"1", "2"}) expect_refused(fine_tuning({"--num_processes", processes}), {path});
+}
+
+TEST_F(BadInputTest, NoWeights) {
+  remove_tree(path_join(make_model(), "model.safetensors"));
+  expect_refused(fine_tuning(), {at("model"), "model.safetensors"});
+}
+
+TEST_F(BadInputTest, ConfigWithoutANeededKey) {
+  make_model();
+  replace_in_config("\"n_layer\"", "\"n_lager\"");
+  for (const char* processes : {"1", "2"}) expect_refused(fine_tuning({"--num_processes", processes}), {"n_layer", "config.json"});
+}
+
+TEST_F(BadInputTest, WeightsOfAnotherShape) {
+  make_model();
+  replace_in_config("\"n_layer\": 2", "\"n_layer\": 3");
+  expect_refused(fine_tuning(), {"missing tensor", "h.2."});
+}
+
+TEST_F(BadInputTest, VocabularyLargerThanTheEmbedding) {
+  Strings arguments = training("out");
+  for (std::string& word : arguments)
+    if (word.starts_with("n_layer=")) word = "n_layer=2,n_embd=32,n_head=2,vocab_size=200,n_positions=64,bos_token_id=0,eos_token_id=0";
+  for (const char* processes : {"1", "2"})
+    expect_refused(arguments + Strings{"--num_processes", processes}, {"has 257 tokens", "200 rows", "vocab_size=257"});
+}
+
+TEST_F(BadInputTest, EmptyDataset) {
+  write_file_atomically(at("text.txt"), "");
+  for (const char* processes : {"1", "2"}) expect_refused(training("out", {"--num_processes", processes}), {at("text.txt")});
+}
+
+TEST_F(BadInputTest, TextShorterThanABlock) {
+  write_file_atomically(at("text.txt"), "short\n");
+  expect_refused(training("out"), {"text.txt", "32"});
+}
+
+TEST_F(BadInputTest, FewerBlocksThanAStepTakes) {
+  for (const char* processes : {"1", "2"})
+    expect_refused(training("out", Strings{"--num_processes", processes} + batch(500, 3, 1)), {"one step takes", "--per_device_train_batch_size"});
+}
+
+TEST_F(BadInputTest, BlockLongerThanTheModel) {
+  Strings arguments = training("out");
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i] == "--block_size") arguments[i + 1] = "65";
+  expect_refused(arguments, {"--block_size 65", "64 positions"});
+}
+
+TEST_F(BadInputTest, ProcessesThatCannotStart) {
+  expect_refused(training("out", {"--num_processes", "1000000"}), {"--num_processes", "4096"});
+  // Each process takes open files; a host that allows too few of them is noticed before anything starts.
+  expect_refused(training("out", {"--num_processes", "40"}), {"ulimit -n"}, {"/bin/bash", "-c", "ulimit -n 64; exec \"$@\"", "bash"});
+}
+
+TEST_F(BadInputTest, PortInUse) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const std::string port = concat(ntohs(address.sin_port));
+  expect_refused(training("out", {"--num_processes", "2", "--main_process_port", port}), {port, "in use"});
+  close(fd);
+}
+
+TEST_F(BadInputTest, OutputFolderNotEmpty) {
+  make_folders(at("out"));
+  write_file_atomically(path_join(at("out"), "thesis.txt"), "keep me");
+  for (const char* processes : {"1", "2"})
+    expect_refused(training("out", {"--num_processes", processes}), {"not empty", "--overwrite_output_dir"});
+  EXPECT_EQ(read_file(path_join(at("out"), "thesis.txt")), "keep me");
+}
+
+TEST_F(BadInputTest, OutputFolderIsAFile) {
+  write_file_atomically(at("out"), "");
+  expect_refused(training("out"), {at("out"), "is a file"});
+  write_file_atomically(at("file"), "");
+  expect_refused(training("file/below"), {at("file")});
+}
+
+TEST_F(BadInputTest, HalfAnEnvironment) {
+  const auto run = launch::run_and_capture(Strings{program} + training("out"), {{"RANK", "0"}, {"WORLD_SIZE", "2"}}, 60);
+  EXPECT_EQ(run.exit_code, 2) << run.err;
+  EXPECT_TRUE(contains(run.err, "MASTER_ADDR")) << run.err;
+  EXPECT_FALSE(path_exists(at("out")));
+}
+
+}  // namespace
+}  // namespace tessera::testing
