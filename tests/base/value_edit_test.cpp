@@ -91,7 +91,7 @@ RC_GTEST_PROP(Json, RealsSurviveExactly, (double real)) {
 // All scalar values of Unicode, written as UTF-8 and as \u escapes, read back as the same string.
 RC_GTEST_PROP(Json, UnicodeSurvives, ()) {
   const auto code = *rc::gen::oneOf(rc::gen::inRange<std::uint32_t>(0, 0xD800), rc::gen::inRange<std::uint32_t>(0xE000, 0x110000));
-  char escaped[16];
+  char escaped[32];
   if (code < 0x10000) std::snprintf(escaped, sizeof escaped, "\"\\u%04X\"", code);
   else std::snprintf(escaped, sizeof escaped, "\"\\u%04x\\u%04x\"", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
   const std::string text = parse_json(escaped, "x").as_string();
