@@ -2,8 +2,8 @@
 /// \file
 /// The command line of `tessera launch`, with the names that users of accelerate and torchrun know.
 
-#include <string>
 #include <tessera/launch/launcher.h>
+#include <string>
 #include <vector>
 
 namespace tessera::launch {
@@ -15,8 +15,8 @@ struct LaunchCommand {
 };
 
 /// Options end at the first word that is not one (the program), or after "--". --x_y and --x-y are the same; values
-/// follow as the next word or after '='. Throws InputError: unknown option (with the nearest name), missing or bad value,
-/// no program, more than one host.
+/// follow as the next word or after '='. Throws InputError: unknown option (with the nearest name), missing or bad
+/// value, no program, more than one host.
 LaunchCommand parse_launch_command(const std::vector<std::string>& arguments);
 
 /// The text of --help.

@@ -1,11 +1,11 @@
 #include <tessera/launch/environment.h>
 
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
-#include <tessera/base/error.h>
-#include <tessera/base/text.h>
 
 namespace tessera::launch {
 
@@ -47,7 +47,8 @@ class Variables {
         missing.push_back(name);
       }
     }
-    return concat("set: ", set.empty() ? "nothing" : join(set), "; missing: ", missing.empty() ? "nothing" : join(missing));
+    return concat("set: ", set.empty() ? "nothing" : join(set),
+                  "; missing: ", missing.empty() ? "nothing" : join(missing));
   }
 
  private:
@@ -102,19 +103,22 @@ RankEnvironment read_family(const Variables& variables, const Family& family, st
   const auto rank = variables.number(family.rank, 0);
   needed.insert(needed.begin(), {family.rank, family.world_size});
   if (!world_size || !rank) {
-    throw InputError(concat("the environment of ", family.launcher, " is incomplete: ", variables.state_of(needed),
-                            ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun), or unset them "
-                            "all to run as one process"));
+    throw InputError(
+        concat("the environment of ", family.launcher, " is incomplete: ", variables.state_of(needed),
+               ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun), or unset them "
+               "all to run as one process"));
   }
   result.launcher = family.launcher;
   result.rank = *rank;
   result.world_size = *world_size;
   result.local_rank = variables.number(family.local_rank, 0).value_or(-1);
-  result.local_world_size = family.local_world_size.empty() ? 0 : variables.number(family.local_world_size, 1).value_or(0);
+  result.local_world_size =
+      family.local_world_size.empty() ? 0 : variables.number(family.local_world_size, 1).value_or(0);
   return result;
 }
 
-/// "tasks per node" of the form "4", "4(x2)" or "4(x2),3": the number on the first node, 0 when it differs or is unknown.
+/// "tasks per node" of the form "4", "4(x2)" or "4(x2),3": the number on the first node, 0 when it differs or is
+/// unknown.
 int slurm_tasks_per_node(const Variables& variables) {
   const auto text = variables.text("SLURM_STEP_TASKS_PER_NODE");
   if (!text || text->find(',') != std::string::npos) return 0;
@@ -141,16 +145,19 @@ void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
   const bool one_host = result.local_world_size == result.world_size;
   if (!address && one_host) address = "127.0.0.1";
   if (!address) {
-    throw InputError(concat(result.launcher, " started ", result.world_size, " ranks, but MASTER_ADDR is missing: export the "
-                            "name of rank 0's host as MASTER_ADDR (and a free port there as MASTER_PORT) to all ranks"));
+    throw InputError(
+        concat(result.launcher, " started ", result.world_size,
+               " ranks, but MASTER_ADDR is missing: export the "
+               "name of rank 0's host as MASTER_ADDR (and a free port there as MASTER_PORT) to all ranks"));
   }
   result.master_addr = *address;
   if (const auto port = variables.number("MASTER_PORT", 1, 65535)) {
     result.master_port = *port;
     return;
   }
-  const auto job = slurm ? first_text(variables, {"SLURM_JOB_ID", "SLURM_JOBID"})
-                         : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid", "PMI_ID"});
+  const auto job =
+      slurm ? first_text(variables, {"SLURM_JOB_ID", "SLURM_JOBID"})
+            : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid", "PMI_ID"});
   const auto step = slurm ? variables.text("SLURM_STEP_ID") : std::nullopt;
   result.master_port = job ? port_from_job(*job + "." + step.value_or("")) : 29500;  // 29500: PyTorch's default
 }
@@ -200,7 +207,8 @@ RankEnvironment read_any(const Variables& variables) {
   }
   if (is_slurm_task(variables)) {
     Family family = slurm_family;
-    if (variables.has("SLURM_STEP_NUM_TASKS")) family.world_size = "SLURM_STEP_NUM_TASKS";  // a step smaller than the job
+    if (variables.has("SLURM_STEP_NUM_TASKS"))
+      family.world_size = "SLURM_STEP_NUM_TASKS";  // a step smaller than the job
     RankEnvironment result = read_family(variables, family, {});
     result.local_world_size = slurm_tasks_per_node(variables);
     const auto nodes = first_text(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
@@ -213,11 +221,13 @@ RankEnvironment read_any(const Variables& variables) {
     if (result.world_size > 1) complete_rendezvous(variables, result);
     return result;
   }
-  const std::vector<std::string> all = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  const std::vector<std::string> all = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR", "MASTER_PORT"};
   if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return variables.has(name); })) {
-    throw InputError(concat("the launcher's environment is incomplete: ", variables.state_of(all),
-                            ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun), or unset them all "
-                            "to run as one process"));
+    throw InputError(
+        concat("the launcher's environment is incomplete: ", variables.state_of(all),
+               ". Start the program with a launcher (tessera launch, torchrun, mpirun, srun), or unset them all "
+               "to run as one process"));
   }
   RankEnvironment result;
   result.launcher = "none";
@@ -227,12 +237,13 @@ RankEnvironment read_any(const Variables& variables) {
 void complete_local(RankEnvironment& result, const std::optional<int>& local_rank_argument) {
   if (local_rank_argument) {
     if (result.launcher == "none" && *local_rank_argument != 0) {
-      throw InputError(concat("--local-rank=", *local_rank_argument, " was given, but RANK, WORLD_SIZE, MASTER_ADDR and "
+      throw InputError(concat("--local-rank=", *local_rank_argument,
+                              " was given, but RANK, WORLD_SIZE, MASTER_ADDR and "
                               "MASTER_PORT are not set: start the program with a launcher"));
     }
     if (result.local_rank >= 0 && result.local_rank != *local_rank_argument) {
-      throw InputError(concat("contradictory: --local-rank=", *local_rank_argument, " but the environment of ", result.launcher,
-                              " says local rank ", result.local_rank));
+      throw InputError(concat("contradictory: --local-rank=", *local_rank_argument, " but the environment of ",
+                              result.launcher, " says local rank ", result.local_rank));
     }
     result.local_rank = *local_rank_argument;
   }
@@ -243,7 +254,8 @@ void complete_local(RankEnvironment& result, const std::optional<int>& local_ran
 
 void check(const RankEnvironment& e) {
   if (e.rank >= e.world_size) {
-    throw InputError(concat("contradictory environment of ", e.launcher, ": rank ", e.rank, " in a world of ", e.world_size));
+    throw InputError(
+        concat("contradictory environment of ", e.launcher, ": rank ", e.rank, " in a world of ", e.world_size));
   }
   if (e.local_world_size > e.world_size) {
     throw InputError(concat("contradictory environment of ", e.launcher, ": ", e.local_world_size,

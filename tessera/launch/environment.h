@@ -14,10 +14,10 @@ struct RankEnvironment {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_world_size = 1;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;            ///< 0 only when world_size is 1
-  int store_fd = -1;              ///< rank 0: an already listening socket handed over by our launcher (TESSERA_STORE_FD)
-  bool agent_hosts_store = false; ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
-  std::string launcher;           ///< "tessera", "torchrun", "mpirun", "srun", "none": for messages
+  int master_port = 0;  ///< 0 only when world_size is 1
+  int store_fd = -1;    ///< rank 0: an already listening socket handed over by our launcher (TESSERA_STORE_FD)
+  bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
+  std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "none": for messages
 };
 
 /// Reads RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun), OMPI_COMM_WORLD_* or

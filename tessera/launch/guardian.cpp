@@ -6,10 +6,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include <cerrno>
-#include <cstring>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <cerrno>
+#include <cstring>
 
 namespace tessera::launch {
 
@@ -65,7 +65,8 @@ void send_message(int fd, Message message) noexcept {
 Guardian::Guardian() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw InputError(concat("cannot start processes: no socket (", std::strerror(errno), "); raise the limit of open files"));
+    throw InputError(
+        concat("cannot start processes: no socket (", std::strerror(errno), "); raise the limit of open files"));
   }
   socket_.reset(ends[0]);
   const UniqueFd theirs(ends[1]);
@@ -76,7 +77,8 @@ Guardian::Guardian() {
   if (pid_ == 0) watch(theirs.get());
   const int error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid_ < 0) throw InputError(concat("cannot start processes: ", std::strerror(error), "; raise the limit (ulimit -u)"));
+  if (pid_ < 0)
+    throw InputError(concat("cannot start processes: ", std::strerror(error), "; raise the limit (ulimit -u)"));
 }
 
 Guardian::~Guardian() {

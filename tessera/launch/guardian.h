@@ -2,9 +2,9 @@
 /// \file
 /// Nothing survives an agent that is killed with SIGKILL: a small process that outlives it and ends what is left.
 ///
-/// PR_SET_PDEATHSIG ends the ranks themselves but not what they started (a shell's children, data workers). The guardian
-/// knows the process group of every rank and waits for the other end of its socket to close, which the kernel does
-/// however the agent dies.
+/// PR_SET_PDEATHSIG ends the ranks themselves but not what they started (a shell's children, data workers). The
+/// guardian knows the process group of every rank and waits for the other end of its socket to close, which the kernel
+/// does however the agent dies.
 
 #include <sys/types.h>
 

@@ -6,12 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstdlib>
-#include <list>
-#include <optional>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/guardian.h>
@@ -19,6 +13,12 @@
 #include <tessera/launch/ports.h>
 #include <tessera/launch/process.h>
 #include <tessera/launch/signal_queue.h>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <list>
+#include <optional>
 
 namespace tessera::launch {
 
@@ -91,10 +91,10 @@ struct Rank {
   int number;
   Process process;
   LinePrefixer out, err;
-  std::optional<int> status;     ///< wait status of the process itself; what it started may still run
+  std::optional<int> status;  ///< wait status of the process itself; what it started may still run
   std::optional<Time> kill_at;
-  bool asked = false;            ///< it has been sent a signal that asks it to end
-  bool gone = false;             ///< nothing of it is left
+  bool asked = false;  ///< it has been sent a signal that asks it to end
+  bool gone = false;   ///< nothing of it is left
 };
 
 /// One run of a job: everything it holds is released, and everything it started ended, when it goes out of scope.
@@ -154,7 +154,8 @@ class Agent {
     }
     const std::string prefix = concat("[rank ", number, "] ");
     try {
-      ranks_.emplace_back(number, process, line_start(STDOUT_FILENO) + prefix, out_, line_start(STDERR_FILENO) + prefix, err_);
+      ranks_.emplace_back(number, process, line_start(STDOUT_FILENO) + prefix, out_, line_start(STDERR_FILENO) + prefix,
+                          err_);
     } catch (const InputError& error) {
       throw InputError(concat("rank ", number, " of ", options_.num_processes, ": ", error.what()));
     }
@@ -171,7 +172,8 @@ class Agent {
   static std::string name(const Rank& rank) { return concat("rank ", rank.number, " (pid ", rank.process.pid(), ")"); }
 
   std::size_t running() const {
-    return static_cast<std::size_t>(std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.gone && !rank.status; }));
+    return static_cast<std::size_t>(
+        std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.gone && !rank.status; }));
   }
 
   /// Until something happens: a signal, output, the end of a rank, room for output, or a deadline.
@@ -201,8 +203,8 @@ class Agent {
     ::poll(watched.data(), watched.size(), timeout);
   }
 
-  /// Several ranks may have ended since the last look. A signal comes first then: its victim is the cause, and those whose
-  /// connections to it broke ended with an exit code.
+  /// Several ranks may have ended since the last look. A signal comes first then: its victim is the cause, and those
+  /// whose connections to it broke ended with an exit code.
   void find_ended() {
     std::vector<Rank*> ended;
     for (Rank& rank : ranks_) {
@@ -325,7 +327,8 @@ class Agent {
 int run(const std::vector<std::string>& command, const LaunchOptions& options) {
   if (command.empty()) throw InputError("nothing to launch: no program was given");
   if (options.num_processes < 1 || options.num_processes > max_processes) {
-    throw InputError(concat("num_processes is ", options.num_processes, ": one host runs 1 to ", max_processes, " ranks"));
+    throw InputError(
+        concat("num_processes is ", options.num_processes, ": one host runs 1 to ", max_processes, " ranks"));
   }
   Agent agent(command, options);
   return agent.run();

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The agent of one host: starts N ranks of a program, prefixes their output, names the first that fails, ends the rest.
+/// The agent of one host: starts N ranks of a program, prefixes their output, names the first that fails, ends the
+/// rest.
 
 #include <string>
 #include <vector>
@@ -10,29 +11,29 @@ namespace tessera::launch {
 struct LaunchOptions {
   int num_processes = 1;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;               ///< 0: a free port is chosen; given and in use: InputError before anything starts
-  bool prefix_output = true;         ///< "[rank 1] " before each line of every rank; false: ranks write straight through
-  bool pass_store_socket = false;    ///< bind + listen the port here and hand the socket to rank 0 (our own programs)
-  int threads_per_process = 0;       ///< sets OMP_NUM_THREADS when > 0 or unset: cores / num_processes, at least 1
-  double grace_seconds = 2;          ///< after the first failure everything is gone within this: SIGTERM, then SIGKILL
-  bool prefix_rank0 = true;          ///< false: rank 0 writes straight through (it may draw a progress line)
-  double stop_seconds = 60;          ///< after SIGINT/SIGTERM to the agent: time to save before SIGKILL
+  int master_port = 0;             ///< 0: a free port is chosen; given and in use: InputError before anything starts
+  bool prefix_output = true;       ///< "[rank 1] " before each line of every rank; false: ranks write straight through
+  bool pass_store_socket = false;  ///< bind + listen the port here and hand the socket to rank 0 (our own programs)
+  int threads_per_process = 0;     ///< sets OMP_NUM_THREADS when > 0 or unset: cores / num_processes, at least 1
+  double grace_seconds = 2;        ///< after the first failure everything is gone within this: SIGTERM, then SIGKILL
+  bool prefix_rank0 = true;        ///< false: rank 0 writes straight through (it may draw a progress line)
+  double stop_seconds = 60;        ///< after SIGINT/SIGTERM to the agent: time to save before SIGKILL
 };
 
 /// Runs the job to its end and returns the exit code of the first rank that failed (128 + signal for a signal), 0 when
 /// all are done.
 ///
-/// Environment of the ranks: torchrun's (RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK ... MASTER_ADDR
-/// MASTER_PORT OMP_NUM_THREADS) and TESSERA_LAUNCHER=1; rank 0 also TESSERA_STORE_FD with pass_store_socket. Their standard
-/// input is empty.
+/// Environment of the ranks: torchrun's (RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK ...
+/// MASTER_ADDR MASTER_PORT OMP_NUM_THREADS) and TESSERA_LAUNCHER=1; rank 0 also TESSERA_STORE_FD with
+/// pass_store_socket. Their standard input is empty.
 ///
-/// SIGINT and SIGTERM are passed on once; the ranks then have stop_seconds, a second signal (half a second or more later)
-/// ends them at once. The result is 130 after SIGINT, and the ranks' own exit code after SIGTERM (3 = stopped after
-/// saving). With pass_store_socket, a rank that ends with 3 by itself is such a request, not a failure.
+/// SIGINT and SIGTERM are passed on once; the ranks then have stop_seconds, a second signal (half a second or more
+/// later) ends them at once. The result is 130 after SIGINT, and the ranks' own exit code after SIGTERM (3 = stopped
+/// after saving). With pass_store_socket, a rank that ends with 3 by itself is such a request, not a failure.
 ///
-/// No process of the ranks' process groups outlives this call, and none outlives the agent if that is killed (guardian.h).
-/// Throws InputError when the program cannot be started (what was started is ended) or the port is in use.
-/// Call it from the main thread of a process without other threads.
+/// No process of the ranks' process groups outlives this call, and none outlives the agent if that is killed
+/// (guardian.h). Throws InputError when the program cannot be started (what was started is ended) or the port is in
+/// use. Call it from the main thread of a process without other threads.
 int run(const std::vector<std::string>& command, const LaunchOptions& options);
 
 }  // namespace tessera::launch

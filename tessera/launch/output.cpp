@@ -16,7 +16,8 @@ void OutputSink::write_some() {
     pollfd ready{fd_, POLLOUT, 0};
     if (::poll(&ready, 1, 0) <= 0) break;
     // A pipe that polls writable takes PIPE_BUF bytes without blocking, and not necessarily more.
-    const ssize_t written = ::write(fd_, pending_.data() + done, std::min<std::size_t>(pending_.size() - done, PIPE_BUF));
+    const ssize_t written =
+        ::write(fd_, pending_.data() + done, std::min<std::size_t>(pending_.size() - done, PIPE_BUF));
     if (written >= 0) {
       done += static_cast<std::size_t>(written);
     } else if (errno != EINTR) {

@@ -17,7 +17,8 @@ class OutputSink {
   /// So much waits that the sources should not be read for now.
   bool full() const noexcept { return pending_.size() > max_pending; }
   void append(std::string_view bytes) { pending_.append(bytes); }
-  /// Writes what the descriptor takes without waiting. Bytes that nobody can receive any more are dropped (a closed pipe).
+  /// Writes what the descriptor takes without waiting. Bytes that nobody can receive any more are dropped (a closed
+  /// pipe).
   void write_some();
   /// Writes everything, waiting at most `seconds` for the reader.
   void flush(double seconds);

@@ -5,13 +5,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <random>
-#include <tessera/base/error.h>
-#include <tessera/base/text.h>
 
 namespace tessera::launch {
 
@@ -34,7 +34,8 @@ Addresses resolve(const std::string& address) {
 int port_of(int fd) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
-  TESSERA_CHECK(::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0, "getsockname: ", std::strerror(errno));
+  TESSERA_CHECK(::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0,
+                "getsockname: ", std::strerror(errno));
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
@@ -52,7 +53,8 @@ UniqueFd try_listen(const addrinfo& where, int port) {
   } else {
     reinterpret_cast<sockaddr_in&>(address).sin_port = htons(static_cast<std::uint16_t>(port));
   }
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), where.ai_addrlen) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), where.ai_addrlen) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
     const int error = errno;
     fd.reset();
     errno = error;

@@ -9,15 +9,15 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/launch/guardian.h>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <tessera/base/error.h>
-#include <tessera/base/text.h>
-#include <tessera/launch/guardian.h>
 
 extern char** environ;
 
@@ -32,7 +32,8 @@ struct Pipe {
 Pipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw InputError(concat("cannot start a process: no pipe (", std::strerror(errno), "); raise the limit of open files"));
+    throw InputError(
+        concat("cannot start a process: no pipe (", std::strerror(errno), "); raise the limit of open files"));
   }
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
@@ -43,7 +44,8 @@ std::vector<std::string> merged_environment(const Environment& changes) {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string_view name = text.substr(0, text.find('='));
-    const bool changed = std::any_of(changes.begin(), changes.end(), [&](const auto& change) { return change.first == name; });
+    const bool changed =
+        std::any_of(changes.begin(), changes.end(), [&](const auto& change) { return change.first == name; });
     if (!changed) result.emplace_back(text);
   }
   for (const auto& [name, value] : changes) {
@@ -191,8 +193,9 @@ Process::Process(const ProcessOptions& options) {
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null) throw InputError(concat("cannot start '", path, "': /dev/null: ", std::strerror(errno)));
 
-  const ChildPlan plan{path.c_str(), argv.data(), envp.data(), null.get(), out.write.get(), err.write.get(),
-                       failure.write.get(), options.announce_fd, &options.inherited_fds, ::getpid()};
+  const ChildPlan plan{path.c_str(),           argv.data(),     envp.data(),         null.get(),
+                       out.write.get(),        err.write.get(), failure.write.get(), options.announce_fd,
+                       &options.inherited_fds, ::getpid()};
   // A signal handler of this process must not run in the child, where it would act on state shared with us (its pipes).
   sigset_t all, before;
   ::sigfillset(&all);
@@ -202,7 +205,8 @@ Process::Process(const ProcessOptions& options) {
   const int fork_error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) {
-    throw InputError(concat("cannot start '", path, "': ", std::strerror(fork_error), "; fewer processes, or a higher limit (ulimit -u)"));
+    throw InputError(concat("cannot start '", path, "': ", std::strerror(fork_error),
+                            "; fewer processes, or a higher limit (ulimit -u)"));
   }
   ::setpgid(pid_, pid_);  // in the child too: whichever comes first. Fails harmlessly after the child's exec.
   failure.write.reset();
@@ -281,9 +285,11 @@ int Process::reap() {
   return status;
 }
 
-Captured run_and_capture(const std::vector<std::string>& command, const Environment& environment, double timeout_seconds) {
+Captured run_and_capture(const std::vector<std::string>& command, const Environment& environment,
+                         double timeout_seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds));
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds));
   ProcessOptions options;
   options.command = command;
   options.environment = environment;
@@ -296,7 +302,9 @@ Captured run_and_capture(const std::vector<std::string>& command, const Environm
       result.timed_out = true;
       break;
     }
-    pollfd watched[] = {{process.pidfd(), POLLIN, 0}, {process.stdout_pipe().get(), POLLIN, 0}, {process.stderr_pipe().get(), POLLIN, 0}};
+    pollfd watched[] = {{process.pidfd(), POLLIN, 0},
+                        {process.stdout_pipe().get(), POLLIN, 0},
+                        {process.stderr_pipe().get(), POLLIN, 0}};
     ::poll(watched, 3, static_cast<int>(std::min<long long>(left, 60'000)));
     drain(process.stdout_pipe(), result.out);
     drain(process.stderr_pipe(), result.err);

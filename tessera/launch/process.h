@@ -1,16 +1,17 @@
 #pragma once
 /// \file
-/// A child process as an object: started in a process group of its own, watched through a pidfd, its output read through
-/// pipes, ended with everything it started. Also run_and_capture: run a program and look at what it said (tests use it).
+/// A child process as an object: started in a process group of its own, watched through a pidfd, its output read
+/// through pipes, ended with everything it started. Also run_and_capture: run a program and look at what it said (tests
+/// use it).
 ///
 /// Threads: start children from a thread that lives as long as they do (the kernel ends a child when the *thread* that
 /// started it ends, PR_SET_PDEATHSIG).
 
 #include <sys/types.h>
 
+#include <tessera/launch/unique_fd.h>
 #include <optional>
 #include <string>
-#include <tessera/launch/unique_fd.h>
 #include <utility>
 #include <vector>
 
@@ -20,12 +21,12 @@ namespace tessera::launch {
 using Environment = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 struct ProcessOptions {
-  std::vector<std::string> command;   ///< argv; command[0] is looked up in PATH unless it contains a slash
+  std::vector<std::string> command;  ///< argv; command[0] is looked up in PATH unless it contains a slash
   Environment environment;
-  bool capture_stdout = false;        ///< read it from Process::stdout_pipe(); else inherited
+  bool capture_stdout = false;  ///< read it from Process::stdout_pipe(); else inherited
   bool capture_stderr = false;
-  std::vector<int> inherited_fds;     ///< kept open in the child under the same numbers
-  int announce_fd = -1;               ///< a Guardian's socket (guardian.h): the child registers itself before it runs
+  std::vector<int> inherited_fds;  ///< kept open in the child under the same numbers
+  int announce_fd = -1;            ///< a Guardian's socket (guardian.h): the child registers itself before it runs
 };
 
 /// The path that execve() needs. Throws InputError naming the program when it is missing, a folder or not executable.
@@ -38,25 +39,28 @@ int exit_code_of(int status);
 /// "SIGTERM"; "signal 64" for one without a name.
 std::string signal_name(int signal);
 
-/// One running child. Its destructor kills the whole process group and collects the child: nothing is left behind except
-/// what moved itself to another session on purpose (setsid). The child gets SIGKILL if this process dies. Its standard
-/// input is /dev/null: several ranks cannot share a terminal, and a background group that reads from one is stopped.
+/// One running child. Its destructor kills the whole process group and collects the child: nothing is left behind
+/// except what moved itself to another session on purpose (setsid). The child gets SIGKILL if this process dies. Its
+/// standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from one is
+/// stopped.
 class Process {
  public:
-  /// Throws InputError naming the program when it cannot be started (missing, not executable, no more processes allowed).
+  /// Throws InputError naming the program when it cannot be started (missing, not executable, no more processes
+  /// allowed).
   explicit Process(const ProcessOptions& options);
   ~Process();
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
 
   pid_t pid() const noexcept { return pid_; }
-  int pidfd() const noexcept { return pidfd_.get(); }  ///< readable (poll) once the child has ended
+  int pidfd() const noexcept { return pidfd_.get(); }   ///< readable (poll) once the child has ended
   UniqueFd& stdout_pipe() noexcept { return stdout_; }  ///< non-blocking read ends
   UniqueFd& stderr_pipe() noexcept { return stderr_; }
 
   /// Sends a signal to the child and everything in its process group. No effect once reaped.
   void signal_group(int signal) const noexcept;
-  /// The wait status once the child itself has ended. Does not reap it, so its process id cannot be used by another yet.
+  /// The wait status once the child itself has ended. Does not reap it, so its process id cannot be used by another
+  /// yet.
   std::optional<int> status() const;
   /// Whether any process of its group still runs (zombies do not count).
   bool group_is_alive() const;
@@ -70,7 +74,7 @@ class Process {
 };
 
 struct Captured {
-  int exit_code = 0;       ///< 128 + signal for a signal
+  int exit_code = 0;  ///< 128 + signal for a signal
   std::string out, err;
   bool timed_out = false;  ///< the program was killed after timeout_seconds
 };

@@ -2,9 +2,9 @@
 
 #include <sys/signalfd.h>
 
+#include <tessera/base/error.h>
 #include <cerrno>
 #include <cstring>
-#include <tessera/base/error.h>
 
 namespace tessera::launch {
 

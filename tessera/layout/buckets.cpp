@@ -1,7 +1,7 @@
-#include <algorithm>
-#include <map>
 #include <tessera/base/error.h>
 #include <tessera/layout/flat.h>
+#include <algorithm>
+#include <map>
 
 namespace tessera::layout {
 
@@ -15,15 +15,16 @@ struct Bucket {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> parameters, std::span<const std::size_t> order,
+std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> parameters,
+                                                     std::span<const std::size_t> order,
                                                      std::int64_t first_bucket_bytes, std::int64_t bucket_bytes) {
   if (first_bucket_bytes < 0 || bucket_bytes < 0) {
-    throw InputError(concat("bucket caps must not be negative: first ", first_bucket_bytes, " bytes, others ", bucket_bytes,
-                            " bytes"));
+    throw InputError(concat("bucket caps must not be negative: first ", first_bucket_bytes, " bytes, others ",
+                            bucket_bytes, " bytes"));
   }
   std::vector<Bucket> closed;
-  std::map<std::int64_t, Bucket> filling;        // by element size
-  std::map<std::int64_t, std::int64_t> cap;      // of the bucket being filled
+  std::map<std::int64_t, Bucket> filling;    // by element size
+  std::map<std::int64_t, std::int64_t> cap;  // of the bucket being filled
   std::vector<bool> placed(parameters.size(), false);
   for (std::size_t position = 0; position < order.size(); ++position) {
     const std::size_t index = order[position];

@@ -1,8 +1,8 @@
 #include <tessera/layout/flat.h>
 
-#include <algorithm>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <algorithm>
 
 namespace tessera::layout {
 

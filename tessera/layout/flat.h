@@ -29,7 +29,8 @@ struct Segment {
 };
 
 /// A flat buffer of `padded` elements over `world` equal shards; padded % (world * alignment) == 0; segments do not
-/// overlap, are in the order given, and each begins on a multiple of `alignment` elements (64 x 4 bytes = 4 cache lines).
+/// overlap, are in the order given, and each begins on a multiple of `alignment` elements (64 x 4 bytes = 4 cache
+/// lines).
 struct FlatLayout {
   std::vector<Segment> segments;
   std::int64_t padded = 0;
@@ -45,7 +46,9 @@ FlatLayout make_flat_layout(std::span<const Parameter> parameters, std::span<con
                             std::int64_t alignment = flat_alignment);
 
 /// Elements [begin, end) *of a flat buffer*; empty when begin == end.
-struct Range { std::int64_t begin, end; };
+struct Range {
+  std::int64_t begin, end;
+};
 /// The elements of the flat buffer that `rank`'s shard holds: the shards are equal and in the order of the ranks.
 Range shard_range(const FlatLayout& layout, int rank);
 /// What two ranges share: the part of a segment in a shard is intersect({offset, offset + numel}, shard_range(...)).
@@ -57,7 +60,8 @@ Range intersect(Range a, Range b);
 /// Every bucket holds one element size only; as in PyTorch each element size fills its own bucket meanwhile, and has a
 /// small first one. Returns lists of parameter indices in reduction order: a bucket comes where its last parameter
 /// stands in `order`, because only then can it be reduced. Throws InputError on overflow or a negative size or cap.
-std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> parameters, std::span<const std::size_t> order,
+std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> parameters,
+                                                     std::span<const std::size_t> order,
                                                      std::int64_t first_bucket_bytes, std::int64_t bucket_bytes);
 
 }  // namespace tessera::layout

@@ -1,8 +1,8 @@
 #include <tessera/layout/mesh.h>
 
-#include <algorithm>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <algorithm>
 
 namespace tessera::layout {
 
@@ -30,11 +30,16 @@ int product_of(const std::array<int, 5>& sizes) {
 
 std::string_view axis_name(Axis axis) {
   switch (axis) {
-    case Axis::pp: return "pp";
-    case Axis::dp_replicate: return "dp_replicate";
-    case Axis::dp_shard: return "dp_shard";
-    case Axis::cp: return "cp";
-    case Axis::tp: return "tp";
+    case Axis::pp:
+      return "pp";
+    case Axis::dp_replicate:
+      return "dp_replicate";
+    case Axis::dp_shard:
+      return "dp_shard";
+    case Axis::cp:
+      return "cp";
+    case Axis::tp:
+      return "tp";
   }
   throw Error(concat("unknown mesh axis ", static_cast<int>(axis)));
 }

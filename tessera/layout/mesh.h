@@ -22,7 +22,8 @@ struct Mesh {
   int world_size() const;
 };
 
-/// Fills a size given as 0 (at most one) from the world size. Throws InputError with the numbers when they do not multiply up.
+/// Fills a size given as 0 (at most one) from the world size. Throws InputError with the numbers when they do not
+/// multiply up.
 Mesh make_mesh(std::array<int, 5> sizes, int world_size);
 
 std::array<int, 5> coordinates(const Mesh& mesh, int rank);

@@ -8,13 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tessera/base/error.h>
+#include <tessera/launch/launcher.h>
+#include <tessera/launch/process.h>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <tessera/base/error.h>
-#include <tessera/launch/launcher.h>
-#include <tessera/launch/process.h>
 #include <thread>
 #include <vector>
 
@@ -22,7 +22,9 @@ namespace tessera::launch {
 
 using Strings = std::vector<std::string>;
 
-inline double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// Waits until `condition` holds; false after `seconds`.
 template <class Condition>
@@ -95,17 +97,24 @@ class AgentUnderTest {
 
   /// Reads output until standard output holds `text` `count` times.
   bool wait_for(const std::string& text, int count, double seconds = 10) {
-    return eventually([&] {
-      read_all();
-      int seen = 0;
-      for (auto at = result_.out.find(text); at != std::string::npos; at = result_.out.find(text, at + 1)) ++seen;
-      return seen >= count;
-    }, seconds);
+    return eventually(
+        [&] {
+          read_all();
+          int seen = 0;
+          for (auto at = result_.out.find(text); at != std::string::npos; at = result_.out.find(text, at + 1)) ++seen;
+          return seen >= count;
+        },
+        seconds);
   }
 
   /// Reads to the end of both pipes (nobody holds them any more) and collects the agent.
   Captured finish(double seconds = 20) {
-    result_.timed_out = !eventually([&] { read_all(); return !out_ && !err_; }, seconds);
+    result_.timed_out = !eventually(
+        [&] {
+          read_all();
+          return !out_ && !err_;
+        },
+        seconds);
     if (result_.timed_out) ::kill(pid_, SIGKILL);
     int status = 0;
     ::waitpid(pid_, &status, 0);
@@ -136,7 +145,9 @@ class AgentUnderTest {
   Captured result_;
 };
 
-inline Captured run_agent(const Strings& command, const LaunchOptions& options) { return AgentUnderTest(command, options).finish(); }
+inline Captured run_agent(const Strings& command, const LaunchOptions& options) {
+  return AgentUnderTest(command, options).finish();
+}
 inline Strings shell(const std::string& script) { return {"sh", "-c", script}; }
 
 }  // namespace tessera::launch

@@ -23,9 +23,13 @@ bool says(const Strings& arguments, const std::string& part) {
 }
 
 TEST(LaunchCommandLine, NamesOfAccelerateAndTorchrun) {
-  for (const Strings& arguments : {Strings{"--num_processes", "4", "--main_process_port=29501", "--main_process_ip", "127.0.0.2", "prog", "--num_processes", "9"},
-                                   Strings{"--nproc-per-node=4", "--master-port", "29501", "--master_addr=127.0.0.2", "prog", "--num_processes", "9"},
-                                   Strings{"-n", "4", "--master_port=29501", "--main-process-ip=127.0.0.2", "--no-python", "--standalone", "--nnodes=1", "--node_rank", "0", "--", "prog", "--num_processes", "9"}}) {
+  for (const Strings& arguments :
+       {Strings{"--num_processes", "4", "--main_process_port=29501", "--main_process_ip", "127.0.0.2", "prog",
+                "--num_processes", "9"},
+        Strings{"--nproc-per-node=4", "--master-port", "29501", "--master_addr=127.0.0.2", "prog", "--num_processes",
+                "9"},
+        Strings{"-n", "4", "--master_port=29501", "--main-process-ip=127.0.0.2", "--no-python", "--standalone",
+                "--nnodes=1", "--node_rank", "0", "--", "prog", "--num_processes", "9"}}) {
     const LaunchCommand result = parse_launch_command(arguments);
     EXPECT_EQ(result.options.num_processes, 4);
     EXPECT_EQ(result.options.master_port, 29501);
@@ -45,7 +49,8 @@ TEST(LaunchCommandLine, DefaultsAndSwitches) {
 }
 
 TEST(LaunchCommandLine, PythonScriptsRunWithPython) {
-  EXPECT_EQ(parse_launch_command({"train.py", "--lr", "1"}).command, (Strings{"python3", "-u", "train.py", "--lr", "1"}));
+  EXPECT_EQ(parse_launch_command({"train.py", "--lr", "1"}).command,
+            (Strings{"python3", "-u", "train.py", "--lr", "1"}));
   EXPECT_EQ(parse_launch_command({"prog", "train.py"}).command, (Strings{"prog", "train.py"}));
 }
 
@@ -61,7 +66,8 @@ TEST(LaunchCommandLine, HelpNamesTheOptions) {
 TEST(LaunchCommandLine, MistakesAreNamed) {
   EXPECT_TRUE(says({"--num_proceses", "4", "prog"}, "unknown option --num_proceses; did you mean --num_processes?"));
   EXPECT_TRUE(says({"--zzzzzzzz", "prog"}, "unknown option --zzzzzzzz"));
-  EXPECT_TRUE(says({"--num_processes", "four", "prog"}, "--num_processes four: expected a whole number from 1 to 4096"));
+  EXPECT_TRUE(
+      says({"--num_processes", "four", "prog"}, "--num_processes four: expected a whole number from 1 to 4096"));
   EXPECT_TRUE(says({"--num_processes", "0", "prog"}, "expected a whole number"));
   EXPECT_TRUE(says({"--master_port=70000", "prog"}, "from 0 to 65535"));
   EXPECT_TRUE(says({"--num_processes"}, "needs a value"));

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <map>
 #include <tessera/base/error.h>
 #include <tessera/launch/environment.h>
+#include <map>
 
 namespace tessera::launch {
 namespace {
@@ -28,8 +28,12 @@ void expect_says(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
-const Variables torchrun = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-                            {"MASTER_ADDR", "node01"}, {"MASTER_PORT", "29500"}};
+const Variables torchrun = {{"RANK", "5"},
+                            {"WORLD_SIZE", "8"},
+                            {"LOCAL_RANK", "1"},
+                            {"LOCAL_WORLD_SIZE", "4"},
+                            {"MASTER_ADDR", "node01"},
+                            {"MASTER_PORT", "29500"}};
 
 Variables with(Variables variables, const Variables& changes) {
   for (const auto& [name, value] : changes) variables[name] = value;
@@ -51,7 +55,8 @@ TEST(Environment, NothingMeansOneRank) {
 }
 
 TEST(Environment, Torchrun) {
-  const RankEnvironment e = read(with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}}));
+  const RankEnvironment e =
+      read(with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}}));
   EXPECT_EQ(e.rank, 5);
   EXPECT_EQ(e.world_size, 8);
   EXPECT_EQ(e.local_rank, 1);
@@ -65,7 +70,8 @@ TEST(Environment, Torchrun) {
 }
 
 TEST(Environment, Tessera) {
-  const Variables ours = with(torchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"TESSERA_LAUNCHER", "1"}, {"TESSERA_STORE_FD", "6"}});
+  const Variables ours =
+      with(torchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"TESSERA_LAUNCHER", "1"}, {"TESSERA_STORE_FD", "6"}});
   EXPECT_EQ(read(ours).launcher, "tessera");
   EXPECT_EQ(read(ours).store_fd, 6);
   EXPECT_EQ(read(with(ours, {{"RANK", "1"}})).store_fd, -1);
@@ -89,7 +95,8 @@ TEST(Environment, AHalfSetOneListsWhatIsSetAndMissing) {
   expect_says(message_of({{"WORLD_SIZE", "2"}}), "set: WORLD_SIZE=2; missing: RANK, MASTER_ADDR, MASTER_PORT");
   expect_says(message_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}}), "missing: MASTER_PORT");
   expect_says(message_of({{"LOCAL_RANK", "1"}}), "set: LOCAL_RANK=1; missing: RANK");
-  expect_says(message_of({{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}), "set: MASTER_ADDR=h, MASTER_PORT=1; missing: RANK");
+  expect_says(message_of({{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}),
+              "set: MASTER_ADDR=h, MASTER_PORT=1; missing: RANK");
   expect_says(message_of({{"OMPI_COMM_WORLD_RANK", "1"}}), "missing: OMPI_COMM_WORLD_SIZE");
   expect_says(message_of({{"SLURM_PROCID", "1"}}), "missing: SLURM_NTASKS");
 }
@@ -98,7 +105,8 @@ TEST(Environment, ContradictionsGiveTheNumbers) {
   expect_says(message_of(with(torchrun, {{"RANK", "8"}})), "rank 8 in a world of 8");
   expect_says(message_of(with(torchrun, {{"LOCAL_RANK", "4"}})), "local rank 4 among 4");
   expect_says(message_of(with(torchrun, {{"LOCAL_WORLD_SIZE", "9"}})), "9 ranks on this host in a world of 8");
-  expect_says(message_of(with(torchrun, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}})), "OMPI_COMM_WORLD_RANK=3");
+  expect_says(message_of(with(torchrun, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}})),
+              "OMPI_COMM_WORLD_RANK=3");
   // mpirun starting one agent per host is no contradiction.
   EXPECT_EQ(read(with(torchrun, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})).rank, 5);
 }
@@ -122,14 +130,18 @@ TEST(Environment, LocalRankArgumentIsRemovedAndChecked) {
   std::vector<std::string> none = {"--local_rank=-1"};
   EXPECT_EQ(read({}, &none).world_size, 1);
   EXPECT_TRUE(none.empty());
-  expect_says(message_of(torchrun, {"--local-rank=2"}), "--local-rank=2 but the environment of torchrun says local rank 1");
+  expect_says(message_of(torchrun, {"--local-rank=2"}),
+              "--local-rank=2 but the environment of torchrun says local rank 1");
   expect_says(message_of({}, {"--local-rank=1"}), "--local-rank=1 was given, but RANK, WORLD_SIZE");
   expect_says(message_of(torchrun, {"--local-rank=x"}), "--local-rank=x");
 }
 
 TEST(Environment, Mpirun) {
-  const Variables open_mpi = {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "3301638145"}};
+  const Variables open_mpi = {{"OMPI_COMM_WORLD_RANK", "2"},
+                              {"OMPI_COMM_WORLD_SIZE", "4"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                              {"PMIX_NAMESPACE", "3301638145"}};
   const RankEnvironment e = read(open_mpi);
   EXPECT_EQ(e.rank, 2);
   EXPECT_EQ(e.world_size, 4);
@@ -138,20 +150,28 @@ TEST(Environment, Mpirun) {
   EXPECT_EQ(e.master_addr, "127.0.0.1");
   EXPECT_EQ(e.launcher, "mpirun");
   EXPECT_GE(e.master_port, 20000);
-  EXPECT_EQ(e.master_port, read(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})).master_port);
+  EXPECT_EQ(e.master_port,
+            read(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})).master_port);
   EXPECT_NE(e.master_port, read(with(open_mpi, {{"PMIX_NAMESPACE", "3301638146"}})).master_port);
 
-  const Variables two_hosts = with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const Variables two_hosts =
+      with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   expect_says(message_of(two_hosts), "MASTER_ADDR");
   EXPECT_EQ(read(with(two_hosts, {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "77"}})).master_port, 77);
-  const RankEnvironment mpich = read({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  const RankEnvironment mpich =
+      read({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_EQ(mpich.rank, 1);
   EXPECT_EQ(mpich.local_rank, 1);
 }
 
 TEST(Environment, Srun) {
-  const Variables task = {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}, {"SLURM_JOB_ID", "4711"},
-                          {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}, {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
+  const Variables task = {{"SLURM_PROCID", "3"},
+                          {"SLURM_NTASKS", "4"},
+                          {"SLURM_LOCALID", "1"},
+                          {"SLURM_JOB_ID", "4711"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                          {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
   const RankEnvironment e = read(task);
   EXPECT_EQ(e.rank, 3);
   EXPECT_EQ(e.world_size, 4);
@@ -164,7 +184,9 @@ TEST(Environment, Srun) {
   // A step smaller than the job.
   EXPECT_EQ(read(with(task, {{"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "4"}})).world_size, 4);
   // On one node.
-  EXPECT_EQ(read({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_NNODES", "1"}}).local_world_size, 2);
+  EXPECT_EQ(read({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_NNODES", "1"}})
+                .local_world_size,
+            2);
   // The batch script itself, and a shell under salloc, are one process.
   EXPECT_EQ(read({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"ENVIRONMENT", "BATCH"}}).world_size, 1);
   EXPECT_EQ(read({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "4711"}}).world_size, 1);

@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <sstream>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/ports.h>
+#include <algorithm>
+#include <sstream>
 
 #include "agent_under_test.h"
 
@@ -32,13 +32,16 @@ TEST(Launcher, EachRankSeesItsPlace) {
   LaunchOptions options = ranks(3);
   options.master_port = choose_port("127.0.0.1");
   options.threads_per_process = 5;
-  const Captured done = run_agent(shell("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $MASTER_ADDR "
-                                        "$MASTER_PORT $OMP_NUM_THREADS $TESSERA_LAUNCHER ${TESSERA_STORE_FD-none}"), options);
+  const Captured done =
+      run_agent(shell("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $MASTER_ADDR "
+                      "$MASTER_PORT $OMP_NUM_THREADS $TESSERA_LAUNCHER ${TESSERA_STORE_FD-none}"),
+                options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(done.err, "");
   Strings expected;
   for (int rank = 0; rank < 3; ++rank) {
-    expected.push_back(concat("[rank ", rank, "] ", rank, " ", rank, " 3 3 0 0 127.0.0.1 ", options.master_port, " 5 1 none"));
+    expected.push_back(
+        concat("[rank ", rank, "] ", rank, " ", rank, " 3 3 0 0 127.0.0.1 ", options.master_port, " 5 1 none"));
   }
   EXPECT_EQ(sorted_lines(done.out), expected);
 }
@@ -73,8 +76,10 @@ TEST(Launcher, OutputAndErrorsArePrefixedLineByLine) {
 
 TEST(Launcher, LinesOfSeveralRanksNeverMix) {
   // Each line is written in two pieces, with the other ranks writing in between.
-  const Captured done = run_agent(shell("i=0; while [ $i -lt 200 ]; do printf \"a$RANK$RANK$RANK\"; printf \"$RANK$RANK$RANK\\n\"; i=$((i+1)); done"),
-                                  ranks(4));
+  const Captured done = run_agent(
+      shell(
+          "i=0; while [ $i -lt 200 ]; do printf \"a$RANK$RANK$RANK\"; printf \"$RANK$RANK$RANK\\n\"; i=$((i+1)); done"),
+      ranks(4));
   EXPECT_EQ(done.exit_code, 0);
   const Strings lines = sorted_lines(done.out);
   ASSERT_EQ(lines.size(), 800u);
@@ -100,7 +105,8 @@ TEST(Launcher, MuchOutputArrivesWhole) {
 
 TEST(Launcher, TheFirstFailureIsNamedAndTheOthersEnd) {
   const double begin = now();
-  const Captured done = run_agent(shell("if [ $RANK = 1 ]; then echo about to fail >&2; exit 7; fi; sleep 60"), ranks(3));
+  const Captured done =
+      run_agent(shell("if [ $RANK = 1 ]; then echo about to fail >&2; exit 7; fi; sleep 60"), ranks(3));
   EXPECT_LT(now() - begin, 2.5);
   EXPECT_EQ(done.exit_code, 7);
   EXPECT_TRUE(contains(done.err, "[rank 1] about to fail\n[agent] rank 1 (pid ")) << done.err;
@@ -110,7 +116,8 @@ TEST(Launcher, TheFirstFailureIsNamedAndTheOthersEnd) {
 
 TEST(Launcher, RanksThatIgnoreSigtermAreKilledInTime) {
   AgentUnderTest agent(shell("trap '' TERM; echo ready; if [ $RANK = 0 ]; then sleep 0.3; exit 5; fi; "
-                             "while :; do sleep 0.05; done"), ranks(3));
+                             "while :; do sleep 0.05; done"),
+                       ranks(3));
   ASSERT_TRUE(agent.wait_for("ready", 3));
   const double begin = now();
   const Captured done = agent.finish();
@@ -145,7 +152,8 @@ TEST(Launcher, ASignalIsTheCauseWhenSeveralEndTogether) {
 }
 
 TEST(Launcher, SigintIsForwardedAndGives130) {
-  AgentUnderTest agent(shell("trap 'echo interrupted; exit 130' INT; echo ready; while :; do sleep 0.02; done"), ranks(2));
+  AgentUnderTest agent(shell("trap 'echo interrupted; exit 130' INT; echo ready; while :; do sleep 0.02; done"),
+                       ranks(2));
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGINT);
   const Captured done = agent.finish();
@@ -159,7 +167,8 @@ TEST(Launcher, SigintIsForwardedAndGives130) {
 TEST(Launcher, SigtermLeavesTimeToSaveAndGivesTheRanksCode) {
   LaunchOptions options = ranks(2);
   options.grace_seconds = 0.2;  // of a failure: must not apply to a requested stop
-  AgentUnderTest agent(shell("trap 'sleep 0.7; echo saved; exit 3' TERM; echo ready; while :; do sleep 0.02; done"), options);
+  AgentUnderTest agent(shell("trap 'sleep 0.7; echo saved; exit 3' TERM; echo ready; while :; do sleep 0.02; done"),
+                       options);
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGTERM);
   agent.signal(SIGTERM);  // as timeout(1) does: still the first request
@@ -197,7 +206,8 @@ TEST(Launcher, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
   LaunchOptions options = ranks(2);
   options.pass_store_socket = true;
   options.grace_seconds = 0.1;
-  const Captured done = run_agent(shell("trap '' TERM; if [ $RANK = 0 ]; then sleep 0.4; exit 3; fi; sleep 0.9; echo saved; exit 3"), options);
+  const Captured done = run_agent(
+      shell("trap '' TERM; if [ $RANK = 0 ]; then sleep 0.4; exit 3; fi; sleep 0.9; echo saved; exit 3"), options);
   EXPECT_EQ(done.exit_code, 3);
   EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;
 }
@@ -222,7 +232,8 @@ TEST(Launcher, NothingSurvivesAKilledAgent) {
 }
 
 TEST(Launcher, NothingSurvivesAFailure) {
-  AgentUnderTest agent(shell("trap '' TERM; sleep 60 & echo self $$ child $!; if [ $RANK = 1 ]; then exit 4; fi; wait"), ranks(2));
+  AgentUnderTest agent(shell("trap '' TERM; sleep 60 & echo self $$ child $!; if [ $RANK = 1 ]; then exit 4; fi; wait"),
+                       ranks(2));
   ASSERT_TRUE(agent.wait_for("child ", 2));
   const Captured done = agent.finish();
   EXPECT_EQ(done.exit_code, 4);
@@ -279,15 +290,17 @@ TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
 TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
   const TemporaryFolder folder;
   const std::string program = path_join(folder.path(), "once");
-  // The first rank that runs removes the program; 100 ranks take longer to start than that. A rank whose program vanished
-  // while it was starting fails by itself instead: the others must end then too.
-  write_file_atomically(program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 60\n"));
+  // The first rank that runs removes the program; 100 ranks take longer to start than that. A rank whose program
+  // vanished while it was starting fails by itself instead: the others must end then too.
+  write_file_atomically(
+      program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 60\n"));
   ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);
   const double begin = now();
   const Captured done = run_agent({program}, ranks(100));
   EXPECT_LT(now() - begin, 3);
   EXPECT_NE(done.exit_code, 0);
-  EXPECT_TRUE(contains(done.err, " of 100: cannot start '" + program) || contains(done.err, "ending the other ranks")) << done.err;
+  EXPECT_TRUE(contains(done.err, " of 100: cannot start '" + program) || contains(done.err, "ending the other ranks"))
+      << done.err;
   for (const std::string& name : list_folder(folder.path())) {
     const std::string text = trim(read_file(path_join(folder.path(), name)));
     if (!text.empty()) {
@@ -305,7 +318,8 @@ TEST(Launcher, APortInUseIsAnInputErrorBeforeAnythingStarts) {
     const Captured done = run_agent(shell("echo started"), options);
     EXPECT_EQ(done.exit_code, 2);
     EXPECT_EQ(done.out, "");
-    EXPECT_TRUE(contains(done.err, concat("rendezvous port ", taken.port, " on 127.0.0.1: the port is in use"))) << done.err;
+    EXPECT_TRUE(contains(done.err, concat("rendezvous port ", taken.port, " on 127.0.0.1: the port is in use")))
+        << done.err;
   }
 }
 
@@ -314,7 +328,8 @@ TEST(Launcher, RankZeroGetsAListeningSocket) {
   options.pass_store_socket = true;
   options.master_port = choose_port("127.0.0.1");
   AgentUnderTest agent(shell("if [ $RANK = 0 ]; then ls -l /proc/self/fd/$TESSERA_STORE_FD; echo ready; sleep 0.4; "
-                             "else echo ${TESSERA_STORE_FD-none}; fi"), options);
+                             "else echo ${TESSERA_STORE_FD-none}; fi"),
+                       options);
   ASSERT_TRUE(agent.wait_for("ready", 1));
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -329,9 +344,7 @@ TEST(Launcher, RankZeroGetsAListeningSocket) {
   EXPECT_TRUE(contains(done.out, "[rank 1] none")) << done.out;
 }
 
-TEST(Launcher, StandardInputIsEmpty) {
-  EXPECT_EQ(run_agent(shell("wc -c"), ranks(1)).out, "[rank 0] 0\n");
-}
+TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks(1)).out, "[rank 0] 0\n"); }
 
 TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
   ::signal(SIGINT, SIG_IGN);  // as in a shell's background job

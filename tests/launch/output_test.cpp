@@ -21,7 +21,8 @@ struct TestPipe {
   std::string drain() {
     std::string text;
     char buffer[4096];
-    for (ssize_t got; (got = ::read(read.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(got));
+    for (ssize_t got; (got = ::read(read.get(), buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(got));
     return text;
   }
 };

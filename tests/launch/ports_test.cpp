@@ -1,9 +1,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
-#include <set>
 #include <tessera/base/error.h>
 #include <tessera/launch/ports.h>
+#include <set>
 
 namespace tessera::launch {
 namespace {

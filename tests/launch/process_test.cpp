@@ -34,8 +34,9 @@ TEST(Process, ASignalGives128PlusItsNumber) {
 TEST(Process, VariablesAreAddedReplacedAndRemoved) {
   ::setenv("TESSERA_TEST_REMOVED", "1", 1);
   ::setenv("TESSERA_TEST_REPLACED", "old", 1);
-  const Captured done = run_and_capture({"sh", "-c", "echo $TESSERA_TEST_ADDED $TESSERA_TEST_REPLACED ${TESSERA_TEST_REMOVED-gone}"},
-                                        {{"TESSERA_TEST_ADDED", "a b"}, {"TESSERA_TEST_REPLACED", "new"}, {"TESSERA_TEST_REMOVED", std::nullopt}});
+  const Captured done = run_and_capture(
+      {"sh", "-c", "echo $TESSERA_TEST_ADDED $TESSERA_TEST_REPLACED ${TESSERA_TEST_REMOVED-gone}"},
+      {{"TESSERA_TEST_ADDED", "a b"}, {"TESSERA_TEST_REPLACED", "new"}, {"TESSERA_TEST_REMOVED", std::nullopt}});
   EXPECT_EQ(done.out, "a b new gone\n");
 }
 
@@ -76,7 +77,8 @@ TEST(Process, WhatCannotStartIsNamed) {
   ASSERT_EQ(run_and_capture({"chmod", "+x", plain}).exit_code, 0);
   EXPECT_TRUE(contains(message_of({plain}), "a script needs a first line")) << message_of({plain});
   EXPECT_TRUE(contains(message_of({folder.path()}), "is not a file")) << message_of({folder.path()});
-  EXPECT_TRUE(contains(message_of({folder.path() + "/missing"}), "No such file")) << message_of({folder.path() + "/missing"});
+  EXPECT_TRUE(contains(message_of({folder.path() + "/missing"}), "No such file"))
+      << message_of({folder.path() + "/missing"});
   EXPECT_TRUE(contains(message_of({"no-such-program-anywhere"}), "no such program in PATH"));
   EXPECT_TRUE(contains(message_of({""}), "without a name"));
   EXPECT_TRUE(contains(message_of({}), "none was given"));

@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <tessera/base/error.h>
+#include <tessera/layout/flat.h>
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <tessera/base/error.h>
-#include <tessera/layout/flat.h>
 
 namespace tessera::layout {
 namespace {
@@ -31,7 +31,8 @@ Buckets ddp(const std::vector<Parameter>& parameters) {
 }
 
 TEST(Buckets, DdpRuleByHand) {
-  // 0.5 + 0.25 MiB < 1 MiB, + 0.5 closes the first bucket; 20 + 4 MiB < 25 MiB, + 2 closes the second; the rest is the third.
+  // 0.5 + 0.25 MiB < 1 MiB, + 0.5 closes the first bucket; 20 + 4 MiB < 25 MiB, + 2 closes the second; the rest is the
+  // third.
   EXPECT_EQ(ddp(quarters({2, 1, 2, 80, 16, 8, 1})), (Buckets{{0, 1, 2}, {3, 4, 5}, {6}}));
   // Exactly at the cap closes.
   EXPECT_EQ(ddp(quarters({4, 100, 1})), (Buckets{{0}, {1}, {2}}));
@@ -50,13 +51,16 @@ TEST(Buckets, ReversedOrder) {
 
 TEST(Buckets, EachElementSizeHasItsOwnBuckets) {
   // Caps 8 and 16 bytes. fp32 (4 bytes): 0, 2 close at 8. bf16 (2 bytes): 1, 3 hold 6 and are closed by 4.
-  const std::vector<Parameter> parameters = {{"a", {1}, 4}, {"b", {2}, 2}, {"c", {1}, 4}, {"d", {1}, 2}, {"e", {1}, 2}, {"f", {3}, 4}};
+  const std::vector<Parameter> parameters = {{"a", {1}, 4}, {"b", {2}, 2}, {"c", {1}, 4},
+                                             {"d", {1}, 2}, {"e", {1}, 2}, {"f", {3}, 4}};
   EXPECT_EQ(assign_buckets(parameters, in_order(6), 8, 16), (Buckets{{0, 2}, {1, 3, 4}, {5}}));
   // Left-overs come where their last parameter stands, not at the end.
   EXPECT_EQ(assign_buckets(parameters, in_order(6), 100, 100), (Buckets{{1, 3, 4}, {0, 2, 5}}));
 }
 
-TEST(Buckets, CapZeroMeansOneEach) { EXPECT_EQ(assign_buckets(quarters({1, 1}), in_order(2), 0, 0), (Buckets{{0}, {1}})); }
+TEST(Buckets, CapZeroMeansOneEach) {
+  EXPECT_EQ(assign_buckets(quarters({1, 1}), in_order(2), 0, 0), (Buckets{{0}, {1}}));
+}
 
 TEST(Buckets, Errors) {
   const auto parameters = quarters({1, 1});
@@ -84,8 +88,8 @@ RC_GTEST_PROP(Buckets, EveryParameterOnceInOrderWithinCaps, ()) {
 
   const Buckets buckets = assign_buckets(parameters, order, first_cap, cap);
   std::vector<int> seen(count, 0);
-  std::map<std::int64_t, int> filled;   // buckets so far, by element size
-  std::map<std::int64_t, bool> partial; // a bucket below its cap can only be the last of its element size
+  std::map<std::int64_t, int> filled;    // buckets so far, by element size
+  std::map<std::int64_t, bool> partial;  // a bucket below its cap can only be the last of its element size
   std::size_t last = 0;
   for (const auto& bucket : buckets) {
     RC_ASSERT(!bucket.empty());

@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <tessera/base/error.h>
+#include <tessera/layout/flat.h>
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <tessera/base/error.h>
-#include <tessera/layout/flat.h>
 
 namespace tessera::layout {
 namespace {
@@ -22,13 +22,15 @@ Case any_case() {
   Case result;
   const auto count = *rc::gen::inRange<std::size_t>(0, 13);
   for (std::size_t i = 0; i < count; ++i) {
-    auto shape = *rc::gen::resize(3, rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 40)));
+    auto shape =
+        *rc::gen::resize(3, rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 40)));
     result.parameters.push_back({"p" + std::to_string(i), shape, 4});
   }
   std::vector<std::size_t> all(count);
   std::iota(all.begin(), all.end(), std::size_t{0});
   for (std::size_t i = count; i > 1; --i) std::swap(all[i - 1], all[*rc::gen::inRange<std::size_t>(0, i)]);
-  result.order.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(*rc::gen::inRange<std::size_t>(0, count + 1)));
+  result.order.assign(all.begin(),
+                      all.begin() + static_cast<std::ptrdiff_t>(*rc::gen::inRange<std::size_t>(0, count + 1)));
   return result;
 }
 

@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <tessera/base/error.h>
+#include <tessera/layout/mesh.h>
 #include <algorithm>
 #include <limits>
 #include <set>
-#include <tessera/base/error.h>
-#include <tessera/layout/mesh.h>
 
 namespace tessera::layout {
 namespace {

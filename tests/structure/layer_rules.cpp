@@ -16,8 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
-constexpr std::array<std::string_view, 16> layers = {"base", "layout", "text", "format", "config", "launch", "plan", "kernels",
-                                                     "comm", "nn", "data", "checkpoint", "optim", "parallel", "models", "train"};
+constexpr std::array<std::string_view, 16> layers = {"base",  "layout",   "text",   "format", "config", "launch",
+                                                     "plan",  "kernels",  "comm",   "nn",     "data",   "checkpoint",
+                                                     "optim", "parallel", "models", "train"};
 constexpr int first_torch_layer = 7;  // kernels: in libtessera, but without LibTorch's headers
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
@@ -40,7 +41,9 @@ int level_of(const std::string& path) {
   return outside;
 }
 
-bool is_program(const std::string& path) { return path.starts_with("tools/") && !path.starts_with("tools/tessera/torch/"); }
+bool is_program(const std::string& path) {
+  return path.starts_with("tools/") && !path.starts_with("tools/tessera/torch/");
+}
 
 bool is_torch_free(const std::string& path) {
   const int level = level_of(path);
@@ -55,20 +58,25 @@ bool starts_with_any(const std::string& text, std::initializer_list<const char*>
 std::string broken_rule(const std::string& file, const std::string& target) {
   if (target.find("..") != std::string::npos) return "includes name the path from the root, without '..'";
   if (target == "torch/torch.h") return "torch/torch.h costs 21 s per file: include the headers that are needed";
-  if (starts_with_any(target, {"fmt/", "spdlog/"})) return "LibTorch's wheel ships another fmt: no file includes fmt or spdlog";
+  if (starts_with_any(target, {"fmt/", "spdlog/"}))
+    return "LibTorch's wheel ships another fmt: no file includes fmt or spdlog";
   if ((target.starts_with("gloo/") || target.ends_with("/ProcessGroupGloo.hpp")) && file != "tessera/comm/gloo.cpp") {
     return "only tessera/comm/gloo.cpp includes Gloo";
   }
   if (starts_with_any(target, {"torch/", "ATen/", "c10/", "caffe2/"})) {
-    return is_torch_free(file) ? "LibTorch's headers are not for the torch-free layers, the kernels and the program" : "";
+    return is_torch_free(file) ? "LibTorch's headers are not for the torch-free layers, the kernels and the program"
+                               : "";
   }
   const int from = level_of(file), to = level_of(target);
   if (to == outside) {
-    return starts_with_any(target, {"tests/", "bench/", "examples/"}) ? "the library does not include tests, benchmarks or examples" : "";
+    return starts_with_any(target, {"tests/", "bench/", "examples/"})
+               ? "the library does not include tests, benchmarks or examples"
+               : "";
   }
   if (to == unknown_level) return "unknown layer (the order is in DESIGN section 3 and tests/structure)";
   if (from == umbrella_level) return to == tools_level ? "the umbrella does not include the tools" : "";
-  if (to == umbrella_level && from != tools_level) return "the umbrella tessera/tessera.h is for users, not for the layers";
+  if (to == umbrella_level && from != tools_level)
+    return "the umbrella tessera/tessera.h is for users, not for the layers";
   if (is_program(file) && to != tools_level && to >= first_torch_layer) {
     return "the program is torch-free; what needs tensors belongs to tools/tessera/torch";
   }
@@ -114,7 +122,8 @@ bool says_why_it_is_long(const SourceFile& file) {
 /// "file.h" beside the including file is that file; otherwise it is looked up from the root like <file.h>.
 std::string resolve(const fs::path& root, const SourceFile& file, const std::string& target, bool quoted) {
   const fs::path beside = fs::path(file.path).parent_path() / target;
-  return quoted && target.find("..") == std::string::npos && fs::exists(root / beside) ? beside.generic_string() : target;
+  return quoted && target.find("..") == std::string::npos && fs::exists(root / beside) ? beside.generic_string()
+                                                                                       : target;
 }
 
 void check_file(const fs::path& root, const SourceFile& file, std::vector<std::string>& violations) {
@@ -122,7 +131,8 @@ void check_file(const fs::path& root, const SourceFile& file, std::vector<std::s
   const auto report = [&](std::size_t line, const std::string& what) {
     violations.push_back(file.path + ":" + std::to_string(line) + ": " + what);
   };
-  if (level_of(file.path) == unknown_level) report(1, "unknown layer (the order is in DESIGN section 3 and tests/structure)");
+  if (level_of(file.path) == unknown_level)
+    report(1, "unknown layer (the order is in DESIGN section 3 and tests/structure)");
   bool in_comment = false;
   for (std::size_t i = 0; i < file.lines.size(); ++i) {
     const std::string& line = file.lines[i];
@@ -133,7 +143,8 @@ void check_file(const fs::path& root, const SourceFile& file, std::vector<std::s
       if (!rule.empty()) report(i + 1, "<" + target + ">: " + rule);
     }
     const auto open = line.rfind("/*"), close = line.rfind("*/");
-    if (open != std::string::npos && (close == std::string::npos || close < open) && line.find("//") > open) in_comment = true;
+    if (open != std::string::npos && (close == std::string::npos || close < open) && line.find("//") > open)
+      in_comment = true;
     if (close != std::string::npos && (open == std::string::npos || open < close)) in_comment = false;
   }
   if (file.lines.size() > 600 && !says_why_it_is_long(file)) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The rules of DESIGN section 3 and 4 as a function of a source tree. Includes are read from the text: what the compiler
-/// sees behind them does not matter, an arrow is an arrow.
+/// The rules of DESIGN section 3 and 4 as a function of a source tree. Includes are read from the text: what the
+/// compiler sees behind them does not matter, an arrow is an arrow.
 
 #include <string>
 #include <vector>
@@ -12,9 +12,11 @@ namespace tessera::structure {
 /// "tessera/nn/a.h:3: <tessera/train/b.h>: rule". An empty result means that the tree obeys. Rules:
 ///  - a layer includes itself and the layers below it; the umbrella tessera/tessera.h may include everything and is
 ///    included by no layer; nothing under tessera/ includes tools/, tests/, bench/ or examples/;
-///  - the torch-free layers, the kernels and the program (tools/tessera except its torch/) include no LibTorch header, and
+///  - the torch-free layers, the kernels and the program (tools/tessera except its torch/) include no LibTorch header,
+///  and
 ///    the program no layer that needs LibTorch;
-///  - torch/torch.h nowhere; Gloo's headers only in tessera/comm/gloo.cpp; fmt and spdlog nowhere (LibTorch's wheel ships
+///  - torch/torch.h nowhere; Gloo's headers only in tessera/comm/gloo.cpp; fmt and spdlog nowhere (LibTorch's wheel
+///  ships
 ///    other versions);
 ///  - no file over 600 lines unless its opening comment says "Long because:".
 /// Throws std::runtime_error when root/tessera holds no source file at all.

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/base/file.h>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
-#include <tessera/base/file.h>
 
 #include "layer_rules.h"
 
@@ -50,21 +50,26 @@ void expect_none(const std::string& path, const std::string& text) {
 }
 
 TEST(LayerRules, ArrowsGoDown) {
-  expect_none("tessera/train/a.cpp", "#include <tessera/models/b.h>\n#include <tessera/base/error.h>\n#include <tessera/train/c.h>\n");
+  expect_none("tessera/train/a.cpp",
+              "#include <tessera/models/b.h>\n#include <tessera/base/error.h>\n#include <tessera/train/c.h>\n");
   expect_none("tessera/kernels/cpu/a.cpp", "#include <tessera/kernels/cpu/b.h>\n#include <tessera/layout/flat.h>\n");
-  expect_one("tessera/nn/a.h", "#pragma once\n\n#include <tessera/train/b.h>\n", "tessera/nn/a.h:3: <tessera/train/b.h>: ",
-             "an include arrow only goes down: train is above nn");
-  expect_one("tessera/base/a.cpp", "#include <tessera/layout/flat.h>\n", "tessera/base/a.cpp:1: ", "layout is above base");
-  expect_one("tessera/layout/a.cpp", "  #  include \"tessera/text/b.h\"\n", "tessera/layout/a.cpp:1: ", "text is above layout");
+  expect_one("tessera/nn/a.h", "#pragma once\n\n#include <tessera/train/b.h>\n",
+             "tessera/nn/a.h:3: <tessera/train/b.h>: ", "an include arrow only goes down: train is above nn");
+  expect_one("tessera/base/a.cpp", "#include <tessera/layout/flat.h>\n",
+             "tessera/base/a.cpp:1: ", "layout is above base");
+  expect_one("tessera/layout/a.cpp", "  #  include \"tessera/text/b.h\"\n",
+             "tessera/layout/a.cpp:1: ", "text is above layout");
   expect_one("tessera/comm/a.cu", "#include <tessera/nn/b.h>\n", "tessera/comm/a.cu:1: ", "nn is above comm");
 }
 
 TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
-  const std::vector<std::string> order = {"base", "layout", "text", "format", "config", "launch", "plan", "kernels",
-                                          "comm", "nn", "data", "checkpoint", "optim", "parallel", "models", "train"};
+  const std::vector<std::string> order = {"base",  "layout",   "text",   "format", "config", "launch",
+                                          "plan",  "kernels",  "comm",   "nn",     "data",   "checkpoint",
+                                          "optim", "parallel", "models", "train"};
   for (std::size_t from = 0; from < order.size(); ++from) {
     for (std::size_t to = 0; to < order.size(); ++to) {
-      const auto found = violations_of("tessera/" + order[from] + "/x.cpp", "#include <tessera/" + order[to] + "/y.h>\n");
+      const auto found =
+          violations_of("tessera/" + order[from] + "/x.cpp", "#include <tessera/" + order[to] + "/y.h>\n");
       EXPECT_EQ(found.empty(), to <= from) << order[from] << " -> " << order[to];
     }
   }
@@ -81,29 +86,36 @@ TEST(LayerRules, QuotedIncludesAreResolvedBesideTheFile) {
 TEST(LayerRules, TorchFreeMeansTorchFree) {
   for (const char* header : {"ATen/core/Tensor.h", "torch/nn/module.h", "c10/core/Device.h", "caffe2/x.h"}) {
     const std::string text = std::string("#include <") + header + ">\n";
-    for (const char* layer : {"base", "layout", "text", "format", "config", "launch", "plan", "kernels/cpu", "kernels/cuda"}) {
-      expect_one(std::string("tessera/") + layer + "/a.cpp", text, std::string("tessera/") + layer + "/a.cpp:1: ", "LibTorch's headers are not");
+    for (const char* layer :
+         {"base", "layout", "text", "format", "config", "launch", "plan", "kernels/cpu", "kernels/cuda"}) {
+      expect_one(std::string("tessera/") + layer + "/a.cpp", text,
+                 std::string("tessera/") + layer + "/a.cpp:1: ", "LibTorch's headers are not");
     }
     expect_one("tools/tessera/main.cpp", text, "tools/tessera/main.cpp:1: ", "LibTorch's headers are not");
     expect_none("tessera/comm/a.cpp", text);
     expect_none("tools/tessera/torch/a.cpp", text);
   }
-  expect_one("tools/tessera/main.cpp", "#include <tessera/train/a.h>\n", "tools/tessera/main.cpp:1: ", "the program is torch-free");
+  expect_one("tools/tessera/main.cpp", "#include <tessera/train/a.h>\n",
+             "tools/tessera/main.cpp:1: ", "the program is torch-free");
   expect_none("tools/tessera/main.cpp", "#include <tessera/launch/launcher.h>\n#include <tools/tessera/commands.h>\n");
   expect_none("tools/tessera/torch/a.cpp", "#include <tessera/train/a.h>\n");
 }
 
 TEST(LayerRules, HeadersThatHaveTheirPlace) {
   expect_one("tessera/models/a.h", "#include <torch/torch.h>\n", "tessera/models/a.h:1: ", "torch/torch.h costs");
-  expect_one("tessera/comm/a.cpp", "#include <gloo/context.h>\n", "tessera/comm/a.cpp:1: ", "only tessera/comm/gloo.cpp");
-  expect_one("tessera/comm/a.cpp", "#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>\n", "tessera/comm/a.cpp:1: ", "only tessera/comm/gloo.cpp");
+  expect_one("tessera/comm/a.cpp", "#include <gloo/context.h>\n",
+             "tessera/comm/a.cpp:1: ", "only tessera/comm/gloo.cpp");
+  expect_one("tessera/comm/a.cpp", "#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>\n",
+             "tessera/comm/a.cpp:1: ", "only tessera/comm/gloo.cpp");
   expect_none("tessera/comm/gloo.cpp", "#include <gloo/context.h>\n");
   expect_one("tessera/base/a.cpp", "#include <fmt/format.h>\n", "tessera/base/a.cpp:1: ", "another fmt");
 }
 
 TEST(LayerRules, NeitherToolsNorTestsNorTheUmbrella) {
-  expect_one("tessera/base/a.cpp", "#include <tools/tessera/commands.h>\n", "tessera/base/a.cpp:1: ", "does not include the tools");
-  expect_one("tessera/train/a.cpp", "#include <tests/launch/agent.h>\n", "tessera/train/a.cpp:1: ", "does not include tests");
+  expect_one("tessera/base/a.cpp", "#include <tools/tessera/commands.h>\n",
+             "tessera/base/a.cpp:1: ", "does not include the tools");
+  expect_one("tessera/train/a.cpp", "#include <tests/launch/agent.h>\n",
+             "tessera/train/a.cpp:1: ", "does not include tests");
   expect_one("tessera/train/a.cpp", "#include <tessera/tessera.h>\n", "tessera/train/a.cpp:1: ", "for users");
   expect_none("tessera/tessera.h", "#include <tessera/train/a.h>\n#include <tessera/base/error.h>\n");
 }
@@ -114,17 +126,22 @@ TEST(LayerRules, AnUnknownLayerIsCaught) {
 }
 
 TEST(LayerRules, CommentsAreNoIncludes) {
-  expect_none("tessera/base/a.cpp", "// #include <tessera/train/b.h>\n/*\n#include <tessera/train/b.h>\n*/\n/// text /* here\nint x;\n");
-  expect_one("tessera/base/a.cpp", "/* one line */\n/// a glob: a/*.h\n#include <tessera/train/b.h>\n", "tessera/base/a.cpp:3: ", "above base");
+  expect_none("tessera/base/a.cpp",
+              "// #include <tessera/train/b.h>\n/*\n#include <tessera/train/b.h>\n*/\n/// text /* here\nint x;\n");
+  expect_one("tessera/base/a.cpp", "/* one line */\n/// a glob: a/*.h\n#include <tessera/train/b.h>\n",
+             "tessera/base/a.cpp:3: ", "above base");
 }
 
 TEST(LayerRules, LongFilesGiveAReason) {
   std::string body;
   for (int i = 0; i < 600; ++i) body += "int x" + std::to_string(i) + ";\n";
   expect_none("tessera/base/a.cpp", body);
-  expect_one("tessera/base/a.cpp", body + "int y;\n", "tessera/base/a.cpp:601: the file has 601 lines", "Long because:");
-  expect_none("tessera/base/a.h", "#pragma once\n/// \\file\n/// A table. Long because: every entry stands on a line.\n\n" + body);
-  expect_one("tessera/base/a.cpp", "int y;\n// Long because: too late\n" + body, "tessera/base/a.cpp:601: ", "602 lines");
+  expect_one("tessera/base/a.cpp", body + "int y;\n", "tessera/base/a.cpp:601: the file has 601 lines",
+             "Long because:");
+  expect_none("tessera/base/a.h",
+              "#pragma once\n/// \\file\n/// A table. Long because: every entry stands on a line.\n\n" + body);
+  expect_one("tessera/base/a.cpp", "int y;\n// Long because: too late\n" + body,
+             "tessera/base/a.cpp:601: ", "602 lines");
 }
 
 TEST(LayerRules, AnEmptyTreeIsNotAPass) {

@@ -1,9 +1,9 @@
 /// \file
 /// tessera launch: runs any program as N ranks (launch/launcher.h).
 
-#include <iostream>
 #include <tessera/launch/command_line.h>
 #include <tools/tessera/commands.h>
+#include <iostream>
 
 namespace tessera::tool {
 
