@@ -67,7 +67,8 @@ Value to_json(const RunTotals& t) {
                                    {"loss", real_or_text(t.loss)},
                                    {"tokens_per_second", Value::of(t.tokens_per_second)},
                                    {"model_flops_per_second", Value::of(t.flops_per_second)},
-                                   {"peak_memory_bytes", Value::of(t.peak_memory_bytes)}});
+                                   {"peak_memory_bytes", Value::of(t.peak_memory_bytes)},
+                                   {"unigram_entropy", Value::of(t.unigram_entropy)}});
   if (t.has_eval) {
     line.set("eval_loss", real_or_text(t.eval_loss));
     line.set("perplexity", real_or_text(std::exp(t.eval_loss)));

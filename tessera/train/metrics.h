@@ -45,6 +45,7 @@ struct RunTotals {
   double tokens_per_second = 0;  ///< over training steps only
   double flops_per_second = 0;   ///< of the model, all ranks
   std::int64_t peak_memory_bytes = 0;
+  double unigram_entropy = 0;    ///< of the training data, nats per token (unigram.h)
   std::string reason = "done";  ///< done | terminated | interrupted
 };
 

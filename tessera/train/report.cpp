@@ -60,6 +60,7 @@ std::string render(const Report& report) {
        {"metrics", std::move(metrics)},
        {"configuration", report.configuration},
        {"communication", report.communication},
+       {"unigram_entropy", Value::of(report.unigram_entropy)},
        {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},
                                       {"text", Value::of(report.sample_text)},
                                       {"note", Value::of(report.sample_note)}})}});

@@ -83,6 +83,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   return {concat(how, " after step ", t.steps, ": ", format_duration(t.seconds), print(", loss %.4f", t.loss),
                  t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "", ", ", format_count(t.tokens_per_second), " tok/s, ",
                  format_count(t.flops_per_second), "FLOP/s, peak ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"),
+          print("guessing by token frequency alone would score %.4f (unigram entropy of the training data, nats per token)", t.unigram_entropy),
           concat(t.reason == "interrupted" ? "" : concat("model: ", setup.config.output.output_dir, "  "), "report: ", report_path)};
 }
 

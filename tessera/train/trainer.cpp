@@ -23,6 +23,7 @@
 #include <tessera/train/setup.h>
 #include <tessera/train/signals.h>
 #include <tessera/train/summary.h>
+#include <tessera/train/unigram.h>
 
 namespace tessera::train {
 namespace {
@@ -134,6 +135,7 @@ Trainer::Trainer(Setup setup, const Value& configuration)
 
 ExitCode Trainer::run() {
   for (const std::string& line : describe_start(setup_, world_)) progress_.note(line);
+  if (output_) totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
   totals_.startup_seconds = seconds_since_process_start();
   started_ns_ = comm::monotonic_ns();
   setup_.model->train();
@@ -340,6 +342,7 @@ void Trainer::write_report(const std::string& prompt, const std::string& sample)
   report.metrics = output_->metrics().lines();
   report.configuration = configuration_;
   report.communication = communication_table();
+  report.unigram_entropy = totals_.unigram_entropy;
   report.sample_prompt = prompt;
   report.sample_text = sample;
   output_->write_report(report);

@@ -55,7 +55,7 @@
   const speed = end ? end.tokens_per_second : last && last.tokens_per_second;
   if (speed) tile(count(speed), 'tokens per second');
   if (end) tile(duration(end.seconds), 'training time');
-  if (last) tile(bytes(last.peak_memory_bytes), 'peak memory per rank');
+  if (last) tile(bytes(last.peak_memory_bytes), 'peak memory (rank)');
 
   // ---- curves: all share the x range -------------------------------------------------------------------------
   const graphs = [];
@@ -105,11 +105,28 @@
   };
   const fixed4 = y => y.toFixed(Math.abs(y) >= 100 ? 1 : 3);
   chart('loss', lossRows(0), ['training', 'validation'], ['--c0', '--c1'], fixed4,
-        {series: {validation: {drawPoints: true, pointSize: 3}}, visibility: [true, evals.length > 0]});
+        {series: {validation: {drawPoints: true, pointSize: 3}}, visibility: [true, evals.length > 0],
+         underlayCallback: (canvas, area, graph) => {
+           // The yardstick: what guessing by frequency alone would score.
+           const entropy = data.unigram_entropy, [low, high] = graph.yAxisRange(0);
+           if (!entropy || entropy < low || entropy > high) return;
+           const y = Math.round(graph.toDomYCoord(entropy)) + 0.5;
+           canvas.save();
+           canvas.strokeStyle = canvas.fillStyle = color('--muted');
+           canvas.setLineDash([4, 4]);
+           canvas.beginPath();
+           canvas.moveTo(area.x, y);
+           canvas.lineTo(area.x + area.w, y);
+           canvas.stroke();
+           canvas.font = '11px system-ui, "DejaVu Sans", sans-serif';
+           canvas.textAlign = 'right';
+           canvas.fillText('unigram entropy ' + entropy.toFixed(3), area.x + area.w - 4, y - 5);
+           canvas.restore();
+         }});
   const lossGraph = graphs.length > 0 ? graphs[0].graph : null;
   chart('throughput', steps.map(l => [l.step, l.tokens_per_second]), ['tokens/s'], ['--c2'], count, {includeZero: true, fillGraph: true});
   chart('rate', steps.map(l => [l.step, l.learning_rate]), ['learning rate'], ['--c1'], y => y === 0 ? '0' : y.toExponential(1), {includeZero: true});
-  chart('norm', steps.map(l => [l.step, number(l.grad_norm)]), ['gradient norm'], ['--c3'], y => y.toPrecision(3), {includeZero: true});
+  chart('norm', steps.map(l => [l.step, number(l.grad_norm)]), ['gradient norm'], ['--c3'], y => y.toFixed(Math.abs(y) >= 100 ? 0 : 2), {includeZero: true});
   const ranks = last ? last.peak_memory_bytes_by_rank.length : 0;
   const palette = ['--c0', '--c1', '--c2', '--c3'];
   chart('memory', steps.filter(l => l.peak_memory_bytes_by_rank.length === ranks).map(l => [l.step, ...l.peak_memory_bytes_by_rank.map(b => b / 2 ** 30)]),

@@ -1,0 +1,32 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <tessera/train/unigram.h>
+
+namespace tessera::train {
+namespace {
+
+class Tokens : public data::BlockDataset {
+ public:
+  explicit Tokens(std::vector<std::int64_t> ids) : ids_(std::move(ids)) {}
+  std::int64_t block_size() const override { return 4; }
+  std::int64_t size() const override { return static_cast<std::int64_t>(ids_.size()) / 4; }
+  void read(std::int64_t block, std::int64_t* out) const override { std::copy_n(ids_.begin() + block * 4, 4, out); }
+
+ private:
+  std::vector<std::int64_t> ids_;
+};
+
+TEST(UnigramEntropy, OfEvenFrequenciesIsTheLogarithm) { EXPECT_NEAR(unigram_entropy(Tokens({0, 1, 2, 3, 3, 2, 1, 0}), 8), std::log(4.0), 1e-12); }
+
+TEST(UnigramEntropy, OfOneTokenIsZero) { EXPECT_EQ(unigram_entropy(Tokens({5, 5, 5, 5}), 8), 0); }
+
+TEST(UnigramEntropy, WeighsByFrequency) {
+  EXPECT_NEAR(unigram_entropy(Tokens({0, 0, 0, 1}), 2), -(0.75 * std::log(0.75) + 0.25 * std::log(0.25)), 1e-12);
+}
+
+TEST(UnigramEntropy, LooksAtTheBeginningOnly) { EXPECT_EQ(unigram_entropy(Tokens({0, 0, 0, 0, 1, 1, 1, 1}), 2, 4), 0); }
+
+}  // namespace
+}  // namespace tessera::train
