@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <tuple>
 #include <utility>
 
 #include <tessera/base/error.h>
@@ -203,8 +203,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
       header.tensors.push_back(parse_tensor(path, name, entry));
     }
   }
-  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);  // empty tensors share their place
   });
   check_tiling(path, header.tensors, file.size() - header.data_begin);
   return header;

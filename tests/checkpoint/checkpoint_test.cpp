@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -186,6 +187,37 @@ TEST_F(CheckpointTest, LeftoversOfDeadRunsAreRemovedThoseOfLivingOnesStay) {
   }
   save(1);
   EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-1", alive, "checkpoint-x.tmp.1", "mine.tmp.1"}));
+}
+
+// A run that is killed at any moment leaves only valid checkpoints, at least one once it has saved, and the next run
+// clears away the rest.
+TEST_F(CheckpointTest, AKilledRunLeavesAValidNewestCheckpoint) {
+  for (int round = 0; round < 6; ++round) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (char step = 1;; ++step) {  // step % 4: existing folders are replaced too
+        save(1 + step % 4, 2);
+        const char saved = 1;
+        if (::write(ends[1], &saved, 1) != 1) ::_exit(1);
+      }
+    }
+    ::close(ends[1]);
+    char saved = 0;
+    ASSERT_EQ(::read(ends[0], &saved, 1), 1) << "the child must have saved once";
+    ::usleep(7000 + 23000 * round);  // a save takes tens of milliseconds
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ::close(ends[0]);
+    const auto newest = newest_checkpoint(out());
+    ASSERT_TRUE(newest.has_value());
+    for (const StepFolder& folder : step_folders(out())) EXPECT_EQ(complaint(folder.path), "");
+    save(9, 1);
+    EXPECT_EQ(names(), std::vector<std::string>{"checkpoint-9"});
+    remove_tree(path_join(out(), "checkpoint-9"));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// libFuzzer entry for the safetensors header: whatever the bytes, the parser accepts a header whose tensors tile the file
+// exactly, or throws InputError. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors_header_fuzz.cpp
+//     tessera/format/safetensors.cpp tessera/format/crc32c.cpp tessera/base/{error,file,json,log,text,value}.cpp -o fuzz
+//   ./fuzz -max_total_time=60 CORPUS tests/fixtures/safetensors
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include <tessera/base/error.h>
+#include <tessera/format/safetensors.h>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    const auto header = tessera::format::parse_safetensors_header(std::as_bytes(std::span(data, size)), "fuzzed");
+    std::uint64_t end = header.data_begin;
+    for (const auto& tensor : header.tensors) {
+      if (header.data_begin + tensor.begin != end || tensor.end < tensor.begin) std::abort();
+      end = header.data_begin + tensor.end;
+    }
+    if (end != size) std::abort();
+  } catch (const tessera::InputError&) {
+  }
+  return 0;
+}
