@@ -17,16 +17,17 @@ namespace tessera::comm {
 class Pending {
  public:
   virtual ~Pending();
-  /// Blocks until the result is in the output tensor; throws any std::exception when it failed. Called at most once at a time,
-  /// and not again after it returned or threw.
+  /// Blocks until the result is in the output tensor; throws any std::exception when it failed. Called at most once at
+  /// a time, and not again after it returned or threw.
   virtual void wait() = 0;
   /// True when wait() would not block.
   virtual bool done() = 0;
 };
 
-/// One rank's end of a group. Arguments are already validated: contiguous tensors on device(), equal dtypes, sizes that fit,
-/// root and peer in range (a peer is never this rank), reductions with a dtype that can_reduce() and at least one element in
-/// every tensor except for all_to_all with splits. nullptr as result = already done. Tensors must be kept alive by the Pending.
+/// One rank's end of a group. Arguments are already validated: contiguous tensors on device(), equal dtypes, sizes that
+/// fit, root and peer in range (a peer is never this rank), reductions with a dtype that can_reduce() and at least one
+/// element in every tensor except for all_to_all with splits. nullptr as result = already done. Tensors must be kept
+/// alive by the Pending.
 class Backend {
  public:
   using Started = std::shared_ptr<Pending>;
@@ -62,7 +63,8 @@ class Backend {
   /// Leaves the group: connections are closed; later operations throw. Called by shutdown(); handles may live on.
   virtual void close() = 0;
 
-  /// Numbers for the record (Group's business): collectives, and send/recv apart, so that the former agree between ranks.
+  /// Numbers for the record (Group's business): collectives, and send/recv apart, so that the former agree between
+  /// ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
 
  private:

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// How a device's plug-in library (libtessera_cuda.so) gives backends and kernels to libtessera.so, which never links a device's libraries.
-/// The plug-in exports one C function, `tessera_backend_plugin`, that returns a table which lives as long as the library.
+/// How a device's plug-in library (libtessera_cuda.so) gives backends and kernels to libtessera.so, which never links a
+/// device's libraries. The plug-in exports one C function, `tessera_backend_plugin`, that returns a table which lives
+/// as long as the library.
 
 #include <tessera/comm/backend.h>
 #include <tessera/kernels/cpu/adamw.h>
@@ -10,16 +11,18 @@
 #include <memory>
 #include <string>
 
-namespace c10d { class Store; }
+namespace c10d {
+class Store;
+}
 
 namespace tessera::comm {
 
 struct BackendRequest {
-  std::string backend;                     ///< "nccl"
-  std::string name;                        ///< of the group
+  std::string backend;  ///< "nccl"
+  std::string name;     ///< of the group
   int rank = 0, size = 1;
-  c10::Device device = c10::kCPU;          ///< with index
-  c10::intrusive_ptr<c10d::Store> store;   ///< keys are unique to this group
+  c10::Device device = c10::kCPU;         ///< with index
+  c10::intrusive_ptr<c10d::Store> store;  ///< keys are unique to this group
   std::chrono::milliseconds connect_timeout{};
   std::chrono::milliseconds timeout{};
 };

@@ -39,8 +39,8 @@ class CollectivePending final : public Pending {
   std::function<void()> finish_;
 };
 
-// A send or recv. c10d learns of its end only inside wait(), so the first question whether it is done hands the waiting to a
-// thread.
+// A send or recv. c10d learns of its end only inside wait(), so the first question whether it is done hands the waiting
+// to a thread.
 class MessagePending final : public Pending {
  public:
   MessagePending(C10dWork work, at::Tensor tensor) : work_(std::move(work)), tensor_(std::move(tensor)) {}
@@ -74,10 +74,14 @@ at::Tensor bytes(const at::Tensor& tensor) { return tensor.view(-1).view(at::kBy
 c10d::ReduceOp c10d_reduction(Reduction op) {
   switch (op) {
     case Reduction::sum:
-    case Reduction::mean: return c10d::ReduceOp::SUM;  // the division follows: Gloo's AVG rejects integers and fp16 overflows
-    case Reduction::min: return c10d::ReduceOp::MIN;
-    case Reduction::max: return c10d::ReduceOp::MAX;
-    case Reduction::product: return c10d::ReduceOp::PRODUCT;
+    case Reduction::mean:
+      return c10d::ReduceOp::SUM;  // the division follows: Gloo's AVG rejects integers and fp16 overflows
+    case Reduction::min:
+      return c10d::ReduceOp::MIN;
+    case Reduction::max:
+      return c10d::ReduceOp::MAX;
+    case Reduction::product:
+      return c10d::ReduceOp::PRODUCT;
   }
   throw Error("unknown reduction");
 }
@@ -106,8 +110,10 @@ class C10dBackend final : public Backend {
       case at::kChar:
       case at::kByte:
       case at::kInt:
-      case at::kLong: return true;
-      default: return false;
+      case at::kLong:
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -218,7 +224,9 @@ class C10dBackend final : public Backend {
     return tensor.view(-1).to(reduction_dtype(tensor), /*non_blocking=*/false, /*copy=*/true);
   }
   // [n], the caller's memory unless the dtype must change.
-  at::Tensor working_copy_if_half(const at::Tensor& tensor) const { return tensor.view(-1).to(reduction_dtype(tensor)); }
+  at::Tensor working_copy_if_half(const at::Tensor& tensor) const {
+    return tensor.view(-1).to(reduction_dtype(tensor));
+  }
 
   // Divides (mean) in the wide type, then stores into the caller's tensor if `result` is not already there.
   std::function<void()> finish_reduction(const at::Tensor& target, const at::Tensor& result, Reduction op) const {
@@ -246,7 +254,8 @@ std::shared_ptr<Backend> make_c10d_backend(c10::intrusive_ptr<c10d::Backend> bac
 Group Group::adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::string& name) {
   if (!group) throw InputError("Group::adopt: the process group is null.");
   const std::vector<c10::Device> devices = group->getDeviceTypes();
-  if (devices.empty()) throw InputError(concat("Group::adopt('", name, "'): the process group has no backend; call setBackend first."));
+  if (devices.empty())
+    throw InputError(concat("Group::adopt('", name, "'): the process group has no backend; call setBackend first."));
   // A group for both CPU and CUDA tensors is taken for the accelerator.
   c10::Device device = devices.front();
   for (const c10::Device& candidate : devices) {

@@ -20,12 +20,12 @@ struct GlooInterface {
   std::string address;  ///< "127.0.0.1"
 };
 
-/// 127.0.0.1 when every rank is on this host or the master's address is a loopback address; else GLOO_SOCKET_IFNAME; else the
-/// address from which the master is reached. Throws InputError when only a loopback address leads there.
+/// 127.0.0.1 when every rank is on this host or the master's address is a loopback address; else GLOO_SOCKET_IFNAME;
+/// else the address from which the master is reached. Throws InputError when only a loopback address leads there.
 GlooInterface gloo_interface(const std::string& master_addr, int master_port, bool one_host);
 
-/// Connects `size` ranks through the store (keys must be unique to this group: pass a PrefixStore). `connect_timeout` bounds
-/// the connecting, `timeout` each collective.
+/// Connects `size` ranks through the store (keys must be unique to this group: pass a PrefixStore). `connect_timeout`
+/// bounds the connecting, `timeout` each collective.
 c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                             const GlooInterface& interface, std::chrono::milliseconds connect_timeout,
                                             std::chrono::milliseconds timeout);

@@ -61,7 +61,8 @@ std::string first_outside_address() {
 
 GlooInterface gloo_interface(const std::string& master_addr, int master_port, bool one_host) {
   if (one_host || is_loopback(master_addr)) return {.name = "", .address = "127.0.0.1"};
-  if (const char* name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0) return {.name = name, .address = ""};
+  if (const char* name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0)
+    return {.name = name, .address = ""};
   std::string address = address_towards(master_addr, master_port);
   // On the master's own host its name often resolves to 127.0.1.1, where other hosts cannot reach it.
   if (address.empty() || is_loopback(address)) address = first_outside_address();

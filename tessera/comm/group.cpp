@@ -1,4 +1,5 @@
-// The choke point: every collective of every backend passes through here to be validated, numbered, fingerprinted and recorded.
+// The choke point: every collective of every backend passes through here to be validated, numbered, fingerprinted and
+// recorded.
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
@@ -21,11 +22,16 @@ Backend::~Backend() = default;
 
 const char* reduction_name(Reduction op) {
   switch (op) {
-    case Reduction::sum: return "sum";
-    case Reduction::mean: return "mean";
-    case Reduction::min: return "min";
-    case Reduction::max: return "max";
-    case Reduction::product: return "product";
+    case Reduction::sum:
+      return "sum";
+    case Reduction::mean:
+      return "mean";
+    case Reduction::min:
+      return "min";
+    case Reduction::max:
+      return "max";
+    case Reduction::product:
+      return "product";
   }
   return "?";
 }
@@ -34,22 +40,34 @@ namespace {
 
 std::string dtype_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kHalf: return "float16";
-    case at::kBFloat16: return "bfloat16";
-    case at::kByte: return "uint8";
-    case at::kChar: return "int8";
-    case at::kShort: return "int16";
-    case at::kInt: return "int32";
-    case at::kLong: return "int64";
-    case at::kBool: return "bool";
-    default: return c10::toString(dtype);
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kByte:
+      return "uint8";
+    case at::kChar:
+      return "int8";
+    case at::kShort:
+      return "int16";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    case at::kBool:
+      return "bool";
+    default:
+      return c10::toString(dtype);
   }
 }
 
 std::string rank_text(const Backend& backend) {
-  return concat("group '", backend.name(), "' (", backend.kind(), ", rank ", backend.rank(), " of ", backend.size(), ")");
+  return concat("group '", backend.name(), "' (", backend.kind(), ", rank ", backend.rank(), " of ", backend.size(),
+                ")");
 }
 
 template <std::size_t N>
@@ -75,10 +93,11 @@ class Fingerprint {
 };
 
 std::string failure_text(const Backend& backend, const Entry& entry, const std::string& cause, double seconds) {
-  std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
-                            format_real(seconds, 3), " s: ", cause,
-                            "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that "
-                            "failed first says more.\n  Last collectives of this process:");
+  std::string text =
+      concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
+             format_real(seconds, 3), " s: ", cause,
+             "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that "
+             "failed first says more.\n  Last collectives of this process:");
   for (const Entry& e : recorder().last(6)) {
     const char* status = e.status == Status::done ? "done" : e.status == Status::failed ? "failed" : "not finished";
     text += concat("\n    ", describe(e), ": ", status);
@@ -139,7 +158,8 @@ class Call {
  public:
   Call(const std::shared_ptr<Backend>& backend, Op op) : backend_(backend), op_(op) {
     if (!backend) {
-      throw InputError(concat(op_name(op), " on an empty Group: this rank is not a member of it, or it was never made."));
+      throw InputError(
+          concat(op_name(op), " on an empty Group: this rank is not a member of it, or it was never made."));
     }
   }
 
@@ -159,7 +179,8 @@ class Call {
       reject("the ", role, " is on ", tensor.device(), ", the group's device is ", backend_->device(), ".");
     }
     if (dtype_ && *dtype_ != tensor.scalar_type()) {
-      reject("the ", role, " is ", dtype_name(tensor.scalar_type()), ", the other tensor is ", dtype_name(*dtype_), ".");
+      reject("the ", role, " is ", dtype_name(tensor.scalar_type()), ", the other tensor is ", dtype_name(*dtype_),
+             ".");
     }
     dtype_ = tensor.scalar_type();
     numel_ = std::max(numel_, tensor.numel());
@@ -169,8 +190,8 @@ class Call {
   // One tensor holds R parts of the other's size.
   Call& parts(const at::Tensor& whole, const char* whole_role, const at::Tensor& part, const char* part_role) {
     if (whole.numel() != part.numel() * backend_->size()) {
-      reject("the ", whole_role, " has ", whole.numel(), " elements; the rule is ranks x the ", part_role, "'s elements = ",
-             backend_->size(), " x ", part.numel(), " = ", backend_->size() * part.numel(), ".");
+      reject("the ", whole_role, " has ", whole.numel(), " elements; the rule is ranks x the ", part_role,
+             "'s elements = ", backend_->size(), " x ", part.numel(), " = ", backend_->size() * part.numel(), ".");
     }
     return *this;
   }
@@ -195,7 +216,8 @@ class Call {
 
   Call& reduction(Reduction op) {
     if (!backend_->can_reduce(*dtype_)) {
-      reject(dtype_name(*dtype_), " tensors cannot be reduced; use a floating-point type, int32, int64, int8 or uint8.");
+      reject(dtype_name(*dtype_),
+             " tensors cannot be reduced; use a floating-point type, int32, int64, int8 or uint8.");
     }
     if (op == Reduction::mean && !at::isFloatingType(*dtype_)) {
       reject("the mean of ", dtype_name(*dtype_), " tensors is not an integer; use sum, or a floating-point type.");
@@ -268,8 +290,8 @@ class Call {
 };
 
 // Rows per peer -> elements per peer, checked against the tensor.
-std::vector<std::int64_t> element_splits(const Call& call, const at::Tensor& tensor, const std::vector<std::int64_t>& rows,
-                                         const char* role) {
+std::vector<std::int64_t> element_splits(const Call& call, const at::Tensor& tensor,
+                                         const std::vector<std::int64_t>& rows, const char* role) {
   const int size = call.backend().size();
   if (rows.empty()) {
     if (tensor.numel() % size != 0) {

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// comm/: groups of ranks, collectives, the record of every collective, backends. This header: the handle everyone uses.
+/// comm/: groups of ranks, collectives, the record of every collective, backends. This header: the handle everyone
+/// uses.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +10,9 @@
 #include <string>
 #include <vector>
 
-namespace c10d { class ProcessGroup; }
+namespace c10d {
+class ProcessGroup;
+}
 
 namespace tessera::comm {
 
@@ -23,46 +26,55 @@ class Work {
  public:
   Work() = default;  ///< already done
   explicit Work(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
-  /// Blocks until the result is in the output tensor. A failure (peer died, timeout, mismatch) throws tessera::Error that
-  /// names the collective, the group and the rank. Waiting twice is fine. CUDA: the result is ordered on the current stream.
+  /// Blocks until the result is in the output tensor. A failure (peer died, timeout, mismatch) throws tessera::Error
+  /// that names the collective, the group and the rank. Waiting twice is fine. CUDA: the result is ordered on the
+  /// current stream.
   void wait();
-  /// True when wait() will not block. The result is in the output only after wait(), which may still convert or divide it.
+  /// True when wait() will not block. The result is in the output only after wait(), which may still convert or divide
+  /// it.
   bool done() const;
 
  private:
   std::shared_ptr<Pending> pending_;
 };
 
-/// A cheap copyable handle on a group of ranks. Collectives are started in program order, the same on every rank, and run
-/// asynchronously: `group.all_reduce(t).wait()` is the blocking form. Tensors must be contiguous and on device().
+/// A cheap copyable handle on a group of ranks. Collectives are started in program order, the same on every rank, and
+/// run asynchronously: `group.all_reduce(t).wait()` is the blocking form. Tensors must be contiguous and on device().
 /// Output tensors are written in place. Sizes: n = number of elements of the smaller tensor, R = size().
 /// Half-precision reductions accumulate in fp32; a mean is the sum divided once, in that type, and is not for integers.
-/// Any dtype can be moved; floating-point types and (u)int8, int32, int64 can be reduced. Tensors of no elements are fine.
-/// Autograd does not see collectives: parameters may be passed as they are. Errors found before anything is sent throw InputError.
-/// Not thread-safe: one thread per group starts collectives.
+/// Any dtype can be moved; floating-point types and (u)int8, int32, int64 can be reduced. Tensors of no elements are
+/// fine. Autograd does not see collectives: parameters may be passed as they are. Errors found before anything is sent
+/// throw InputError. Not thread-safe: one thread per group starts collectives.
 class Group {
  public:
   Group() = default;
   explicit Group(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
-  /// Uses a process group that the caller already has (LibTorch applications); its accelerator backend if it has one. It is
-  /// kept alive by the Group, and the caller must not start collectives on it in another order than other ranks.
+  /// Uses a process group that the caller already has (LibTorch applications); its accelerator backend if it has one.
+  /// It is kept alive by the Group, and the caller must not start collectives on it in another order than other ranks.
   static Group adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::string& name = "adopted");
 
   explicit operator bool() const { return backend_ != nullptr; }
   int rank() const;
   int size() const;
   const std::string& name() const;
-  const std::string& backend() const;        ///< "local", "gloo", "nccl"
+  const std::string& backend() const;  ///< "local", "gloo", "nccl"
   c10::Device device() const;
 
-  [[nodiscard]] Work broadcast(at::Tensor tensor, int root) const;                            ///< [n] in place
-  [[nodiscard]] Work reduce(at::Tensor tensor, int root, Reduction op = Reduction::sum) const; ///< result on root; other ranks' tensors keep their values
-  [[nodiscard]] Work all_reduce(at::Tensor tensor, Reduction op = Reduction::sum) const;      ///< [n] in place
-  [[nodiscard]] Work scatter(at::Tensor output, at::Tensor input, int root) const;            ///< input [R*n] on root (undefined elsewhere), output [n]
-  [[nodiscard]] Work gather(at::Tensor output, at::Tensor input, int root) const;             ///< output [R*n] on root (undefined elsewhere), input [n]
-  [[nodiscard]] Work all_gather(at::Tensor output, at::Tensor input) const;                   ///< output [R*n], input [n]; input may be its own slice of output
-  [[nodiscard]] Work reduce_scatter(at::Tensor output, at::Tensor input, Reduction op = Reduction::sum) const;  ///< output [n], input [R*n]
+  /// [n] in place.
+  [[nodiscard]] Work broadcast(at::Tensor tensor, int root) const;
+  /// [n], result in place on root; the other ranks' tensors keep their values.
+  [[nodiscard]] Work reduce(at::Tensor tensor, int root, Reduction op = Reduction::sum) const;
+  /// [n] in place.
+  [[nodiscard]] Work all_reduce(at::Tensor tensor, Reduction op = Reduction::sum) const;
+  /// input [R*n] on root (undefined elsewhere) -> output [n].
+  [[nodiscard]] Work scatter(at::Tensor output, at::Tensor input, int root) const;
+  /// input [n] -> output [R*n] on root (undefined elsewhere).
+  [[nodiscard]] Work gather(at::Tensor output, at::Tensor input, int root) const;
+  /// input [n] -> output [R*n]; input may be its own slice of output.
+  [[nodiscard]] Work all_gather(at::Tensor output, at::Tensor input) const;
+  /// input [R*n] -> output [n]; input keeps its values.
+  [[nodiscard]] Work reduce_scatter(at::Tensor output, at::Tensor input, Reduction op = Reduction::sum) const;
   /// Splits count elements along dimension 0 per peer; empty: equal parts.
   [[nodiscard]] Work all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits = {},
                                 std::vector<std::int64_t> input_splits = {}) const;

@@ -20,7 +20,8 @@ class LocalBackend final : public Backend {
   Started gather(at::Tensor output, at::Tensor input, int) override { return copy(output, input); }
   Started all_gather(at::Tensor output, at::Tensor input) override { return copy(output, input); }
   Started reduce_scatter(at::Tensor output, at::Tensor input, Reduction) override { return copy(output, input); }
-  Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t>, std::vector<std::int64_t>) override {
+  Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t>,
+                     std::vector<std::int64_t>) override {
     return copy(output, input);
   }
   Started send(at::Tensor, int, int) override { throw Error("a group of one rank has no peer"); }

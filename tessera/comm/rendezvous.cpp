@@ -1,8 +1,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Logging.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/version.h>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
@@ -84,9 +84,10 @@ std::string judge(c10d::Store& store, int size, const std::string& build, millis
   const bool all = poll_until(Clock::now() + timeout, [&] { return all_there(store, size, joined_key); });
   const std::vector<int> missing = all ? std::vector<int>{} : missing_ranks(store, size, joined_key);
   if (!missing.empty()) {
-    return concat(size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ",
-                  format_real(static_cast<double>(timeout.count()) / 1000, 4), " s; missing: rank ", list_of(missing),
-                  ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.");
+    return concat(
+        size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ",
+        format_real(static_cast<double>(timeout.count()) / 1000, 4), " s; missing: rank ", list_of(missing),
+        ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.");
   }
   for (int rank = 0; rank < size; ++rank) {
     const std::string theirs = store.get_to_str(joined_key(rank));
@@ -127,8 +128,8 @@ int listen_on_loopback(int port) {
 }  // namespace
 
 std::string build_text() {
-  return concat("tessera " TESSERA_VERSION ", LibTorch ", TORCH_VERSION, ", C++ ", __VERSION__, ", record ", sizeof(Entry), ", pointer ",
-                sizeof(void*), ", long double ", sizeof(long double));
+  return concat("tessera " TESSERA_VERSION ", LibTorch ", TORCH_VERSION, ", C++ ", __VERSION__, ", record ",
+                sizeof(Entry), ", pointer ", sizeof(void*), ", long double ", sizeof(long double));
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& environment, milliseconds timeout) {
@@ -182,8 +183,9 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(concat("rank ", rank, " of ", environment.world_size, " lost the rendezvous at ", environment.master_addr, ":",
-                       environment.master_port, ": ", cause_text(error), ". Rank 0 may have died: look at its output."));
+    throw Error(concat("rank ", rank, " of ", environment.world_size, " lost the rendezvous at ",
+                       environment.master_addr, ":", environment.master_port, ": ", cause_text(error),
+                       ". Rank 0 may have died: look at its output."));
   }
   if (verdict != "ok") throw Error(concat("rendezvous failed: ", verdict));
 }

@@ -25,8 +25,8 @@ using std::chrono::milliseconds;
 
 milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
-// The one global of the project: this process's record and world. Never destroyed: groups held by static objects, and threads
-// of LibTorch, may outlive main().
+// The one global of the project: this process's record and world. Never destroyed: groups held by static objects, and
+// threads of LibTorch, may outlive main().
 struct Process {
   Recorder recorder;
   std::unique_ptr<World> world;
@@ -55,8 +55,10 @@ std::string choose_backend(const InitOptions& options, int world_size) {
   if (name == "local" && world_size > 1) {
     throw InputError(concat(origin, " = 'local' is for one rank; this job has ", world_size, "."));
   }
-  if (name == "gloo" && cuda) throw InputError(concat(origin, " = 'gloo' moves CPU tensors, but the device is cuda; use nccl."));
-  if (name == "nccl" && !cuda) throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
+  if (name == "gloo" && cuda)
+    throw InputError(concat(origin, " = 'gloo' moves CPU tensors, but the device is cuda; use nccl."));
+  if (name == "nccl" && !cuda)
+    throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
   return name;
 }
 
@@ -110,9 +112,10 @@ struct World::Impl {
         throw;
       } catch (const std::exception& error) {
         const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-        throw Error(concat("group '", name, "' (", kind, ", rank ", rank, " of ", size, ") could not be connected within ",
-                           format_real(static_cast<double>(connect_timeout().count()) / 1000, 4), " s: ",
-                           c10_error == nullptr ? error.what() : c10_error->what_without_backtrace()));
+        throw Error(concat("group '", name, "' (", kind, ", rank ", rank, " of ", size,
+                           ") could not be connected within ",
+                           format_real(static_cast<double>(connect_timeout().count()) / 1000, 4),
+                           " s: ", c10_error == nullptr ? error.what() : c10_error->what_without_backtrace()));
       }
     }
     backends.push_back(backend);
@@ -145,8 +148,8 @@ World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 World::~World() {
   Impl& impl = *impl_;
   if (recorder().any_failed()) {
-    // The others are not coming: leave at once, the launcher ends them. A transport that still waits for a peer would block
-    // in its destructor until the timeout, so the groups stay as they are until the process ends.
+    // The others are not coming: leave at once, the launcher ends them. A transport that still waits for a peer would
+    // block in its destructor until the timeout, so the groups stay as they are until the process ends.
     for (const auto& weak : impl.backends) {
       if (auto backend = weak.lock()) new std::shared_ptr<Backend>(std::move(backend));
     }
@@ -177,8 +180,8 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
   const bool in_range = !ranks.empty() && ranks.front() >= 0 && ranks.back() < size();
   const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!in_range || !ascending) {
-    throw InputError(concat("new_group('", name, "', {", list, "}): the ranks must be ascending, distinct, not empty and within 0..",
-                            size() - 1, "."));
+    throw InputError(concat("new_group('", name, "', {", list,
+                            "}): the ranks must be ascending, distinct, not empty and within 0..", size() - 1, "."));
   }
   const int number = ++impl_->groups_made;
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
@@ -191,13 +194,15 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
       for (const int r : place == ranks.end() ? std::vector<int>{} : ranks) {
         const auto theirs = wait_for_key(*impl_->store, key(r), impl_->connect_timeout());
         if (!theirs) {
-          throw Error(concat("new_group: ", request, " (group number ", number, "): rank ", r, " did not call new_group within ",
+          throw Error(concat("new_group: ", request, " (group number ", number, "): rank ", r,
+                             " did not call new_group within ",
                              format_real(static_cast<double>(impl_->connect_timeout().count()) / 1000, 4),
                              " s. Every rank must call it with the same lists in the same order."));
         }
         if (*theirs != request) {
-          throw Error(concat("new_group: rank ", rank(), " asks for ", request, ", rank ", r, " for ", *theirs, " (group number ",
-                             number, "). Every rank must call it with the same lists in the same order."));
+          throw Error(concat("new_group: rank ", rank(), " asks for ", request, ", rank ", r, " for ", *theirs,
+                             " (group number ", number,
+                             "). Every rank must call it with the same lists in the same order."));
         }
       }
     } catch (const c10::Error& error) {

@@ -13,10 +13,11 @@
 namespace tessera {
 
 struct InitOptions {
-  /// auto | local | gloo | nccl. auto: local for one rank, else gloo (CPU) or nccl (CUDA); TESSERA_BACKEND overrides auto.
+  /// auto | local | gloo | nccl. auto: local for one rank, else gloo (CPU) or nccl (CUDA); TESSERA_BACKEND overrides
+  /// auto.
   std::string backend = "auto";
-  std::string device = "cpu";        ///< cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in)
-  double timeout_seconds = 1800;     ///< of a collective, and of the rendezvous (at most 300 for the latter)
+  std::string device = "cpu";     ///< cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in)
+  double timeout_seconds = 1800;  ///< of a collective, and of the rendezvous (at most 300 for the latter)
 };
 
 namespace comm {
@@ -30,8 +31,9 @@ class World {
   c10::Device device() const;
   /// All ranks.
   const Group& group() const;
-  /// A group of the given ranks (ascending). Collective over the whole world: every rank calls it with the same list, in the
-  /// same order; ranks outside get an empty Group.
+  /// A group of the given ranks (ascending). Collective over the whole world: every rank calls it with the same list,
+  /// in the same order; ranks outside get an empty Group. Lists that differ, and members that do not come, are named
+  /// (Error).
   Group new_group(const std::vector<int>& ranks, const std::string& name);
 
   struct Impl;
@@ -44,17 +46,17 @@ class World {
 
 }  // namespace comm
 
-/// Joins the job, and sets LibTorch's threads to OMP_NUM_THREADS if that is set. Ranks that are missing, run another build or
-/// joined twice are named on every rank (Error); an unusable backend, device or port is an InputError. Without a launcher's environment: a world of one rank. A second call throws. Sets the log prefix and checks
-/// that every rank runs the same build.
+/// Joins the job. Without a launcher's environment: a world of one rank. Sets the log prefix, and LibTorch's threads to
+/// OMP_NUM_THREADS if that is set. Ranks that are missing, run another build or joined twice are named on every rank
+/// (Error); an unusable backend, device or port is an InputError. A second call throws.
 comm::World& init(const InitOptions& options = {});
 /// As init, from an explicit environment (tests fork ranks and call this).
 comm::World& init(const launch::RankEnvironment& environment, const InitOptions& options);
 /// The world; throws Error when init() was not called.
 comm::World& world();
-/// Leaves the job: waits for the other ranks, closes the groups (handles that live on throw when used), then the store. Called
-/// at the end of a program that succeeded; safe to call twice. After an error on this rank do not call it, just end: the others
-/// may never come, and the launcher ends them. After a failed collective it does not wait.
+/// Leaves the job: waits for the other ranks, closes the groups (handles that live on throw when used), then the store.
+/// Called at the end of a program that succeeded; safe to call twice. After an error on this rank do not call it, just
+/// end: the others may never come, and the launcher ends them. After a failed collective it does not wait.
 void shutdown();
 
 }  // namespace tessera

@@ -46,7 +46,9 @@ class Failing final : public Backend {
   Started gather(at::Tensor, at::Tensor, int) override { return fail(); }
   Started all_gather(at::Tensor, at::Tensor) override { return fail(); }
   Started reduce_scatter(at::Tensor, at::Tensor, Reduction) override { return fail(); }
-  Started all_to_all(at::Tensor, at::Tensor, std::vector<std::int64_t>, std::vector<std::int64_t>) override { return fail(); }
+  Started all_to_all(at::Tensor, at::Tensor, std::vector<std::int64_t>, std::vector<std::int64_t>) override {
+    return fail();
+  }
   Started send(at::Tensor, int, int) override { return fail(); }
   Started recv(at::Tensor, int, int) override { return fail(); }
   Started barrier() override { return fail(); }
@@ -75,8 +77,8 @@ TEST(Failure, names_operation_group_tag_and_cause) {
     } catch (const InputError&) {
       FAIL() << "a lost connection is no input error";
     } catch (const Error& error) {
-      for (const char* word : {"all_reduce #0", "group 'pair'", "5 x float32", "sum", "bucket 3", "connection reset by 10.0.0.2",
-                               "rank 0"}) {
+      for (const char* word : {"all_reduce #0", "group 'pair'", "5 x float32", "sum", "bucket 3",
+                               "connection reset by 10.0.0.2", "rank 0"}) {
         EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << word << " not in: " << error.what();
       }
     }
@@ -106,8 +108,13 @@ TEST(Record, fingerprints_tell_operations_apart) {
   recorder().clear();
   const Group group(std::make_shared<Failing>(false));
   at::Tensor t = at::ones({4}), u = at::ones({5}), d = at::ones({4}, at::kDouble);
-  Work unused[] = {group.all_reduce(t), group.all_reduce(t), group.all_reduce(u), group.all_reduce(d),
-                   group.all_reduce(t, Reduction::max), group.broadcast(t, 0), group.broadcast(t, 1)};
+  Work unused[] = {group.all_reduce(t),
+                   group.all_reduce(t),
+                   group.all_reduce(u),
+                   group.all_reduce(d),
+                   group.all_reduce(t, Reduction::max),
+                   group.broadcast(t, 0),
+                   group.broadcast(t, 1)};
   const auto e = recorder().last();
   EXPECT_EQ(e[0].fingerprint, e[1].fingerprint);
   for (std::size_t i = 1; i < e.size(); ++i) {

@@ -82,7 +82,8 @@ TEST(Recorder, threads_lose_nothing) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 1000; ++i) recorder.finish(recorder.begin(entry_of(Op::send, 1, 2)), Op::send, Status::done, 1);
+      for (int i = 0; i < 1000; ++i)
+        recorder.finish(recorder.begin(entry_of(Op::send, 1, 2)), Op::send, Status::done, 1);
     });
   }
   for (auto& thread : threads) thread.join();

@@ -65,7 +65,8 @@ TEST(Rendezvous, every_rank_is_told_who_is_missing) {
 }
 
 TEST(Rendezvous, another_build_is_refused_by_all) {
-  const auto results = join(3, {}, [](int rank) { return rank == 2 ? "tessera 9.9" : build_text(); }, milliseconds(5000));
+  const auto results = join(
+      3, {}, [](int rank) { return rank == 2 ? "tessera 9.9" : build_text(); }, milliseconds(5000));
   for (const auto& text : results) {
     EXPECT_NE(text.find("rank 2 runs another build"), std::string::npos) << text;
     EXPECT_NE(text.find("tessera 9.9"), std::string::npos) << text;
@@ -123,7 +124,8 @@ TEST(Store, a_port_in_use_is_an_input_error_that_names_it) {
     open_store(environment, milliseconds(2000));
     ADD_FAILURE() << "no error";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find(concat("127.0.0.1:", environment.master_port)), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(concat("127.0.0.1:", environment.master_port)), std::string::npos)
+        << error.what();
     EXPECT_NE(std::string(error.what()).find("MASTER_PORT"), std::string::npos) << error.what();
   }
   close(fd);
@@ -164,7 +166,8 @@ TEST(Store, nobody_serves_it) {
     open_store(environment, milliseconds(300));
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 cannot reach the rendezvous store at 127.0.0.1:1"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("rank 1 cannot reach the rendezvous store at 127.0.0.1:1"),
+              std::string::npos)
         << error.what();
   }
 }

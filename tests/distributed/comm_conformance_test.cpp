@@ -43,8 +43,9 @@ TEST(Adopted, gloo_conforms) {
     const auto store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", world.size());
     const std::chrono::milliseconds timeout(10000);
     auto theirs = c10::make_intrusive<c10d::ProcessGroup>(world.rank(), world.size());
-    theirs->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO,
-                       comm::make_gloo(store, world.rank(), world.size(), {.name = "", .address = "127.0.0.1"}, timeout, timeout));
+    theirs->setBackend(
+        c10::kCPU, c10d::ProcessGroup::BackendType::GLOO,
+        comm::make_gloo(store, world.rank(), world.size(), {.name = "", .address = "127.0.0.1"}, timeout, timeout));
     const Group group = Group::adopt(theirs, "theirs");
     EXPECT_EQ(group.backend(), "gloo");
     conformance_all(group);
@@ -86,7 +87,8 @@ TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
   // The first that notices ends, and with rank 0 the store: the others may only learn that.
   int told = 0;
   for (const auto& outcome : outcomes) {
-    const bool both = outcome.error.find("pair {1,2}") != std::string::npos && outcome.error.find("pair {0,1}") != std::string::npos;
+    const bool both =
+        outcome.error.find("pair {1,2}") != std::string::npos && outcome.error.find("pair {0,1}") != std::string::npos;
     const bool lost = outcome.error.find("lost the store") != std::string::npos;
     told += both;
     EXPECT_TRUE(both || lost || outcome.error.empty()) << outcome.error;
@@ -97,9 +99,12 @@ TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
 TEST(Subgroups, a_member_that_does_not_come_is_named) {
   RankOptions options;
   options.init.timeout_seconds = 0.5;
-  const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
-    if (world.rank() != 2) world.new_group({0, 1, 2}, "all");
-  }, options);
+  const auto outcomes = run_ranks_outcomes(
+      3,
+      [](comm::World& world) {
+        if (world.rank() != 2) world.new_group({0, 1, 2}, "all");
+      },
+      options);
   int told = 0;
   for (const int rank : {0, 1}) {
     const std::string& text = outcomes[static_cast<std::size_t>(rank)].error;
@@ -179,12 +184,15 @@ TEST(Failures, a_peer_that_hangs_fails_the_collective_at_the_timeout) {
   options.init.timeout_seconds = 0.5;
   options.end_after_failure = false;
   const auto start = std::chrono::steady_clock::now();
-  const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
-    world.group().barrier().wait();
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-    const comm::Tag tag("step 7");
-    world.group().all_reduce(at::ones({1 << 20})).wait();
-  }, options);
+  const auto outcomes = run_ranks_outcomes(
+      3,
+      [](comm::World& world) {
+        world.group().barrier().wait();
+        if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+        const comm::Tag tag("step 7");
+        world.group().all_reduce(at::ones({1 << 20})).wait();
+      },
+      options);
   for (const auto& outcome : outcomes) expect_names_the_collective(outcome);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
@@ -194,16 +202,19 @@ TEST(Failures, waiting_again_throws_again) {
   RankOptions options;
   options.end_after_failure = false;
   options.init.timeout_seconds = 0.5;
-  const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(800));
-    if (world.rank() == 1) return;
-    at::Tensor t = at::ones({4});
-    Work work = world.group().recv(t, 1);
-    EXPECT_THROW(work.wait(), Error);
-    EXPECT_THROW(work.wait(), Error);
-    EXPECT_TRUE(work.done());
-    EXPECT_TRUE(comm::recorder().any_failed());
-  }, options);
+  const auto outcomes = run_ranks_outcomes(
+      2,
+      [](comm::World& world) {
+        if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+        if (world.rank() == 1) return;
+        at::Tensor t = at::ones({4});
+        Work work = world.group().recv(t, 1);
+        EXPECT_THROW(work.wait(), Error);
+        EXPECT_THROW(work.wait(), Error);
+        EXPECT_TRUE(work.done());
+        EXPECT_TRUE(comm::recorder().any_failed());
+      },
+      options);
   EXPECT_EQ(outcomes[0].error, "");
   EXPECT_TRUE(outcomes[0].failures.empty());
 }

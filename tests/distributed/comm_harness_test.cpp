@@ -66,10 +66,13 @@ TEST(Harness, a_hanging_rank_is_killed_and_no_orphan_stays) {
   RankOptions options;
   options.timeout_s = 1.5;
   const auto start = std::chrono::steady_clock::now();
-  const auto outcomes = run_ranks_outcomes(2, [](comm::World& world) {
-    post(std::to_string(getpid()));
-    while (world.rank() == 1) pause();
-  }, options);
+  const auto outcomes = run_ranks_outcomes(
+      2,
+      [](comm::World& world) {
+        post(std::to_string(getpid()));
+        while (world.rank() == 1) pause();
+      },
+      options);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
   EXPECT_TRUE(outcomes[1].killed_by_harness);
   for (const auto& outcome : outcomes) {

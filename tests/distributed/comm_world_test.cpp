@@ -36,18 +36,24 @@ TEST(WorldOfMany, a_rank_that_never_joins_is_named_by_the_others) {
   options.before_init = [](launch::RankEnvironment& environment, InitOptions&) {
     if (environment.rank == 1) _exit(7);
   };
-  const auto outcomes = run_ranks_outcomes(3, [](comm::World&) {}, options);
+  const auto outcomes = run_ranks_outcomes(
+      3, [](comm::World&) {}, options);
   EXPECT_EQ(outcomes[1].error, "exit status 7");
-  EXPECT_NE(outcomes[0].error.find("2 of 3 ranks joined within 0.5 s; missing: rank 1"), std::string::npos) << outcomes[0].error;
+  EXPECT_NE(outcomes[0].error.find("2 of 3 ranks joined within 0.5 s; missing: rank 1"), std::string::npos)
+      << outcomes[0].error;
   const std::string& other = outcomes[2].error;  // told by rank 0, unless rank 0 and its store ended first
-  EXPECT_TRUE(other.find("missing: rank 1") != std::string::npos || other.find("lost the rendezvous") != std::string::npos) << other;
+  EXPECT_TRUE(other.find("missing: rank 1") != std::string::npos ||
+              other.find("lost the rendezvous") != std::string::npos)
+      << other;
 }
 
 TEST(WorldOfMany, local_is_for_one_rank) {
   RankOptions options;
   options.before_init = [](launch::RankEnvironment&, InitOptions&) { setenv("TESSERA_BACKEND", "local", 1); };
-  for (const auto& outcome : run_ranks_outcomes(2, [](comm::World&) {}, options)) {
-    EXPECT_NE(outcome.error.find("TESSERA_BACKEND = 'local' is for one rank; this job has 2"), std::string::npos) << outcome.error;
+  for (const auto& outcome : run_ranks_outcomes(
+           2, [](comm::World&) {}, options)) {
+    EXPECT_NE(outcome.error.find("TESSERA_BACKEND = 'local' is for one rank; this job has 2"), std::string::npos)
+        << outcome.error;
   }
 }
 
@@ -80,24 +86,30 @@ TEST(WorldOfMany, leaves_at_once_after_a_failure) {
   RankOptions options;
   options.init.timeout_seconds = 1;
   options.end_after_failure = false;
-  run_ranks(2, [](comm::World& world) {
-    at::Tensor t = at::ones({100});
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    EXPECT_THROW(world.group().all_reduce(t).wait(), Error);
-    const auto start = std::chrono::steady_clock::now();
-    shutdown();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(500));
-  }, options);
+  run_ranks(
+      2,
+      [](comm::World& world) {
+        at::Tensor t = at::ones({100});
+        if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        EXPECT_THROW(world.group().all_reduce(t).wait(), Error);
+        const auto start = std::chrono::steady_clock::now();
+        shutdown();
+        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(500));
+      },
+      options);
 }
 
 TEST(WorldOfMany, threads_per_rank_follow_the_variable) {
   RankOptions options;
   options.before_init = [](launch::RankEnvironment&, InitOptions&) { setenv("OMP_NUM_THREADS", "2", 1); };
-  run_ranks(2, [](comm::World&) {
-    EXPECT_EQ(at::get_num_threads(), 2);
-    const at::Tensor big = at::ones({1 << 20});
-    EXPECT_EQ(big.sum().item<float>(), 1 << 20);  // with its pool, made after the fork
-  }, options);
+  run_ranks(
+      2,
+      [](comm::World&) {
+        EXPECT_EQ(at::get_num_threads(), 2);
+        const at::Tensor big = at::ones({1 << 20});
+        EXPECT_EQ(big.sum().item<float>(), 1 << 20);  // with its pool, made after the fork
+      },
+      options);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What every communication backend must do, whatever moves the bytes. Each function is called by all ranks of `group` and
-/// checks with gtest expectations; tensors are made on the group's device. A new backend calls conformance_all().
+/// What every communication backend must do, whatever moves the bytes. Each function is called by all ranks of `group`
+/// and checks with gtest expectations; tensors are made on the group's device. A new backend calls conformance_all().
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ using comm::Work;
 inline constexpr Reduction reductions[] = {Reduction::sum, Reduction::mean, Reduction::min, Reduction::max,
                                            Reduction::product};
 
-/// [n] small integers -2..2 that differ by rank and place: exact in every dtype, also as sums and products over 8 ranks.
+/// [n] small integers -2..2 that differ by rank and place: exact in every dtype, also as sums and products over 8
+/// ranks.
 inline at::Tensor sample(const Group& group, at::ScalarType dtype, std::int64_t n, int rank, int salt = 0) {
   const auto i = at::arange(n, at::kLong);
   at::Tensor values = (i * 7 + rank * 3 + salt * 11 + at::floor_divide(i, 13)).remainder(5) - 2;
@@ -33,16 +34,25 @@ inline at::Tensor sample(const Group& group, at::ScalarType dtype, std::int64_t 
 }
 
 /// What a reduction over all ranks of sample() must give, computed in fp64 and rounded once.
-inline at::Tensor expected_reduction(const Group& group, at::ScalarType dtype, std::int64_t n, Reduction op, int salt = 0) {
+inline at::Tensor expected_reduction(const Group& group, at::ScalarType dtype, std::int64_t n, Reduction op,
+                                     int salt = 0) {
   at::Tensor result = sample(group, dtype, n, 0, salt).to(at::kDouble);
   for (int rank = 1; rank < group.size(); ++rank) {
     const at::Tensor next = sample(group, dtype, n, rank, salt).to(at::kDouble);
     switch (op) {
       case Reduction::sum:
-      case Reduction::mean: result += next; break;
-      case Reduction::min: result = at::minimum(result, next); break;
-      case Reduction::max: result = at::maximum(result, next); break;
-      case Reduction::product: result *= next; break;
+      case Reduction::mean:
+        result += next;
+        break;
+      case Reduction::min:
+        result = at::minimum(result, next);
+        break;
+      case Reduction::max:
+        result = at::maximum(result, next);
+        break;
+      case Reduction::product:
+        result *= next;
+        break;
     }
   }
   if (op != Reduction::mean) return result.to(dtype);
@@ -52,7 +62,8 @@ inline at::Tensor expected_reduction(const Group& group, at::ScalarType dtype, s
 
 inline void expect_equal(const at::Tensor& got, const at::Tensor& expected, const std::string& what) {
   EXPECT_TRUE(at::equal(got, expected)) << what << ": got " << got.flatten().slice(0, 0, 8) << " expected "
-                                        << expected.flatten().slice(0, 0, 8) << " (first elements of " << got.numel() << ")";
+                                        << expected.flatten().slice(0, 0, 8) << " (first elements of " << got.numel()
+                                        << ")";
 }
 
 inline std::string label(const Group& group, const char* op, at::ScalarType dtype, std::int64_t n) {
@@ -226,11 +237,13 @@ inline void check_done(const Group& group) {
 inline void check_half_accumulates_in_float(const Group& group) {
   at::Tensor t = at::full({5}, group.rank() == 0 ? 256 : 1, at::TensorOptions(group.device()).dtype(at::kBFloat16));
   group.all_reduce(t).wait();
-  const at::Tensor expected = at::full({5}, 256 + group.size() - 1, at::TensorOptions(group.device()).dtype(at::kFloat));
+  const at::Tensor expected =
+      at::full({5}, 256 + group.size() - 1, at::TensorOptions(group.device()).dtype(at::kFloat));
   expect_equal(t, expected.to(at::kBFloat16), "bf16 sum");
 }
 
-/// Collectives see through autograd: a parameter that requires grad can be broadcast, and keeps its version and its grad_fn.
+/// Collectives see through autograd: a parameter that requires grad can be broadcast, and keeps its version and its
+/// grad_fn.
 inline void check_parameters(const Group& group) {
   at::Tensor weight = sample(group, at::kFloat, 12, group.rank()).view({3, 4}).requires_grad_();
   const auto version = weight._version();
@@ -261,14 +274,16 @@ inline void check_bad_arguments(const Group& group) {
   rejected("all_reduce", "contiguous", [&] { return group.all_reduce(at::ones({4, 4}, options).t()); });
   rejected("all_reduce", "undefined", [&] { return group.all_reduce(at::Tensor()); });
   rejected("all_reduce", "bool", [&] { return group.all_reduce(at::ones({4}, options.dtype(at::kBool))); });
-  rejected("all_reduce", "mean", [&] { return group.all_reduce(at::ones({4}, options.dtype(at::kLong)), Reduction::mean); });
+  rejected("all_reduce", "mean",
+           [&] { return group.all_reduce(at::ones({4}, options.dtype(at::kLong)), Reduction::mean); });
   rejected("all_reduce", "meta", [&] { return group.all_reduce(at::ones({4}, options.device(at::kMeta))); });
   rejected("broadcast", "out of range", [&] { return group.broadcast(ok, size); });
   rejected("broadcast", "out of range", [&] { return group.broadcast(ok, -1); });
   rejected("all_gather", "elements", [&] { return group.all_gather(at::ones({4 * size + 1}, options), ok); });
   rejected("all_gather", "int64", [&] { return group.all_gather(whole, at::ones({4}, options.dtype(at::kLong))); });
   rejected("reduce_scatter", "elements", [&] { return group.reduce_scatter(ok, at::ones({4 * size + 1}, options)); });
-  rejected("all_to_all", "splits", [&] { return group.all_to_all(whole, whole, {1}, std::vector<std::int64_t>(9, 1)); });
+  rejected("all_to_all", "splits",
+           [&] { return group.all_to_all(whole, whole, {1}, std::vector<std::int64_t>(9, 1)); });
   rejected("all_to_all", "negative", [&] {
     std::vector<std::int64_t> splits(static_cast<std::size_t>(size), 4);
     splits[0] = -4;
@@ -280,8 +295,8 @@ inline void check_bad_arguments(const Group& group) {
   group.barrier().wait();
 }
 
-/// 16 MB tensors, fp32: a ramp 0..8190 over and over, plus the rank. Few temporaries: their page faults would cost more than
-/// the collectives.
+/// 16 MB tensors, fp32: a ramp 0..8190 over and over, plus the rank. Few temporaries: their page faults would cost more
+/// than the collectives.
 inline void check_large(const Group& group) {
   const int size = group.size();
   const std::int64_t part = (4 << 20) / size, n = part * size;

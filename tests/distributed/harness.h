@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Real ranks for tests: forks processes after LibTorch is loaded (no exec, no Python), joins them through a store socket that
-/// is bound before the fork, runs a body in each, and turns their exceptions and gtest failures into failures of the parent's
-/// test that name the rank.
+/// Real ranks for tests: forks processes after LibTorch is loaded (no exec, no Python), joins them through a store
+/// socket that is bound before the fork, runs a body in each, and turns their exceptions and gtest failures into
+/// failures of the parent's test that name the rank.
 ///
 ///   run_ranks(4, [](comm::World& world) {
 ///     at::Tensor t = at::ones({3});
@@ -10,11 +10,11 @@
 ///     EXPECT_EQ(t[0].item<float>(), 4) << "shown by the parent, with the rank";
 ///   });
 ///
-/// Rules. The parent must stay single-threaded, or a forked rank would hang at its first parallel operation: this header sets
-/// the parent's LibTorch to one thread before main(), and run_ranks refuses to fork when there are others. Ranks run with
-/// OMP_NUM_THREADS (1 when unset). A reference computed in one process may run in the parent, or in run_ranks(1, ...).
-/// The parent itself must not be inside tessera::init(). Nothing outlives the call: all ranks are killed at the time limit,
-/// and when the parent dies.
+/// Rules. The parent must stay single-threaded, or a forked rank would hang at its first parallel operation: this
+/// header sets the parent's LibTorch to one thread before main(), and run_ranks refuses to fork when there are others.
+/// Ranks run with OMP_NUM_THREADS (1 when unset). A reference computed in one process may run in the parent, or in
+/// run_ranks(1, ...). The parent itself must not be inside tessera::init(). Nothing outlives the call: all ranks are
+/// killed at the time limit, and when the parent dies.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -48,18 +48,19 @@ struct RankOutcome {
     int line = 0;
     std::string text;
   };
-  bool ok = false;                   ///< body returned, no failed expectation, orderly shutdown, exit status 0
-  bool killed_by_harness = false;    ///< still running at the time limit, or after all others had ended and one had failed
-  std::string error;                 ///< what() of the exception that left the body, or "killed by signal 9 (Killed)"; "" when ok
-  std::vector<Failure> failures;     ///< failed gtest expectations
-  std::vector<std::string> posted;   ///< what the body gave to post(), in order
+  bool ok = false;  ///< body returned, no failed expectation, orderly shutdown, exit status 0
+  /// Still running at the time limit, or some time after another rank had failed.
+  bool killed_by_harness = false;
+  std::string error;  ///< what() of the exception that left the body, or "killed by signal 9 (Killed)"; "" when ok
+  std::vector<Failure> failures;    ///< failed gtest expectations
+  std::vector<std::string> posted;  ///< what the body gave to post(), in order
 };
 
 struct RankOptions {
-  double timeout_s = 30;             ///< for the whole run; then every rank is killed
-  InitOptions init = {};             ///< init.timeout_seconds is lowered to 0.6 x timeout_s, so that errors arrive before the kill
-  bool end_after_failure = true;     ///< kill the others some time after the first rank failed (false: at the time limit)
-  double grace_s = 3;                ///< that time
+  double timeout_s = 30;  ///< for the whole run; then every rank is killed
+  InitOptions init = {};  ///< init.timeout_seconds is lowered to 0.6 x timeout_s, so that errors arrive before the kill
+  bool end_after_failure = true;  ///< kill the others some time after the first rank failed (false: at the time limit)
+  double grace_s = 3;             ///< that time
   /// Called in each rank before tessera::init, to set variables or spoil something.
   std::function<void(launch::RankEnvironment&, InitOptions&)> before_init;
 };
@@ -148,9 +149,9 @@ inline int listening_socket(int& port) {
 // The parent's view of one rank.
 struct Child {
   pid_t pid = -1;
-  int fd = -1;          // read end of its pipe; -1 after its end
+  int fd = -1;  // read end of its pipe; -1 after its end
   bool body_done = false;
-  std::string unread;   // bytes of an unfinished record
+  std::string unread;  // bytes of an unfinished record
   RankOutcome outcome;
 
   void take_records() {
@@ -166,7 +167,8 @@ struct Child {
       if (type == 'E') outcome.error = text;
       if (type == 'F') {
         const auto first = text.find('\n'), second = text.find('\n', first + 1);
-        outcome.failures.push_back({text.substr(0, first), std::atoi(text.c_str() + first + 1), text.substr(second + 1)});
+        outcome.failures.push_back(
+            {text.substr(0, first), std::atoi(text.c_str() + first + 1), text.substr(second + 1)});
       }
     }
   }
@@ -284,7 +286,8 @@ inline std::vector<RankOutcome> run_ranks_outcomes(int n, const std::function<vo
   return outcomes;
 }
 
-/// Runs `body` on n ranks; every failure of a rank becomes a failure of the calling test. Returns the outcomes (for posted).
+/// Runs `body` on n ranks; every failure of a rank becomes a failure of the calling test. Returns the outcomes (for
+/// posted).
 inline std::vector<RankOutcome> run_ranks(int n, const std::function<void(comm::World&)>& body, RankOptions options) {
   std::vector<RankOutcome> outcomes = run_ranks_outcomes(n, body, options);
   bool explained = false;
@@ -300,7 +303,8 @@ inline std::vector<RankOutcome> run_ranks(int n, const std::function<void(comm::
     }
   }
   for (std::size_t rank = 0; rank < outcomes.size() && !explained; ++rank) {
-    if (!outcomes[rank].ok) ADD_FAILURE() << "rank " << rank << " of " << n << " did not finish within " << options.timeout_s << " s";
+    if (!outcomes[rank].ok)
+      ADD_FAILURE() << "rank " << rank << " of " << n << " did not finish within " << options.timeout_s << " s";
   }
   return outcomes;
 }
