@@ -6,7 +6,10 @@
 #include <tessera/config/overrides.h>
 #include <tessera/config/resolve.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 
 namespace tessera::config {
 namespace {
@@ -117,13 +120,23 @@ class Rules {
     resume();
     const std::string& folder = o.output_dir;
     if (folder.empty()) return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
-    if (!path_exists(folder)) return;
+    if (!path_exists(folder)) return creatable(folder);
     if (!is_directory(folder)) return problem({"output_dir"}, "--output_dir ", folder, " is a file, not a folder");
     if (o.overwrite_output_dir || !o.resume_from_checkpoint.empty()) return;
     if (const std::size_t entries = list_folder(folder).size(); entries > 0)
       problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, "--output_dir ", folder, " is not empty (", entries,
               entries == 1 ? " entry" : " entries", "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
               "its run with --overwrite_output_dir");
+  }
+
+  /// The nearest folder above that exists must be a folder in which this user may create another.
+  void creatable(const std::string& folder) {
+    std::filesystem::path above = absolute_path(folder);
+    while (above.has_relative_path() && !path_exists(above.string())) above = above.parent_path();
+    if (!is_directory(above.string()))
+      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: '", above.filename().string(), "' is a file, not a folder");
+    else if (::access(above.c_str(), W_OK) != 0)
+      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: no permission to write in ", above.string());
   }
 
   void resume() {

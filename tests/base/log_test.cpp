@@ -2,24 +2,27 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <cctype>
+#include <string>
 
 namespace tessera::log {
 namespace {
 
+/// What was written to stderr, digits as '#': the clock.
 std::string captured(void (*body)()) {
   testing::internal::CaptureStderr();
   body();
-  return testing::internal::GetCapturedStderr();
+  std::string text = testing::internal::GetCapturedStderr();
+  for (char& c : text)
+    if (std::isdigit(static_cast<unsigned char>(c))) c = '#';
+  return text;
 }
 
 TEST(Log, LinesCarryTimeLevelAndRank) {
   set_level(Level::info);
-  const std::string alone = captured([] { info("loss ", 2.5); });
-  EXPECT_TRUE(std::regex_match(alone, std::regex(R"(\[\d\d:\d\d:\d\d\] loss 2\.5\n)"))) << alone;
+  EXPECT_EQ(captured([] { info("loss ", 2.5); }), "[##:##:##] loss #.#\n");
   set_rank(3, 4);
-  const std::string ranked = captured([] { warning("slow"); });
-  EXPECT_TRUE(std::regex_match(ranked, std::regex(R"(\[\d\d:\d\d:\d\d rank 3\] warning: slow\n)"))) << ranked;
+  EXPECT_EQ(captured([] { warning("slow"); }), "[##:##:## rank #] warning: slow\n");
   set_rank(0, 1);
   EXPECT_EQ(captured([] { error("x"); }).find("rank"), std::string::npos);
 }

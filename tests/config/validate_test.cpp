@@ -137,6 +137,9 @@ TEST_F(Validate, OutputFolder) {
   EXPECT_EQ(with(path("empty"), {"--resume_from_checkpoint", "last"}),
             concat("--resume_from_checkpoint last: ", path("empty"), " holds no checkpoint-N folder; leave the flag out to start from the beginning"));
   EXPECT_EQ(with(path("text.txt")), concat("--output_dir ", path("text.txt"), " is a file, not a folder"));
+  EXPECT_EQ(with(path("text.txt/below/here")),
+            concat("--output_dir ", path("text.txt/below/here"), " cannot be created: 'text.txt' is a file, not a folder"));
+  EXPECT_EQ(with(path("new/below/here/")), "");
 }
 
 TEST_F(Validate, ProblemsOfBothStagesComeTogether) {
