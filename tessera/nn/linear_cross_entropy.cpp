@@ -13,11 +13,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Tokens per chunk: as many as keep the chunk's logits within about 8 MB, where the three multiplications still run at full speed.
-std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
-  const std::int64_t fit = (std::int64_t{2} << 20) / vocabulary / 32 * 32;
-  return std::min(rows, std::max<std::int64_t>(fit, 128));
-}
+/// Tokens per chunk. Per chunk, memory sees the chunk's logits about four times and dWeight twice: with as many tokens as the
+/// hidden size the two balance and the logits take no more room than dWeight does. Fewer than 256 slow the products down.
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t hidden_size) { return std::min(rows, std::max<std::int64_t>(hidden_size, 256)); }
 
 /// targets[b T + t] = labels[b, t + 1]; the last position of each row predicts nothing. Labels must be in [0, V) or ignored.
 std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t vocabulary) {
@@ -37,7 +35,7 @@ std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double scale,
                             bool hidden_gradient, bool weight_gradient) {
-    const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1), chunk = chunk_rows(n, v);
+    const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1), chunk = chunk_rows(n, c);
     const auto targets = shifted_targets(labels, v);
     const at::Tensor x = hidden.reshape({n, c});
     at::Tensor dx, dweight, buffer = at::empty({chunk, v}, x.options());

@@ -1,3 +1,4 @@
+#include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/nn.h>
@@ -94,7 +95,7 @@ TEST_F(Operations, CachedAttentionContinuesTheSequence) {
 }
 
 TEST_F(Operations, FusedOperationsWorkWithoutGradients) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor x = at::randn({2, 4, 8}).set_requires_grad(true), w = at::randn({8});
   EXPECT_FALSE(nn::layer_norm(x, w, w, 1e-5).requires_grad());
   EXPECT_FALSE(nn::bias_gelu_tanh(x, w).requires_grad());

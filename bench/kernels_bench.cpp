@@ -1,0 +1,125 @@
+/// \file
+/// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, against the bound that it can reach:
+/// bytes over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100 % means that
+/// the operands came from a cache. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
+
+#include <benchmark/benchmark.h>
+#include <tessera/kernels/cpu/dispatch.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace tessera::kernels;
+
+namespace {
+
+constexpr std::int64_t n = std::int64_t{8} << 20;  // 32 MB per operand: from memory
+
+std::vector<float> random(std::int64_t size) {
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(static_cast<std::size_t>(size));
+  for (float& x : out) x = normal(engine);
+  return out;
+}
+
+/// Bytes per second of memcpy (read + write), best of several.
+double memory_bandwidth() {
+  static const double measured = [] {
+    std::vector<float> from(n, 1.0f), to(n, 2.0f);
+    double best = 0;
+    for (int i = 0; i < 8; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      std::memcpy(to.data(), from.data(), n * sizeof(float));
+      benchmark::DoNotOptimize(to.data());
+      best = std::max(best, 2 * n * sizeof(float) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return best;
+  }();
+  return measured;
+}
+
+/// Runs `body` under the benchmark's clock; `bytes` is what one call must move at least.
+template <class F>
+void measure(benchmark::State& state, double bytes, const F& body) {
+  for (auto _ : state) {
+    body();
+    benchmark::ClobberMemory();
+  }
+  const double total = bytes * static_cast<double>(state.iterations());
+  state.counters["GB/s"] = benchmark::Counter(total * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["%bound"] = benchmark::Counter(100 * total / memory_bandwidth(), benchmark::Counter::kIsRate);
+}
+
+void add_benchmarks(Isa isa) {
+  const Table& k = table(isa);
+  const auto name = [&](const char* kernel) { return std::string(kernel) + "/" + isa_name(isa); };
+  constexpr std::int64_t columns = 1024, rows = n / columns, vocabulary = 8192;
+  benchmark::RegisterBenchmark(name("adamw").c_str(), [&k](benchmark::State& s) {
+    auto p = random(n), m = random(n), v = std::vector<float>(n, 1.0f);
+    const auto g = random(n);
+    measure(s, 7.0 * n * 4, [&] { k.adamw(p.data(), g.data(), m.data(), v.data(), n, {.weight_decay = 0.1, .step = 10}); });
+  });
+  benchmark::RegisterBenchmark(name("sgd_momentum").c_str(), [&k](benchmark::State& s) {
+    auto p = random(n), b = random(n);
+    const auto g = random(n);
+    measure(s, 5.0 * n * 4, [&] { k.sgd(p.data(), g.data(), b.data(), n, {.momentum = 0.9}); });
+  });
+  benchmark::RegisterBenchmark(name("sum_of_squares").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n);
+    measure(s, 1.0 * n * 4, [&] { benchmark::DoNotOptimize(k.sum_of_squares(x.data(), n)); });
+  });
+  benchmark::RegisterBenchmark(name("softmax_cross_entropy").c_str(), [&k](benchmark::State& s) {
+    auto x = random(n);
+    const std::vector<std::int64_t> targets(n / vocabulary, 5);
+    measure(s, 2.0 * n * 4, [&] { benchmark::DoNotOptimize(k.softmax_cross_entropy(x.data(), targets.data(), n / vocabulary, vocabulary, 1e-3f, true)); });
+  });
+  benchmark::RegisterBenchmark(name("gelu_tanh").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n), bias = random(columns);
+    std::vector<float> y(n);
+    measure(s, 2.0 * n * 4, [&] { k.gelu_tanh(x.data(), bias.data(), y.data(), rows, columns); });
+  });
+  benchmark::RegisterBenchmark(name("gelu_tanh_backward").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n), bias = random(columns), dy = random(n);
+    std::vector<float> dx(n), dbias(columns);
+    measure(s, 3.0 * n * 4, [&] { k.gelu_tanh_backward(x.data(), bias.data(), dy.data(), dx.data(), dbias.data(), rows, columns); });
+  });
+  benchmark::RegisterBenchmark(name("layer_norm").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n), delta = random(n), w = random(columns);
+    std::vector<float> sum(n), y(n), mean(rows), rstd(rows);
+    measure(s, 4.0 * n * 4, [&] {
+      k.layer_norm({x.data(), delta.data(), w.data(), w.data(), w.data(), 1e-5, sum.data(), y.data(), mean.data(), rstd.data()}, rows, columns);
+    });
+  });
+  benchmark::RegisterBenchmark(name("layer_norm_backward").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n), dy = random(n), dsum = random(n), w = random(columns);
+    std::vector<float> dx(n), mean(rows, 0.0f), rstd(rows, 1.0f), dw(columns), db(columns), dd(columns);
+    measure(s, 4.0 * n * 4, [&] {
+      k.layer_norm_backward({x.data(), dy.data(), dsum.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(), db.data(), dd.data()}, rows, columns);
+    });
+  });
+  benchmark::RegisterBenchmark(name("column_sums").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n);
+    std::vector<float> sums(columns);
+    measure(s, 1.0 * n * 4, [&] { k.column_sums(x.data(), sums.data(), rows, columns); });
+  });
+  benchmark::RegisterBenchmark(name("add_rows").c_str(), [&k](benchmark::State& s) {
+    const auto x = random(n), delta = random(n), bias = random(columns);
+    std::vector<float> y(n);
+    measure(s, 3.0 * n * 4, [&] { k.add_rows(x.data(), delta.data(), bias.data(), y.data(), rows, columns); });
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  benchmark::AddCustomContext("memcpy GB/s", std::to_string(memory_bandwidth() * 1e-9));
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512})
+    if (supported(isa)) add_benchmarks(isa);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
