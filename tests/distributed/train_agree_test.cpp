@@ -1,0 +1,68 @@
+// A failure while a run is set up ends every rank with the same exit code; one rank tells it; nothing is written.
+
+#include "harness.h"
+
+#include <tessera/base/file.h>
+#include <tessera/base/value.h>
+#include <tessera/train/setup.h>
+#include <tessera/train/trainer.h>
+
+namespace tessera::testing {
+namespace {
+
+TEST(Agree, AllIsWell) {
+  run_ranks(3, [](comm::World& world) {
+    bool ran = false;
+    train::agree(world.group(), [&] { ran = true; });
+    EXPECT_TRUE(ran);
+  });
+}
+
+TEST(Agree, TheLowestFailingRankSpeaksForAll) {
+  run_ranks(4, [](comm::World& world) {
+    try {
+      train::agree(world.group(), [&] {
+        if (world.rank() == 1) throw InputError("rank 1 has no such file");
+        if (world.rank() == 3) throw std::runtime_error("something else");
+      });
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::bad_input);
+      EXPECT_STREQ(error.what(), world.rank() == 1 ? "rank 1 has no such file" : "");
+    }
+    // The group works on.
+    at::Tensor one = at::ones({1});
+    world.group().all_reduce(one).wait();
+    EXPECT_EQ(one.item<float>(), 4);
+  });
+}
+
+TEST(Agree, AFileThatOneRankLacksStopsAllOfThemBeforeTheyWrite) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "a line of text\n";
+  const std::string file = path_join(folder.path(), "text.txt"), output = path_join(folder.path(), "out");
+  write_file_atomically(file, text);
+  run_ranks(3, [&](comm::World& world) {
+    RunConfig config;
+    config.model.config_name = "gpt2-tiny";
+    config.model.config_overrides = "n_layer=1,n_embd=16,n_head=1,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_id=256";
+    config.model.tokenizer_name = "byte";
+    config.data.train_file = world.rank() == 2 ? file + ".elsewhere.txt" : file;
+    config.data.block_size = 16;
+    config.optimization.per_device_train_batch_size = 1;
+    config.optimization.max_steps = 1;
+    config.output.output_dir = output;
+    try {
+      train::train(config, Value::make_object());
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::bad_input);
+      EXPECT_EQ(std::string(error.what()).empty(), world.rank() != 2) << error.what();
+    }
+  });
+  EXPECT_FALSE(path_exists(output));
+}
+
+}  // namespace
+}  // namespace tessera::testing
