@@ -3,7 +3,8 @@
 namespace tessera::detail {
 
 void check_failed(const char* condition, const char* file, int line, const std::string& message) {
-  throw Error(concat("internal check failed: ", condition, message.empty() ? "" : ": ", message, " (", file, ":", line, ")"));
+  throw Error(
+      concat("internal check failed: ", condition, message.empty() ? "" : ": ", message, " (", file, ":", line, ")"));
 }
 
 }  // namespace tessera::detail

@@ -6,9 +6,9 @@
 /// An error says what was wrong, where (file:line or rank), the rule, the numbers, and the remedy.
 /// Setup errors throw; libraries never call exit(). `main` turns an Error into its exit code.
 
+#include <tessera/base/text.h>
 #include <stdexcept>
 #include <string>
-#include <tessera/base/text.h>
 
 namespace tessera {
 
@@ -46,8 +46,8 @@ namespace detail {
 
 /// The one macro: an invariant of ours. Throws tessera::Error naming the condition, file:line and the parts
 /// that follow, e.g. TESSERA_CHECK(a == b, "sizes differ: ", a, " and ", b). Never compiled out.
-#define TESSERA_CHECK(condition, ...)                                             \
-  do {                                                                            \
-    if (!(condition)) [[unlikely]]                                                \
+#define TESSERA_CHECK(condition, ...)                                                                  \
+  do {                                                                                                 \
+    if (!(condition)) [[unlikely]]                                                                     \
       ::tessera::detail::check_failed(#condition, __FILE__, __LINE__, ::tessera::concat(__VA_ARGS__)); \
   } while (false)

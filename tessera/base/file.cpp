@@ -43,12 +43,12 @@ void sync_folder_of(const std::string& path) {
 }  // namespace
 
 bool path_exists(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
 }
 
 bool is_directory(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -56,7 +56,9 @@ std::string path_join(std::string_view folder, std::string_view name) {
   return (std::filesystem::path(folder) / std::filesystem::path(name)).string();
 }
 
-std::string absolute_path(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+std::string absolute_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
 
 std::vector<std::string> list_folder(const std::string& path) {
   std::error_code error;
@@ -83,7 +85,7 @@ void remove_tree(const std::string& path) {
 std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) throw InputError(concat("cannot open '", path, "': ", reason()));
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", reason()));
   if (S_ISDIR(info.st_mode)) throw InputError(concat("'", path, "' is a folder; expected a file"));
   std::string bytes;
@@ -99,7 +101,8 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
     if (n < 0) throw InputError(concat("cannot read '", path, "': ", reason()));
     if (n == 0) return bytes;
     bytes.append(buffer.data(), static_cast<std::size_t>(n));
-    if (bytes.size() > max_bytes) throw InputError(concat("'", path, "' has more than the ", max_bytes, " bytes accepted here"));
+    if (bytes.size() > max_bytes)
+      throw InputError(concat("'", path, "' has more than the ", max_bytes, " bytes accepted here"));
   }
 }
 
@@ -107,7 +110,8 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& path
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(concat("cannot write '", path_for_errors, "': ", reason(), " (", bytes.size(), " bytes left)"));
+    if (n < 0)
+      throw Error(concat("cannot write '", path_for_errors, "': ", reason(), " (", bytes.size(), " bytes left)"));
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
 }
@@ -120,7 +124,8 @@ void write_file_atomically(const std::string& path, const std::function<void(int
     produce(fd.get());
     if (::fsync(fd.get()) != 0) throw Error(concat("cannot sync '", temporary, "': ", reason()));
     if (::close(fd.release()) != 0) throw Error(concat("cannot close '", temporary, "': ", reason()));
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw Error(concat("cannot rename '", temporary, "' to '", path, "': ", reason()));
+    if (::rename(temporary.c_str(), path.c_str()) != 0)
+      throw Error(concat("cannot rename '", temporary, "' to '", path, "': ", reason()));
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -135,7 +140,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) throw InputError(concat("cannot open '", path, "': ", reason()));
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", reason()));
   if (!S_ISREG(info.st_mode)) throw InputError(concat("'", path, "' is not a regular file"));
   size_ = static_cast<std::size_t>(info.st_size);
@@ -162,7 +167,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 TemporaryFolder::TemporaryFolder(const std::string& prefix) {
   const char* base = std::getenv("TMPDIR");
   std::string pattern = path_join(base == nullptr || *base == '\0' ? "/tmp" : base, prefix + ".XXXXXX");
-  if (::mkdtemp(pattern.data()) == nullptr) throw Error(concat("cannot create a temporary folder '", pattern, "': ", reason()));
+  if (::mkdtemp(pattern.data()) == nullptr)
+    throw Error(concat("cannot create a temporary folder '", pattern, "': ", reason()));
   path_ = pattern;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Files: whole-file reads with a limit, atomic writes, memory mapping, temporary folders. Errors name the path and errno.
+/// Files: whole-file reads with a limit, atomic writes, memory mapping, temporary folders. Errors name the path and
+/// errno.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +19,8 @@ std::string path_join(std::string_view folder, std::string_view name);
 std::string absolute_path(const std::string& path);
 /// The names in a folder, sorted, without "." and "..".
 std::vector<std::string> list_folder(const std::string& path);
-void make_folders(const std::string& path);   ///< mkdir -p
-void remove_tree(const std::string& path);    ///< rm -rf; a missing path is fine
+void make_folders(const std::string& path);  ///< mkdir -p
+void remove_tree(const std::string& path);   ///< rm -rf; a missing path is fine
 
 /// Whole file. Throws InputError when missing, unreadable or larger than max_bytes.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{8} << 30);

@@ -15,7 +15,8 @@ constexpr int max_depth = 256;
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& name) : text_(text), file_(std::make_shared<const std::string>(name)) {}
+  Parser(std::string_view text, const std::string& name)
+      : text_(text), file_(std::make_shared<const std::string>(name)) {}
 
   Value parse() {
     if (!is_utf8(text_)) throw InputError(concat(*file_, ": not valid UTF-8"));
@@ -35,7 +36,8 @@ class Parser {
       std::size_t end = at_ + 1;  // a whole character of UTF-8
       while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
       const auto byte = static_cast<unsigned char>(text_[at_]);
-      found = byte < 0x20 ? concat("control character ", static_cast<int>(byte)) : concat("'", text_.substr(at_, end - at_), "'");
+      found = byte < 0x20 ? concat("control character ", static_cast<int>(byte))
+                          : concat("'", text_.substr(at_, end - at_), "'");
     }
     throw InputError(concat(here().str(), ": ", what, ", found ", found));
   }
@@ -70,13 +72,20 @@ class Parser {
   Value parse_bare(int depth) {
     if (at_ >= text_.size()) fail("expected a value");
     switch (text_[at_]) {
-      case '{': return parse_object(depth);
-      case '[': return parse_array(depth);
-      case '"': return Value::of(parse_string());
-      case 't': return parse_word("true", Value::of(true));
-      case 'f': return parse_word("false", Value::of(false));
-      case 'n': return parse_word("null", Value());
-      default: return parse_number();
+      case '{':
+        return parse_object(depth);
+      case '[':
+        return parse_array(depth);
+      case '"':
+        return Value::of(parse_string());
+      case 't':
+        return parse_word("true", Value::of(true));
+      case 'f':
+        return parse_word("false", Value::of(false));
+      case 'n':
+        return parse_word("null", Value());
+      default:
+        return parse_number();
     }
   }
 
@@ -119,7 +128,8 @@ class Parser {
     Value object = Value::make_object(std::move(members));
     if (const auto again = object.duplicate()) {
       const auto& [key, value] = object.members()[*again];
-      throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ", object.at(key).where().str(), ")"));
+      throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ",
+                              object.at(key).where().str(), ")"));
     }
     return object;
   }
@@ -129,7 +139,9 @@ class Parser {
     std::string out;
     for (;;) {
       const std::size_t plain = at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= 0x20) ++at_;
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+             static_cast<unsigned char>(text_[at_]) >= 0x20)
+        ++at_;
       out.append(text_, plain, at_ - plain);
       if (at_ >= text_.size()) {
         at_ = begin;
@@ -169,7 +181,8 @@ class Parser {
     std::uint32_t code = 0;
     const std::string_view digits = text_.substr(std::min(at_, text_.size()), 4);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-    if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4) fail("expected four hexadecimal digits");
+    if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4)
+      fail("expected four hexadecimal digits");
     at_ += 4;
     return code;
   }
@@ -238,11 +251,21 @@ void dump_string(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           static constexpr char hex[] = "0123456789abcdef";
@@ -265,11 +288,21 @@ class Writer {
 
   void write(const Value& value, int depth) {
     switch (value.kind()) {
-      case Value::Kind::null: out_ += "null"; return;
-      case Value::Kind::boolean: out_ += value.as_bool() ? "true" : "false"; return;
-      case Value::Kind::integer: out_ += std::to_string(value.as_int()); return;
-      case Value::Kind::real: write_real(value.as_real()); return;
-      case Value::Kind::string: dump_string(out_, value.as_string()); return;
+      case Value::Kind::null:
+        out_ += "null";
+        return;
+      case Value::Kind::boolean:
+        out_ += value.as_bool() ? "true" : "false";
+        return;
+      case Value::Kind::integer:
+        out_ += std::to_string(value.as_int());
+        return;
+      case Value::Kind::real:
+        write_real(value.as_real());
+        return;
+      case Value::Kind::string:
+        dump_string(out_, value.as_string());
+        return;
       case Value::Kind::array:
         write_sequence('[', ']', value.items(), depth, [&](const Value& item) { write(item, depth + 1); });
         return;
@@ -323,7 +356,9 @@ class Writer {
 
 Value parse_json(std::string_view text, const std::string& name) { return Parser(text, name).parse(); }
 
-Value read_json(const std::string& path, std::uint64_t max_bytes) { return parse_json(read_file(path, max_bytes), path); }
+Value read_json(const std::string& path, std::uint64_t max_bytes) {
+  return parse_json(read_file(path, max_bytes), path);
+}
 
 std::string dump_json(const Value& value, int indent, int real_digits) {
   Writer writer(indent, real_digits);

@@ -3,8 +3,8 @@
 /// Log lines on stderr: "[12:34:56 rank 2] warning: text". The rank appears when the world is larger than one.
 /// Thread-safe: each line is one write(2).
 
-#include <string>
 #include <tessera/base/text.h>
+#include <string>
 
 namespace tessera::log {
 
@@ -16,9 +16,21 @@ void set_rank(int rank, int world_size);
 void set_level(Level level);
 void write(Level level, const std::string& text);
 
-template <class... Parts> void debug(const Parts&... parts) { write(Level::debug, concat(parts...)); }
-template <class... Parts> void info(const Parts&... parts) { write(Level::info, concat(parts...)); }
-template <class... Parts> void warning(const Parts&... parts) { write(Level::warning, concat(parts...)); }
-template <class... Parts> void error(const Parts&... parts) { write(Level::error, concat(parts...)); }
+template <class... Parts>
+void debug(const Parts&... parts) {
+  write(Level::debug, concat(parts...));
+}
+template <class... Parts>
+void info(const Parts&... parts) {
+  write(Level::info, concat(parts...));
+}
+template <class... Parts>
+void warning(const Parts&... parts) {
+  write(Level::warning, concat(parts...));
+}
+template <class... Parts>
+void error(const Parts&... parts) {
+  write(Level::error, concat(parts...));
+}
 
 }  // namespace tessera::log

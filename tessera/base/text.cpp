@@ -52,7 +52,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
     before_last.swap(last);
     last.swap(row);
@@ -149,10 +150,17 @@ bool is_utf8(std::string_view text) {
     }
     int more;
     std::uint32_t code;
-    if ((*p & 0xE0) == 0xC0) { more = 1; code = *p & 0x1F; }
-    else if ((*p & 0xF0) == 0xE0) { more = 2; code = *p & 0x0F; }
-    else if ((*p & 0xF8) == 0xF0) { more = 3; code = *p & 0x07; }
-    else return false;
+    if ((*p & 0xE0) == 0xC0) {
+      more = 1;
+      code = *p & 0x1F;
+    } else if ((*p & 0xF0) == 0xE0) {
+      more = 2;
+      code = *p & 0x0F;
+    } else if ((*p & 0xF8) == 0xF0) {
+      more = 3;
+      code = *p & 0x07;
+    } else
+      return false;
     if (end - p <= more) return false;
     for (int i = 1; i <= more; ++i) {
       if ((p[i] & 0xC0) != 0x80) return false;

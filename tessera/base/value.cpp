@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// An open-addressing hash table over the names of a large object: slots hold member positions + 1, 0 = free. Positions, not
-/// strings, so that a copy of the object may share it.
+/// An open-addressing hash table over the names of a large object: slots hold member positions + 1, 0 = free.
+/// Positions, not strings, so that a copy of the object may share it.
 struct ValueIndex {
   std::vector<std::uint32_t> slots;
 
@@ -24,7 +24,8 @@ struct ValueIndex {
   }
 
   void add(const std::vector<Value::Member>& members, std::uint32_t i) {
-    if (std::uint32_t& here = slot(members, members[i].first); here == 0) here = i + 1;  // else a duplicate: the first counts
+    if (std::uint32_t& here = slot(members, members[i].first); here == 0)
+      here = i + 1;  // else a duplicate: the first counts
   }
 };
 
@@ -34,13 +35,20 @@ constexpr std::size_t index_from = 16;  // members; below, a linear look is fast
 
 const char* kind_name(Value::Kind kind) {
   switch (kind) {
-    case Value::Kind::null: return "null";
-    case Value::Kind::boolean: return "a boolean";
-    case Value::Kind::integer: return "an integer";
-    case Value::Kind::real: return "a real number";
-    case Value::Kind::string: return "a string";
-    case Value::Kind::array: return "an array";
-    case Value::Kind::object: return "an object";
+    case Value::Kind::null:
+      return "null";
+    case Value::Kind::boolean:
+      return "a boolean";
+    case Value::Kind::integer:
+      return "an integer";
+    case Value::Kind::real:
+      return "a real number";
+    case Value::Kind::string:
+      return "a string";
+    case Value::Kind::array:
+      return "an array";
+    case Value::Kind::object:
+      return "an object";
   }
   return "?";
 }
@@ -106,7 +114,8 @@ bool Value::as_bool() const {
 std::int64_t Value::as_int() const {
   if (kind_ == Kind::integer) return integer_;
   constexpr double exact = 9007199254740992.0;  // 2^53: beyond it a double no longer names one integer
-  if (kind_ == Kind::real && std::abs(real_) <= exact && std::trunc(real_) == real_) return static_cast<std::int64_t>(real_);
+  if (kind_ == Kind::real && std::abs(real_) <= exact && std::trunc(real_) == real_)
+    return static_cast<std::int64_t>(real_);
   wrong_kind(*this, "an integer");
 }
 
@@ -160,7 +169,8 @@ const Value& Value::at(std::string_view key) const {
   std::vector<std::string> names;
   for (const Member& member : members_) names.push_back(member.first);
   const auto near = nearest(key, names);
-  throw InputError(concat(pos_.str(), ": the key \"", key, "\" is missing", near ? concat(" (did you mean \"", *near, "\"?)") : ""));
+  throw InputError(
+      concat(pos_.str(), ": the key \"", key, "\" is missing", near ? concat(" (did you mean \"", *near, "\"?)") : ""));
 }
 
 void Value::push_back(Value item) {

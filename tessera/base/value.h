@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole; no file = made
-/// by the program.
+/// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole; no file =
+/// made by the program.
 struct SourcePos {
   std::shared_ptr<const std::string> file;
   int line = 0;
@@ -22,8 +22,8 @@ struct SourcePos {
 };
 
 /// Immutable in use: parse it, or build it with the static makers and dump it.
-/// Threads: find/at/duplicate of a large object build its index on first use; parse_json and parse_yaml have done so already, so
-/// parsed values may be read by several threads.
+/// Threads: find/at/duplicate of a large object build its index on first use; parse_json and parse_yaml have done so
+/// already, so parsed values may be read by several threads.
 class Value {
  public:
   enum class Kind { null, boolean, integer, real, string, array, object };
@@ -50,8 +50,8 @@ class Value {
 
   /// Typed access; another kind throws InputError "file:line:column: expected an integer, found a string".
   bool as_bool() const;
-  std::int64_t as_int() const;   ///< also a real with an integral value within +-2^53
-  double as_real() const;        ///< integer or real
+  std::int64_t as_int() const;  ///< also a real with an integral value within +-2^53
+  double as_real() const;       ///< integer or real
   const std::string& as_string() const;
   const std::vector<Value>& items() const;
   const std::vector<Member>& members() const;  ///< in file order
@@ -64,8 +64,8 @@ class Value {
   /// Position of the first member whose name an earlier member has, if any.
   std::optional<std::size_t> duplicate() const;
 
-  void push_back(Value item);                  ///< arrays
-  void set(std::string key, Value value);      ///< objects: appends, or replaces the member of that name
+  void push_back(Value item);              ///< arrays
+  void set(std::string key, Value value);  ///< objects: appends, or replaces the member of that name
 
  private:
   std::optional<std::size_t> position(std::string_view key) const;
@@ -89,9 +89,10 @@ Value read_json(const std::string& path, std::uint64_t max_bytes = 256u << 20);
 /// JSON text. indent < 0: one line. Reals with 17 significant digits unless `real_digits` says fewer; nan/inf as null.
 std::string dump_json(const Value& value, int indent = 2, int real_digits = 17);
 
-/// YAML 1.2 with the core schema's plain scalars, through yaml-cpp made strict. Refused, because YAML readers disagree about
-/// them or users are surprised: octal-looking numbers (010, 0o10), duplicate keys, merge keys (<<), tags, null or compound keys,
-/// several documents, aliases that expand to more than 100000 values. yes/no/on/off are text. Throws InputError.
+/// YAML 1.2 with the core schema's plain scalars, through yaml-cpp made strict. Refused, because YAML readers disagree
+/// about them or users are surprised: octal-looking numbers (010, 0o10), duplicate keys, merge keys (<<), tags, null or
+/// compound keys, several documents, aliases that expand to more than 100000 values. yes/no/on/off are text. Throws
+/// InputError.
 Value parse_yaml(std::string_view text, const std::string& name);
 Value read_yaml(const std::string& path);
 

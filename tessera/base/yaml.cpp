@@ -20,19 +20,22 @@ namespace {
 
 constexpr int max_depth = 256;
 
-/// YAML 1.2 core schema for plain scalars, decimal numbers only: "010" and "0o10" would mean different numbers to different
-/// readers, so they are refused.
+/// YAML 1.2 core schema for plain scalars, decimal numbers only: "010" and "0o10" would mean different numbers to
+/// different readers, so they are refused.
 Value resolve_plain(const std::string& text, const SourcePos& where) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return {};
   if (text == "true" || text == "True" || text == "TRUE") return Value::of(true);
   if (text == "false" || text == "False" || text == "FALSE") return Value::of(false);
   const bool negative = text[0] == '-';
   const std::string_view digits = std::string_view(text).substr(negative || text[0] == '+' ? 1 : 0);
-  const auto starts_as_number = [&] { return !digits.empty() && ((digits[0] >= '0' && digits[0] <= '9') || digits[0] == '.'); };
+  const auto starts_as_number = [&] {
+    return !digits.empty() && ((digits[0] >= '0' && digits[0] <= '9') || digits[0] == '.');
+  };
   if (!starts_as_number()) return Value::of(text);
   const bool all_digits = digits.find_first_not_of("0123456789") == std::string_view::npos;
   if ((all_digits && digits.size() > 1 && digits[0] == '0') || (digits.starts_with("0o") && digits.size() > 2))
-    throw InputError(concat(where.str(), ": '", text, "' looks like an octal number, which YAML readers disagree about; write it in ",
+    throw InputError(concat(where.str(), ": '", text,
+                            "' looks like an octal number, which YAML readers disagree about; write it in ",
                             "decimal, or in quotes for text"));
   if (digits == ".inf" || digits == ".Inf" || digits == ".INF") return Value::of(negative ? -HUGE_VAL : HUGE_VAL);
   if (text == ".nan" || text == ".NaN" || text == ".NAN") return Value::of(std::numeric_limits<double>::quiet_NaN());
@@ -41,7 +44,8 @@ Value resolve_plain(const std::string& text, const SourcePos& where) {
   if (digits.starts_with("0x")) {
     std::int64_t hex = 0;
     const auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), hex, 16);
-    if (digits.size() == text.size() && digits.size() > 2 && digits[2] != '-' && error == std::errc() && end == text.data() + text.size())
+    if (digits.size() == text.size() && digits.size() > 2 && digits[2] != '-' && error == std::errc() &&
+        end == text.data() + text.size())
       return Value::of(hex);
     return Value::of(text);
   }
@@ -58,7 +62,8 @@ class Builder final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(mark, anchor, Value()); }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
     // yaml-cpp gives "?" for plain scalars and "!" for quoted ones
     if (tag != "?" && tag != "!" && !tag.empty() && tag != "tag:yaml.org,2002:str")
       throw InputError(concat(at(mark).str(), ": the tag ", tag, " is not supported"));
@@ -71,11 +76,13 @@ class Builder final : public YAML::EventHandler {
     if (made_ > 1000000) throw InputError(concat(at(mark).str(), ": aliases expand to more than 1000000 values"));
     place(at(mark), found->second.first, "");
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     open(mark, anchor, Value::make_array());
   }
   void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     open(mark, anchor, Value::make_object());
   }
   void OnMapEnd() override { close(); }
@@ -125,9 +132,11 @@ class Builder final : public YAML::EventHandler {
       if (value.is_array() || value.is_object() || value.is_null())
         throw InputError(concat(where.str(), ": a key must be a word or a number"));
       parent.key = value.is_string() ? value.as_string() : key_text;
-      if (parent.key == "<<") throw InputError(concat(where.str(), ": merge keys (<<) are not supported; write the keys out"));
+      if (parent.key == "<<")
+        throw InputError(concat(where.str(), ": merge keys (<<) are not supported; write the keys out"));
       if (const Value* first = parent.value.find(parent.key))
-        throw InputError(concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ", first->where().str(), ")"));
+        throw InputError(
+            concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ", first->where().str(), ")"));
       parent.has_key = true;
     } else {
       parent.value.set(std::move(parent.key), std::move(value));
@@ -156,7 +165,8 @@ Value parse_yaml(std::string_view text, const std::string& name) {
     if (parser.HandleNextDocument(second)) throw InputError(concat(name, ": holds more than one YAML document"));
     return builder.take();
   } catch (const YAML::Exception& e) {
-    const SourcePos where = e.mark.is_null() ? SourcePos{file, 0, 0} : SourcePos{file, e.mark.line + 1, e.mark.column + 1};
+    const SourcePos where =
+        e.mark.is_null() ? SourcePos{file, 0, 0} : SourcePos{file, e.mark.line + 1, e.mark.column + 1};
     throw InputError(concat(where.str(), ": ", e.msg));
   }
 }

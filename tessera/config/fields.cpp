@@ -17,11 +17,27 @@ auto& at(RunConfig& config) {
 }
 auto& device_of(RunConfig& config) { return config.device; }
 
-template <auto member> constexpr auto model = &at<&RunConfig::model, member>;
-template <auto member> constexpr auto data = &at<&RunConfig::data, member>;
-template <auto member> constexpr auto optimization = &at<&RunConfig::optimization, member>;
-template <auto member> constexpr auto parallel = &at<&RunConfig::parallel, member>;
-template <auto member> constexpr auto output = &at<&RunConfig::output, member>;
+// A row of each section: the member of its part of RunConfig, then name, rule, help and environment variable.
+template <auto member>
+Field model(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::model, &at<&RunConfig::model, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field data(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::data, &at<&RunConfig::data, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field optimization(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::optimization, &at<&RunConfig::optimization, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field parallel(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::parallel, &at<&RunConfig::parallel, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field output(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::output, &at<&RunConfig::output, member>, std::move(rule), help, environment};
+}
 
 Rule anything(std::string_view shown_as = {}) {
   Rule rule;
@@ -59,62 +75,94 @@ using P = ParallelConfig;
 using W = OutputConfig;
 
 // ---- the table ------------------------------------------------------------------------------------------------
-// clang-format off
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = {
-    {"model_name_or_path", Section::model, model<&M::model_name_or_path>, anything("DIR"), "Hugging Face folder whose weights the training starts from"},
-    {"config_name", Section::model, model<&M::config_name>, anything("NAME|FILE"), "train from scratch: a preset (gpt2, gpt2-tiny), a config.json or a folder with one"},
-    {"config_overrides", Section::model, model<&M::config_overrides>, anything("K=V,..."), "changes to config_name's configuration: n_layer=4,n_embd=256"},
-    {"tokenizer_name", Section::model, model<&M::tokenizer_name>, anything("DIR|FILE"), "folder with tokenizer.json, that file, or byte (one token per byte); unset: the model folder's, else byte"},
+      model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
+                                    "Hugging Face folder whose weights the training starts from"),
+      model<&M::config_name>("config_name", anything("NAME|FILE"),
+                             "train from scratch: a preset (gpt2, gpt2-tiny), a config.json or a folder with one"),
+      model<&M::config_overrides>("config_overrides", anything("K=V,..."),
+                                  "changes to config_name's configuration: n_layer=4,n_embd=256"),
+      model<&M::tokenizer_name>(
+          "tokenizer_name", anything("DIR|FILE"),
+          "folder with tokenizer.json, that file, or byte (one token per byte); unset: the model folder's, else byte"),
 
-    {"train_file", Section::data, data<&D::train_file>, anything("FILE"), "training text (.txt), or tokens (.bin with .idx beside it)"},
-    {"validation_file", Section::data, data<&D::validation_file>, anything("FILE"), "evaluation data of the same kinds; unset: split off the end of train_file"},
-    {"validation_split_percentage", Section::data, data<&D::validation_split_percentage>, from_to_below(0, 100), "share of train_file held out for evaluation when there is no validation_file"},
-    {"block_size", Section::data, data<&D::block_size>, at_least(2, 1 << 24), "tokens per block; 0 = the model's positions, at most 1024"},
-    {"train_sampling_strategy", Section::data, data<&D::train_sampling_strategy>, one_of({"random", "sequential"}), "order of the blocks: shuffled by seed, or as in the file"},
+      data<&D::train_file>("train_file", anything("FILE"),
+                           "training text (.txt), or tokens (.bin with .idx beside it)"),
+      data<&D::validation_file>("validation_file", anything("FILE"),
+                                "evaluation data of the same kinds; unset: split off the end of train_file"),
+      data<&D::validation_split_percentage>(
+          "validation_split_percentage", from_to_below(0, 100),
+          "share of train_file held out for evaluation when there is no validation_file"),
+      data<&D::block_size>("block_size", at_least(2, 1 << 24),
+                           "tokens per block; unset: the model's positions, at most 1024"),
+      data<&D::train_sampling_strategy>("train_sampling_strategy", one_of({"random", "sequential"}),
+                                        "order of the blocks: shuffled by seed, or as in the file"),
 
-    {"max_steps", Section::optimization, optimization<&O::max_steps>, at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"},
-    {"num_train_epochs", Section::optimization, optimization<&O::num_train_epochs>, more_than(0), "passes over the training data; a fraction is allowed"},
-    {"per_device_train_batch_size", Section::optimization, optimization<&O::per_device_train_batch_size>, at_least(1), "blocks per process and micro-batch"},
-    {"per_device_eval_batch_size", Section::optimization, optimization<&O::per_device_eval_batch_size>, at_least(1), "blocks per process and evaluation batch"},
-    {"gradient_accumulation_steps", Section::optimization, optimization<&O::gradient_accumulation_steps>, at_least(1), "micro-batches per optimizer step"},
-    {"optim", Section::optimization, optimization<&O::optim>, one_of({"adamw", "sgd"}, {{"adamw_torch", "adamw"}, {"adamw_torch_fused", "adamw"}}), "optimizer; adamw_torch and adamw_torch_fused mean adamw"},
-    {"learning_rate", Section::optimization, optimization<&O::learning_rate>, at_least(0), "peak learning rate"},
-    {"lr_scheduler_type", Section::optimization, optimization<&O::lr_scheduler_type>, one_of({"linear", "cosine", "constant", "constant_with_warmup"}), "how the learning rate moves over the run"},
-    {"warmup_steps", Section::optimization, optimization<&O::warmup_steps>, at_least(0), "steps of linear warm-up; between 0 and 1 it is a share of all steps, as warmup_ratio"},
-    {"warmup_ratio", Section::optimization, optimization<&O::warmup_ratio>, at_least(0, 1), "warm-up as a share of all steps"},
-    {"weight_decay", Section::optimization, optimization<&O::weight_decay>, at_least(0), "decoupled weight decay; biases and norms have none"},
-    {"adam_beta1", Section::optimization, optimization<&O::adam_beta1>, from_to_below(0, 1), "decay of AdamW's first moment"},
-    {"adam_beta2", Section::optimization, optimization<&O::adam_beta2>, from_to_below(0, 1), "decay of AdamW's second moment"},
-    {"adam_epsilon", Section::optimization, optimization<&O::adam_epsilon>, at_least(0), "added to AdamW's denominator"},
-    {"momentum", Section::optimization, optimization<&O::momentum>, from_to_below(0, 1), "momentum of sgd"},
-    {"max_grad_norm", Section::optimization, optimization<&O::max_grad_norm>, at_least(0), "gradients are scaled down to this global norm; 0 = never"},
-    {"seed", Section::optimization, optimization<&O::seed>, at_least(0), "of initial weights, order of blocks and dropout"},
+      optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
+      optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),
+                                         "passes over the training data; a fraction is allowed"),
+      optimization<&O::per_device_train_batch_size>("per_device_train_batch_size", at_least(1),
+                                                    "blocks per process and micro-batch"),
+      optimization<&O::per_device_eval_batch_size>("per_device_eval_batch_size", at_least(1),
+                                                   "blocks per process and evaluation batch"),
+      optimization<&O::gradient_accumulation_steps>("gradient_accumulation_steps", at_least(1),
+                                                    "micro-batches per optimizer step"),
+      optimization<&O::optim>("optim",
+                              one_of({"adamw", "sgd"}, {{"adamw_torch", "adamw"}, {"adamw_torch_fused", "adamw"}}),
+                              "optimizer; adamw_torch and adamw_torch_fused mean adamw"),
+      optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
+      optimization<&O::lr_scheduler_type>("lr_scheduler_type",
+                                          one_of({"linear", "cosine", "constant", "constant_with_warmup"}),
+                                          "how the learning rate moves over the run"),
+      optimization<&O::warmup_steps>(
+          "warmup_steps", at_least(0),
+          "steps of linear warm-up; between 0 and 1 it is a share of all steps, as warmup_ratio"),
+      optimization<&O::warmup_ratio>("warmup_ratio", at_least(0, 1), "warm-up as a share of all steps"),
+      optimization<&O::weight_decay>("weight_decay", at_least(0), "decoupled weight decay; biases and norms have none"),
+      optimization<&O::adam_beta1>("adam_beta1", from_to_below(0, 1), "decay of AdamW's first moment"),
+      optimization<&O::adam_beta2>("adam_beta2", from_to_below(0, 1), "decay of AdamW's second moment"),
+      optimization<&O::adam_epsilon>("adam_epsilon", at_least(0), "added to AdamW's denominator"),
+      optimization<&O::momentum>("momentum", from_to_below(0, 1), "momentum of sgd"),
+      optimization<&O::max_grad_norm>("max_grad_norm", at_least(0),
+                                      "gradients are scaled down to this global norm; 0 = never"),
+      optimization<&O::seed>("seed", at_least(0), "of initial weights, order of blocks and dropout"),
 
-    {"num_processes", Section::parallel, parallel<&P::num_processes>, at_least(1, 4096), "processes to start on this machine; 0 = one, or those of the launcher that started this", "WORLD_SIZE"},
-    {"backend", Section::parallel, parallel<&P::backend>, one_of({"auto", "local", "gloo", "nccl"}), "moves data between processes", "TESSERA_BACKEND"},
-    {"device", Section::parallel, &device_of, one_of({"cpu", "cuda"}), "where tensors live; cuda needs the plug-in"},
-    {"main_process_port", Section::parallel, parallel<&P::main_process_port>, at_least(0, 65535), "TCP port where the processes meet; 0 = any free one"},
-    {"threads_per_process", Section::parallel, parallel<&P::threads_per_process>, at_least(0, 4096), "CPU threads of each process; 0 = cores / processes"},
-    {"ddp_bucket_cap_mb", Section::parallel, parallel<&P::ddp_bucket_cap_mb>, more_than(0), "size of the gradient buckets in MiB"},
-    {"ddp_find_unused_parameters", Section::parallel, parallel<&P::ddp_find_unused_parameters>, anything(), "look for parameters that took no part in a step"},
-    {"ddp_broadcast_buffers", Section::parallel, parallel<&P::ddp_broadcast_buffers>, anything(), "rank 0's buffers reach all ranks before each forward"},
-    {"ddp_timeout", Section::parallel, parallel<&P::ddp_timeout>, more_than(0), "seconds that a collective may take"},
+      parallel<&P::num_processes>(
+          "num_processes", at_least(1, 4096),
+          "processes to start on this machine; unset: one, or those of the launcher that started this", "WORLD_SIZE"),
+      parallel<&P::backend>("backend", one_of({"auto", "local", "gloo", "nccl"}), "moves data between processes",
+                            "TESSERA_BACKEND"),
+      Field{"device", Section::parallel, &device_of, one_of({"cpu", "cuda"}),
+            "where tensors live; cuda needs the plug-in"},
+      parallel<&P::main_process_port>("main_process_port", at_least(0, 65535),
+                                      "TCP port where the processes meet; 0 = any free one"),
+      parallel<&P::threads_per_process>("threads_per_process", at_least(0, 4096),
+                                        "CPU threads of each process; 0 = cores / processes"),
+      parallel<&P::ddp_bucket_cap_mb>("ddp_bucket_cap_mb", more_than(0), "size of the gradient buckets in MiB"),
+      parallel<&P::ddp_find_unused_parameters>("ddp_find_unused_parameters", anything(),
+                                               "look for parameters that took no part in a step"),
+      parallel<&P::ddp_broadcast_buffers>("ddp_broadcast_buffers", anything(),
+                                          "rank 0's buffers reach all ranks before each forward"),
+      parallel<&P::ddp_timeout>("ddp_timeout", more_than(0), "seconds that a collective may take"),
 
-    {"output_dir", Section::output, output<&W::output_dir>, anything("DIR"), "receives the model, checkpoints, metrics.jsonl and report.html"},
-    {"overwrite_output_dir", Section::output, output<&W::overwrite_output_dir>, anything(), "output_dir may hold files already"},
-    {"resume_from_checkpoint", Section::output, output<&W::resume_from_checkpoint>, anything("DIR|last"), "checkpoint folder to continue from; last (or true) = the newest in output_dir"},
-    {"logging_steps", Section::output, output<&W::logging_steps>, at_least(1), "steps between two lines of metrics"},
-    {"save_strategy", Section::output, output<&W::save_strategy>, one_of({"no", "steps", "epoch"}), "when checkpoints are written"},
-    {"save_steps", Section::output, output<&W::save_steps>, at_least(1), "steps between two checkpoints"},
-    {"save_total_limit", Section::output, output<&W::save_total_limit>, at_least(0), "checkpoints kept, oldest removed; 0 = all"},
-    {"eval_strategy", Section::output, output<&W::eval_strategy>, one_of({"no", "steps", "epoch"}), "when the model is evaluated; eval_steps alone means steps"},
-    {"eval_steps", Section::output, output<&W::eval_steps>, at_least(1), "steps between two evaluations; unset: logging_steps"},
-    {"disable_tqdm", Section::output, output<&W::disable_tqdm>, anything(), "no progress line"},
+      output<&W::output_dir>("output_dir", anything("DIR"),
+                             "receives the model, checkpoints, metrics.jsonl and report.html"),
+      output<&W::overwrite_output_dir>("overwrite_output_dir", anything(), "output_dir may hold files already"),
+      output<&W::resume_from_checkpoint>(
+          "resume_from_checkpoint", anything("DIR|last"),
+          "checkpoint folder to continue from; last (or true) = the newest in output_dir"),
+      output<&W::logging_steps>("logging_steps", at_least(1), "steps between two lines of metrics"),
+      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch"}), "when checkpoints are written"),
+      output<&W::save_steps>("save_steps", at_least(1), "steps between two checkpoints"),
+      output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
+      output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
+                                "when the model is evaluated; eval_steps alone means steps"),
+      output<&W::eval_steps>("eval_steps", at_least(1), "steps between two evaluations; unset: logging_steps"),
+      output<&W::disable_tqdm>("disable_tqdm", anything(), "no progress line"),
   };
   return rows;
 }
-// clang-format on
 
 std::string number(double value) { return format_real(value); }
 
@@ -123,7 +171,8 @@ struct Setter {
   std::string_view text;
 
   std::optional<std::string> out_of_range(double value) const {
-    const bool ok = (rule.above_least ? value > rule.least : value >= rule.least) && (rule.below_most ? value < rule.most : value <= rule.most);
+    const bool ok = (rule.above_least ? value > rule.least : value >= rule.least) &&
+                    (rule.below_most ? value < rule.most : value <= rule.most);
     return ok ? std::nullopt : std::optional(concat("is ", text, "; it must be ", rule.describe()));
   }
 
@@ -133,7 +182,8 @@ struct Setter {
       if (word == theirs) word = ours;
     if (!rule.words.empty() && std::find(rule.words.begin(), rule.words.end(), word) == rule.words.end()) {
       const auto near = nearest(word, rule.words);
-      return concat("is '", text, "'; it must be ", rule.describe(), near ? concat(" (did you mean ", *near, "?)") : "");
+      return concat("is '", text, "'; it must be ", rule.describe(),
+                    near ? concat(" (did you mean ", *near, "?)") : "");
     }
     slot = std::move(word);
     return std::nullopt;
@@ -209,12 +259,12 @@ const Field* find_field(std::string_view name) {
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> names = {{
-      {"evaluation_strategy", "eval_strategy"},                    // transformers before v4.46
-      {"per_gpu_train_batch_size", "per_device_train_batch_size"}, // transformers v4
+      {"evaluation_strategy", "eval_strategy"},                     // transformers before v4.46
+      {"per_gpu_train_batch_size", "per_device_train_batch_size"},  // transformers v4
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
-      {"ddp_backend", "backend"},                                  // TrainingArguments
-      {"num_cpu_threads_per_process", "threads_per_process"},      // accelerate launch
-      {"nproc_per_node", "num_processes"},                         // torchrun
+      {"ddp_backend", "backend"},                              // TrainingArguments
+      {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
+      {"nproc_per_node", "num_processes"},                     // torchrun
   }};
   return names;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The one table of settings: name, section, place in RunConfig, rule, help. Flags, --help, --print_config, range checks and
-/// defaults are all read from it, so a new setting is one member of RunConfig and one row in fields.cpp.
+/// The one table of settings: name, section, place in RunConfig, rule, help. Flags, --help, --print_config, range
+/// checks and defaults are all read from it, so a new setting is one member of RunConfig and one row in fields.cpp.
 
 #include <tessera/base/value.h>
 #include <tessera/config/run_config.h>
@@ -20,20 +20,22 @@ namespace tessera::config {
 
 /// Where a setting is shown; also the sections of --print_config.
 enum class Section { model, data, optimization, parallel, output };
-inline constexpr Section all_sections[] = {Section::model, Section::data, Section::optimization, Section::parallel, Section::output};
+inline constexpr Section all_sections[] = {Section::model, Section::data, Section::optimization, Section::parallel,
+                                           Section::output};
 std::string_view section_key(Section section);    ///< "optimization"
 std::string_view section_title(Section section);  ///< "Optimisation"
 
 /// Finds the setting inside a RunConfig; its alternative is the kind of the setting.
-using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunConfig&), double& (*)(RunConfig&), bool& (*)(RunConfig&)>;
+using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
+                            bool& (*)(RunConfig&)>;
 
 /// Which values a user may give. The default may lie outside (0 = "not given").
 struct Rule {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-  bool above_least = false, below_most = false;              ///< the bound itself is excluded
-  std::vector<std::string> words;                            ///< the allowed words; empty: any text
-  std::vector<std::pair<std::string, std::string>> synonyms; ///< another system's word -> ours
-  std::string_view shown_as = {};                            ///< "FILE" in --help; empty: by kind
+  bool above_least = false, below_most = false;               ///< the bound itself is excluded
+  std::vector<std::string> words;                             ///< the allowed words; empty: any text
+  std::vector<std::pair<std::string, std::string>> synonyms;  ///< another system's word -> ours
+  std::string_view shown_as = {};                             ///< "FILE" in --help; empty: by kind
 
   std::string describe() const;  ///< "at least 1", "one of linear, cosine"; empty: anything
 };
@@ -47,10 +49,10 @@ struct Field {
   std::string_view environment = {};  ///< a variable that sets it when no flag does
 
   bool is_boolean() const { return std::holds_alternative<bool& (*)(RunConfig&)>(access); }
-  std::string placeholder() const;                          ///< "N", "X", "FILE", "linear|cosine"
+  std::string placeholder() const;  ///< "N", "X", "FILE", "linear|cosine"
   Value get(const RunConfig& config) const;
-  /// Reads `text` by kind and rule and stores it. Returns what is wrong with it, or nothing. Booleans: yes/true/t/y/1/on and
-  /// no/false/f/n/0/off, any case (transformers' HfArgumentParser and accelerate).
+  /// Reads `text` by kind and rule and stores it. Returns what is wrong with it, or nothing. Booleans:
+  /// yes/true/t/y/1/on and no/false/f/n/0/off, any case (transformers' HfArgumentParser and accelerate).
   std::optional<std::string> set(RunConfig& config, std::string_view text) const;
 };
 

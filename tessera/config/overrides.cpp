@@ -23,7 +23,8 @@ Value typed(const std::string& text) {
 
 bool is_key(const std::string& key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [](unsigned char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
   });
 }
 
@@ -34,7 +35,9 @@ std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text
   if (trim(text).empty()) return pairs;
   const auto file = std::make_shared<const std::string>(flag);
   for (const std::string& part : split(text, ',')) {
-    const auto fail = [&](const std::string& what) { return InputError(concat(flag, ": '", trim(part), "' ", what, " (expected key=value,key=value)")); };
+    const auto fail = [&](const std::string& what) {
+      return InputError(concat(flag, ": '", trim(part), "' ", what, " (expected key=value,key=value)"));
+    };
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos) throw fail("has no '='");
     const std::string key = trim(part.substr(0, equals)), written = trim(part.substr(equals + 1));

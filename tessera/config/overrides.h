@@ -12,8 +12,9 @@
 namespace tessera::config {
 
 /// The pairs in their order. A value is an integer, a real, true/false, null, or else text; its position names
-/// --config_overrides. Blanks around keys and values do not count; empty text gives no pairs. Throws InputError that quotes the
-/// part: no '=', no key, a key of other characters than letters, digits, '_', '.', '-', no value, a key given twice.
+/// --config_overrides. Blanks around keys and values do not count; empty text gives no pairs. Throws InputError that
+/// quotes the part: no '=', no key, a key of other characters than letters, digits, '_', '.', '-', no value, a key
+/// given twice.
 std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text);
 
 }  // namespace tessera::config

@@ -11,11 +11,22 @@ constexpr std::size_t help_column = 42, line_width = 120;
 std::string default_text(const Field& field) {
   const Value value = field.get(RunConfig{});
   switch (value.kind()) {
-    case Value::Kind::string: return value.as_string();
-    case Value::Kind::boolean: return value.as_bool() ? "true" : "false";
-    case Value::Kind::integer: return std::to_string(value.as_int());
-    default: return format_real(value.as_real());
+    case Value::Kind::string:
+      return value.as_string();
+    case Value::Kind::boolean:
+      return value.as_bool() ? "true" : "false";
+    case Value::Kind::integer:
+      return std::to_string(value.as_int());
+    default:
+      return format_real(value.as_real());
   }
+}
+
+/// Empty for a default that means "not given" and could not be given (0 processes).
+std::string shown_default(const Field& field) {
+  RunConfig scratch;
+  const std::string text = default_text(field);
+  return field.set(scratch, text) ? "" : text;
 }
 
 /// `text` from help_column on, broken at blanks.
@@ -49,8 +60,8 @@ Value to_value(const Resolved& resolved) {
     for (const Field& field : fields()) {
       if (field.section != section) continue;
       const std::string name(field.name);
-      members.emplace_back(
-          name, Value::make_object({{"value", field.get(resolved.values)}, {"origin", Value::of(resolved.origins.at(name))}}));
+      members.emplace_back(name, Value::make_object({{"value", field.get(resolved.values)},
+                                                     {"origin", Value::of(resolved.origins.at(name))}}));
     }
     sections.emplace_back(std::string(section_key(section)), Value::make_object(std::move(members)));
   }
@@ -62,8 +73,10 @@ std::string print_config_json(const Resolved& resolved) { return dump_json(to_va
 std::string help_text() {
   std::string out =
       "Trains a causal language model with one or more processes.\n\n"
-      "usage: tessera train (--model_name_or_path DIR | --config_name NAME|FILE) --train_file FILE --output_dir DIR [settings]\n\n"
-      "Names and defaults are Hugging Face's (run_clm.py, TrainingArguments). --x_y and --x-y are the same; a boolean is --x,\n"
+      "usage: tessera train (--model_name_or_path DIR | --config_name NAME|FILE) --train_file FILE --output_dir DIR "
+      "[settings]\n\n"
+      "Names and defaults are Hugging Face's (run_clm.py, TrainingArguments). --x_y and --x-y are the same; a boolean "
+      "is --x,\n"
       "--x false or --no_x. --print_config prints all settings with their origins as JSON and exits.\n";
   for (const Section section : all_sections) {
     out += concat("\n", section_title(section), "\n");
@@ -71,7 +84,7 @@ std::string help_text() {
       if (field.section != section) continue;
       const std::string placeholder = field.placeholder();
       const std::string left = concat("  --", field.name, placeholder.empty() ? "" : " ", placeholder);
-      const std::string by_default = default_text(field);
+      const std::string by_default = shown_default(field);
       out += left;
       append_wrapped(out, left.size(), concat(field.help, by_default.empty() ? "" : concat(" [", by_default, "]")));
     }

@@ -53,7 +53,8 @@ class FlagReader {
   bool value_follows() const { return next_ < arguments_.size() && !looks_like_flag(arguments_[next_]); }
 
   void read_one(const std::string& argument) {
-    if (!looks_like_flag(argument)) return problem("unexpected argument '", argument, "': settings are given as --name value");
+    if (!looks_like_flag(argument))
+      return problem("unexpected argument '", argument, "': settings are given as --name value");
     const std::size_t equals = argument.find('=');
     const std::string flag = argument.substr(0, equals);
     std::optional<std::string> text;
@@ -82,7 +83,8 @@ class FlagReader {
     for (const auto& [alias, ours] : aliases()) names.emplace_back(alias);
     const auto near = nearest(underscored(flag.substr(2)), names);
     if (near) problems_.doubtful.insert(*near);
-    problem("unknown flag ", flag, near ? concat("; did you mean --", *near, "?") : "; tessera train --help lists all flags");
+    problem("unknown flag ", flag,
+            near ? concat("; did you mean --", *near, "?") : "; tessera train --help lists all flags");
     if (!has_value && value_follows()) ++next_;  // its value is no problem of its own
   }
 
@@ -146,7 +148,9 @@ void read_environment(Resolved& resolved, Problems& problems, const GetEnvironme
 void derive(Resolved& resolved) {
   OutputConfig& output = resolved.values.output;
   const auto is_default = [&](const char* name) { return resolved.origins.at(name) == "default"; };
-  const auto derived = [&](const char* name, const char* why) { resolved.origins[name] = concat("derived (", why, ")"); };
+  const auto derived = [&](const char* name, const char* why) {
+    resolved.origins[name] = concat("derived (", why, ")");
+  };
   if (output.eval_steps > 0 && is_default("eval_strategy")) {
     output.eval_strategy = "steps";
     derived("eval_strategy", "eval_steps is given");
@@ -160,12 +164,14 @@ void derive(Resolved& resolved) {
     derived("eval_steps", "logging_steps");
   }
   // a boolean in transformers' Python interface
-  if (const auto resume = parse_bool(output.resume_from_checkpoint)) output.resume_from_checkpoint = *resume ? "last" : "";
+  if (const auto resume = parse_bool(output.resume_from_checkpoint))
+    output.resume_from_checkpoint = *resume ? "last" : "";
 }
 
 }  // namespace
 
-Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment) {
+Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
+                       const GetEnvironment& environment) {
   Resolved resolved;
   for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   FlagReader(arguments, resolved, problems).read();

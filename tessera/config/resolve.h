@@ -16,7 +16,8 @@
 
 namespace tessera::config {
 
-/// Looks up an environment variable; the default asks the process's own environment. An empty variable counts as not set.
+/// Looks up an environment variable; the default asks the process's own environment. An empty variable counts as not
+/// set.
 using GetEnvironment = std::function<std::optional<std::string>(const std::string&)>;
 
 struct Resolved {
@@ -31,14 +32,16 @@ struct Problems {
   std::set<std::string> doubtful;
 };
 
-/// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to `problems`
-/// and leave their defaults. --local_rank is the launcher's: remove it before (launch::read_rank_environment does).
-Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment = {});
+/// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to
+/// `problems` and leave their defaults. --local_rank is the launcher's: remove it before (launch::read_rank_environment
+/// does).
+Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
+                       const GetEnvironment& environment = {});
 /// As above; any problem throws InputError with all of them.
 Resolved resolve_flags(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
 
-/// The rules between settings, and the files they name: what `tessera train` needs to start. Adds to `problems`; passes over
-/// doubtful settings, whose problem has been named already.
+/// The rules between settings, and the files they name: what `tessera train` needs to start. Adds to `problems`; passes
+/// over doubtful settings, whose problem has been named already.
 void validate(const Resolved& resolved, Problems& problems);
 /// As above; any problem throws InputError with all of them.
 void validate(const Resolved& resolved);
@@ -49,8 +52,8 @@ Resolved resolve_and_validate(const std::vector<std::string>& arguments, const G
 /// Flags that were given but change nothing ("--momentum has no effect: --optim is adamw"): each worth a warning.
 std::vector<std::string> unused_settings(const Resolved& resolved);
 
-/// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by section, in
-/// the order of the table. For --print_config and the report.
+/// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by
+/// section, in the order of the table. For --print_config and the report.
 Value to_value(const Resolved& resolved);
 
 /// Throws InputError with one problem per line; returns when there is none.

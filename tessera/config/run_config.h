@@ -18,24 +18,24 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string train_file;             ///< .txt, or .bin with .idx beside it
-  std::string validation_file;        ///< same kinds; empty: split off train_file
+  std::string train_file;       ///< .txt, or .bin with .idx beside it
+  std::string validation_file;  ///< same kinds; empty: split off train_file
   double validation_split_percentage = 5;
-  std::int64_t block_size = 0;        ///< tokens per block T; 0: min(1024, the model's positions)
+  std::int64_t block_size = 0;                     ///< tokens per block T; 0: min(1024, the model's positions)
   std::string train_sampling_strategy = "random";  ///< random | sequential
 };
 
 struct OptimizationConfig {
-  std::string optim = "adamw";        ///< adamw (on the command line also adamw_torch, adamw_torch_fused) | sgd
+  std::string optim = "adamw";  ///< adamw (on the command line also adamw_torch, adamw_torch_fused) | sgd
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  double momentum = 0.0;              ///< sgd
-  double max_grad_norm = 1.0;         ///< 0: no clipping
+  double momentum = 0.0;                     ///< sgd
+  double max_grad_norm = 1.0;                ///< 0: no clipping
   std::string lr_scheduler_type = "linear";  ///< linear | cosine | constant | constant_with_warmup
   std::int64_t warmup_steps = 0;
-  double warmup_ratio = 0;            ///< share of all steps; only one of the two is given
-  std::int64_t max_steps = -1;        ///< > 0 overrides num_train_epochs
+  double warmup_ratio = 0;      ///< share of all steps; only one of the two is given
+  std::int64_t max_steps = -1;  ///< > 0 overrides num_train_epochs
   double num_train_epochs = 3.0;
   std::int64_t per_device_train_batch_size = 8;  ///< rows per rank and micro-batch
   std::int64_t per_device_eval_batch_size = 8;
@@ -44,21 +44,21 @@ struct OptimizationConfig {
 };
 
 struct ParallelConfig {
-  std::int64_t num_processes = 0;     ///< 0: not given (one process, or what the launcher's environment says)
-  std::string backend = "auto";       ///< auto | local | gloo (| nccl)
+  std::int64_t num_processes = 0;  ///< 0: not given (one process, or what the launcher's environment says)
+  std::string backend = "auto";    ///< auto | local | gloo (| nccl)
   double ddp_bucket_cap_mb = 25;
   bool ddp_find_unused_parameters = false;
   bool ddp_broadcast_buffers = true;
-  double ddp_timeout = 1800;          ///< seconds a collective may take
-  std::int64_t main_process_port = 0; ///< 0: any free port
+  double ddp_timeout = 1800;             ///< seconds a collective may take
+  std::int64_t main_process_port = 0;    ///< 0: any free port
   std::int64_t threads_per_process = 0;  ///< 0: cores / local ranks, at least 1
 };
 
 struct OutputConfig {
-  std::string output_dir;             ///< required by train
+  std::string output_dir;  ///< required by train
   bool overwrite_output_dir = false;
-  std::string resume_from_checkpoint; ///< folder, or "last" (true on the command line): newest in output_dir
-  std::int64_t logging_steps = 10;     ///< Hugging Face: 500
+  std::string resume_from_checkpoint;   ///< folder, or "last" (true on the command line): newest in output_dir
+  std::int64_t logging_steps = 10;      ///< Hugging Face: 500
   std::string save_strategy = "steps";  ///< no | steps | epoch
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 0;  ///< 0: keep all
@@ -73,7 +73,7 @@ struct RunConfig {
   OptimizationConfig optimization;
   ParallelConfig parallel;
   OutputConfig output;
-  std::string device = "cpu";         ///< cpu | cuda (needs the plug-in)
+  std::string device = "cpu";  ///< cpu | cuda (needs the plug-in)
 };
 
 }  // namespace tessera

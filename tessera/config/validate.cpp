@@ -42,13 +42,16 @@ class Rules {
   void model() {
     const ModelConfig& m = c_.model;
     if (m.model_name_or_path.empty() && m.config_name.empty())
-      problem({"model_name_or_path", "config_name"}, "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
+      problem({"model_name_or_path", "config_name"},
+              "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
               "NAME|FILE (gpt2, gpt2-tiny, a config.json) to start from scratch");
     if (!m.model_name_or_path.empty() && !m.config_name.empty())
-      problem({"model_name_or_path", "config_name"}, "--model_name_or_path and --config_name exclude each other: the first starts from "
+      problem({"model_name_or_path", "config_name"},
+              "--model_name_or_path and --config_name exclude each other: the first starts from "
               "weights, the second from scratch");
     if (!m.config_overrides.empty() && !m.model_name_or_path.empty())
-      problem({"model_name_or_path", "config_overrides"}, "--config_overrides needs --config_name: a model that has weights cannot change its shape");
+      problem({"model_name_or_path", "config_overrides"},
+              "--config_overrides needs --config_name: a model that has weights cannot change its shape");
     try {
       parse_overrides(m.config_overrides);
     } catch (const InputError& error) {
@@ -61,14 +64,16 @@ class Rules {
     if (is_directory(name) && !path_exists(path_join(name, "config.json")))
       problem({"config_name"}, "--config_name ", name, ": the folder has no config.json");
     if (!m.tokenizer_name.empty() && m.tokenizer_name != "byte" && !path_exists(m.tokenizer_name))
-      problem({"tokenizer_name"}, "--tokenizer_name ", m.tokenizer_name, ": no such file or folder (nothing is downloaded; 'byte' needs no file)");
+      problem({"tokenizer_name"}, "--tokenizer_name ", m.tokenizer_name,
+              ": no such file or folder (nothing is downloaded; 'byte' needs no file)");
   }
 
   void model_folder() {
     const std::string& folder = c_.model.model_name_or_path;
     if (folder.empty()) return;
     if (!is_directory(folder))
-      problem({"model_name_or_path"}, "--model_name_or_path ", folder, path_exists(folder) ? " is a file, not a folder" : ": no such folder (nothing is downloaded)");
+      problem({"model_name_or_path"}, "--model_name_or_path ", folder,
+              path_exists(folder) ? " is a file, not a folder" : ": no such folder (nothing is downloaded)");
     else if (!path_exists(path_join(folder, "config.json")))
       problem({"model_name_or_path"}, "--model_name_or_path ", folder, ": the folder has no config.json");
   }
@@ -83,7 +88,8 @@ class Rules {
 
   void data() {
     const DataConfig& d = c_.data;
-    if (d.train_file.empty()) problem({"train_file"}, "--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+    if (d.train_file.empty())
+      problem({"train_file"}, "--train_file is missing: a .txt file, or a .bin with its .idx beside it");
     data_file("train_file", d.train_file);
     data_file("validation_file", d.validation_file);
   }
@@ -93,13 +99,15 @@ class Rules {
     if (o.warmup_steps > 0 && o.warmup_ratio > 0)
       problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
     if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
-      problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps, " steps of --max_steps");
+      problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
+              " steps of --max_steps");
   }
 
   void parallel() {
     const ParallelConfig& p = c_.parallel;
     if (p.backend == "local" && p.num_processes > 1)
-      problem({"backend", "num_processes"}, "--backend local is for one process; --num_processes is ", p.num_processes, " (use gloo)");
+      problem({"backend", "num_processes"}, "--backend local is for one process; --num_processes is ", p.num_processes,
+              " (use gloo)");
     if (p.backend == "gloo" && c_.device == "cuda")
       problem({"backend", "device"}, "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
     if (p.backend == "nccl" && c_.device == "cpu")
@@ -112,20 +120,23 @@ class Rules {
       problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
               " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
     if (o.eval_steps > 0 && o.eval_strategy == "no" && !is_default("eval_strategy"))
-      problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps, " contradicts --eval_strategy no: leave one of them out");
+      problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps,
+              " contradicts --eval_strategy no: leave one of them out");
   }
 
   void output() {
     const OutputConfig& o = c_.output;
     resume();
     const std::string& folder = o.output_dir;
-    if (folder.empty()) return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
+    if (folder.empty())
+      return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
     if (!path_exists(folder)) return creatable(folder);
     if (!is_directory(folder)) return problem({"output_dir"}, "--output_dir ", folder, " is a file, not a folder");
     if (o.overwrite_output_dir || !o.resume_from_checkpoint.empty()) return;
     if (const std::size_t entries = list_folder(folder).size(); entries > 0)
-      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, "--output_dir ", folder, " is not empty (", entries,
-              entries == 1 ? " entry" : " entries", "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
+      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, "--output_dir ", folder,
+              " is not empty (", entries, entries == 1 ? " entry" : " entries",
+              "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
               "its run with --overwrite_output_dir");
   }
 
@@ -134,9 +145,11 @@ class Rules {
     std::filesystem::path above = absolute_path(folder);
     while (above.has_relative_path() && !path_exists(above.string())) above = above.parent_path();
     if (!is_directory(above.string()))
-      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: '", above.filename().string(), "' is a file, not a folder");
+      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: '", above.filename().string(),
+              "' is a file, not a folder");
     else if (::access(above.c_str(), W_OK) != 0)
-      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: no permission to write in ", above.string());
+      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: no permission to write in ",
+              above.string());
   }
 
   void resume() {
@@ -144,12 +157,14 @@ class Rules {
     const std::string& folder = c_.output.output_dir;
     if (from.empty()) return;
     if (from != "last") {
-      if (!is_directory(from)) problem({"resume_from_checkpoint"}, "--resume_from_checkpoint ", from, ": no such folder (or say 'last')");
+      if (!is_directory(from))
+        problem({"resume_from_checkpoint"}, "--resume_from_checkpoint ", from, ": no such folder (or say 'last')");
       return;
     }
     if (folder.empty()) return;  // its own problem
     const auto names = is_directory(folder) ? list_folder(folder) : std::vector<std::string>();
-    if (std::none_of(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("checkpoint-"); }))
+    if (std::none_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.starts_with("checkpoint-"); }))
       problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint last: ", folder,
               " holds no checkpoint-N folder; leave the flag out to start from the beginning");
   }

@@ -49,7 +49,8 @@ RC_GTEST_PROP(Text, ShortestRealIsExact, (double value)) {
 
 TEST(Text, ParsesWholeStringsOnly) {
   EXPECT_EQ(parse_int("-42"), -42);
-  for (const char* bad : {"", "4 ", " 4", "+4", "4.0", "0x10", "9223372036854775808"}) EXPECT_EQ(parse_int(bad), std::nullopt) << bad;
+  for (const char* bad : {"", "4 ", " 4", "+4", "4.0", "0x10", "9223372036854775808"})
+    EXPECT_EQ(parse_int(bad), std::nullopt) << bad;
   EXPECT_EQ(parse_real("3e-4"), 3e-4);
   for (const char* bad : {"", "1e", "1.5x", " 1"}) EXPECT_EQ(parse_real(bad), std::nullopt) << bad;
 }

@@ -70,7 +70,8 @@ TEST(Value, WrongKindsOfValuesMadeByTheProgram) {
   Value text = Value::of("x");
   EXPECT_EQ(message_of([&] { text.push_back(Value()); }), "(made by the program): expected an array, found a string");
   EXPECT_EQ(message_of([&] { text.set("k", Value()); }), "(made by the program): expected an object, found a string");
-  EXPECT_EQ(message_of([] { Value::of(0.5).as_bool(); }), "(made by the program): expected true or false, found a real number");
+  EXPECT_EQ(message_of([] { Value::of(0.5).as_bool(); }),
+            "(made by the program): expected true or false, found a real number");
 }
 
 TEST(Value, IntegersFromReals) {
@@ -90,10 +91,14 @@ RC_GTEST_PROP(Json, RealsSurviveExactly, (double real)) {
 
 // All scalar values of Unicode, written as UTF-8 and as \u escapes, read back as the same string.
 RC_GTEST_PROP(Json, UnicodeSurvives, ()) {
-  const auto code = *rc::gen::oneOf(rc::gen::inRange<std::uint32_t>(0, 0xD800), rc::gen::inRange<std::uint32_t>(0xE000, 0x110000));
+  const auto code =
+      *rc::gen::oneOf(rc::gen::inRange<std::uint32_t>(0, 0xD800), rc::gen::inRange<std::uint32_t>(0xE000, 0x110000));
   char escaped[32];
-  if (code < 0x10000) std::snprintf(escaped, sizeof escaped, "\"\\u%04X\"", code);
-  else std::snprintf(escaped, sizeof escaped, "\"\\u%04x\\u%04x\"", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF));
+  if (code < 0x10000)
+    std::snprintf(escaped, sizeof escaped, "\"\\u%04X\"", code);
+  else
+    std::snprintf(escaped, sizeof escaped, "\"\\u%04x\\u%04x\"", 0xD800 + ((code - 0x10000) >> 10),
+                  0xDC00 + ((code - 0x10000) & 0x3FF));
   const std::string text = parse_json(escaped, "x").as_string();
   RC_ASSERT(is_utf8(text));
   RC_ASSERT(parse_json(dump_json(Value::of(text)), "x").as_string() == text);
@@ -108,15 +113,44 @@ TEST(Json, EveryTruncationIsAnError) {
 }
 
 TEST(Json, RefusesWhatOtherReadersAccept) {
-  for (const char* text : {"", " ", "[1,]", "{,}", "{a:1}", "{'a':1}", "[1 2]", "{\"a\" 1}", "nul", "nullx", "True", "NaN", "Infinity", "-", "+1", ".5",
-                           "1.", "1e", "1e+", "0x10", "-01", "\"\t\"", "\"\\x\"", "\"\\u12g4\"", "\"\\ud834\"", "\"\\udd1e\"", "\"\\u+123\"", "[1]]",
-                           "/**/1", "\xEF\xBB\xBF{}"})
+  for (const char* text : {"",
+                           " ",
+                           "[1,]",
+                           "{,}",
+                           "{a:1}",
+                           "{'a':1}",
+                           "[1 2]",
+                           "{\"a\" 1}",
+                           "nul",
+                           "nullx",
+                           "True",
+                           "NaN",
+                           "Infinity",
+                           "-",
+                           "+1",
+                           ".5",
+                           "1.",
+                           "1e",
+                           "1e+",
+                           "0x10",
+                           "-01",
+                           "\"\t\"",
+                           "\"\\x\"",
+                           "\"\\u12g4\"",
+                           "\"\\ud834\"",
+                           "\"\\udd1e\"",
+                           "\"\\u+123\"",
+                           "[1]]",
+                           "/**/1",
+                           "\xEF\xBB\xBF{}"})
     EXPECT_THROW(parse_json(text, "x"), InputError) << text;
 }
 
 TEST(Json, PositionsCountLinesOfBothKinds) {
-  EXPECT_EQ(message_of([] { parse_json("{\r\n  \"a\": 1,\r\n  \"b\": x\r\n}", "d.json"); }), "d.json:3:8: expected a value, found 'x'");
-  EXPECT_EQ(message_of([] { parse_json("[\n\n\n\"\xC3\xA9\", \xC3\xA9]", "d.json"); }), "d.json:4:7: expected a value, found '\xC3\xA9'");
+  EXPECT_EQ(message_of([] { parse_json("{\r\n  \"a\": 1,\r\n  \"b\": x\r\n}", "d.json"); }),
+            "d.json:3:8: expected a value, found 'x'");
+  EXPECT_EQ(message_of([] { parse_json("[\n\n\n\"\xC3\xA9\", \xC3\xA9]", "d.json"); }),
+            "d.json:4:7: expected a value, found '\xC3\xA9'");
   EXPECT_EQ(message_of([] { parse_json("[\"a\nb\"]", "d.json"); }),
             "d.json:1:4: control characters in strings must be escaped, found control character 10");
 }
@@ -133,13 +167,15 @@ TEST(Json, FilesHaveALimit) {
 TEST(Json, Layout) {
   const Value v = parse_json(R"({"a":[],"b":{},"c":[1,{"d":"e"}]})", "x");
   EXPECT_EQ(dump_json(v, -1), R"({"a":[],"b":{},"c":[1,{"d":"e"}]})");
-  EXPECT_EQ(dump_json(v, 2), "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"e\"\n    }\n  ]\n}");
+  EXPECT_EQ(dump_json(v, 2),
+            "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \"e\"\n    }\n  ]\n}");
   EXPECT_EQ(dump_json(Value::of(HUGE_VAL)), "null");
   EXPECT_EQ(dump_json(Value::of(std::string("\x01\x1f\"\\\n"))), R"("\u0001\u001f\"\\\n")");
 }
 
 TEST(Yaml, NumbersAsTheCoreSchemaSaysThem) {
-  const Value v = parse_yaml("a: +5\nb: -5\nc: +-5\nd: 0x1F\ne: .5\nf: -.inf\ng: 1_000\nh: 12e03\ni: 0\nj: -0x1\nk: 0.5\nl: 1e8\n", "x.yaml");
+  const Value v = parse_yaml(
+      "a: +5\nb: -5\nc: +-5\nd: 0x1F\ne: .5\nf: -.inf\ng: 1_000\nh: 12e03\ni: 0\nj: -0x1\nk: 0.5\nl: 1e8\n", "x.yaml");
   EXPECT_EQ(v.at("a").as_int(), 5);
   EXPECT_EQ(v.at("b").as_int(), -5);
   EXPECT_EQ(v.at("c").as_string(), "+-5");
@@ -164,7 +200,8 @@ TEST(Yaml, OctalLookingNumbersAreRefusedUnlessQuoted) {
 TEST(Yaml, KeysAndAliases) {
   EXPECT_NE(message_of([] { parse_yaml("~: 1\n", "x.yaml"); }).find("x.yaml:1:1: a key must be"), std::string::npos);
   EXPECT_NE(message_of([] { parse_yaml("? [a, b]\n: 1\n", "x.yaml"); }).find("a key must be"), std::string::npos);
-  EXPECT_EQ(message_of([] { parse_yaml("1: a\n\"1\": b\n", "x.yaml"); }), "x.yaml:2:1: the key \"1\" appears twice (first at x.yaml:1:4)");
+  EXPECT_EQ(message_of([] { parse_yaml("1: a\n\"1\": b\n", "x.yaml"); }),
+            "x.yaml:2:1: the key \"1\" appears twice (first at x.yaml:1:4)");
   const Value v = parse_yaml("a: &x [1, 2]\nb: *x\n", "x.yaml");
   EXPECT_EQ(v.at("b").items().size(), 2u);
   EXPECT_EQ(v.at("b").where().str(), "x.yaml:1:4");  // where it was written

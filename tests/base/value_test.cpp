@@ -30,25 +30,29 @@ std::string yaml_error(const std::string& text) {
 
 /// Any value without reals: equality after a round trip is then textual.
 rc::Gen<Value> arbitrary_value(int depth) {
-  const auto text = rc::gen::map(rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127)), [](std::string s) { return s; });
-  auto leaf = rc::gen::oneOf(rc::gen::just(Value()), rc::gen::map(rc::gen::arbitrary<bool>(), [](bool b) { return Value::of(b); }),
-                             rc::gen::map(rc::gen::arbitrary<std::int64_t>(), [](std::int64_t i) { return Value::of(i); }),
-                             rc::gen::map(text, [](std::string s) { return Value::of(std::move(s)); }));
+  const auto text =
+      rc::gen::map(rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127)), [](std::string s) { return s; });
+  auto leaf = rc::gen::oneOf(
+      rc::gen::just(Value()), rc::gen::map(rc::gen::arbitrary<bool>(), [](bool b) { return Value::of(b); }),
+      rc::gen::map(rc::gen::arbitrary<std::int64_t>(), [](std::int64_t i) { return Value::of(i); }),
+      rc::gen::map(text, [](std::string s) { return Value::of(std::move(s)); }));
   if (depth == 0) return leaf;
   auto array = rc::gen::map(rc::gen::container<std::vector<Value>>(arbitrary_value(depth - 1)),
                             [](std::vector<Value> v) { return Value::make_array(std::move(v)); });
-  auto object = rc::gen::map(rc::gen::container<std::map<std::string, Value>>(text, arbitrary_value(depth - 1)), [](const auto& m) {
-    Value v = Value::make_object();
-    for (const auto& [key, value] : m) v.set(key, value);
-    return v;
-  });
+  auto object = rc::gen::map(rc::gen::container<std::map<std::string, Value>>(text, arbitrary_value(depth - 1)),
+                             [](const auto& m) {
+                               Value v = Value::make_object();
+                               for (const auto& [key, value] : m) v.set(key, value);
+                               return v;
+                             });
   return rc::gen::oneOf(leaf, array, object);
 }
 
 }  // namespace
 
 TEST(Json, ReadsEveryKindWithItsPosition) {
-  const Value v = parse_json("{\n  \"a\": [1, -2.5e3, true, null],\n  \"b\": {\"c\": \"x\\u00e9\\ud834\\udd1e\\n\"}\n}", "x.json");
+  const Value v =
+      parse_json("{\n  \"a\": [1, -2.5e3, true, null],\n  \"b\": {\"c\": \"x\\u00e9\\ud834\\udd1e\\n\"}\n}", "x.json");
   EXPECT_EQ(v.at("a").items()[0].as_int(), 1);
   EXPECT_EQ(v.at("a").items()[1].as_real(), -2500);
   EXPECT_EQ(v.at("a").items()[1].as_int(), -2500);
@@ -84,7 +88,8 @@ TEST(Json, TypedAccessNamesThePosition) {
   const Value v = parse_json("{\"n_layer\": \"four\", \"rate\": 0.5}", "config.json");
   EXPECT_EQ(message_of([&] { v.at("n_layer").as_int(); }), "config.json:1:13: expected an integer, found a string");
   EXPECT_EQ(message_of([&] { v.at("rate").as_int(); }), "config.json:1:29: expected an integer, found a real number");
-  EXPECT_EQ(message_of([&] { v.at("n_layers"); }), "config.json:1:1: the key \"n_layers\" is missing (did you mean \"n_layer\"?)");
+  EXPECT_EQ(message_of([&] { v.at("n_layers"); }),
+            "config.json:1:1: the key \"n_layers\" is missing (did you mean \"n_layer\"?)");
 }
 
 RC_GTEST_PROP(Json, DumpAndParseAreInverse, ()) {
@@ -104,7 +109,8 @@ RC_GTEST_PROP(Json, AnyBytesParseOrThrowInputError, (const std::string& bytes)) 
 TEST(Json, LargeObjectsAreIndexedAndCopiesStayValid) {
   Value v = Value::make_object();
   std::string text = "{";
-  for (int i = 0; i < 100000; ++i) text += "\"key" + std::to_string(i) + "\":" + std::to_string(i) + (i + 1 < 100000 ? "," : "}");
+  for (int i = 0; i < 100000; ++i)
+    text += "\"key" + std::to_string(i) + "\":" + std::to_string(i) + (i + 1 < 100000 ? "," : "}");
   const auto begin = std::chrono::steady_clock::now();
   Value copy;
   {
@@ -114,7 +120,8 @@ TEST(Json, LargeObjectsAreIndexedAndCopiesStayValid) {
   }
   for (int i = 0; i < 100000; i += 7) ASSERT_EQ(copy.at("key" + std::to_string(i)).as_int(), i);
   EXPECT_EQ(copy.find("key100000"), nullptr);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));  // far above linear, far below quadratic
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            std::chrono::seconds(5));  // far above linear, far below quadratic
 }
 
 TEST(Yaml, ReadsCoreSchemaScalars) {

@@ -23,7 +23,8 @@ TEST(Fields, NamesAreUniqueWellFormedAndExplained) {
   std::set<std::string_view> names;
   for (const Field& field : fields()) {
     EXPECT_TRUE(names.insert(field.name).second) << field.name;
-    EXPECT_EQ(field.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string_view::npos) << field.name;
+    EXPECT_EQ(field.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string_view::npos)
+        << field.name;
     EXPECT_FALSE(field.help.empty()) << field.name;
     EXPECT_EQ(find_field(field.name), &field);
   }
@@ -43,13 +44,31 @@ TEST(Fields, EveryPlaceInRunConfigHasOneField) {
 
 // transformers.TrainingArguments() and run_clm.py. Ours differ in logging_steps (500 there) and in optim's name.
 TEST(Fields, DefaultsAreHuggingFaces) {
-  const std::map<std::string, std::string> expected = {
-      {"learning_rate", "5e-05"}, {"weight_decay", "0.0"}, {"adam_beta1", "0.9"}, {"adam_beta2", "0.999"}, {"adam_epsilon", "1e-08"},
-      {"max_grad_norm", "1.0"}, {"num_train_epochs", "3.0"}, {"max_steps", "-1"}, {"lr_scheduler_type", "\"linear\""}, {"warmup_steps", "0"},
-      {"per_device_train_batch_size", "8"}, {"per_device_eval_batch_size", "8"}, {"gradient_accumulation_steps", "1"}, {"seed", "42"},
-      {"save_strategy", "\"steps\""}, {"save_steps", "500"}, {"eval_strategy", "\"no\""}, {"ddp_timeout", "1800.0"}, {"ddp_bucket_cap_mb", "25.0"},
-      {"train_sampling_strategy", "\"random\""}, {"validation_split_percentage", "5.0"}, {"ddp_broadcast_buffers", "true"}, {"warmup_ratio", "0.0"},
-      {"optim", "\"adamw\""}, {"logging_steps", "10"}};
+  const std::map<std::string, std::string> expected = {{"learning_rate", "5e-05"},
+                                                       {"weight_decay", "0.0"},
+                                                       {"adam_beta1", "0.9"},
+                                                       {"adam_beta2", "0.999"},
+                                                       {"adam_epsilon", "1e-08"},
+                                                       {"max_grad_norm", "1.0"},
+                                                       {"num_train_epochs", "3.0"},
+                                                       {"max_steps", "-1"},
+                                                       {"lr_scheduler_type", "\"linear\""},
+                                                       {"warmup_steps", "0"},
+                                                       {"per_device_train_batch_size", "8"},
+                                                       {"per_device_eval_batch_size", "8"},
+                                                       {"gradient_accumulation_steps", "1"},
+                                                       {"seed", "42"},
+                                                       {"save_strategy", "\"steps\""},
+                                                       {"save_steps", "500"},
+                                                       {"eval_strategy", "\"no\""},
+                                                       {"ddp_timeout", "1800.0"},
+                                                       {"ddp_bucket_cap_mb", "25.0"},
+                                                       {"train_sampling_strategy", "\"random\""},
+                                                       {"validation_split_percentage", "5.0"},
+                                                       {"ddp_broadcast_buffers", "true"},
+                                                       {"warmup_ratio", "0.0"},
+                                                       {"optim", "\"adamw\""},
+                                                       {"logging_steps", "10"}};
   for (const auto& [name, text] : expected) EXPECT_EQ(dump_json(find_field(name)->get(RunConfig{})), text) << name;
 }
 
@@ -76,8 +95,10 @@ TEST(Fields, RulesNameTheNumbers) {
 TEST(Fields, AWrongValueLeavesTheConfigurationAlone) {
   for (const Field& field : fields()) {
     RunConfig config;
-    if (field.set(config, "\x01 no such value")) EXPECT_EQ(dump_json(field.get(config)), dump_json(field.get(RunConfig{}))) << field.name;
-    else EXPECT_TRUE(field.get(config).is_string()) << field.name;
+    if (field.set(config, "\x01 no such value"))
+      EXPECT_EQ(dump_json(field.get(config)), dump_json(field.get(RunConfig{}))) << field.name;
+    else
+      EXPECT_TRUE(field.get(config).is_string()) << field.name;
   }
 }
 

@@ -14,7 +14,8 @@ namespace {
 std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
 
 TEST(PrintConfig, IsJsonWithEverySettingAndItsOrigin) {
-  const std::string text = print_config_json(resolve_flags({"--learning-rate=1e-3", "--eval_steps", "5"}, no_environment));
+  const std::string text =
+      print_config_json(resolve_flags({"--learning-rate=1e-3", "--eval_steps", "5"}, no_environment));
   ASSERT_EQ(text.back(), '\n');
   const Value value = parse_json(text, "printed");
   const Value& rate = value.at("optimization").at("learning_rate");
@@ -29,14 +30,16 @@ TEST(PrintConfig, IsJsonWithEverySettingAndItsOrigin) {
 
 TEST(Help, NamesEveryFlagAndFitsTheLine) {
   const std::string text = help_text();
-  for (const Field& field : fields()) EXPECT_NE(text.find(concat("\n  --", field.name)), std::string::npos) << field.name;
+  for (const Field& field : fields())
+    EXPECT_NE(text.find(concat("\n  --", field.name)), std::string::npos) << field.name;
   for (const std::string& line : split(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
   EXPECT_NE(text.find("[5e-05]"), std::string::npos);
   EXPECT_NE(text.find("--lr_scheduler_type linear|cosine|constant|constant_with_warmup\n"), std::string::npos);
 }
 
 TEST(Overrides, ReadsTypedPairsInOrder) {
-  const auto pairs = parse_overrides(" n_layer=4, resid_pdrop = 0.1,scale=true,n_inner=null,activation_function=gelu_new");
+  const auto pairs =
+      parse_overrides(" n_layer=4, resid_pdrop = 0.1,scale=true,n_inner=null,activation_function=gelu_new");
   ASSERT_EQ(pairs.size(), 5u);
   EXPECT_EQ(pairs[0].first, "n_layer");
   EXPECT_EQ(pairs[0].second.as_int(), 4);

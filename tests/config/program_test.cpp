@@ -1,4 +1,5 @@
-// The program itself, without tensors: dispatch, help, and bad command lines (exit code 2, one message, nothing written).
+// The program itself, without tensors: dispatch, help, and bad command lines (exit code 2, one message, nothing
+// written).
 
 #include <sys/stat.h>
 
@@ -11,8 +12,9 @@
 namespace tessera {
 namespace {
 
-const launch::Environment no_job = {{"RANK", {}}, {"WORLD_SIZE", {}}, {"LOCAL_RANK", {}}, {"LOCAL_WORLD_SIZE", {}}, {"MASTER_ADDR", {}},
-                                    {"MASTER_PORT", {}}, {"TESSERA_BACKEND", {}}, {"TESSERA_LAUNCHER", {}}};
+const launch::Environment no_job = {
+    {"RANK", {}},        {"WORLD_SIZE", {}},  {"LOCAL_RANK", {}},      {"LOCAL_WORLD_SIZE", {}},
+    {"MASTER_ADDR", {}}, {"MASTER_PORT", {}}, {"TESSERA_BACKEND", {}}, {"TESSERA_LAUNCHER", {}}};
 
 launch::Captured tessera(const std::vector<std::string>& arguments, launch::Environment environment = no_job) {
   std::vector<std::string> command = {TESSERA_BUILD_DIR "/tessera"};
@@ -26,7 +28,8 @@ TEST(Program, HelpAndVersion) {
   for (const char* word : {"--help", "-h", "help"}) {
     const auto run = tessera({word});
     EXPECT_EQ(run.exit_code, 0);
-    for (const char* command : {"train", "generate", "launch", "tokenizer", "tokenize", "env", "test"}) EXPECT_TRUE(contains(run.out, command)) << command;
+    for (const char* command : {"train", "generate", "launch", "tokenizer", "tokenize", "env", "test"})
+      EXPECT_TRUE(contains(run.out, command)) << command;
     EXPECT_EQ(run.err, "");
   }
   EXPECT_EQ(tessera({"--version"}).out, "tessera " TESSERA_VERSION "\n");
@@ -61,11 +64,13 @@ TEST(Program, BadInputIsOneMessageAndNothingIsWritten) {
   const TemporaryFolder folder;
   const std::string out = path_join(folder.path(), "out");
   for (const char* processes : {"1", "3"}) {  // alone, and before any rank is started
-    const auto run = tessera({"train", "--config_name", "gpt2-tiny", "--train_file", path_join(folder.path(), "none.txt"), "--output_dir", out,
-                              "--num_processes", processes, "--learning_rat", "1"});
+    const auto run =
+        tessera({"train", "--config_name", "gpt2-tiny", "--train_file", path_join(folder.path(), "none.txt"),
+                 "--output_dir", out, "--num_processes", processes, "--learning_rat", "1"});
     EXPECT_EQ(run.exit_code, 2);
     EXPECT_EQ(run.out, "");
-    EXPECT_EQ(run.err, concat("tessera: 2 problems in the configuration:\n  unknown flag --learning_rat; did you mean --learning_rate?\n  --train_file ",
+    EXPECT_EQ(run.err, concat("tessera: 2 problems in the configuration:\n  unknown flag --learning_rat; did you mean "
+                              "--learning_rate?\n  --train_file ",
                               path_join(folder.path(), "none.txt"), ": no such file\n"));
     EXPECT_TRUE(list_folder(folder.path()).empty());
   }
@@ -73,8 +78,12 @@ TEST(Program, BadInputIsOneMessageAndNothingIsWritten) {
 
 TEST(Program, OfALaunchedJobOnlyRankZeroSpeaks) {
   for (const char* rank : {"0", "1"}) {
-    const launch::Environment job = {{"RANK", rank}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", rank}, {"LOCAL_WORLD_SIZE", "2"},
-                                     {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29511"}};
+    const launch::Environment job = {{"RANK", rank},
+                                     {"WORLD_SIZE", "2"},
+                                     {"LOCAL_RANK", rank},
+                                     {"LOCAL_WORLD_SIZE", "2"},
+                                     {"MASTER_ADDR", "127.0.0.1"},
+                                     {"MASTER_PORT", "29511"}};
     const auto run = tessera({"train", std::string("--local-rank=") + rank}, job);
     EXPECT_EQ(run.exit_code, 2);
     EXPECT_EQ(contains(run.err, "--train_file is missing"), *rank == '0') << run.err;
@@ -86,9 +95,15 @@ TEST(Program, TheJobsSizeMustBeTheOneAskedFor) {
   const TemporaryFolder folder;
   const std::string text = path_join(folder.path(), "text.txt"), out = path_join(folder.path(), "out");
   write_file_atomically(text, "text\n");
-  const launch::Environment job = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"},
-                                   {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29511"}, {"TESSERA_LAUNCHER", {}}};
-  const auto run = tessera({"train", "--config_name", "gpt2-tiny", "--train_file", text, "--output_dir", out, "--num_processes", "4"}, job);
+  const launch::Environment job = {{"RANK", "0"},
+                                   {"WORLD_SIZE", "2"},
+                                   {"LOCAL_RANK", "0"},
+                                   {"LOCAL_WORLD_SIZE", "2"},
+                                   {"MASTER_ADDR", "127.0.0.1"},
+                                   {"MASTER_PORT", "29511"},
+                                   {"TESSERA_LAUNCHER", {}}};
+  const auto run = tessera(
+      {"train", "--config_name", "gpt2-tiny", "--train_file", text, "--output_dir", out, "--num_processes", "4"}, job);
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_TRUE(contains(run.err, "--num_processes is 4 but torchrun has started 2 processes")) << run.err;
 }

@@ -34,7 +34,10 @@ TEST(ResolveFlags, NothingGivenMeansDefaults) {
 }
 
 TEST(ResolveFlags, SpellingsOfOneFlag) {
-  for (const Words& arguments : {Words{"--learning_rate", "1e-3"}, {"--learning-rate", "1e-3"}, {"--learning_rate=1e-3"}, {"--learning-rate=1e-3"}}) {
+  for (const Words& arguments : {Words{"--learning_rate", "1e-3"},
+                                 {"--learning-rate", "1e-3"},
+                                 {"--learning_rate=1e-3"},
+                                 {"--learning-rate=1e-3"}}) {
     const Resolved resolved = read(arguments);
     EXPECT_EQ(resolved.values.optimization.learning_rate, 1e-3);
     EXPECT_EQ(resolved.origins.at("learning_rate"), arguments[0].substr(0, arguments[0].find('=')));
@@ -62,7 +65,8 @@ TEST(ResolveFlags, NegativeNumbersAndOddTextAreValues) {
 }
 
 TEST(ResolveFlags, AliasesOfOtherVersions) {
-  const Resolved resolved = read({"--evaluation_strategy", "epoch", "--per_gpu_train_batch_size", "4", "--ddp_backend", "gloo"});
+  const Resolved resolved =
+      read({"--evaluation_strategy", "epoch", "--per_gpu_train_batch_size", "4", "--ddp_backend", "gloo"});
   EXPECT_EQ(resolved.values.output.eval_strategy, "epoch");
   EXPECT_EQ(resolved.origins.at("eval_strategy"), "--evaluation_strategy");
   EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
@@ -98,7 +102,8 @@ TEST(ResolveFlags, MissingAndEmptyValues) {
 TEST(ResolveFlags, TwiceIsFineOnlyWhenTheSame) {
   EXPECT_EQ(read({"--seed", "7", "--seed=7"}).values.optimization.seed, 7);
   EXPECT_EQ(error_of({"--seed", "7", "--seed", "8"}), "--seed 8 contradicts --seed 7 given before");
-  EXPECT_EQ(error_of({"--disable_tqdm", "--no_disable_tqdm"}), "--no_disable_tqdm false contradicts --disable_tqdm true given before");
+  EXPECT_EQ(error_of({"--disable_tqdm", "--no_disable_tqdm"}),
+            "--no_disable_tqdm false contradicts --disable_tqdm true given before");
 }
 
 TEST(ResolveFlags, AllProblemsAreReportedTogether) {
@@ -122,7 +127,9 @@ TEST(ResolveFlags, EnvironmentLiesBetweenDefaultAndFlag) {
   EXPECT_EQ(resolved.values.parallel.num_processes, 2);
   EXPECT_EQ(resolved.origins.at("num_processes"), "--num_processes");
   EXPECT_EQ(resolve_flags({}, environment).origins.at("num_processes"), "environment WORLD_SIZE");
-  const auto bad = [](const std::string& name) { return name == "TESSERA_BACKEND" ? std::optional<std::string>("smoke") : std::nullopt; };
+  const auto bad = [](const std::string& name) {
+    return name == "TESSERA_BACKEND" ? std::optional<std::string>("smoke") : std::nullopt;
+  };
   EXPECT_THROW(resolve_flags({}, bad), InputError);
   const auto empty = [](const std::string&) { return std::optional<std::string>(""); };
   EXPECT_EQ(resolve_flags({}, empty).origins.at("backend"), "default");
@@ -140,17 +147,20 @@ TEST(ResolveFlags, DerivedValuesSayWhy) {
   EXPECT_EQ(file.origins.at("validation_split_percentage"), "derived (validation_file is given)");
   EXPECT_EQ(read({"--resume_from_checkpoint", "True"}).values.output.resume_from_checkpoint, "last");
   EXPECT_EQ(read({"--resume_from_checkpoint", "false"}).values.output.resume_from_checkpoint, "");
-  EXPECT_EQ(read({"--resume_from_checkpoint", "out/checkpoint-5"}).values.output.resume_from_checkpoint, "out/checkpoint-5");
+  EXPECT_EQ(read({"--resume_from_checkpoint", "out/checkpoint-5"}).values.output.resume_from_checkpoint,
+            "out/checkpoint-5");
 }
 
 TEST(ResolveFlags, SettingsWithoutEffectAreNamed) {
   EXPECT_TRUE(unused_settings(read({"--max_steps", "5"})).empty());
   EXPECT_EQ(unused_settings(read({"--momentum", "0.9"})), Words{"--momentum has no effect: --optim is adamw"});
   EXPECT_TRUE(unused_settings(read({"--momentum", "0.9", "--optim", "sgd"})).empty());
-  EXPECT_EQ(unused_settings(read({"--optim", "sgd", "--adam-beta1", "0.8"})), Words{"--adam-beta1 has no effect: --optim is sgd"});
+  EXPECT_EQ(unused_settings(read({"--optim", "sgd", "--adam-beta1", "0.8"})),
+            Words{"--adam-beta1 has no effect: --optim is sgd"});
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--num_train_epochs", "1"})),
             Words{"--num_train_epochs has no effect: --max_steps decides"});
-  EXPECT_EQ(unused_settings(read({"--save_strategy", "no", "--save_steps", "5"})), Words{"--save_steps has no effect: --save_strategy is no"});
+  EXPECT_EQ(unused_settings(read({"--save_strategy", "no", "--save_steps", "5"})),
+            Words{"--save_steps has no effect: --save_strategy is no"});
   EXPECT_EQ(unused_settings(read({"--lr_scheduler_type", "constant", "--warmup_steps", "5"})).size(), 1u);
   EXPECT_EQ(unused_settings(read({"--validation_file", "v.txt", "--validation_split_percentage", "5"})).size(), 1u);
   EXPECT_EQ(unused_settings(read({"--eval_strategy", "epoch", "--eval_steps", "5"})).size(), 1u);
@@ -160,7 +170,9 @@ RC_GTEST_PROP(ResolveFlags, AnyWordsResolveOrThrowInputError, (const std::vector
   Words arguments;
   for (const std::string& word : noise) {
     const Field& field = fields()[word.size() % fields().size()];
-    arguments.push_back(word.size() % 3 == 0 ? word : word.size() % 3 == 1 ? "--" + word : concat("--", field.name, "=", word));
+    arguments.push_back(word.size() % 3 == 0   ? word
+                        : word.size() % 3 == 1 ? "--" + word
+                                               : concat("--", field.name, "=", word));
   }
   try {
     read(arguments);

@@ -45,7 +45,9 @@ class Validate : public testing::Test {
 
 TEST_F(Validate, ACompleteCommandLinePasses) {
   EXPECT_EQ(error_of(good()), "");
-  EXPECT_EQ(error_of({"--model_name_or_path", path("model"), "--train_file", path("text.txt"), "--output_dir", path("empty")}), "");
+  EXPECT_EQ(error_of({"--model_name_or_path", path("model"), "--train_file", path("text.txt"), "--output_dir",
+                      path("empty")}),
+            "");
   EXPECT_EQ(error_of(good({"--config_overrides", "n_layer=2", "--tokenizer_name", "byte", "--eval_steps", "5"})), "");
   EXPECT_FALSE(path_exists(path("out")));  // nothing is written
 }
@@ -53,7 +55,8 @@ TEST_F(Validate, ACompleteCommandLinePasses) {
 TEST_F(Validate, WhatIsMissing) {
   EXPECT_EQ(error_of({}),
             "3 problems in the configuration:\n"
-            "  no model: give --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, gpt2-tiny, a config.json) to "
+            "  no model: give --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
+            "gpt2-tiny, a config.json) to "
             "start from scratch\n"
             "  --train_file is missing: a .txt file, or a .bin with its .idx beside it\n"
             "  --output_dir is missing: the folder that receives model, metrics and report");
@@ -71,18 +74,25 @@ TEST_F(Validate, Model) {
     return error_of(words);
   };
   EXPECT_EQ(with({"--model_name_or_path", path("model"), "--config_name", "gpt2"}),
-            "--model_name_or_path and --config_name exclude each other: the first starts from weights, the second from scratch");
+            "--model_name_or_path and --config_name exclude each other: the first starts from weights, the second from "
+            "scratch");
   EXPECT_EQ(with({"--model_name_or_path", path("model"), "--config_overrides", "n_layer=2"}),
             "--config_overrides needs --config_name: a model that has weights cannot change its shape");
-  EXPECT_EQ(with({"--model_name_or_path", path("none")}), concat("--model_name_or_path ", path("none"), ": no such folder (nothing is downloaded)"));
-  EXPECT_EQ(with({"--model_name_or_path", path("text.txt")}), concat("--model_name_or_path ", path("text.txt"), " is a file, not a folder"));
-  EXPECT_EQ(with({"--model_name_or_path", path("empty")}), concat("--model_name_or_path ", path("empty"), ": the folder has no config.json"));
-  EXPECT_EQ(with({"--config_name", path("none/config.json")}), concat("--config_name ", path("none/config.json"), ": no such file or folder"));
-  EXPECT_EQ(with({"--config_name", path("empty")}), concat("--config_name ", path("empty"), ": the folder has no config.json"));
+  EXPECT_EQ(with({"--model_name_or_path", path("none")}),
+            concat("--model_name_or_path ", path("none"), ": no such folder (nothing is downloaded)"));
+  EXPECT_EQ(with({"--model_name_or_path", path("text.txt")}),
+            concat("--model_name_or_path ", path("text.txt"), " is a file, not a folder"));
+  EXPECT_EQ(with({"--model_name_or_path", path("empty")}),
+            concat("--model_name_or_path ", path("empty"), ": the folder has no config.json"));
+  EXPECT_EQ(with({"--config_name", path("none/config.json")}),
+            concat("--config_name ", path("none/config.json"), ": no such file or folder"));
+  EXPECT_EQ(with({"--config_name", path("empty")}),
+            concat("--config_name ", path("empty"), ": the folder has no config.json"));
   EXPECT_EQ(with({"--config_name", "gpt2", "--config_overrides", "n_layer"}),
             "--config_overrides: 'n_layer' has no '=' (expected key=value,key=value)");
   EXPECT_EQ(with({"--config_name", "gpt2", "--tokenizer_name", path("none")}),
-            concat("--tokenizer_name ", path("none"), ": no such file or folder (nothing is downloaded; 'byte' needs no file)"));
+            concat("--tokenizer_name ", path("none"),
+                   ": no such file or folder (nothing is downloaded; 'byte' needs no file)"));
 }
 
 TEST_F(Validate, DataFiles) {
@@ -94,13 +104,17 @@ TEST_F(Validate, DataFiles) {
   EXPECT_EQ(with(path("none.txt")), concat("--train_file ", path("none.txt"), ": no such file"));
   EXPECT_EQ(with(path("model")), concat("--train_file ", path("model"), " is a folder; expected a .txt or .bin file"));
   write_file_atomically(path("tokens.bin"), "");
-  EXPECT_EQ(with(path("tokens.bin")), concat("--train_file ", path("tokens.bin"), ": its index ", path("tokens.idx"), " is missing"));
-  EXPECT_EQ(with(path("text.txt"), {"--validation_file", path("v.txt")}), concat("--validation_file ", path("v.txt"), ": no such file"));
+  EXPECT_EQ(with(path("tokens.bin")),
+            concat("--train_file ", path("tokens.bin"), ": its index ", path("tokens.idx"), " is missing"));
+  EXPECT_EQ(with(path("text.txt"), {"--validation_file", path("v.txt")}),
+            concat("--validation_file ", path("v.txt"), ": no such file"));
 }
 
 TEST_F(Validate, Schedule) {
-  EXPECT_EQ(error_of(good({"--warmup_steps", "5", "--warmup_ratio", "0.1"})), "--warmup_steps and --warmup_ratio exclude each other: give one");
-  EXPECT_EQ(error_of(good({"--warmup_steps", "50", "--max_steps", "20"})), "--warmup_steps is 50, more than the 20 steps of --max_steps");
+  EXPECT_EQ(error_of(good({"--warmup_steps", "5", "--warmup_ratio", "0.1"})),
+            "--warmup_steps and --warmup_ratio exclude each other: give one");
+  EXPECT_EQ(error_of(good({"--warmup_steps", "50", "--max_steps", "20"})),
+            "--warmup_steps is 50, more than the 20 steps of --max_steps");
   EXPECT_EQ(error_of(good({"--warmup_steps", "20", "--max_steps", "20"})), "");
 }
 
@@ -108,14 +122,18 @@ TEST_F(Validate, Parallelism) {
   EXPECT_EQ(error_of(good({"--backend", "local", "--num_processes", "2"})),
             "--backend local is for one process; --num_processes is 2 (use gloo)");
   EXPECT_EQ(error_of(good({"--backend", "local", "--num_processes", "1"})), "");
-  EXPECT_EQ(error_of(good({"--backend", "gloo", "--device", "cuda"})), "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
-  EXPECT_EQ(error_of(good({"--backend", "nccl"})), "--backend nccl moves CUDA tensors but --device is cpu: use gloo or auto");
+  EXPECT_EQ(error_of(good({"--backend", "gloo", "--device", "cuda"})),
+            "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
+  EXPECT_EQ(error_of(good({"--backend", "nccl"})),
+            "--backend nccl moves CUDA tensors but --device is cpu: use gloo or auto");
 }
 
 TEST_F(Validate, Evaluation) {
-  EXPECT_EQ(error_of(good({"--eval_steps", "5", "--eval_strategy", "no"})), "--eval_steps 5 contradicts --eval_strategy no: leave one of them out");
+  EXPECT_EQ(error_of(good({"--eval_steps", "5", "--eval_strategy", "no"})),
+            "--eval_steps 5 contradicts --eval_strategy no: leave one of them out");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_split_percentage", "0"})),
-            "--eval_strategy epoch has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+            "--eval_strategy epoch has nothing to evaluate on: give --validation_file, or a "
+            "--validation_split_percentage above 0");
   EXPECT_EQ(error_of(good({"--eval_strategy", "epoch", "--validation_file", path("text.txt")})), "");
 }
 
@@ -125,8 +143,9 @@ TEST_F(Validate, OutputFolder) {
     words.insert(words.end(), more.begin(), more.end());
     return error_of(words);
   };
-  EXPECT_EQ(with(path("used")), concat("--output_dir ", path("used"), " is not empty (1 entry): choose another folder, continue it with ",
-                                       "--resume_from_checkpoint last, or replace its run with --overwrite_output_dir"));
+  EXPECT_EQ(with(path("used")),
+            concat("--output_dir ", path("used"), " is not empty (1 entry): choose another folder, continue it with ",
+                   "--resume_from_checkpoint last, or replace its run with --overwrite_output_dir"));
   EXPECT_EQ(with(path("used"), {"--overwrite_output_dir"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", "last"}), "");
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", "true"}), "");
@@ -135,16 +154,19 @@ TEST_F(Validate, OutputFolder) {
   EXPECT_EQ(with(path("used"), {"--resume_from_checkpoint", path("used/checkpoint-6")}),
             concat("--resume_from_checkpoint ", path("used/checkpoint-6"), ": no such folder (or say 'last')"));
   EXPECT_EQ(with(path("empty"), {"--resume_from_checkpoint", "last"}),
-            concat("--resume_from_checkpoint last: ", path("empty"), " holds no checkpoint-N folder; leave the flag out to start from the beginning"));
+            concat("--resume_from_checkpoint last: ", path("empty"),
+                   " holds no checkpoint-N folder; leave the flag out to start from the beginning"));
   EXPECT_EQ(with(path("text.txt")), concat("--output_dir ", path("text.txt"), " is a file, not a folder"));
-  EXPECT_EQ(with(path("text.txt/below/here")),
-            concat("--output_dir ", path("text.txt/below/here"), " cannot be created: 'text.txt' is a file, not a folder"));
+  EXPECT_EQ(with(path("text.txt/below/here")), concat("--output_dir ", path("text.txt/below/here"),
+                                                      " cannot be created: 'text.txt' is a file, not a folder"));
   EXPECT_EQ(with(path("new/below/here/")), "");
 }
 
 TEST_F(Validate, ProblemsOfBothStagesComeTogether) {
-  EXPECT_EQ(error_of({"--config_name", "gpt2", "--max_steps", "many", "--train_file", path("none.txt"), "--output_dir", path("out")}),
-            concat("2 problems in the configuration:\n  --max_steps is 'many'; it takes an integer\n  --train_file ", path("none.txt"), ": no such file"));
+  EXPECT_EQ(error_of({"--config_name", "gpt2", "--max_steps", "many", "--train_file", path("none.txt"), "--output_dir",
+                      path("out")}),
+            concat("2 problems in the configuration:\n  --max_steps is 'many'; it takes an integer\n  --train_file ",
+                   path("none.txt"), ": no such file"));
 }
 
 }  // namespace

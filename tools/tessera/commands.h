@@ -18,8 +18,8 @@ int tokenize_command(const Arguments& arguments);   ///< tessera tokenize: text 
 /// The path of the running program.
 std::string own_program();
 
-/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, env, test) and returns its
-/// exit code. Throws Error when the library is missing or cannot be loaded.
+/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, env, test) and
+/// returns its exit code. Throws Error when the library is missing or cannot be loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
 
 }  // namespace tessera::tool

@@ -1,6 +1,6 @@
 /// \file
-/// The program `tessera`: from the first word to its subcommand, from an error to a message and an exit code. Torch-free, so
-/// that it starts in milliseconds.
+/// The program `tessera`: from the first word to its subcommand, from an error to a message and an exit code.
+/// Torch-free, so that it starts in milliseconds.
 
 #include <tessera/base/error.h>
 #include <tools/tessera/commands.h>
@@ -39,7 +39,8 @@ const std::vector<Row>& commands() {
 
 std::string usage() {
   std::string out = "Tessera trains transformer models on many processors.\n\nusage: tessera COMMAND [arguments]\n\n";
-  for (const Row& row : commands()) out += concat("  ", row.name, std::string(12 - row.name.size(), ' '), row.help, "\n");
+  for (const Row& row : commands())
+    out += concat("  ", row.name, std::string(12 - row.name.size(), ' '), row.help, "\n");
   return out + "\ntessera COMMAND --help explains a command; tessera --version prints the version.\n";
 }
 
@@ -60,7 +61,8 @@ int dispatch(const Arguments& arguments) {
     names.push_back(row.name);
   }
   const auto near = nearest(name, names);
-  throw InputError(concat("unknown command '", name, "'; ", near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(names))));
+  throw InputError(concat("unknown command '", name, "'; ",
+                          near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(names))));
 }
 
 }  // namespace

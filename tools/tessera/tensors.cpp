@@ -16,10 +16,12 @@ constexpr const char* library_name = "libtessera_tool.so";
 
 std::string find_library() {
   const std::string folder = std::filesystem::path(own_program()).parent_path().string();
-  const std::string beside = path_join(folder, library_name), installed = path_join(folder, std::string("../lib/") + library_name);
+  const std::string beside = path_join(folder, library_name),
+                    installed = path_join(folder, std::string("../lib/") + library_name);
   for (const std::string& path : {beside, installed})
     if (path_exists(path)) return path;
-  throw Error(concat("this command needs tensors, but ", beside, " does not exist: build it with `make build`, or keep it beside the program"));
+  throw Error(concat("this command needs tensors, but ", beside,
+                     " does not exist: build it with `make build`, or keep it beside the program"));
 }
 
 }  // namespace
@@ -33,12 +35,14 @@ std::string own_program() {
 
 int run_with_tensors(const std::string& name, const Arguments& arguments) {
   const std::string path = find_library();
-  // RTLD_GLOBAL: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads outlive us.
+  // RTLD_GLOBAL: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads
+  // outlive us.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) throw Error(concat("cannot load ", path, ": ", ::dlerror()));
   using Entry = int (*)(const char*, int, const char**);
   const auto entry = reinterpret_cast<Entry>(::dlsym(library, "tessera_tool_main"));
-  if (entry == nullptr) throw Error(concat(path, " has no tessera_tool_main: program and library are of different builds"));
+  if (entry == nullptr)
+    throw Error(concat(path, " has no tessera_tool_main: program and library are of different builds"));
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   return entry(name.c_str(), static_cast<int>(argv.size()), argv.data());

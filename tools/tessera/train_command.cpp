@@ -1,6 +1,6 @@
 /// \file
-/// tessera train, before any tensor exists: help, --print_config, all checks; then either the agent that starts the ranks, or, in
-/// a rank or alone, the training itself.
+/// tessera train, before any tensor exists: help, --print_config, all checks; then either the agent that starts the
+/// ranks, or, in a rank or alone, the training itself.
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -17,7 +17,9 @@ namespace {
 
 /// Removes every spelling of a switch; true when there was one.
 bool take_switch(Arguments& arguments, std::string_view underscored, std::string_view hyphened) {
-  return std::erase_if(arguments, [&](const std::string& argument) { return argument == underscored || argument == hyphened; }) > 0;
+  return std::erase_if(arguments, [&](const std::string& argument) {
+           return argument == underscored || argument == hyphened;
+         }) > 0;
 }
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
@@ -29,8 +31,9 @@ config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEn
   config::validate(resolved, problems);
   const std::int64_t asked = resolved.values.parallel.num_processes;
   if (launched && asked > 0 && asked != environment.world_size && !problems.doubtful.contains("num_processes"))
-    problems.lines.push_back(concat("--num_processes is ", asked, " but ", environment.launcher, " has started ", environment.world_size,
-                                    environment.world_size == 1 ? " process" : " processes", ": leave the flag to one of them"));
+    problems.lines.push_back(concat("--num_processes is ", asked, " but ", environment.launcher, " has started ",
+                                    environment.world_size, environment.world_size == 1 ? " process" : " processes",
+                                    ": leave the flag to one of them"));
   if (!problems.lines.empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
   config::throw_if_any(problems);
   return resolved;
@@ -65,7 +68,8 @@ int train_command(const Arguments& given) {
   }
   const config::Resolved resolved = resolve_in_job(arguments, environment);
   const bool launched = environment.launcher != "none";
-  const bool first_to_speak = launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
+  const bool first_to_speak =
+      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
   if (first_to_speak)
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
   return !launched && resolved.values.parallel.num_processes > 1 ? launch_ranks(arguments, resolved.values)
