@@ -72,9 +72,9 @@ class Builder final : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) throw InputError(concat(at(mark).str(), ": an alias inside its own anchor"));
-    made_ += found->second.second;  // a chain of aliases of aliases grows exponentially
+    made_ += found->second.size;  // a chain of aliases of aliases grows exponentially
     if (made_ > 1000000) throw InputError(concat(at(mark).str(), ": aliases expand to more than 1000000 values"));
-    place(at(mark), found->second.first, "");
+    place(at(mark), found->second.value, "");
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -88,6 +88,10 @@ class Builder final : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
+  struct Anchored {
+    Value value;
+    std::size_t size = 1;  ///< values in it, aliases expanded
+  };
   struct Open {
     Value value;
     YAML::anchor_t anchor;
@@ -101,7 +105,7 @@ class Builder final : public YAML::EventHandler {
   void add(const YAML::Mark& mark, YAML::anchor_t anchor, Value value, const std::string& key_text = "") {
     value.set_where(at(mark));
     ++made_;
-    if (anchor != 0) anchors_[anchor] = {value, 1};
+    if (anchor != 0) anchors_.insert_or_assign(anchor, Anchored{value, 1});
     place(at(mark), std::move(value), key_text);
   }
 
@@ -115,7 +119,7 @@ class Builder final : public YAML::EventHandler {
   void close() {
     Open done = std::move(stack_.back());
     stack_.pop_back();
-    if (done.anchor != 0) anchors_[done.anchor] = {done.value, made_ - done.first_id};
+    if (done.anchor != 0) anchors_.insert_or_assign(done.anchor, Anchored{done.value, made_ - done.first_id});
     const SourcePos where = done.value.where();
     place(where, std::move(done.value), "");
   }
@@ -147,7 +151,7 @@ class Builder final : public YAML::EventHandler {
   std::shared_ptr<const std::string> file_;
   Value root_;
   std::vector<Open> stack_;
-  std::map<YAML::anchor_t, std::pair<Value, std::size_t>> anchors_;
+  std::map<YAML::anchor_t, Anchored> anchors_;
   std::size_t made_ = 0;  ///< values so far, those that aliases repeat included
 };
 
