@@ -253,6 +253,12 @@ inline void check_parameters(const Group& group) {
   EXPECT_TRUE(weight.requires_grad());
   EXPECT_EQ(weight._version(), version);
   expect_equal(weight.detach().flatten(), sample(group, at::kFloat, 12, 0), "parameter");
+  at::Tensor whole = at::zeros({12 * group.size()}, weight.options()).requires_grad_();
+  const auto whole_version = whole._version();
+  group.all_gather(whole, weight).wait();
+  EXPECT_TRUE(whole.is_leaf());
+  EXPECT_EQ(whole._version(), whole_version);
+  expect_equal(whole.detach().narrow(0, 0, 12), weight.detach().flatten(), "gathered parameter");
 }
 
 /// Wrong arguments are found before anything is sent: the group works afterwards.
