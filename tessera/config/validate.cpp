@@ -166,7 +166,7 @@ class Rules {
     if (std::none_of(names.begin(), names.end(),
                      [](const std::string& name) { return name.starts_with("checkpoint-"); }))
       problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint last: ", folder,
-              " holds no checkpoint-N folder; leave the flag out to start from the beginning");
+              " holds no complete checkpoint-N folder; leave the flag out to start from the beginning");
   }
 
   const Resolved& resolved_;

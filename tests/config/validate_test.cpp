@@ -155,7 +155,7 @@ TEST_F(Validate, OutputFolder) {
             concat("--resume_from_checkpoint ", path("used/checkpoint-6"), ": no such folder (or say 'last')"));
   EXPECT_EQ(with(path("empty"), {"--resume_from_checkpoint", "last"}),
             concat("--resume_from_checkpoint last: ", path("empty"),
-                   " holds no checkpoint-N folder; leave the flag out to start from the beginning"));
+                   " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
   EXPECT_EQ(with(path("text.txt")), concat("--output_dir ", path("text.txt"), " is a file, not a folder"));
   EXPECT_EQ(with(path("text.txt/below/here")), concat("--output_dir ", path("text.txt/below/here"),
                                                       " cannot be created: 'text.txt' is a file, not a folder"));
