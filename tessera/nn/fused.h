@@ -5,9 +5,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <vector>
+
+#include <tessera/kernels/cpu/rows.h>
 
 namespace tessera::nn {
 
@@ -24,15 +28,24 @@ void for_rows(std::int64_t rows, std::int64_t columns, const F& f) {
   at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns)), f);
 }
 
-/// The same for passes that also form `sums` column sums: each thread adds to its own rows of zeros, which are then added in
-/// thread order (the result depends on the thread count only). f(first row, end row, float* sums [sums, columns]).
+/// The same for passes that also form `sums` column sums, which f adds to `out` [sums, columns]. They are formed in blocks of
+/// 128 rows, then per thread, then over threads in order: exact to about sqrt(128) roundings however many rows there are, and
+/// dependent on the thread count only. f(first row, end row, float* out).
 template <class F>
 at::Tensor for_rows_with_sums(std::int64_t rows, std::int64_t columns, std::int64_t sums, const F& f) {
-  const at::Tensor partial = at::zeros({at::get_num_threads(), sums, columns}, at::kFloat);
+  constexpr std::int64_t block = 128;
+  const std::int64_t width = sums * columns;
+  const at::Tensor partial = at::zeros({at::get_num_threads(), width}, at::kFloat);
   for_rows(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-    f(begin, end, partial.data_ptr<float>() + at::get_thread_num() * sums * columns);
+    std::vector<float> scratch(static_cast<std::size_t>(width));
+    float* total = partial.data_ptr<float>() + at::get_thread_num() * width;
+    for (std::int64_t first = begin; first < end; first += block) {
+      std::fill(scratch.begin(), scratch.end(), 0.0f);
+      f(first, std::min(end, first + block), scratch.data());
+      kernels::add_rows(total, scratch.data(), nullptr, total, 1, width);
+    }
   });
-  return partial.size(0) == 1 ? partial[0] : partial.sum(0);
+  return (partial.size(0) == 1 ? partial[0] : partial.sum(0)).view({sums, columns});
 }
 
 /// Autograd functions take an absent tensor as an empty optional, not as an undefined tensor.

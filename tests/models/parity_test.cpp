@@ -86,8 +86,8 @@ TEST(RoundTrip, EveryTensorKeepsItsBytes) {
     const auto a = before.bytes(tensor), b = after.bytes(*other);
     EXPECT_TRUE(a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0) << tensor.name;
   }
-  const Value config = read_json(out.path() + "/config.json");
-  for (const auto& [key, value] : read_json(folder + "/config.json").members())
+  const Value config = read_json(out.path() + "/config.json"), original = read_json(folder + "/config.json");
+  for (const auto& [key, value] : original.members())
     EXPECT_EQ(dump_json(config.at(key), -1), dump_json(value, -1)) << key;
 }
 

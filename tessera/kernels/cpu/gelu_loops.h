@@ -26,22 +26,15 @@ void gelu_tanh_loop(const float* x, const float* bias, float* y, std::int64_t ro
   }
 }
 
-/// Rows that share one load and store of the column sums; their sum is formed first, which also keeps it more exact.
-constexpr std::int64_t row_group = 8;
-
+// Row by row: a walk down the columns would keep partial sums in registers, but measures half as fast (one page per load).
 void gelu_tanh_backward_loop(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows,
                              std::int64_t columns) {
-  for (std::int64_t first = 0; first < rows; first += row_group) {
-    const std::int64_t end = rows - first < row_group ? rows : first + row_group;
+  for (std::int64_t r = 0; r < rows; ++r, x += columns, dy += columns, dx += columns) {
     for_vectors(columns, [&](std::int64_t i, int lanes) {
-      const F32 b = bias ? F32::load(bias + i, lanes) : F32::of(0);
-      F32 total = F32::of(0);
-      for (std::int64_t o = first * columns + i; o < end * columns; o += columns) {
-        const F32 d = F32::load(dy + o, lanes) * gelu_slope(F32::load(x + o, lanes) + b);
-        d.store(dx + o, lanes);
-        total = total + d;
-      }
-      if (dbias) (F32::load(dbias + i, lanes) + total).store(dbias + i, lanes);
+      const F32 u = bias ? F32::load(x + i, lanes) + F32::load(bias + i, lanes) : F32::load(x + i, lanes);
+      const F32 d = F32::load(dy + i, lanes) * gelu_slope(u);
+      d.store(dx + i, lanes);
+      if (dbias) (F32::load(dbias + i, lanes) + d).store(dbias + i, lanes);
     });
   }
 }

@@ -38,40 +38,25 @@ void layer_norm_loop(const LayerNormForward& a, std::int64_t rows, std::int64_t 
 
 void layer_norm_backward_loop(const LayerNormBackward& a, std::int64_t rows, std::int64_t columns) {
   const float share = 1.0f / static_cast<float>(columns);
-  for (std::int64_t first = 0; first < rows; first += row_group) {
-    const int n = static_cast<int>(rows - first < row_group ? rows - first : row_group);
-    // Per row: the averages of g and of g n, from which dx of every element follows.
-    float average_g[row_group], average_gn[row_group];
-    for (int k = 0; k < n; ++k) {
-      const std::int64_t o = (first + k) * columns;
-      const F32 m = F32::of(a.mean[first + k]), s = F32::of(a.rstd[first + k]);
-      F32 g_total = F32::of(0), gn_total = F32::of(0);
-      for_vectors(columns, [&](std::int64_t i, int lanes) {  // the loads put zeros into the lanes past the end: g = 0 there
-        const F32 g = F32::load(a.dy + o + i, lanes) * F32::load(a.weight + i, lanes);
-        g_total = g_total + g;
-        gn_total = fma(g, (F32::load(a.sum + o + i, lanes) - m) * s, gn_total);
-      });
-      average_g[k] = sum(g_total) * share;
-      average_gn[k] = sum(gn_total) * share;
-    }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float *x = a.sum + r * columns, *dy = a.dy + r * columns, *dsum = a.dsum ? a.dsum + r * columns : nullptr;
+    float* dx = a.dx + r * columns;
+    const F32 m = F32::of(a.mean[r]), s = F32::of(a.rstd[r]);
+    F32 g_total = F32::of(0), gn_total = F32::of(0);
+    for_vectors(columns, [&](std::int64_t i, int lanes) {  // loads put zeros into the lanes past the end: g = 0 there
+      const F32 g = F32::load(dy + i, lanes) * F32::load(a.weight + i, lanes);
+      g_total = g_total + g;
+      gn_total = fma(g, (F32::load(x + i, lanes) - m) * s, gn_total);
+    });
+    const F32 average_g = F32::of(sum(g_total) * share), average_gn = F32::of(sum(gn_total) * share);
     for_vectors(columns, [&](std::int64_t i, int lanes) {
-      const F32 w = F32::load(a.weight + i, lanes);
-      F32 dw = F32::of(0), db = F32::of(0), dd = F32::of(0);
-      for (int k = 0; k < n; ++k) {
-        const std::int64_t o = (first + k) * columns + i;
-        const F32 s = F32::of(a.rstd[first + k]);
-        const F32 normed = (F32::load(a.sum + o, lanes) - F32::of(a.mean[first + k])) * s;
-        const F32 dy = F32::load(a.dy + o, lanes);
-        F32 dx = s * (dy * w - F32::of(average_g[k]) - normed * F32::of(average_gn[k]));
-        if (a.dsum) dx = dx + F32::load(a.dsum + o, lanes);
-        dx.store(a.dx + o, lanes);
-        dw = fma(dy, normed, dw);
-        db = db + dy;
-        dd = dd + dx;
-      }
-      (F32::load(a.dweight + i, lanes) + dw).store(a.dweight + i, lanes);
-      (F32::load(a.dbias + i, lanes) + db).store(a.dbias + i, lanes);
-      if (a.ddelta_bias) (F32::load(a.ddelta_bias + i, lanes) + dd).store(a.ddelta_bias + i, lanes);
+      const F32 normed = (F32::load(x + i, lanes) - m) * s, d = F32::load(dy + i, lanes);
+      F32 out = s * (d * F32::load(a.weight + i, lanes) - average_g - normed * average_gn);
+      if (dsum) out = out + F32::load(dsum + i, lanes);
+      out.store(dx + i, lanes);
+      fma(d, normed, F32::load(a.dweight + i, lanes)).store(a.dweight + i, lanes);
+      (F32::load(a.dbias + i, lanes) + d).store(a.dbias + i, lanes);
+      if (a.ddelta_bias) (F32::load(a.ddelta_bias + i, lanes) + out).store(a.ddelta_bias + i, lanes);
     });
   }
 }

@@ -3,15 +3,8 @@
 /// rows.h over F32. Included by loops.h inside the anonymous namespace of a table.
 
 void column_sums_loop(const float* x, float* out, std::int64_t rows, std::int64_t columns) {
-  for (std::int64_t r = 0; r < rows; r += row_group) {
-    const std::int64_t n = rows - r < row_group ? rows - r : row_group;
-    const float* group = x + r * columns;
-    for_vectors(columns, [&](std::int64_t i, int lanes) {
-      F32 total = F32::of(0);
-      for (std::int64_t k = 0; k < n; ++k) total = total + F32::load(group + k * columns + i, lanes);
-      (F32::load(out + i, lanes) + total).store(out + i, lanes);
-    });
-  }
+  for (std::int64_t r = 0; r < rows; ++r, x += columns)
+    for_vectors(columns, [&](std::int64_t i, int lanes) { (F32::load(out + i, lanes) + F32::load(x + i, lanes)).store(out + i, lanes); });
 }
 
 void add_rows_loop(const float* x, const float* delta, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
