@@ -117,7 +117,9 @@ void Progress::draw() {
 }
 
 void Progress::logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left) {
-  if (mode_ == Mode::plain) put(plain_line(metrics, total_steps, seconds_left) + "\n");
+  if (mode_ == Mode::plain) return put(plain_line(metrics, total_steps, seconds_left) + "\n");
+  state_.loss = metrics.loss;
+  if (mode_ == Mode::terminal && drawn_) draw();
 }
 
 void Progress::note(const std::string& text) {

@@ -39,7 +39,7 @@ class Progress {
   Mode mode() const { return mode_; }
   /// A step is done. Redraws at most ten times a second.
   void step(const ProgressState& state);
-  /// A step was logged: its line, where there is no rewriting one.
+  /// A step was logged: its own line, or its loss in the rewriting one.
   void logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
   /// A lasting line.
   void note(const std::string& text);

@@ -79,12 +79,14 @@ std::string describe(const EvalMetrics& m) {
 }
 
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const std::string& report_path) {
-  const std::string how = t.reason == "done" ? "done" : t.reason + ", stopped";
-  return {concat(how, " after step ", t.steps, ": ", format_duration(t.seconds), print(", loss %.4f", t.loss),
-                 t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "", ", ", format_count(t.tokens_per_second), " tok/s, ",
-                 format_count(t.flops_per_second), "FLOP/s, peak ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"),
-          print("guessing by token frequency alone would score %.4f (unigram entropy of the training data, nats per token)", t.unigram_entropy),
-          concat(t.reason == "interrupted" ? "" : concat("model: ", setup.config.output.output_dir, "  "), "report: ", report_path)};
+  std::vector<std::string> lines = {
+      concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds), "): ", print("loss %.4f", t.loss),
+             t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "", print("; unigram entropy %.4f", t.unigram_entropy)),
+      concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s, peak memory ",
+             format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process")};
+  if (t.reason == "done") lines.push_back("model:  " + setup.config.output.output_dir);
+  lines.push_back("report: " + report_path);
+  return lines;
 }
 
 Report describe_run(const Setup& setup, const comm::World& world) {

@@ -6,7 +6,7 @@ namespace {
 class GenerateTest : public ToolTest {
  protected:
   GenerateTest() {
-    const auto run = tessera(training("model", batch(12, 1, 60) + Strings{"--seed", "1"}));
+    const auto run = tessera(training("model", batch(12, 1, 200)));
     EXPECT_EQ(run.exit_code, 0) << run.err;
   }
   Strings generate(const Strings& more) const { return Strings{"generate", "--model_name_or_path", at("model")} + more; }
