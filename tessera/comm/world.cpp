@@ -13,7 +13,10 @@
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/world.h>
 
+#include <signal.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 
@@ -79,6 +82,13 @@ void set_threads() {
     throw InputError(concat("OMP_NUM_THREADS = '", text, "' is not a number of threads (1..4096)."));
   }
   at::set_num_threads(static_cast<int>(*threads));
+}
+
+// A peer that dies closes its sockets: writing to one must be an error with a name, not the death of this process by SIGPIPE
+// (under Python the interpreter sees to that). A handler that the program installed stays.
+void ignore_broken_pipes() {
+  struct sigaction present {};
+  if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -233,6 +243,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   impl->kind = choose_backend(options, environment.world_size);
   impl->device = choose_device(options.device, environment.local_rank);
   set_threads();
+  if (environment.world_size > 1) ignore_broken_pipes();
   log::set_rank(environment.rank, environment.world_size);
   recorder().clear();
   if (environment.world_size > 1) {

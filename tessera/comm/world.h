@@ -47,8 +47,8 @@ class World {
 }  // namespace comm
 
 /// Joins the job. Without a launcher's environment: a world of one rank. Sets the log prefix, and LibTorch's threads to
-/// OMP_NUM_THREADS if that is set. Ranks that are missing, run another build or joined twice are named on every rank
-/// (Error); an unusable backend, device or port is an InputError. A second call throws.
+/// OMP_NUM_THREADS if that is set; with several ranks SIGPIPE is ignored unless handled (a dead peer is an Error). Ranks that
+/// are missing, run another build or joined twice are named on every rank (Error); an unusable backend, device or port is an InputError. A second call throws.
 comm::World& init(const InitOptions& options = {});
 /// As init, from an explicit environment (tests fork ranks and call this).
 comm::World& init(const launch::RankEnvironment& environment, const InitOptions& options);
