@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// The printable alphabet that byte-level BPE writes bytes in (GPT-2's bytes_to_unicode): bytes 33-126, 161-172 and 174-255
+/// stand for themselves, the other 68 for U+0100 onward in byte order. tokenizer.json holds its tokens in it.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera::text {
+
+class ByteAlphabet {
+ public:
+  static const ByteAlphabet& get();
+  std::uint32_t code_point(unsigned char byte) const { return of_byte_[byte]; }
+  /// Bytes -> their spelling (UTF-8).
+  std::string spell(std::string_view bytes) const;
+  /// A spelling -> its bytes; nullopt when it has a character outside the alphabet. `spelling` must be well-formed UTF-8.
+  std::optional<std::string> bytes(std::string_view spelling) const;
+
+ private:
+  ByteAlphabet();
+  std::array<std::uint32_t, 256> of_byte_{};
+  std::array<std::int16_t, 0x144> to_byte_{};  ///< by code point; -1 = none
+};
+
+}  // namespace tessera::text

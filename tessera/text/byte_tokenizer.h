@@ -1,0 +1,11 @@
+#pragma once
+/// \file
+/// The tokenizer that needs no file: ids 0-255 are the bytes, 256 is <|endoftext|>.
+
+#include <tessera/text/tokenizer.h>
+
+namespace tessera::text {
+
+std::shared_ptr<const Tokenizer> make_byte_tokenizer();
+
+}  // namespace tessera::text

@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// UTF-8, one code point at a time, and repair of ill-formed text.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::text {
+
+struct CodePoint {
+  std::uint32_t value;
+  std::uint32_t size;  ///< bytes
+};
+
+/// The code point that begins at text[at]. `text` must be well-formed and `at` the beginning of a code point.
+inline CodePoint code_point_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[at + i])); };
+  const std::uint32_t first = byte(0);
+  if (first < 0x80) return {first, 1};
+  if (first < 0xE0) return {(first & 0x1F) << 6 | (byte(1) & 0x3F), 2};
+  if (first < 0xF0) return {(first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
+  return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
+}
+
+/// Appends the UTF-8 of one code point.
+void append_utf8(std::string& out, std::uint32_t code_point);
+
+/// `text` with every maximal ill-formed piece replaced by U+FFFD, as Unicode 3.9 recommends and Python's
+/// bytes.decode("utf-8", errors="replace") does.
+std::string replace_ill_formed(std::string_view text);
+
+}  // namespace tessera::text

@@ -1,0 +1,98 @@
+#pragma once
+/// \file
+/// What common words encode to. Text repeats its words, so most of them cost one hash and one comparison.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tessera::text {
+
+/// Direct-mapped, one cache line a word, 2 MiB; a newcomer replaces what is in its slot. Not thread-safe.
+class WordCache {
+ public:
+  static constexpr std::size_t max_bytes = 30, max_ids = 8;
+
+  /// The slot of a word of at most max_bytes bytes. It holds that word only if holds() says so.
+  struct alignas(64) Slot {
+    std::uint8_t bytes = 255, ids = 0;
+    std::array<char, max_bytes> word;
+    std::array<std::int32_t, max_ids> id;
+
+    bool holds(std::string_view w) const { return bytes == w.size() && std::memcmp(word.data(), w.data(), w.size()) == 0; }
+    void put(std::string_view w, std::span<const std::int32_t> result) {
+      if (result.size() > max_ids) return;
+      bytes = static_cast<std::uint8_t>(w.size());
+      ids = static_cast<std::uint8_t>(result.size());
+      std::memcpy(word.data(), w.data(), w.size());
+      std::memcpy(id.data(), result.data(), result.size_bytes());
+    }
+  };
+
+  WordCache() : slots_(new Slot[slot_count]) {}
+  Slot& slot(std::string_view word) { return slots_[hash(word) & (slot_count - 1)]; }
+
+ private:
+  static constexpr std::size_t slot_count = std::size_t{1} << 15;
+
+  static std::uint64_t hash(std::string_view word) {
+    std::uint64_t h = word.size();
+    while (word.size() >= 8) {
+      h = step(h, word, 8);
+      word.remove_prefix(8);
+    }
+    return word.empty() ? h : step(h, word, word.size());
+  }
+  static std::uint64_t step(std::uint64_t h, std::string_view word, std::size_t size) {
+    std::uint64_t part = 0;
+    std::memcpy(&part, word.data(), size);
+    h = (h ^ part) * 0x9E3779B97F4A7C15u;
+    return h ^ h >> 29;
+  }
+
+  std::unique_ptr<Slot[]> slots_;
+};
+
+/// Lends caches to concurrent encoders: as many exist as were ever in use at once. Thread-safe.
+class WordCachePool {
+ public:
+  class Lease {
+   public:
+    explicit Lease(WordCachePool& pool) : pool_(pool), cache_(pool.take()) {}
+    ~Lease() { pool_.give_back(std::move(cache_)); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    WordCache& operator*() const { return *cache_; }
+
+   private:
+    WordCachePool& pool_;
+    std::unique_ptr<WordCache> cache_;
+  };
+
+ private:
+  std::unique_ptr<WordCache> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        auto cache = std::move(idle_.back());
+        idle_.pop_back();
+        return cache;
+      }
+    }
+    return std::make_unique<WordCache>();
+  }
+  void give_back(std::unique_ptr<WordCache> cache) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(cache));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<WordCache>> idle_;
+};
+
+}  // namespace tessera::text
