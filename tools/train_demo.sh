@@ -7,11 +7,11 @@ set -euo pipefail
 build=$(cd "${1:-build}" && pwd)
 cd "$(dirname "$0")/.."
 out=${TESSERA_DEMO_OUT:-out}
-steps=${TESSERA_DEMO_STEPS:-190}
+steps=${TESSERA_DEMO_STEPS:-400}
 processes=${TESSERA_DEMO_PROCESSES:-2}
 vocabulary=${TESSERA_DEMO_VOCAB:-8192}
 block=${TESSERA_DEMO_BLOCK:-128}
-rows=${TESSERA_DEMO_ROWS:-8}                  # per process
+rows=${TESSERA_DEMO_ROWS:-4}                  # per process
 model=${TESSERA_DEMO_MODEL:-n_layer=6,n_embd=320,n_head=5}
 kilobytes=${TESSERA_DEMO_KILOBYTES:-}         # only the beginning of the text: for quick checks
 prompt=${TESSERA_DEMO_PROMPT:-"And it came to pass,"}
@@ -28,12 +28,12 @@ echo "text: $text, $(stat -c %s "$text") bytes (King James Version, Debian's bib
 
 tokenizer=$out/data/tokenizer-$vocabulary
 if [ ! -e "$tokenizer/tokenizer.json" ]; then
-  "$build/tessera" tokenizer train --train_file "$text" --vocab_size "$vocabulary" --output_dir "$tokenizer"
+  "$build/tessera" tokenizer train --train_file "$text" --vocab_size "$vocabulary" --output "$tokenizer"
 fi
 
 "$build/tessera" train \
   --config_name gpt2-tiny --config_overrides "$model,vocab_size=$vocabulary,n_positions=256" --tokenizer_name "$tokenizer" \
-  --train_file "$text" --validation_split_percentage 2 --block_size "$block" \
+  --train_file "$text" --validation_split_percentage 1 --block_size "$block" \
   --num_processes "$processes" --per_device_train_batch_size "$rows" --per_device_eval_batch_size "$rows" --max_steps "$steps" \
   --learning_rate 1e-3 --lr_scheduler_type cosine --warmup_ratio 0.1 --weight_decay 0.1 --adam_beta2 0.98 \
   --logging_steps 5 --eval_steps "$(((steps + 2) / 3))" --save_strategy epoch --output_dir "$out/train" --overwrite_output_dir
