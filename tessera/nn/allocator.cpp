@@ -1,13 +1,127 @@
 #include <tessera/nn/allocator.h>
 
-#include <malloc.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tessera/base/error.h>
+#include <unordered_map>
+#include <vector>
 
 namespace tessera::nn {
+namespace {
+
+constexpr std::size_t smallest = 128u << 10, huge_page = 2u << 20, unused_allowance = 256u << 20;
+
+struct Block {
+  void* data = nullptr;     ///< what a tensor sees
+  std::size_t size = 0;     ///< its size class
+  void* mapping = nullptr;  ///< what munmap takes
+  std::size_t mapped = 0;
+};
+
+/// Rounds up to the next eighth of a power of two: multiples of 16 KB from 128 KB on.
+std::size_t size_class(std::size_t bytes) {
+  const std::size_t step = std::bit_floor(bytes) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+Block map_block(std::size_t size) {
+  const bool huge = size >= huge_page;
+  const std::size_t mapped = huge ? size + huge_page : size;
+  void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) throw Error(concat("no memory for a tensor of ", format_bytes(size), ": ", std::strerror(errno)));
+  char* data = static_cast<char*>(mapping);
+  if (huge) {
+    data += (huge_page - reinterpret_cast<std::uintptr_t>(data) % huge_page) % huge_page;
+    madvise(data, size, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses and nothing is lost
+  }
+  return {data, size, mapping, mapped};
+}
+
+/// The context of every pointer is the pointer itself, because oneDNN's glue in LibTorch allocates raw (Allocator::raw_allocate).
+class KeepingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes < smallest) return c10::GetDefaultCPUAllocator()->allocate(bytes);
+    void* data = take(size_class(bytes));
+    return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  KeptMemory kept() {
+    const std::lock_guard lock(mutex_);
+    return {static_cast<std::int64_t>(in_use_), static_cast<std::int64_t>(unused_)};
+  }
+
+  static KeepingAllocator& instance() {
+    static KeepingAllocator* const allocator = new KeepingAllocator;  // outlives every tensor, static ones included
+    return *allocator;
+  }
+
+ private:
+  void* take(std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    auto& list = unused_blocks_[size];
+    if (list.empty()) {
+      if (unused_ > in_use_ && unused_ > unused_allowance) release_unused();
+      list.push_back(map_block(size));
+      unused_ += size;
+    }
+    const Block block = list.back();
+    live_blocks_.emplace(block.data, block);
+    list.pop_back();
+    unused_ -= size;
+    in_use_ += size;
+    return block.data;
+  }
+
+  static void give_back(void* data) {
+    KeepingAllocator& self = instance();
+    {
+      const std::lock_guard lock(self.mutex_);
+      if (const auto live = self.live_blocks_.find(data); live != self.live_blocks_.end()) {
+        const Block block = live->second;
+        self.live_blocks_.erase(live);
+        self.unused_blocks_[block.size].push_back(block);
+        self.in_use_ -= block.size;
+        self.unused_ += block.size;
+        return;
+      }
+    }
+    c10::GetDefaultCPUAllocator()->raw_deallocate(data);  // a small one
+  }
+
+  void release_unused() {
+    for (auto& [size, list] : unused_blocks_) {
+      for (const Block& block : list) munmap(block.mapping, block.mapped);
+      list.clear();
+    }
+    unused_ = 0;
+  }
+
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<Block>> unused_blocks_;  ///< by size class; the last freed is taken first
+  std::unordered_map<void*, Block> live_blocks_;
+  std::size_t in_use_ = 0, unused_ = 0;
+};
+
+}  // namespace
 
 void keep_memory() {
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);  // as an unsigned size: never
-  mallopt(M_TOP_PAD, 64 << 20);
+  static const bool once = [] {
+    c10::SetCPUAllocator(&KeepingAllocator::instance(), /*priority=*/1);
+    return true;
+  }();
+  static_cast<void>(once);
 }
+
+KeptMemory kept_memory() { return KeepingAllocator::instance().kept(); }
 
 }  // namespace tessera::nn
