@@ -2,6 +2,9 @@
 /// \file
 /// gelu.h over F32. Included by loops.h inside the anonymous namespace of a table.
 
+#include <tessera/kernels/cpu/exp_loops.h>
+#include <tessera/kernels/cpu/for_vectors.h>
+
 constexpr float gelu_cubic = 0.044715f, gelu_factor = 1.5957691216057308f;  // 2 sqrt(2/pi)
 
 inline __attribute__((always_inline)) F32 gelu_sigmoid(F32 u, F32 squared) {  // 1 / (1 + exp(-2 z))

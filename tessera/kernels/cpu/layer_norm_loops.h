@@ -2,6 +2,9 @@
 /// \file
 /// layer_norm.h over F32. Included by loops.h inside the anonymous namespace of a table.
 
+#include <tessera/kernels/cpu/for_vectors.h>
+#include <tessera/kernels/cpu/row_loops.h>
+
 template <class F>
 inline __attribute__((always_inline)) float sum_over(std::int64_t n, const F& term) {
   F32 total = F32::of(0);

@@ -3,12 +3,11 @@
 /// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol that
 /// the linker may hand to a machine without AVX-512.
 
-#include <tessera/kernels/cpu/optimizer_loops.h>
-#include <tessera/kernels/cpu/exp_loops.h>
-#include <tessera/kernels/cpu/softmax_loops.h>
 #include <tessera/kernels/cpu/gelu_loops.h>
-#include <tessera/kernels/cpu/row_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
+#include <tessera/kernels/cpu/optimizer_loops.h>
+#include <tessera/kernels/cpu/row_loops.h>
+#include <tessera/kernels/cpu/softmax_loops.h>
 
 constexpr Table all_loops{adamw_loop,     sgd_loop,
                           sum_of_squares_loop, softmax_cross_entropy_loop,

@@ -2,6 +2,8 @@
 /// \file
 /// rows.h over F32. Included by loops.h inside the anonymous namespace of a table.
 
+#include <tessera/kernels/cpu/for_vectors.h>
+
 void column_sums_loop(const float* x, float* out, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r, x += columns)
     for_vectors(columns, [&](std::int64_t i, int lanes) { (F32::load(out + i, lanes) + F32::load(x + i, lanes)).store(out + i, lanes); });
