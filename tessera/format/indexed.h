@@ -49,7 +49,7 @@ class IndexedDataset {
 /// them, the index last. Destroyed without finish(), it leaves nothing behind. Not thread-safe.
 class IndexedWriter {
  public:
-  /// uint16 when every id of a vocabulary of this size fits (vocab_size <= 65,536... 65,500 in Megatron), else int32.
+  /// uint16 for vocabularies below 65,500 as Megatron has it, else int32. An existing PREFIX.bin is replaced at finish().
   IndexedWriter(const std::string& prefix, std::int64_t vocab_size);
   ~IndexedWriter();
   IndexedWriter(const IndexedWriter&) = delete;

@@ -1,5 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/text/bpe_tokenizer.h>
 #include <tessera/text/byte_alphabet.h>
 #include <tessera/text/tokenizer_json.h>
@@ -10,7 +11,7 @@
 namespace tessera::text {
 namespace {
 
-constexpr std::int64_t most_ids = std::int64_t{1} << 24;  // far above any vocabulary; bounds what a bad file can allocate
+constexpr std::int64_t most_ids = std::int64_t{1} << 22;  // far above any vocabulary; bounds what a bad file can allocate
 
 [[noreturn]] void refuse(const Value& at, const std::string& what) {
   throw InputError(concat(at.where().str(), ": ", what, " is not supported (byte-level BPE tokenizers are)"));
@@ -81,6 +82,7 @@ class Reader {
     BpeParts parts;
     parts.words = read_pre_tokenizer(root_.at("pre_tokenizer"));
     read_vocabulary(model.at("vocab"));
+    check_bytes(model);
     parts.byte_ids = byte_ids_;
     parts.merges = read_merges(model.at("merges"));
     if (flag(model, "ignore_merges", false))
@@ -94,6 +96,16 @@ class Reader {
   }
 
  private:
+  std::int64_t vocab_size() const { return static_cast<std::int64_t>(exists_.size()); }
+
+  /// Hugging Face drops a byte that has no token, or writes unk_token for it. The first is done here too, with a warning.
+  void check_bytes(const Value& model) const {
+    const auto missing = std::count(byte_ids_.begin(), byte_ids_.end(), BpeModel::no_token);
+    if (missing == 0) return;
+    if (const Value* unk = model.find("unk_token"); is_set(unk)) refuse(*unk, concat("unk_token with a vocabulary that lacks ", missing, " of the 256 bytes"));
+    log::warning(model.at("vocab").where().str(), ": the vocabulary lacks ", missing, " of the 256 bytes: they vanish from texts");
+  }
+
   void place(std::int64_t id, std::string bytes, const Value& at) {
     if (id < 0 || id >= most_ids) throw InputError(concat(at.where().str(), ": token id ", id, " is outside [0, ", most_ids, ")"));
     const auto i = static_cast<std::size_t>(id);
@@ -110,6 +122,8 @@ class Reader {
     ids_.reserve(vocabulary.members().size());
     for (const auto& [spelling, id] : vocabulary.members()) {
       const std::int64_t number = id.as_int();
+      if (number >= 0 && number < vocab_size() && exists_[static_cast<std::size_t>(number)])
+        throw InputError(concat(id.where().str(), ": token id ", number, " is given twice, here for \"", spelling, "\""));
       // a spelling outside the alphabet can only be an added token: it stands for itself
       place(number, alphabet.bytes(spelling).value_or(spelling), id);
       ids_.emplace(spelling, static_cast<std::int32_t>(number));
@@ -154,6 +168,7 @@ class Reader {
       AddedToken token;
       token.content = value.at("content").as_string();
       if (token.content.empty()) throw InputError(concat(value.where().str(), ": an added token without content"));
+      check_added_id(token.content, value.at("id"));
       place(value.at("id").as_int(), token.content, value.at("id"));
       token.id = static_cast<std::int32_t>(value.at("id").as_int());
       if (flag(value, "single_word", false)) refuse(value, "an added token with single_word");
@@ -164,6 +179,18 @@ class Reader {
       added.push_back(std::move(token));
     }
     return added;
+  }
+
+  /// An id that Hugging Face would not give this token, or that another token has, would change ids silently.
+  void check_added_id(const std::string& content, const Value& id) const {
+    const auto fail = [&](const std::string& why) {
+      throw InputError(concat(id.where().str(), ": the added token \"", content, "\" has id ", id.as_int(), ", but ", why));
+    };
+    if (const auto known = ids_.find(content); known != ids_.end()) {
+      if (known->second != id.as_int()) fail(concat("id ", known->second, " in the vocabulary"));
+    } else if (id.as_int() >= 0 && id.as_int() < vocab_size() && exists_[static_cast<std::size_t>(id.as_int())]) {
+      fail("another token has that id");
+    }
   }
 
   const Value& root_;

@@ -42,7 +42,8 @@ WordCounts count_words(std::string_view text, int threads, const std::function<v
     const std::int64_t now = done += bytes;
     if (progress) progress(now);
   };
-  const auto parts = static_cast<std::size_t>(std::max(threads, 1));
+  constexpr std::size_t least_part = std::size_t{1} << 18;  // below, starting a thread costs more than it saves
+  const std::size_t parts = std::clamp<std::size_t>(text.size() / least_part, 1, static_cast<std::size_t>(std::max(threads, 1)));
   std::vector<std::size_t> cuts = {0};
   for (std::size_t i = 1; i < parts; ++i) cuts.push_back(std::max(cuts.back(), safe_cut(text, text.size() / parts * i)));
   cuts.push_back(text.size());

@@ -2,11 +2,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/value.h>
 #include <tessera/config/command_flags.h>
 #include <tessera/format/indexed.h>
 #include <tessera/text/tokenizer.h>
 #include <tools/tessera/commands.h>
+#include <tools/tessera/documents.h>
 #include <tools/tessera/text_progress.h>
 
 #include <algorithm>
@@ -25,19 +25,22 @@ constexpr const char* help =
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
     "  --append_eod             ends each document with <|endoftext|>\n";
 
-/// The documents of a file, one after another.
-template <class Visit>
-void for_each_document(const std::string& path, Visit visit) {
-  const std::string text = read_file(path);
-  if (!path.ends_with(".jsonl")) return visit(text, text.size());
-  std::size_t begin = 0;
-  for (int line = 1; begin < text.size(); ++line) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view row = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    if (trim(row).empty()) continue;
-    visit(parse_json(row, concat(path, ":", line)).at("text").as_string(), row.size());
+/// Long documents are encoded in pieces, to bound memory and to show progress. No word of a byte-level BPE tokenizer reaches across
+/// a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id.
+std::size_t cut_after(std::string_view document, std::size_t at) {
+  const auto solid = [](char c) { return c > ' ' && c < 0x7F; };
+  for (std::size_t i = std::max<std::size_t>(at, 2); i < document.size(); ++i) {
+    if (document[i - 1] == '\n' && solid(document[i]) && solid(document[i - 2])) return i;
   }
+  return document.size();
+}
+
+/// False for tokenizers that treat the beginning of a text in a special way (add_prefix_space).
+bool can_cut(const text::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> parts = tokenizer.encode("a\n");
+  const std::vector<std::int32_t> second = tokenizer.encode("b");
+  parts.insert(parts.end(), second.begin(), second.end());
+  return parts == tokenizer.encode("a\nb");
 }
 
 }  // namespace
@@ -65,14 +68,11 @@ int tokenize_command(const Arguments& arguments) {
   {
     TextProgress progress;
     std::uint64_t done = 0;
-    // A long document is encoded in lines: where a line feed stands between two words, cutting there changes no word of them, and
-    // a run of blanks across it is cut as run_clm.py's line-wise reading cuts it.
-    constexpr std::size_t piece = 1 << 20;
+    const std::size_t piece = can_cut(*tokenizer) ? std::size_t{1} << 20 : std::string_view::npos;
     for (const std::string& path : flags.texts("train_file")) {
       for_each_document(path, [&](std::string_view document, std::size_t bytes) {
         for (std::size_t at = 0; at < document.size();) {
-          std::size_t cut = at + piece < document.size() ? document.find('\n', at + piece) : std::string_view::npos;
-          cut = cut == std::string_view::npos ? document.size() : cut + 1;
+          const std::size_t cut = piece < document.size() - at ? cut_after(document, at + piece) : document.size();
           writer.add_sequence(tokenizer->encode(document.substr(at, cut - at)));
           done += (cut - at) * bytes / std::max<std::size_t>(document.size(), 1);
           progress.show("tokenizing", static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), true);

@@ -5,6 +5,7 @@
 #include <tessera/config/command_flags.h>
 #include <tessera/text/bpe_train.h>
 #include <tools/tessera/commands.h>
+#include <tools/tessera/documents.h>
 #include <tools/tessera/text_progress.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 constexpr const char* help =
     "tessera tokenizer train: learns a byte-level BPE tokenizer (GPT-2's split, as Hugging Face's BpeTrainer)\n\n"
     "usage: tessera tokenizer train --train_file FILE --vocab_size N --output FOLDER|FILE.json\n\n"
-    "  --train_file FILE      UTF-8 text; may be given several times\n"
+    "  --train_file FILE      .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may be repeated\n"
     "  --vocab_size N         tokens in all: <|endoftext|> (id 0), the 256 bytes, then merges\n"
     "  --output PATH          a folder (tokenizer.json and tokenizer_config.json are written there) or a .json file\n"
     "  --min_frequency N      pairs seen less often are not joined [0]\n";
@@ -38,8 +39,10 @@ int train(const Arguments& arguments) {
   std::vector<std::string> texts;
   std::uint64_t bytes = 0;
   for (const std::string& path : flags.texts("train_file")) {
-    texts.push_back(read_file(path));
-    bytes += texts.back().size();
+    for_each_document(path, [&](std::string_view document, std::size_t size) {
+      texts.emplace_back(document);
+      bytes += size;
+    });
   }
   const auto begin = std::chrono::steady_clock::now();
   text::BpeFile file;

@@ -1,0 +1,114 @@
+// What is wrong with a tokenizer.json is said with file, line and component; nothing unsupported is read silently.
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/value.h>
+#include <tessera/text/byte_alphabet.h>
+#include <tessera/text/regex_split.h>
+#include <tessera/text/tokenizer_json.h>
+
+namespace tessera::text {
+namespace {
+
+/// A small valid file as a tree, to be damaged.
+Value small_tree() {
+  BpeFile file;
+  for (int byte = 0; byte < 256; ++byte) file.vocabulary.emplace_back(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))), byte);
+  file.vocabulary.emplace_back("ab", 256);
+  file.vocabulary.emplace_back("<|endoftext|>", 257);
+  file.merges = {{"a", "b"}};
+  file.specials = {{"<|endoftext|>", 257}};
+  return parse_json(tokenizer_json(file), "t.json");
+}
+
+Value parsed(const std::string& json) { return parse_json(json, "part"); }
+
+Value with_model(const std::string& key, const std::string& json) {
+  Value tree = small_tree();
+  Value model = tree.at("model");
+  model.set(key, parsed(json));
+  tree.set("model", model);
+  return tree;
+}
+
+Value with(const std::string& key, const std::string& json) {
+  Value tree = small_tree();
+  tree.set(key, parsed(json));
+  return tree;
+}
+
+std::string complaint(const std::string& json) {
+  try {
+    parse_tokenizer_json(json, "t.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_refused(const Value& tree, const std::string& needle) {
+  const std::string message = complaint(dump_json(tree));
+  EXPECT_NE(message.find("t.json:"), std::string::npos) << message;
+  EXPECT_NE(message.find(needle), std::string::npos) << message;
+}
+
+TEST(TokenizerJson, TheUndamagedFileLoads) {
+  const auto tokenizer = parse_tokenizer_json(dump_json(small_tree()), "t.json");
+  EXPECT_EQ(tokenizer->encode("ab<|endoftext|>b"), (std::vector<std::int32_t>{256, 257, 'b'}));
+}
+
+TEST(TokenizerJson, UnsupportedComponentsAreNamed) {
+  expect_refused(with_model("type", R"("Unigram")"), "Unigram");
+  expect_refused(with_model("byte_fallback", "true"), "byte_fallback");
+  expect_refused(with_model("dropout", "0.1"), "dropout");
+  expect_refused(with_model("end_of_word_suffix", R"("</w>")"), "end_of_word_suffix");
+  expect_refused(with("normalizer", R"({"type": "NFC"})"), "NFC");
+  expect_refused(with("decoder", R"({"type": "WordPiece"})"), "WordPiece");
+  expect_refused(with("post_processor", R"({"type": "Odd"})"), "Odd");
+  expect_refused(with("pre_tokenizer", R"({"type": "Metaspace"})"), "Metaspace");
+  expect_refused(with("pre_tokenizer", "null"), "pre_tokenizer");
+  expect_refused(with("added_tokens", R"([{"id": 257, "content": "<|endoftext|>", "single_word": true}])"), "single_word");
+}
+
+TEST(TokenizerJson, ContradictionsAreErrors) {
+  expect_refused(with_model("merges", R"([["a", "c"]])"), "\"ac\"");
+  expect_refused(with_model("merges", R"(["a  b"])"), "a  b");
+  expect_refused(with_model("merges", R"([["a"]])"), "pair");
+  expect_refused(with_model("vocab", R"({"a": -1})"), "-1");
+  expect_refused(with_model("vocab", R"({"a": 99999999999})"), "99999999999");
+  expect_refused(with_model("vocab", R"({"a": 1, "b": 1})"), "twice");
+  expect_refused(with("added_tokens", R"([{"id": 5, "content": "<|endoftext|>"}])"), "257");
+  expect_refused(with("added_tokens", R"([{"id": 5, "content": "<new>"}])"), "another token");
+  expect_refused(with("added_tokens", R"([{"id": 258, "content": ""}])"), "without content");
+}
+
+TEST(TokenizerJson, BrokenFiles) {
+  const std::string whole = dump_json(small_tree());
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 2}) {
+    EXPECT_NE(complaint(whole.substr(0, size)), "") << size;
+  }
+  EXPECT_NE(complaint("[]"), "");
+  EXPECT_NE(complaint(R"({"model": 3})"), "");
+  EXPECT_THROW(load_tokenizer("/nonexistent/tokenizer"), InputError);
+  const TemporaryFolder empty;
+  EXPECT_THROW(load_tokenizer(empty.path()), InputError);
+}
+
+TEST(RegexSplitter, RefusesWhatTheEnginesReadDifferently) {
+  for (const char* pattern : {R"(\d+)", R"(\w)", R"(\bx)", R"(\p{Lu})", "^a", "a$", "[a[b]]", "[a&&b]", "a{1,2}+", "(?<=a)b", "[a", "\\", "a*", "(a"}) {
+    EXPECT_THROW(RegexSplitter(pattern, "t.json:1:1"), InputError) << pattern;
+  }
+}
+
+TEST(RegexSplitter, SplitsAsLlama3Does) {
+  const RegexSplitter splitter(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+                               "t.json:1:1");
+  std::vector<std::string_view> pieces;
+  splitter.split("It'S 12345 \xC3\xA9t\xC3\xA9!!\n\n  end  ", pieces);
+  EXPECT_EQ(pieces, (std::vector<std::string_view>{"It", "'S", " ", "123", "45", " \xC3\xA9t\xC3\xA9", "!!\n\n", " ", " end", "  "}));
+}
+
+}  // namespace
+}  // namespace tessera::text

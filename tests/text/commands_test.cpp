@@ -1,0 +1,84 @@
+// tessera tokenizer train and tessera tokenize as a user runs them.
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/format/indexed.h>
+#include <tessera/launch/process.h>
+#include <tessera/text/tokenizer.h>
+
+#include <algorithm>
+
+namespace tessera::text {
+namespace {
+
+const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text";
+
+class TextCommands : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
+
+  static launch::Captured run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), TESSERA_BUILD_DIR "/tessera");
+    return launch::run_and_capture(arguments, {}, 60);
+  }
+
+  /// Exit code 2, the message says `needle`, and the folder is as empty as before.
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& needle) {
+    const launch::Captured result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find(needle), std::string::npos) << result.err;
+    EXPECT_FALSE(path_exists(at("out"))) << needle;
+    EXPECT_FALSE(path_exists(at("out.bin"))) << needle;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TextCommands, TrainThenTokenize) {
+  const std::string text_path = fixtures + "/train.txt";
+  ASSERT_EQ(run({"tokenizer", "train", "--train-file", text_path, "--vocab_size=500", "--output", at("tok")}).exit_code, 0);
+  const auto tokenizer = load_tokenizer(at("tok"));
+  EXPECT_EQ(tokenizer->vocab_size(), 500);
+
+  std::string big;  // longer than the pieces that documents are cut in, with runs of blanks at line feeds
+  while (big.size() < (std::size_t{3} << 20)) big += read_file(text_path) + "\n\n    x\n\t y\n";
+  write_file_atomically(at("big.txt"), big);
+  const auto result = run({"tokenize", "--train_file", at("big.txt"), "--tokenizer-name", at("tok"), "--output", at("data"), "--append-eod"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const format::IndexedDataset data(at("data"));
+  std::vector<std::int32_t> expected = tokenizer->encode(big);
+  expected.push_back(0);
+  std::vector<std::int64_t> written(static_cast<std::size_t>(data.token_count()));
+  data.read(0, written);
+  EXPECT_TRUE(std::equal(written.begin(), written.end(), expected.begin(), expected.end()));
+  EXPECT_EQ(data.document_count(), 1);
+}
+
+TEST_F(TextCommands, JsonLinesAreDocuments) {
+  write_file_atomically(at("a.jsonl"), "{\"text\": \"one\"}\n\n{\"text\": \"tw\\u00f6\", \"other\": 1}\n");
+  ASSERT_EQ(run({"tokenize", "--train_file", at("a.jsonl"), "--tokenizer_name", "byte", "--output", at("data")}).exit_code, 0);
+  const format::IndexedDataset data(at("data"));
+  EXPECT_EQ(data.document_count(), 2);
+  EXPECT_EQ(data.token_count(), 3 + 4);
+}
+
+TEST_F(TextCommands, BadInputWritesNothing) {
+  const std::string text = fixtures + "/train.txt";
+  write_file_atomically(at("empty.txt"), "");
+  write_file_atomically(at("bad.jsonl"), "{\"text\": \"fine\"}\n{\"txt\": \"x\"}\n");
+  expect_refused({"tokenizer", "train", "--train_file", text, "--vocab-sice", "500", "--output", at("out")}, "--vocab_size");
+  expect_refused({"tokenizer", "train", "--train_file", text, "--vocab_size", "100", "--output", at("out")}, "too small");
+  expect_refused({"tokenizer", "train", "--train_file", at("missing"), "--vocab_size", "500", "--output", at("out")}, "missing");
+  expect_refused({"tokenizer", "train", "--train_file", at("empty.txt"), "--vocab_size", "500", "--output", at("out")}, "empty");
+  expect_refused({"tokenizer", "trian"}, "train");
+  expect_refused({"tokenize", "--train_file", text, "--tokenizer_name", at("missing"), "--output", at("out")}, "does not exist");
+  expect_refused({"tokenize", "--train_file", text, "--output", at("out")}, "--tokenizer_name");
+  expect_refused({"tokenize", "--train_file", at("empty.txt"), "--tokenizer_name", "byte", "--output", at("out")}, "empty");
+  expect_refused({"tokenize", "--train_file", at("bad.jsonl"), "--tokenizer_name", "byte", "--output", at("out")}, "bad.jsonl:2");
+  EXPECT_EQ(list_folder(at("")).size(), 2u);  // nor temporary files: the two inputs only
+}
+
+}  // namespace
+}  // namespace tessera::text
