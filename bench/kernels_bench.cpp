@@ -1,7 +1,7 @@
 /// \file
-/// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, against the bound that it can reach:
-/// bytes over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100 % means that
-/// the operands came from a cache. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
+/// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, against the bound that it can
+/// reach: bytes over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100
+/// % means that the operands came from a cache. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
 
 #include <benchmark/benchmark.h>
 #include <tessera/kernels/cpu/dispatch.h>
@@ -35,7 +35,8 @@ double memory_bandwidth() {
       const auto begin = std::chrono::steady_clock::now();
       std::memcpy(to.data(), from.data(), n * sizeof(float));
       benchmark::DoNotOptimize(to.data());
-      best = std::max(best, 2 * n * sizeof(float) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      best = std::max(best, 2 * n * sizeof(float) /
+                                std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     }
     return best;
   }();
@@ -61,7 +62,8 @@ void add_benchmarks(Isa isa) {
   benchmark::RegisterBenchmark(name("adamw").c_str(), [&k](benchmark::State& s) {
     auto p = random(n), m = random(n), v = std::vector<float>(n, 1.0f);
     const auto g = random(n);
-    measure(s, 7.0 * n * 4, [&] { k.adamw(p.data(), g.data(), m.data(), v.data(), n, {.weight_decay = 0.1, .step = 10}); });
+    measure(s, 7.0 * n * 4,
+            [&] { k.adamw(p.data(), g.data(), m.data(), v.data(), n, {.weight_decay = 0.1, .step = 10}); });
   });
   benchmark::RegisterBenchmark(name("sgd_momentum").c_str(), [&k](benchmark::State& s) {
     auto p = random(n), b = random(n);
@@ -75,7 +77,10 @@ void add_benchmarks(Isa isa) {
   benchmark::RegisterBenchmark(name("softmax_cross_entropy").c_str(), [&k](benchmark::State& s) {
     auto x = random(n);
     const std::vector<std::int64_t> targets(n / vocabulary, 5);
-    measure(s, 2.0 * n * 4, [&] { benchmark::DoNotOptimize(k.softmax_cross_entropy(x.data(), targets.data(), n / vocabulary, vocabulary, 1e-3f, true)); });
+    measure(s, 2.0 * n * 4, [&] {
+      benchmark::DoNotOptimize(
+          k.softmax_cross_entropy(x.data(), targets.data(), n / vocabulary, vocabulary, 1e-3f, true));
+    });
   });
   benchmark::RegisterBenchmark(name("gelu_tanh").c_str(), [&k](benchmark::State& s) {
     const auto x = random(n), bias = random(columns);
@@ -85,20 +90,25 @@ void add_benchmarks(Isa isa) {
   benchmark::RegisterBenchmark(name("gelu_tanh_backward").c_str(), [&k](benchmark::State& s) {
     const auto x = random(n), bias = random(columns), dy = random(n);
     std::vector<float> dx(n), dbias(columns);
-    measure(s, 3.0 * n * 4, [&] { k.gelu_tanh_backward(x.data(), bias.data(), dy.data(), dx.data(), dbias.data(), rows, columns); });
+    measure(s, 3.0 * n * 4,
+            [&] { k.gelu_tanh_backward(x.data(), bias.data(), dy.data(), dx.data(), dbias.data(), rows, columns); });
   });
   benchmark::RegisterBenchmark(name("layer_norm").c_str(), [&k](benchmark::State& s) {
     const auto x = random(n), delta = random(n), w = random(columns);
     std::vector<float> sum(n), y(n), mean(rows), rstd(rows);
     measure(s, 4.0 * n * 4, [&] {
-      k.layer_norm({x.data(), delta.data(), w.data(), w.data(), w.data(), 1e-5, sum.data(), y.data(), mean.data(), rstd.data()}, rows, columns);
+      k.layer_norm(
+          {x.data(), delta.data(), w.data(), w.data(), w.data(), 1e-5, sum.data(), y.data(), mean.data(), rstd.data()},
+          rows, columns);
     });
   });
   benchmark::RegisterBenchmark(name("layer_norm_backward").c_str(), [&k](benchmark::State& s) {
     const auto x = random(n), dy = random(n), dsum = random(n), w = random(columns);
     std::vector<float> dx(n), mean(rows, 0.0f), rstd(rows, 1.0f), dw(columns), db(columns), dd(columns);
     measure(s, 4.0 * n * 4, [&] {
-      k.layer_norm_backward({x.data(), dy.data(), dsum.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(), db.data(), dd.data()}, rows, columns);
+      k.layer_norm_backward({x.data(), dy.data(), dsum.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(),
+                             db.data(), dd.data()},
+                            rows, columns);
     });
   });
   benchmark::RegisterBenchmark(name("column_sums").c_str(), [&k](benchmark::State& s) {

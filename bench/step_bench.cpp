@@ -41,8 +41,9 @@ double cpu_seconds() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::int64_t> a{{"--steps", 10}, {"--warmup", 2}, {"--threads", 2}, {"--layers", 4}, {"--d", 256},
-                                        {"--heads", 4}, {"--T", 256}, {"--B", 8}, {"--vocab", 8192}};
+  std::map<std::string, std::int64_t> a{{"--steps", 10}, {"--warmup", 2}, {"--threads", 2},
+                                        {"--layers", 4}, {"--d", 256},    {"--heads", 4},
+                                        {"--T", 256},    {"--B", 8},      {"--vocab", 8192}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!a.count(argv[i])) return std::fprintf(stderr, "step_bench: unknown option %s\n", argv[i]), 2;
     a[argv[i]] = std::stoll(argv[i + 1]);
@@ -80,7 +81,9 @@ int main(int argc, char** argv) {
   std::vector<double> timed(times.begin() + std::min(warmup, steps - 1), times.end());
   std::sort(timed.begin(), timed.end());
   const double median = timed[timed.size() / 2], n = static_cast<double>(b * t);
-  std::printf("{\"tok_s\": %.1f, \"tok_s_best\": %.1f, \"step_s_median\": %.4f, \"step_s_min\": %.4f, \"cpu_s_step\": %.4f, \"losses\": [%s]}\n",
-              n / median, n / timed[0], median, timed[0], cpu, losses.c_str());
+  std::printf(
+      "{\"tok_s\": %.1f, \"tok_s_best\": %.1f, \"step_s_median\": %.4f, \"step_s_min\": %.4f, \"cpu_s_step\": %.4f, "
+      "\"losses\": [%s]}\n",
+      n / median, n / timed[0], median, timed[0], cpu, losses.c_str());
   return 0;
 }

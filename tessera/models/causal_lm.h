@@ -1,12 +1,13 @@
 #pragma once
 /// \file
-/// models/: ordinary torch::nn::Modules that know nothing of ranks. This header: what the trainer asks of a causal language model.
+/// models/: ordinary torch::nn::Modules that know nothing of ranks. This header: what the trainer asks of a causal
+/// language model.
 
 #include <torch/nn/module.h>
 
+#include <tessera/base/value.h>
 #include <memory>
 #include <string>
-#include <tessera/base/value.h>
 
 namespace tessera::models {
 
@@ -31,7 +32,8 @@ class CausalLm : public torch::nn::Module {
   virtual const Value& hf_config() const = 0;
   /// True for parameters that weight decay skips (biases and norms), by their full name.
   virtual bool is_norm_or_bias(const std::string& parameter_name) const = 0;
-  /// Matrix-multiply parameters, for FLOP counts (6N + 12 L H T, docs/performance.md): N, and 12*L*heads*head_size*T/token.
+  /// Matrix-multiply parameters, for FLOP counts (6N + 12 L H T, docs/performance.md): N, and
+  /// 12*L*heads*head_size*T/token.
   virtual double flops_per_token(std::int64_t block_size) const = 0;
 };
 

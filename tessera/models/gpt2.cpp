@@ -1,8 +1,8 @@
 #include <tessera/models/gpt2.h>
 
-#include <cmath>
 #include <tessera/base/error.h>
 #include <tessera/nn/nn.h>
+#include <cmath>
 
 namespace tessera::models {
 namespace {
@@ -49,10 +49,18 @@ at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
   const at::Tensor u = nn::linear(x, c_fc->weight, {});  // [B, T, n_inner]
   at::Tensor active;
   switch (activation) {
-    case Activation::gelu_tanh: active = nn::bias_gelu_tanh(u, c_fc->bias); break;
-    case Activation::gelu_erf: active = at::gelu(u + c_fc->bias); break;
-    case Activation::relu: active = at::relu(u + c_fc->bias); break;
-    case Activation::silu: active = at::silu(u + c_fc->bias); break;
+    case Activation::gelu_tanh:
+      active = nn::bias_gelu_tanh(u, c_fc->bias);
+      break;
+    case Activation::gelu_erf:
+      active = at::gelu(u + c_fc->bias);
+      break;
+    case Activation::relu:
+      active = at::relu(u + c_fc->bias);
+      break;
+    case Activation::silu:
+      active = at::silu(u + c_fc->bias);
+      break;
   }
   return nn::linear(active, c_proj->weight, {});
 }
@@ -95,7 +103,8 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, KvCache* cache) {
   return nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
 }
 
-Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed) : hf_config_(hf_config), config_(parse_gpt2_config(hf_config)) {
+Gpt2::Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed)
+    : hf_config_(hf_config), config_(parse_gpt2_config(hf_config)) {
   transformer = register_module("transformer", std::make_shared<Gpt2Model>(config_));
   if (!config_.tie_word_embeddings)
     lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.n_embd));
@@ -106,17 +115,21 @@ void Gpt2::initialise(std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   const double residual = config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
   for (auto& item : named_parameters()) {
-    if (ends_with(item.key(), ".bias")) item.value().zero_();
-    else if (is_norm_or_bias(item.key())) item.value().fill_(1);
-    else normal_by_name(item.value(), ends_with(item.key(), "c_proj.weight") ? residual : config_.initializer_range, seed, item.key());
+    if (ends_with(item.key(), ".bias"))
+      item.value().zero_();
+    else if (is_norm_or_bias(item.key()))
+      item.value().fill_(1);
+    else
+      normal_by_name(item.value(), ends_with(item.key(), "c_proj.weight") ? residual : config_.initializer_range, seed,
+                     item.key());
   }
 }
 
 void Gpt2::check(const at::Tensor& ids, std::int64_t past) const {
   TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
   if (past + ids.size(1) > config_.n_positions)
-    throw InputError(concat("a sequence of ", past + ids.size(1), " tokens does not fit the model's n_positions = ", config_.n_positions,
-                            "; use a shorter block_size or prompt"));
+    throw InputError(concat("a sequence of ", past + ids.size(1), " tokens does not fit the model's n_positions = ",
+                            config_.n_positions, "; use a shorter block_size or prompt"));
 }
 
 at::Tensor Gpt2::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {
@@ -130,12 +143,14 @@ at::Tensor Gpt2::logits(const at::Tensor& ids, KvCache* cache) {
 }
 
 bool Gpt2::is_norm_or_bias(const std::string& name) const {
-  return ends_with(name, ".bias") || ends_with(name, "ln_1.weight") || ends_with(name, "ln_2.weight") || ends_with(name, "ln_f.weight");
+  return ends_with(name, ".bias") || ends_with(name, "ln_1.weight") || ends_with(name, "ln_2.weight") ||
+         ends_with(name, "ln_f.weight");
 }
 
 double Gpt2::flops_per_token(std::int64_t block_size) const {
   const double l = static_cast<double>(config_.n_layer), c = static_cast<double>(config_.n_embd);
-  const double n = l * (4 * c * c + 2 * c * static_cast<double>(config_.n_inner)) + static_cast<double>(config_.vocab_size) * c;
+  const double n =
+      l * (4 * c * c + 2 * c * static_cast<double>(config_.n_inner)) + static_cast<double>(config_.vocab_size) * c;
   return 6 * n + 12 * l * c * static_cast<double>(block_size);
 }
 

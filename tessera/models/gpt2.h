@@ -3,11 +3,11 @@
 /// GPT-2 (Radford et al. 2019) with a language-model head, as transformers/models/gpt2/modeling_gpt2.py computes it.
 /// B batch, T tokens, C = n_embd, H = n_head, V = vocab_size.
 
-#include <memory>
-#include <optional>
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/gpt2_config.h>
 #include <tessera/models/layers.h>
+#include <memory>
+#include <optional>
 
 namespace tessera::models {
 
@@ -78,8 +78,9 @@ class Gpt2 : public CausalLm {
   Gpt2Config config_;
 };
 
-/// Hugging Face's name of a tensor found in a GPT-2 folder: folders saved from GPT2Model lack the prefix "transformer.".
-/// Empty for what is not a parameter (the causal masks attn.bias and attn.masked_bias of old versions, a tied lm_head.weight).
+/// Hugging Face's name of a tensor found in a GPT-2 folder: folders saved from GPT2Model lack the prefix
+/// "transformer.". Empty for what is not a parameter (the causal masks attn.bias and attn.masked_bias of old versions,
+/// a tied lm_head.weight).
 std::string gpt2_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

@@ -1,7 +1,7 @@
 #include <tessera/models/gpt2_config.h>
 
-#include <cmath>
 #include <tessera/base/error.h>
+#include <cmath>
 
 namespace tessera::models {
 namespace {
@@ -23,7 +23,8 @@ double probability(const Value& json, const char* key, double otherwise) {
   const Value* v = given(json, key);
   if (!v) return otherwise;
   const double p = v->as_real();
-  if (!(p >= 0 && p < 1)) throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
+  if (!(p >= 0 && p < 1))
+    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
   return p;
 }
 
@@ -79,7 +80,8 @@ Gpt2Config parse_gpt2_config(const Value& json) {
   c.scale_attn_weights = flag(json, "scale_attn_weights", true);
   c.scale_attn_by_inverse_layer_idx = flag(json, "scale_attn_by_inverse_layer_idx", false);
   if (c.n_embd % c.n_head != 0)
-    throw InputError(concat(json.at("n_embd").where().str(), ": n_embd ", c.n_embd, " is not a multiple of n_head ", c.n_head));
+    throw InputError(
+        concat(json.at("n_embd").where().str(), ": n_embd ", c.n_embd, " is not a multiple of n_head ", c.n_head));
   if (flag(json, "add_cross_attention", false))
     throw InputError(concat(json.at("add_cross_attention").where().str(), ": add_cross_attention is not supported"));
   return c;

@@ -2,8 +2,8 @@
 /// \file
 /// The members of GPT-2's config.json that the model uses (transformers/models/gpt2/configuration_gpt2.py).
 
-#include <cstdint>
 #include <tessera/base/value.h>
+#include <cstdint>
 
 namespace tessera::models {
 
@@ -22,8 +22,8 @@ struct Gpt2Config {
   double attention_scale(std::int64_t index) const;
 };
 
-/// Throws InputError "file:line:column: ..." on a missing key, a value out of range, n_embd not divisible by n_head, or a
-/// member that would change the architecture in a way the model does not have.
+/// Throws InputError "file:line:column: ..." on a missing key, a value out of range, n_embd not divisible by n_head, or
+/// a member that would change the architecture in a way the model does not have.
 Gpt2Config parse_gpt2_config(const Value& json);
 
 }  // namespace tessera::models

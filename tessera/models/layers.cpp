@@ -14,7 +14,9 @@ LayerNorm::LayerNorm(std::int64_t size, double eps) : eps(eps) {
   bias = register_parameter("bias", at::empty({size}));
 }
 
-Table::Table(std::int64_t rows, std::int64_t columns) { weight = register_parameter("weight", at::empty({rows, columns})); }
+Table::Table(std::int64_t rows, std::int64_t columns) {
+  weight = register_parameter("weight", at::empty({rows, columns}));
+}
 
 void normal_by_name(at::Tensor& tensor, double std, std::uint64_t seed, const std::string& name) {
   std::uint64_t key = 0xcbf29ce484222325u;  // FNV-1a of the name, then the seed mixed in (splitmix64's finaliser)

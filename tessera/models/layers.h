@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The modules that models are made of: parameters with Hugging Face's names, nothing else. Parameters are made uninitialised.
+/// The modules that models are made of: parameters with Hugging Face's names, nothing else. Parameters are made
+/// uninitialised.
 
 #include <torch/nn/module.h>
 
@@ -28,7 +29,8 @@ struct Table : torch::nn::Module {
   at::Tensor weight;
 };
 
-/// Fills with N(0, std) from a generator keyed by (seed, name): the same values in any order, on any number of threads and ranks.
+/// Fills with N(0, std) from a generator keyed by (seed, name): the same values in any order, on any number of threads
+/// and ranks.
 void normal_by_name(at::Tensor& tensor, double std, std::uint64_t seed, const std::string& name);
 
 }  // namespace tessera::models

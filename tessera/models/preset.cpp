@@ -4,7 +4,8 @@
 namespace tessera::models {
 namespace {
 
-Value gpt2(std::int64_t layers, std::int64_t width, std::int64_t heads, std::int64_t vocabulary, std::int64_t positions, double dropout) {
+Value gpt2(std::int64_t layers, std::int64_t width, std::int64_t heads, std::int64_t vocabulary, std::int64_t positions,
+           double dropout) {
   const auto end_of_text = Value::of(vocabulary - 1);
   return Value::make_object({
       {"activation_function", Value::of("gelu_new")},

@@ -18,7 +18,8 @@ constexpr Architecture architectures[] = {
 }  // namespace
 
 const Architecture& architecture_of(const Value& hf_config) {
-  if (!hf_config.is_object()) throw InputError(concat(hf_config.where().str(), ": a model configuration must be a JSON object"));
+  if (!hf_config.is_object())
+    throw InputError(concat(hf_config.where().str(), ": a model configuration must be a JSON object"));
   const Value* type = hf_config.find("model_type");
   const Value* classes = hf_config.find("architectures");
   const Value* first = classes && classes->is_array() && !classes->items().empty() ? &classes->items()[0] : nullptr;
@@ -28,8 +29,11 @@ const Architecture& architecture_of(const Value& hf_config) {
     if (found && found->as_string() == (type ? a.model_type : a.architecture)) return a;
     known += concat(known.empty() ? "" : ", ", a.model_type);
   }
-  if (!found) throw InputError(concat(hf_config.where().str(), ": neither model_type nor architectures is given; known model types: ", known));
-  throw InputError(concat(found->where().str(), ": model type \"", found->as_string(), "\" is not supported; known: ", known));
+  if (!found)
+    throw InputError(
+        concat(hf_config.where().str(), ": neither model_type nor architectures is given; known model types: ", known));
+  throw InputError(
+      concat(found->where().str(), ": model type \"", found->as_string(), "\" is not supported; known: ", known));
 }
 
 }  // namespace tessera::models

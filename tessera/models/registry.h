@@ -2,10 +2,10 @@
 /// \file
 /// Which architectures exist. A new model is one file and one row in registry.cpp.
 
+#include <tessera/models/causal_lm.h>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tessera/models/causal_lm.h>
 
 namespace tessera::models {
 
@@ -17,7 +17,8 @@ struct Architecture {
   std::string (*tensor_name)(const std::string& name_in_file, const Value& hf_config);
 };
 
-/// By model_type, else by architectures[0]; another one throws InputError with its position and the list of known types.
+/// By model_type, else by architectures[0]; another one throws InputError with its position and the list of known
+/// types.
 const Architecture& architecture_of(const Value& hf_config);
 
 }  // namespace tessera::models

@@ -4,12 +4,12 @@
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
+#include <tessera/base/error.h>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <tessera/base/error.h>
 #include <unordered_map>
 #include <vector>
 
@@ -35,7 +35,8 @@ Block map_block(std::size_t size) {
   const bool huge = size >= huge_page;
   const std::size_t mapped = huge ? size + huge_page : size;
   void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED) throw Error(concat("no memory for a tensor of ", format_bytes(size), ": ", std::strerror(errno)));
+  if (mapping == MAP_FAILED)
+    throw Error(concat("no memory for a tensor of ", format_bytes(size), ": ", std::strerror(errno)));
   char* data = static_cast<char*>(mapping);
   if (huge) {
     data += (huge_page - reinterpret_cast<std::uintptr_t>(data) % huge_page) % huge_page;
@@ -44,7 +45,8 @@ Block map_block(std::size_t size) {
   return {data, size, mapping, mapped};
 }
 
-/// The context of every pointer is the pointer itself, because oneDNN's glue in LibTorch allocates raw (Allocator::raw_allocate).
+/// The context of every pointer is the pointer itself, because oneDNN's glue in LibTorch allocates raw
+/// (Allocator::raw_allocate).
 class KeepingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {

@@ -6,14 +6,15 @@
 
 namespace tessera::nn {
 
-/// Makes LibTorch's CPU tensors of 128 KB and more come from a cache of blocks that is kept when they are freed. Without it glibc
-/// gives large blocks back to the system, and a training step that allocates the same tensors again and again touches all
-/// their pages anew: 0.7 GB/s, slower than the arithmetic on them. (Raising glibc's own thresholds does not help: its aligned
-/// allocation cannot take a freed block of the very same size, and the heap grows instead.)
+/// Makes LibTorch's CPU tensors of 128 KB and more come from a cache of blocks that is kept when they are freed.
+/// Without it glibc gives large blocks back to the system, and a training step that allocates the same tensors again
+/// and again touches all their pages anew: 0.7 GB/s, slower than the arithmetic on them. (Raising glibc's own
+/// thresholds does not help: its aligned allocation cannot take a freed block of the very same size, and the heap grows
+/// instead.)
 ///
-/// Blocks are whole pages in size classes an eighth apart; from 2 MB on they are aligned and offered to the kernel as huge pages.
-/// A request that finds no block gives the unused ones back first when they exceed what is in use (and 256 MB).
-/// Call once at start-up; later calls do nothing. Tensors made before keep their memory. Thread-safe.
+/// Blocks are whole pages in size classes an eighth apart; from 2 MB on they are aligned and offered to the kernel as
+/// huge pages. A request that finds no block gives the unused ones back first when they exceed what is in use (and 256
+/// MB). Call once at start-up; later calls do nothing. Tensors made before keep their memory. Thread-safe.
 void keep_memory();
 
 /// Bytes of blocks in tensors and of unused blocks, since keep_memory().

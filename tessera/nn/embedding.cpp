@@ -6,7 +6,8 @@
 
 namespace tessera::nn {
 
-at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions, std::int64_t first_position) {
+at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
+                 std::int64_t first_position) {
   TESSERA_CHECK(ids.dim() == 2, "embed expects ids [B, T], got ", ids.dim(), " dimensions");
   const std::int64_t t = ids.size(1), end = first_position + t;
   TESSERA_CHECK(end <= positions.size(0), "positions up to ", end, " asked of a table of ", positions.size(0));

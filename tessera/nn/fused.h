@@ -15,10 +15,12 @@
 
 namespace tessera::nn {
 
-/// True when every defined tensor is plain fp32 on the CPU (the kernels also want rows contiguous; callers see to that).
+/// True when every defined tensor is plain fp32 on the CPU (the kernels also want rows contiguous; callers see to
+/// that).
 inline bool fusable(std::initializer_list<at::Tensor> tensors) {
   for (const at::Tensor& t : tensors)
-    if (t.defined() && !(t.device().is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided)) return false;
+    if (t.defined() && !(t.device().is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided))
+      return false;
   return true;
 }
 
@@ -28,9 +30,9 @@ void for_rows(std::int64_t rows, std::int64_t columns, const F& f) {
   at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, columns)), f);
 }
 
-/// The same for passes that also form `sums` column sums, which f adds to `out` [sums, columns]. They are formed in blocks of
-/// 128 rows, then per thread, then over threads in order: exact to about sqrt(128) roundings however many rows there are, and
-/// dependent on the thread count only. f(first row, end row, float* out).
+/// The same for passes that also form `sums` column sums, which f adds to `out` [sums, columns]. They are formed in
+/// blocks of 128 rows, then per thread, then over threads in order: exact to about sqrt(128) roundings however many
+/// rows there are, and dependent on the thread count only. f(first row, end row, float* out).
 template <class F>
 at::Tensor for_rows_with_sums(std::int64_t rows, std::int64_t columns, std::int64_t sums, const F& f) {
   constexpr std::int64_t block = 128;

@@ -28,10 +28,11 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const at::Tensor &x = saved[0], &bias = saved[1], dy = gradients[0].contiguous();
     const std::int64_t columns = x.size(-1);
     at::Tensor dx = at::empty(x.sizes(), x.options());
-    const at::Tensor dbias = for_rows_with_sums(x.numel() / columns, columns, 1, [&](std::int64_t begin, std::int64_t end, float* sums) {
-      const std::int64_t o = begin * columns;
-      kernels::gelu_tanh_backward(data(x) + o, data(bias), data(dy) + o, data(dx) + o, sums, end - begin, columns);
-    });
+    const at::Tensor dbias =
+        for_rows_with_sums(x.numel() / columns, columns, 1, [&](std::int64_t begin, std::int64_t end, float* sums) {
+          const std::int64_t o = begin * columns;
+          kernels::gelu_tanh_backward(data(x) + o, data(bias), data(dy) + o, data(dx) + o, sums, end - begin, columns);
+        });
     return {dx, bias.defined() ? dbias[0] : at::Tensor()};
   }
 };

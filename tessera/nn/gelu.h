@@ -6,8 +6,8 @@
 
 namespace tessera::nn {
 
-/// y = 0.5 u (1 + tanh(sqrt(2/pi) (u + 0.044715 u^3))), u = x + bias (Hendrycks & Gimpel 2016; Hugging Face's gelu_new).
-/// x [..., F], bias [F] or undefined.
+/// y = 0.5 u (1 + tanh(sqrt(2/pi) (u + 0.044715 u^3))), u = x + bias (Hendrycks & Gimpel 2016; Hugging Face's
+/// gelu_new). x [..., F], bias [F] or undefined.
 at::Tensor bias_gelu_tanh(const at::Tensor& x, const at::Tensor& bias);
 
 }  // namespace tessera::nn

@@ -5,23 +5,26 @@
 #include <tessera/kernels/cpu/dispatch.h>
 
 namespace at::native {
-/// Exported by libtorch_cpu.so 2.11.0, declared in a header that the wheel does not ship (aten/src/ATen/native/mkldnn/Matmul.h):
-/// result = beta * result + alpha * mat1 mat2.
+/// Exported by libtorch_cpu.so 2.11.0, declared in a header that the wheel does not ship
+/// (aten/src/ATen/native/mkldnn/Matmul.h): result = beta * result + alpha * mat1 mat2.
 void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta, float alpha);
 }  // namespace at::native
 
 namespace tessera::nn {
 
 bool multiplies_with_onednn() {
-  static const bool chosen = kernels::isa() == kernels::Isa::avx512 && !__builtin_cpu_is("intel") && at::globalContext().userEnabledMkldnn();
+  static const bool chosen =
+      kernels::isa() == kernels::Isa::avx512 && !__builtin_cpu_is("intel") && at::globalContext().userEnabledMkldnn();
   return chosen;
 }
 
 void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   if (multiplies_with_onednn()) return at::native::mkldnn_matmul(a, b, out, accumulate ? 1 : 0, 1);
   at::Tensor result = out;
-  if (accumulate) at::addmm_out(result, out, a, b);
-  else at::mm_out(result, a, b);
+  if (accumulate)
+    at::addmm_out(result, out, a, b);
+  else
+    at::mm_out(result, a, b);
 }
 
 }  // namespace tessera::nn

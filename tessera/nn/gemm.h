@@ -6,11 +6,12 @@
 
 namespace tessera::nn {
 
-/// out = a b, or out += a b. fp32 matrices on the CPU; a and b may be transposed views (no copy is made); out is contiguous.
+/// out = a b, or out += a b. fp32 matrices on the CPU; a and b may be transposed views (no copy is made); out is
+/// contiguous.
 ///
-/// LibTorch multiplies fp32 with MKL, which on CPUs of other makers than Intel runs its AVX2 kernels. oneDNN, which is in LibTorch
-/// too, uses AVX-512 on them: on a Zen 4 core 102-112 against 84-101 GFLOP/s at the shapes of GPT-2 (bench/gemm_bench.cpp).
-/// So: oneDNN where the CPU has AVX-512 and is not Intel's, else MKL.
+/// LibTorch multiplies fp32 with MKL, which on CPUs of other makers than Intel runs its AVX2 kernels. oneDNN, which is
+/// in LibTorch too, uses AVX-512 on them: on a Zen 4 core 102-112 against 84-101 GFLOP/s at the shapes of GPT-2
+/// (bench/gemm_bench.cpp). So: oneDNN where the CPU has AVX-512 and is not Intel's, else MKL.
 void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
 /// True when multiply() uses oneDNN on this machine.

@@ -13,9 +13,10 @@ struct ResidualNorm {
   at::Tensor sum;     ///< x + delta + delta_bias: the residual stream goes on from here
   at::Tensor normed;  ///< layer_norm(sum)
 };
-/// Both in one pass, and in backward the two gradients that meet at `sum` in one pass. x, delta [..., C], delta_bias [C];
-/// delta and delta_bias may be undefined (sum is then x itself; take it instead of x to have the gradients meet here).
-ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias, const at::Tensor& weight,
-                            const at::Tensor& bias, double eps);
+/// Both in one pass, and in backward the two gradients that meet at `sum` in one pass. x, delta [..., C], delta_bias
+/// [C]; delta and delta_bias may be undefined (sum is then x itself; take it instead of x to have the gradients meet
+/// here).
+ResidualNorm add_layer_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& delta_bias,
+                            const at::Tensor& weight, const at::Tensor& bias, double eps);
 
 }  // namespace tessera::nn

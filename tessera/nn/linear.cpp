@@ -31,12 +31,14 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
   const std::int64_t columns = x.size(-1);
   for_rows(x.numel() / columns, columns, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t o = begin * columns;
-    kernels::add_rows(data(x) + o, delta.defined() ? data(delta) + o : nullptr, data(bias), data(y) + o, end - begin, columns);
+    kernels::add_rows(data(x) + o, delta.defined() ? data(delta) + o : nullptr, data(bias), data(y) + o, end - begin,
+                      columns);
   });
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
     auto shape = x.sizes().vec();
     shape.back() = weight.size(1);
     const at::Tensor rows = x.reshape({-1, weight.size(0)});
@@ -62,7 +64,8 @@ struct Linear : torch::autograd::Function<Linear> {
 };
 
 struct AddBias : torch::autograd::Function<AddBias> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta, const std::optional<at::Tensor>& bias) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
+                            const std::optional<at::Tensor>& bias) {
     const at::Tensor a = x.contiguous(), d = delta.contiguous(), y = at::empty(x.sizes(), x.options());
     add_rows(a, d, bias.value_or(at::Tensor()), y);
     ctx->saved_data["has_bias"] = bias.has_value();

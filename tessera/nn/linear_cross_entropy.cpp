@@ -13,11 +13,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Tokens per chunk. Per chunk, memory sees the chunk's logits about four times and dWeight twice: with as many tokens as the
-/// hidden size the two balance and the logits take no more room than dWeight does. Fewer than 256 slow the products down.
-std::int64_t chunk_rows(std::int64_t rows, std::int64_t hidden_size) { return std::min(rows, std::max<std::int64_t>(hidden_size, 256)); }
+/// Tokens per chunk. Per chunk, memory sees the chunk's logits about four times and dWeight twice: with as many tokens
+/// as the hidden size the two balance and the logits take no more room than dWeight does. Fewer than 256 slow the
+/// products down.
+std::int64_t chunk_rows(std::int64_t rows, std::int64_t hidden_size) {
+  return std::min(rows, std::max<std::int64_t>(hidden_size, 256));
+}
 
-/// targets[b T + t] = labels[b, t + 1]; the last position of each row predicts nothing. Labels must be in [0, V) or ignored.
+/// targets[b T + t] = labels[b, t + 1]; the last position of each row predicts nothing. Labels must be in [0, V) or
+/// ignored.
 std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t vocabulary) {
   const at::Tensor contiguous = labels.contiguous();
   const std::int64_t b = labels.size(0), t = labels.size(1), *in = contiguous.data_ptr<std::int64_t>();
@@ -33,9 +37,10 @@ std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double scale,
-                            bool hidden_gradient, bool weight_gradient) {
-    const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1), chunk = chunk_rows(n, c);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
+                            const at::Tensor& labels, double scale, bool hidden_gradient, bool weight_gradient) {
+    const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
+                       chunk = chunk_rows(n, c);
     const auto targets = shifted_targets(labels, v);
     const at::Tensor x = hidden.reshape({n, c});
     at::Tensor dx, dweight, buffer = at::empty({chunk, v}, x.options());
@@ -58,19 +63,24 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       if (weight_gradient) multiply(dweight, logits.t(), part, /*accumulate=*/first > 0);
     }
     if (dx.defined()) dx = dx.view(hidden.sizes());
-    ctx->saved_data["gradients"] = std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
+    ctx->saved_data["gradients"] =
+        std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
     return at::scalar_tensor(total * scale, x.options());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto place = ctx->saved_data.find("gradients");
-    TESSERA_CHECK(place != ctx->saved_data.end(), "linear_cross_entropy went backward twice; its gradients are handed out once");
+    TESSERA_CHECK(place != ctx->saved_data.end(),
+                  "linear_cross_entropy went backward twice; its gradients are handed out once");
     auto formed = place->second.toTensorVector();
-    ctx->saved_data.erase(place);  // so that autograd may move the gradients into the parameters instead of copying them
+    ctx->saved_data.erase(
+        place);  // so that autograd may move the gradients into the parameters instead of copying them
     const double factor = gradients[0].item<double>();
     for (at::Tensor& g : formed) {
-      if (g.numel() == 0) g = at::Tensor();
-      else if (factor != 1) g.mul_(factor);
+      if (g.numel() == 0)
+        g = at::Tensor();
+      else if (factor != 1)
+        g.mul_(factor);
     }
     return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -78,12 +88,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
 }  // namespace
 
-at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double scale) {
-  TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2, "expected hidden [B, T, C], weight [V, C], labels [B, T]");
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                double scale) {
+  TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
+                "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
   if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();
-    return LinearCrossEntropy::apply(hidden, weight, labels, scale, gradient && hidden.requires_grad(), gradient && weight.requires_grad());
+    return LinearCrossEntropy::apply(hidden, weight, labels, scale, gradient && hidden.requires_grad(),
+                                     gradient && weight.requires_grad());
   }
   const at::Tensor rows = hidden.slice(1, 0, t - 1).reshape({-1, c});
   const at::Tensor targets = labels.slice(1, 1).reshape({-1});

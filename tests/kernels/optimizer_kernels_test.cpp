@@ -39,7 +39,12 @@ TEST_P(OptimizerKernels, SgdFollowsTheFormulaOverSteps) {
       auto p2 = doubles(p), b2 = doubles(b);
       for (int step = 1; step <= 4; ++step) {
         const Floats g = reference::random(n, 20 + step);
-        const SgdArgs a{.learning_rate = 0.1, .momentum = momentum, .nesterov = nesterov, .weight_decay = 0.01, .gradient_scale = 0.5, .first_step = step == 1};
+        const SgdArgs a{.learning_rate = 0.1,
+                        .momentum = momentum,
+                        .nesterov = nesterov,
+                        .weight_decay = 0.01,
+                        .gradient_scale = 0.5,
+                        .first_step = step == 1};
         k.sgd(p.data(), g.data(), momentum == 0 ? nullptr : b.data(), n, a);
         reference::sgd(p2, doubles(g), b2, a);
       }
@@ -52,7 +57,8 @@ TEST_P(OptimizerKernels, SameBitsWhereverTheRangeIsCut) {
     const auto n = *rc::gen::inRange<std::int64_t>(1, 200), cut = *rc::gen::inRange<std::int64_t>(0, n + 1);
     const unsigned seed = *rc::gen::inRange(0u, 1000u);
     const Floats g = reference::random(n, seed);
-    Floats p = reference::random(n, seed + 1), m = reference::random(n, seed + 2), v = Floats(n, 0.3f), p2 = p, m2 = m, v2 = v;
+    Floats p = reference::random(n, seed + 1), m = reference::random(n, seed + 2), v = Floats(n, 0.3f), p2 = p, m2 = m,
+           v2 = v;
     const AdamwArgs a{.learning_rate = 1e-3, .weight_decay = 0.1, .gradient_scale = 0.9, .step = 3};
     k.adamw(p.data(), g.data(), m.data(), v.data(), n, a);
     k.adamw(p2.data(), g.data(), m2.data(), v2.data(), cut, a);

@@ -48,7 +48,8 @@ inline void sgd(Doubles& p, const Doubles& g, Doubles& b, const SgdArgs& a) {
 }
 
 /// Returns the sum of the losses; x becomes the gradient.
-inline double softmax_cross_entropy(Doubles& x, const std::vector<std::int64_t>& targets, std::size_t columns, double scale) {
+inline double softmax_cross_entropy(Doubles& x, const std::vector<std::int64_t>& targets, std::size_t columns,
+                                    double scale) {
   double loss = 0;
   for (std::size_t r = 0; r < targets.size(); ++r) {
     double* row = x.data() + r * columns;
@@ -77,7 +78,8 @@ template <class A, class B>
 double error(const A& a, const B& b, double scale = 1) {
   double worst = a.size() == b.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    const double e = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])) / (scale + std::abs(static_cast<double>(b[i])));
+    const double e =
+        std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])) / (scale + std::abs(static_cast<double>(b[i])));
     worst = e <= worst ? worst : e;  // a NaN in e becomes the worst
   }
   return worst;

@@ -23,9 +23,13 @@ TEST_P(RowKernels, SoftmaxCrossEntropyLossAndGradient) {
     const Floats before = x;
     auto x2 = doubles(x);
     const double expected = reference::softmax_cross_entropy(x2, targets, columns, 0.25);
-    EXPECT_NEAR(k.softmax_cross_entropy(x.data(), targets.data(), rows, columns, 0.25f, false), expected, 1e-6 * (1 + expected)) << columns;
+    EXPECT_NEAR(k.softmax_cross_entropy(x.data(), targets.data(), rows, columns, 0.25f, false), expected,
+                1e-6 * (1 + expected))
+        << columns;
     EXPECT_EQ(x, before) << "without a gradient the logits must stay";
-    EXPECT_NEAR(k.softmax_cross_entropy(x.data(), targets.data(), rows, columns, 0.25f, true), expected, 1e-6 * (1 + expected)) << columns;
+    EXPECT_NEAR(k.softmax_cross_entropy(x.data(), targets.data(), rows, columns, 0.25f, true), expected,
+                1e-6 * (1 + expected))
+        << columns;
     EXPECT_LT(reference::error(x, x2, 0.01), 3e-6) << columns;
   }
 }
@@ -55,17 +59,24 @@ TEST_P(RowKernels, LayerNormWithResidual) {
   for (const std::int64_t columns : {1, 16, 33, 256}) {
     const std::int64_t rows = 11, n = rows * columns;
     const double eps = 1e-5;
-    const Floats x = reference::random(n, 7, 2, 1), delta = reference::random(n, 8), extra = reference::random(columns, 9);
-    const Floats w = reference::random(columns, 10), b = reference::random(columns, 11), dy = reference::random(n, 12), dsum = reference::random(n, 13);
+    const Floats x = reference::random(n, 7, 2, 1), delta = reference::random(n, 8),
+                 extra = reference::random(columns, 9);
+    const Floats w = reference::random(columns, 10), b = reference::random(columns, 11), dy = reference::random(n, 12),
+                 dsum = reference::random(n, 13);
     Floats sum(n), y(n), mean(rows), rstd(rows), dx(n), dw(columns, 1), db(columns, 2), dd(columns, 3);
-    k.layer_norm({x.data(), delta.data(), extra.data(), w.data(), b.data(), eps, sum.data(), y.data(), mean.data(), rstd.data()}, rows, columns);
-    k.layer_norm_backward({sum.data(), dy.data(), dsum.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(), db.data(), dd.data()}, rows, columns);
+    k.layer_norm(
+        {x.data(), delta.data(), extra.data(), w.data(), b.data(), eps, sum.data(), y.data(), mean.data(), rstd.data()},
+        rows, columns);
+    k.layer_norm_backward({sum.data(), dy.data(), dsum.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(),
+                           db.data(), dd.data()},
+                          rows, columns);
 
     Doubles sum2(n), y2(n), dx2(n), dw2(columns, 1), db2(columns, 2), dd2(columns, 3);
     for (std::int64_t r = 0; r < rows; ++r) {
       const std::int64_t o = r * columns;
       double m = 0, var = 0, g_mean = 0, gn_mean = 0;
-      for (std::int64_t c = 0; c < columns; ++c) m += (sum2[o + c] = static_cast<double>(x[o + c]) + delta[o + c] + extra[c]) / columns;
+      for (std::int64_t c = 0; c < columns; ++c)
+        m += (sum2[o + c] = static_cast<double>(x[o + c]) + delta[o + c] + extra[c]) / columns;
       for (std::int64_t c = 0; c < columns; ++c) var += (sum2[o + c] - m) * (sum2[o + c] - m) / columns;
       const double s = 1 / std::sqrt(var + eps);
       const auto normed = [&](std::int64_t c) { return (sum2[o + c] - m) * s; };
@@ -91,14 +102,23 @@ TEST_P(RowKernels, LayerNormWithResidual) {
 
 TEST_P(RowKernels, LayerNormWithoutResidual) {
   const std::int64_t rows = 3, columns = 40, n = rows * columns;
-  const Floats x = reference::random(n, 14, 1, 5), w = reference::random(columns, 15), b = reference::random(columns, 16), dy = reference::random(n, 17);
+  const Floats x = reference::random(n, 14, 1, 5), w = reference::random(columns, 15),
+               b = reference::random(columns, 16), dy = reference::random(n, 17);
   Floats sum(n), y(n), y_alone(n), mean(rows), rstd(rows), zero(n), dx(n), dx_alone(n), dw(columns), db(columns);
-  k.layer_norm({x.data(), zero.data(), nullptr, w.data(), b.data(), 1e-5, sum.data(), y.data(), mean.data(), rstd.data()}, rows, columns);
-  k.layer_norm({x.data(), nullptr, nullptr, w.data(), b.data(), 1e-5, nullptr, y_alone.data(), mean.data(), rstd.data()}, rows, columns);
+  k.layer_norm(
+      {x.data(), zero.data(), nullptr, w.data(), b.data(), 1e-5, sum.data(), y.data(), mean.data(), rstd.data()}, rows,
+      columns);
+  k.layer_norm(
+      {x.data(), nullptr, nullptr, w.data(), b.data(), 1e-5, nullptr, y_alone.data(), mean.data(), rstd.data()}, rows,
+      columns);
   EXPECT_EQ(y, y_alone);
   EXPECT_EQ(sum, x);
-  k.layer_norm_backward({x.data(), dy.data(), zero.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(), db.data(), nullptr}, rows, columns);
-  k.layer_norm_backward({x.data(), dy.data(), nullptr, w.data(), mean.data(), rstd.data(), dx_alone.data(), dw.data(), db.data(), nullptr}, rows, columns);
+  k.layer_norm_backward(
+      {x.data(), dy.data(), zero.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(), db.data(), nullptr},
+      rows, columns);
+  k.layer_norm_backward({x.data(), dy.data(), nullptr, w.data(), mean.data(), rstd.data(), dx_alone.data(), dw.data(),
+                         db.data(), nullptr},
+                        rows, columns);
   EXPECT_EQ(dx, dx_alone);
 }
 
@@ -108,7 +128,8 @@ TEST_P(RowKernels, ColumnSumsAndAddedRows) {
     const Floats x = reference::random(n, 18), delta = reference::random(n, 19), bias = reference::random(columns, 20);
     Floats sums(columns, 1), y(n), plain(n);
     Doubles sums2(columns, 1), y2(n);
-    for (std::int64_t i = 0; i < n; ++i) sums2[i % columns] += x[i], y2[i] = static_cast<double>(x[i]) + delta[i] + bias[i % columns];
+    for (std::int64_t i = 0; i < n; ++i)
+      sums2[i % columns] += x[i], y2[i] = static_cast<double>(x[i]) + delta[i] + bias[i % columns];
     k.column_sums(x.data(), sums.data(), rows, columns);
     k.add_rows(x.data(), delta.data(), bias.data(), y.data(), rows, columns);
     k.add_rows(x.data(), nullptr, nullptr, plain.data(), rows, columns);

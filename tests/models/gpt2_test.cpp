@@ -13,8 +13,9 @@ using namespace tessera;
 namespace {
 
 Value small(const std::string& overrides = "") {
-  return models::with_overrides(models::preset("gpt2-tiny"),
-                                "n_layer=2,n_embd=16,n_head=2,vocab_size=31,n_positions=12" + (overrides.empty() ? "" : "," + overrides));
+  return models::with_overrides(
+      models::preset("gpt2-tiny"),
+      "n_layer=2,n_embd=16,n_head=2,vocab_size=31,n_positions=12" + (overrides.empty() ? "" : "," + overrides));
 }
 
 std::string message_of(const std::function<void()>& f) {
@@ -35,11 +36,20 @@ TEST(Gpt2, NamesAndShapesAreHuggingFaces) {
   const auto model = models::make_model(small(), 1);
   std::vector<std::string> names;
   for (const auto& p : model->named_parameters()) names.push_back(p.key());
-  const std::vector<std::string> expected{
-      "transformer.wte.weight", "transformer.wpe.weight",
-      "transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.bias", "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias",
-      "transformer.h.0.attn.c_proj.weight", "transformer.h.0.attn.c_proj.bias", "transformer.h.0.ln_2.weight", "transformer.h.0.ln_2.bias",
-      "transformer.h.0.mlp.c_fc.weight", "transformer.h.0.mlp.c_fc.bias", "transformer.h.0.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj.bias"};
+  const std::vector<std::string> expected{"transformer.wte.weight",
+                                          "transformer.wpe.weight",
+                                          "transformer.h.0.ln_1.weight",
+                                          "transformer.h.0.ln_1.bias",
+                                          "transformer.h.0.attn.c_attn.weight",
+                                          "transformer.h.0.attn.c_attn.bias",
+                                          "transformer.h.0.attn.c_proj.weight",
+                                          "transformer.h.0.attn.c_proj.bias",
+                                          "transformer.h.0.ln_2.weight",
+                                          "transformer.h.0.ln_2.bias",
+                                          "transformer.h.0.mlp.c_fc.weight",
+                                          "transformer.h.0.mlp.c_fc.bias",
+                                          "transformer.h.0.mlp.c_proj.weight",
+                                          "transformer.h.0.mlp.c_proj.bias"};
   ASSERT_EQ(names.size(), 2 + 2 * 12 + 2u);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(names[i], expected[i]);
   EXPECT_EQ(names.back(), "transformer.ln_f.bias");
@@ -76,7 +86,8 @@ TEST(Gpt2, InitialisationFollowsTheRuleAndTheSeedOnly) {
     EXPECT_NEAR(std, expected, 0.06 * expected) << p.key();
     EXPECT_NEAR(mean, 0, 0.06 * expected) << p.key();
   }
-  EXPECT_FALSE(at::equal(a->named_parameters()["transformer.h.0.mlp.c_fc.weight"], a->named_parameters()["transformer.h.1.mlp.c_fc.weight"]));
+  EXPECT_FALSE(at::equal(a->named_parameters()["transformer.h.0.mlp.c_fc.weight"],
+                         a->named_parameters()["transformer.h.1.mlp.c_fc.weight"]));
 }
 
 TEST(Gpt2, LossIsTheCrossEntropyOfTheLogits) {
@@ -86,13 +97,15 @@ TEST(Gpt2, LossIsTheCrossEntropyOfTheLogits) {
   labels[1][4] = -100;
   const at::Tensor logits = model->logits(ids);
   ASSERT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 12, 31}));
-  const at::Tensor expected = at::cross_entropy_loss(logits.slice(1, 0, 11).reshape({-1, 31}), labels.slice(1, 1).reshape({-1}), {}, at::Reduction::Sum, -100);
+  const at::Tensor expected = at::cross_entropy_loss(logits.slice(1, 0, 11).reshape({-1, 31}),
+                                                     labels.slice(1, 1).reshape({-1}), {}, at::Reduction::Sum, -100);
   EXPECT_NEAR(model->loss(ids, labels, 0.1).item<double>(), 0.1 * expected.item<double>(), 1e-4);
 }
 
 TEST(Gpt2, CachedLogitsEqualWholeOnes) {
   const at::NoGradGuard no_grad;
-  for (const char* overrides : {"", "scale_attn_by_inverse_layer_idx=true", "scale_attn_weights=false,tie_word_embeddings=false"}) {
+  for (const char* overrides :
+       {"", "scale_attn_by_inverse_layer_idx=true", "scale_attn_weights=false,tie_word_embeddings=false"}) {
     const auto model = models::make_model(small(overrides), 2);
     const at::Tensor ids = some_ids(2, 12, 31), whole = model->logits(ids);
     models::KvCache cache;
@@ -156,20 +169,29 @@ TEST(Gpt2, FlopsPerToken) {
 }
 
 TEST(Gpt2Config, ComplaintsNamePlaceAndKey) {
-  const auto parse = [](const std::string& text) { return message_of([&] { models::parse_gpt2_config(parse_json(text, "config.json")); }); };
+  const auto parse = [](const std::string& text) {
+    return message_of([&] { models::parse_gpt2_config(parse_json(text, "config.json")); });
+  };
   const std::string rest = R"("n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10)";
   EXPECT_EQ(parse("{" + rest + "}"), "no InputError");
-  struct Case { const char *text, *part1, *part2; };
-  for (const Case& c : {Case{R"({"n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10})", "config.json:1", "n_layer"},
-                        Case{R"({"n_layer": 2, "n_embd": 16, "n_head": 3, "n_positions": 8, "vocab_size": 10})", "config.json:1:26", "n_head 3"},
-                        Case{R"({"n_layer": 0, "n_embd": 16, "n_head": 3, "n_positions": 8, "vocab_size": 10})", "config.json:1:13", "n_layer"},
-                        Case{R"({"n_layer": "2", "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10})", "config.json:1:13", "integer"}}) {
+  struct Case {
+    const char *text, *part1, *part2;
+  };
+  for (const Case& c :
+       {Case{R"({"n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10})", "config.json:1", "n_layer"},
+        Case{R"({"n_layer": 2, "n_embd": 16, "n_head": 3, "n_positions": 8, "vocab_size": 10})", "config.json:1:26",
+             "n_head 3"},
+        Case{R"({"n_layer": 0, "n_embd": 16, "n_head": 3, "n_positions": 8, "vocab_size": 10})", "config.json:1:13",
+             "n_layer"},
+        Case{R"({"n_layer": "2", "n_embd": 16, "n_head": 4, "n_positions": 8, "vocab_size": 10})", "config.json:1:13",
+             "integer"}}) {
     const std::string message = parse(c.text);
     EXPECT_NE(message.find(c.part1), std::string::npos) << message;
     EXPECT_NE(message.find(c.part2), std::string::npos) << message;
   }
-  for (const char* bad : {R"("activation_function": "tanh")", R"("resid_pdrop": 1.0)", R"("attn_pdrop": -0.1)", R"("layer_norm_epsilon": 0)",
-                          R"("add_cross_attention": true)", R"("tie_word_embeddings": 1)"}) {
+  for (const char* bad :
+       {R"("activation_function": "tanh")", R"("resid_pdrop": 1.0)", R"("attn_pdrop": -0.1)",
+        R"("layer_norm_epsilon": 0)", R"("add_cross_attention": true)", R"("tie_word_embeddings": 1)"}) {
     const std::string message = parse("{" + rest + ", " + bad + "}");
     EXPECT_NE(message.find("config.json:1"), std::string::npos) << bad << ": " << message;
   }
@@ -181,13 +203,15 @@ TEST(Registry, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
     EXPECT_NE(message.find("c.json:1"), std::string::npos) << message;
     EXPECT_NE(message.find("gpt2"), std::string::npos) << message;
   }
-  EXPECT_STREQ(models::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type, "gpt2");
+  EXPECT_STREQ(models::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
+               "gpt2");
 }
 
 TEST(Presets, AreValidAndHaveTheirPublishedSizes) {
   std::int64_t count = 0;
   const auto c = models::parse_gpt2_config(models::preset("gpt2"));
-  count = c.vocab_size * c.n_embd + c.n_positions * c.n_embd + c.n_layer * (12 * c.n_embd * c.n_embd + 13 * c.n_embd) + 2 * c.n_embd;
+  count = c.vocab_size * c.n_embd + c.n_positions * c.n_embd + c.n_layer * (12 * c.n_embd * c.n_embd + 13 * c.n_embd) +
+          2 * c.n_embd;
   EXPECT_EQ(count, 124439808);
   EXPECT_EQ(models::parse_gpt2_config(models::preset("gpt2-tiny")).resid_pdrop, 0);
   EXPECT_THROW(models::preset("gpt3"), InputError);
@@ -197,7 +221,8 @@ TEST(Overrides, KeepTheKindAndSuggestTheName) {
   const Value config = models::with_overrides(models::preset("gpt2-tiny"), "n_inner=100,resid_pdrop=0,use_cache=false");
   EXPECT_EQ(config.at("n_inner").as_int(), 100);
   EXPECT_FALSE(config.at("use_cache").as_bool());
-  EXPECT_NE(message_of([] { models::with_overrides(models::preset("gpt2-tiny"), "n_layers=3"); }).find("n_layer\""), std::string::npos);
+  EXPECT_NE(message_of([] { models::with_overrides(models::preset("gpt2-tiny"), "n_layers=3"); }).find("n_layer\""),
+            std::string::npos);
   for (const char* bad : {"n_layer=x", "n_layer=1.5", "use_cache=3", "resid_pdrop=no", "architectures=GPT", "n_layer"})
     EXPECT_NE(message_of([&] { models::with_overrides(models::preset("gpt2-tiny"), bad); }), "no InputError") << bad;
 }

@@ -50,7 +50,8 @@ TEST(Parity, LossesAndGradientNormsOfTwentySteps) {
   const auto model = models::load_model(from(folder), 0);
   model->train();
   std::vector<optim::Slot> slots;
-  for (auto& p : model->named_parameters()) slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
+  for (auto& p : model->named_parameters())
+    slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
   const auto optimizer = optim::make_adamw(slots, {0.9, 0.999, 1e-8});
   const auto& losses = expected.at("losses").items();
   const auto& norms = expected.at("grad_norms").items();
@@ -113,7 +114,8 @@ TEST(LoadWeights, AcceptsFoldersWithoutThePrefixAndWithOldBuffers) {
     weights.emplace_back("h.1.attn.masked_bias", at::full({1}, -1e4));
   });
   const auto a = models::load_model(from(edited.out.path()), 0), b = models::load_model(from(folder), 0);
-  for (const auto& p : a->named_parameters()) EXPECT_TRUE(at::equal(p.value(), b->named_parameters()[p.key()])) << p.key();
+  for (const auto& p : a->named_parameters())
+    EXPECT_TRUE(at::equal(p.value(), b->named_parameters()[p.key()])) << p.key();
 }
 
 TEST(LoadWeights, HalfPrecisionFilesBecomeFp32) {
@@ -137,7 +139,9 @@ TEST(LoadWeights, ListsEveryProblemAtOnce) {
     FAIL() << "no error";
   } catch (const InputError& e) {
     const std::string message = e.what();
-    for (const char* part : {"missing tensor transformer.ln_f.bias [32]", "unexpected tensor transformer.h.7.extra.weight", "transformer.wpe.weight has shape [5, 32]", "[16, 32]"})
+    for (const char* part :
+         {"missing tensor transformer.ln_f.bias [32]", "unexpected tensor transformer.h.7.extra.weight",
+          "transformer.wpe.weight has shape [5, 32]", "[16, 32]"})
       EXPECT_NE(message.find(part), std::string::npos) << part << " not in: " << message;
   }
 }

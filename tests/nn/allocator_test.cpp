@@ -40,7 +40,8 @@ TEST(KeepMemory, CountsWhatIsInUseAndWhatIsNot) {
 
 TEST(KeepMemory, UnusedBlocksOfOtherSizesAreGivenBackInTheEnd) {
   nn::keep_memory();
-  for (std::int64_t size = 64; size <= 160; size += 8) at::empty({size << 20}, at::kByte);  // 13 sizes, 1.4 GB in all if all were kept
+  for (std::int64_t size = 64; size <= 160; size += 8)
+    at::empty({size << 20}, at::kByte);  // 13 sizes, 1.4 GB in all if all were kept
   EXPECT_LT(nn::kept_memory().unused, 600 << 20);
 }
 

@@ -18,7 +18,8 @@ inline double error(const at::Tensor& got, const at::Tensor& expected) {
 }
 
 /// `f` maps the inputs to outputs; the loss is the sum of outputs times fixed random weights.
-inline void expect_same(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& f, double tolerance = 2e-6) {
+inline void expect_same(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& f,
+                        double tolerance = 2e-6) {
   Tensors single, wide;
   for (const at::Tensor& t : inputs) {
     single.push_back(t.is_floating_point() ? t.detach().clone().set_requires_grad(true) : t);

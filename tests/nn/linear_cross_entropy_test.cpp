@@ -40,12 +40,17 @@ TEST_F(LinearCrossEntropy, PredictsTheNextLabelFromEachPosition) {
 
 TEST_F(LinearCrossEntropy, GradientOfOneInputOnly) {
   const at::Tensor labels = labels_of(2, 6, 11), hidden = at::randn({2, 6, 8}), weight = at::randn({11, 8});
-  expect_same({hidden}, [&](const Tensors& a) { return Tensors{nn::linear_cross_entropy(a[0], weight.to(a[0].scalar_type()), labels, 1)}; });
-  expect_same({weight}, [&](const Tensors& a) { return Tensors{nn::linear_cross_entropy(hidden.to(a[0].scalar_type()), a[0], labels, 1)}; });
+  expect_same({hidden}, [&](const Tensors& a) {
+    return Tensors{nn::linear_cross_entropy(a[0], weight.to(a[0].scalar_type()), labels, 1)};
+  });
+  expect_same({weight}, [&](const Tensors& a) {
+    return Tensors{nn::linear_cross_entropy(hidden.to(a[0].scalar_type()), a[0], labels, 1)};
+  });
 }
 
 TEST_F(LinearCrossEntropy, NothingScoredIsZero) {
-  const at::Tensor hidden = at::randn({2, 5, 8}).set_requires_grad(true), weight = at::randn({11, 8}).set_requires_grad(true);
+  const at::Tensor hidden = at::randn({2, 5, 8}).set_requires_grad(true),
+                   weight = at::randn({11, 8}).set_requires_grad(true);
   const at::Tensor loss = nn::linear_cross_entropy(hidden, weight, at::full({2, 5}, nn::ignored_label, at::kLong), 1);
   loss.backward();
   EXPECT_EQ(loss.item<double>(), 0);

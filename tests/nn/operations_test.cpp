@@ -18,7 +18,8 @@ struct Operations : testing::Test {
 TEST_F(Operations, LinearWithAndWithoutBias) {
   expect_same({at::randn({3, 5, 12}), at::randn({12, 20}), at::randn({20})},
               [](const Tensors& a) { return Tensors{nn::linear(a[0], a[1], a[2])}; });
-  expect_same({at::randn({7, 12}), at::randn({12, 33})}, [](const Tensors& a) { return Tensors{nn::linear(a[0], a[1], {})}; });
+  expect_same({at::randn({7, 12}), at::randn({12, 33})},
+              [](const Tensors& a) { return Tensors{nn::linear(a[0], a[1], {})}; });
 }
 
 TEST_F(Operations, LinearFromANonContiguousInputAndGradient) {
@@ -40,11 +41,13 @@ TEST_F(Operations, ProductsAccumulateAndTakeTransposedViews) {
 TEST_F(Operations, AddBias) {
   expect_same({at::randn({4, 6, 10}), at::randn({4, 6, 10}), at::randn({10})},
               [](const Tensors& a) { return Tensors{nn::add_bias(a[0], a[1], a[2])}; });
-  expect_same({at::randn({4, 10}), at::randn({4, 10})}, [](const Tensors& a) { return Tensors{nn::add_bias(a[0], a[1], {})}; });
+  expect_same({at::randn({4, 10}), at::randn({4, 10})},
+              [](const Tensors& a) { return Tensors{nn::add_bias(a[0], a[1], {})}; });
 }
 
 TEST_F(Operations, BiasGelu) {
-  expect_same({at::randn({9, 11, 37}) * 3, at::randn({37})}, [](const Tensors& a) { return Tensors{nn::bias_gelu_tanh(a[0], a[1])}; });
+  expect_same({at::randn({9, 11, 37}) * 3, at::randn({37})},
+              [](const Tensors& a) { return Tensors{nn::bias_gelu_tanh(a[0], a[1])}; });
   expect_same({at::randn({50, 64})}, [](const Tensors& a) { return Tensors{nn::bias_gelu_tanh(a[0], {})}; });
 }
 
@@ -56,23 +59,43 @@ TEST_F(Operations, LayerNorm) {
 TEST_F(Operations, AddLayerNormUsingEitherOrBothOutputs) {
   const Tensors inputs{at::randn({300, 64}), at::randn({300, 64}), at::randn({64}), at::randn({64}), at::randn({64})};
   const auto run = [](const Tensors& a) { return nn::add_layer_norm(a[0], a[1], a[2], a[3], a[4], 1e-5); };
-  expect_same(inputs, [&](const Tensors& a) { return Tensors{run(a).sum, run(a).normed}; }, 4e-6);
-  expect_same(inputs, [&](const Tensors& a) { const auto out = run(a); return Tensors{out.sum, out.normed}; }, 4e-6);
-  expect_same(inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
+  expect_same(
+      inputs,
+      [&](const Tensors& a) {
+        return Tensors{run(a).sum, run(a).normed};
+      },
+      4e-6);
+  expect_same(
+      inputs,
+      [&](const Tensors& a) {
+        const auto out = run(a);
+        return Tensors{out.sum, out.normed};
+      },
+      4e-6);
+  expect_same(
+      inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
 }
 
 TEST_F(Operations, AddLayerNormOfNothing) {
   const auto run = [](const Tensors& a) { return nn::add_layer_norm(a[0], {}, {}, a[1], a[2], 1e-5); };
   const Tensors inputs{at::randn({30, 24}), at::randn({24}), at::randn({24})};
-  expect_same(inputs, [&](const Tensors& a) { const auto out = run(a); return Tensors{out.sum, out.normed}; });
+  expect_same(inputs, [&](const Tensors& a) {
+    const auto out = run(a);
+    return Tensors{out.sum, out.normed};
+  });
   // As in a block: the sum goes on, x itself is not used again.
-  expect_same(inputs, [&](const Tensors& a) { const auto out = run({a[0] * 2, a[1], a[2]}); return Tensors{out.sum * out.normed}; });
+  expect_same(inputs, [&](const Tensors& a) {
+    const auto out = run({a[0] * 2, a[1], a[2]});
+    return Tensors{out.sum * out.normed};
+  });
 }
 
 TEST_F(Operations, Embed) {
   const at::Tensor ids = at::randint(0, 19, {3, 7}, at::kLong);
-  expect_same({ids, at::randn({19, 8}), at::randn({12, 8})}, [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2])}; });
-  expect_same({ids, at::randn({19, 8}), at::randn({12, 8})}, [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2], 5)}; });
+  expect_same({ids, at::randn({19, 8}), at::randn({12, 8})},
+              [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2])}; });
+  expect_same({ids, at::randn({19, 8}), at::randn({12, 8})},
+              [](const Tensors& a) { return Tensors{nn::embed(a[0], a[1], a[2], 5)}; });
   EXPECT_THROW(nn::embed(ids, at::randn({19, 8}), at::randn({12, 8}), 6), Error) << "positions run out";
   EXPECT_ANY_THROW(nn::embed(ids + 19, at::randn({19, 8}), at::randn({12, 8}))) << "id outside the vocabulary";
   EXPECT_ANY_THROW(nn::embed(ids - 19, at::randn({19, 8}), at::randn({12, 8}))) << "negative id";
@@ -80,7 +103,9 @@ TEST_F(Operations, Embed) {
 
 TEST_F(Operations, CausalAttention) {
   for (const std::int64_t t : {1, 5, 70})
-    expect_same({at::randn({2, t, 3 * 32})}, [](const Tensors& a) { return Tensors{nn::causal_attention(a[0], 4, 0.35)}; }, 4e-6);
+    expect_same(
+        {at::randn({2, t, 3 * 32})}, [](const Tensors& a) { return Tensors{nn::causal_attention(a[0], 4, 0.35)}; },
+        4e-6);
 }
 
 TEST_F(Operations, CachedAttentionContinuesTheSequence) {
@@ -113,14 +138,16 @@ TEST_F(Operations, ParametersMayBeViewsOfAFlatBufferAndGradientsAccumulate) {
     p.mutable_grad() = view(flat_grad, offset, shape);
     return p;
   };
-  const at::Tensor weight = leaf(0, {6, 8}), bias = leaf(64, {8}), norm = leaf(80, {8}), norm_bias = leaf(96, {8}), head = leaf(112, {10, 8});
+  const at::Tensor weight = leaf(0, {6, 8}), bias = leaf(64, {8}), norm = leaf(80, {8}), norm_bias = leaf(96, {8}),
+                   head = leaf(112, {10, 8});
   const at::Tensor x = at::randn({2, 5, 6}), labels = at::randint(0, 10, {2, 5}, at::kLong);
   const auto run = [&](const Tensors& p) {
     const at::Tensor h = nn::bias_gelu_tanh(nn::linear(x.to(p[0].scalar_type()), p[0], {}), p[1]);
     return nn::linear_cross_entropy(nn::layer_norm(h, p[2], p[3], 1e-5), p[4], labels, 0.5);
   };
   Tensors wide;
-  for (const at::Tensor& p : {weight, bias, norm, norm_bias, head}) wide.push_back(p.detach().to(at::kDouble).set_requires_grad(true));
+  for (const at::Tensor& p : {weight, bias, norm, norm_bias, head})
+    wide.push_back(p.detach().to(at::kDouble).set_requires_grad(true));
   const Tensors parameters{weight, bias, norm, norm_bias, head};
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) run(parameters).backward(), run(wide).backward();
   for (std::size_t i = 0; i < wide.size(); ++i) {

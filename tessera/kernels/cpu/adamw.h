@@ -20,7 +20,8 @@ struct AdamwArgs {
 /// AdamW (Loshchilov & Hutter 2019) as torch/optim/adam.py _single_tensor_adam computes it, on n elements:
 ///   p *= 1 - lr * wd;  m += (g - m) * (1 - beta1);  v = v * beta2 + (1 - beta2) * g * g
 ///   p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
-/// p, m, v are updated in place; none of the four ranges overlap. Element by element: the same bits wherever the range is cut.
+/// p, m, v are updated in place; none of the four ranges overlap. Element by element: the same bits wherever the range
+/// is cut.
 void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args);
 
 }  // namespace tessera::kernels

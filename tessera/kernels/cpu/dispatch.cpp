@@ -1,8 +1,8 @@
 #include <tessera/kernels/cpu/dispatch.h>
 
+#include <tessera/base/error.h>
 #include <cstdlib>
 #include <string_view>
-#include <tessera/base/error.h>
 
 namespace tessera::kernels {
 
@@ -10,8 +10,10 @@ extern const Table table_baseline, table_avx2, table_avx512;
 
 bool supported(Isa isa) {
   switch (isa) {
-    case Isa::baseline: return true;
-    case Isa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case Isa::baseline:
+      return true;
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     case Isa::avx512:
       return supported(Isa::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -26,8 +28,10 @@ Isa isa() {
     Isa best = supported(Isa::avx512) ? Isa::avx512 : supported(Isa::avx2) ? Isa::avx2 : Isa::baseline;
     if (const char* wish = std::getenv("TESSERA_ISA")) {
       Isa wished = Isa::baseline;
-      if (wish == std::string_view("avx2")) wished = Isa::avx2;
-      else if (wish == std::string_view("avx512")) wished = Isa::avx512;
+      if (wish == std::string_view("avx2"))
+        wished = Isa::avx2;
+      else if (wish == std::string_view("avx512"))
+        wished = Isa::avx512;
       else if (wish != std::string_view("baseline"))
         throw InputError(concat("TESSERA_ISA=", wish, ": expected baseline, avx2 or avx512"));
       if (wished > best) throw InputError(concat("TESSERA_ISA=", wish, ": this machine has at most ", isa_name(best)));
@@ -55,21 +59,28 @@ void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const A
 }
 void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args) { chosen().sgd(p, g, b, n, args); }
 double sum_of_squares(const float* x, std::int64_t n) { return chosen().sum_of_squares(x, n); }
-double softmax_cross_entropy(float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns, float scale, bool gradient) {
+double softmax_cross_entropy(float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns,
+                             float scale, bool gradient) {
   return chosen().softmax_cross_entropy(logits, targets, rows, columns, scale, gradient);
 }
 void gelu_tanh(const float* x, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
   chosen().gelu_tanh(x, bias, y, rows, columns);
 }
-void gelu_tanh_backward(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows, std::int64_t columns) {
+void gelu_tanh_backward(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows,
+                        std::int64_t columns) {
   chosen().gelu_tanh_backward(x, bias, dy, dx, dbias, rows, columns);
 }
-void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t columns) { chosen().layer_norm(a, rows, columns); }
+void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t columns) {
+  chosen().layer_norm(a, rows, columns);
+}
 void layer_norm_backward(const LayerNormBackward& a, std::int64_t rows, std::int64_t columns) {
   chosen().layer_norm_backward(a, rows, columns);
 }
-void column_sums(const float* x, float* out, std::int64_t rows, std::int64_t columns) { chosen().column_sums(x, out, rows, columns); }
-void add_rows(const float* x, const float* delta, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
+void column_sums(const float* x, float* out, std::int64_t rows, std::int64_t columns) {
+  chosen().column_sums(x, out, rows, columns);
+}
+void add_rows(const float* x, const float* delta, const float* bias, float* y, std::int64_t rows,
+              std::int64_t columns) {
   chosen().add_rows(x, delta, bias, y, rows, columns);
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 /// \file
-/// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers split the work over threads (at::parallel_for);
-/// an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested against a plain reference
-/// (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its share of the memory or arithmetic bound.
+/// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers split the work over threads
+/// (at::parallel_for); an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested
+/// against a plain reference (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its
+/// share of the memory or arithmetic bound.
 ///
-/// This header: which instruction set runs. The loops are written once, over the small vector type of simd_*.h, and compiled
-/// three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.
+/// This header: which instruction set runs. The loops are written once, over the small vector type of simd_*.h, and
+/// compiled three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.
 
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/kernels/cpu/gelu.h>

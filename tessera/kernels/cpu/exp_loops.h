@@ -2,7 +2,8 @@
 /// \file
 /// exp of a vector. Included by loops.h inside the anonymous namespace of a table.
 
-/// e^x for x in [-87, 88], clamped outside; relative error below 2e-7 (Cephes expf: x = n ln 2 + r, degree-5 polynomial in r).
+/// e^x for x in [-87, 88], clamped outside; relative error below 2e-7 (Cephes expf: x = n ln 2 + r, degree-5 polynomial
+/// in r).
 inline __attribute__((always_inline)) F32 exp(F32 x) {
   x = min(max(x, F32::of(-87.0f)), F32::of(88.0f));
   const F32 n = round(x * F32::of(1.44269504088896341f));

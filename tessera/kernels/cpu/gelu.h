@@ -11,6 +11,7 @@ namespace tessera::kernels {
 void gelu_tanh(const float* x, const float* bias, float* y, std::int64_t rows, std::int64_t columns);
 
 /// dx = dy * gelu'(x + bias); dbias += column sums of dx (dbias may be null). dx may be dy.
-void gelu_tanh_backward(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows, std::int64_t columns);
+void gelu_tanh_backward(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows,
+                        std::int64_t columns);
 
 }  // namespace tessera::kernels

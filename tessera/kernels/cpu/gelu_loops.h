@@ -29,9 +29,10 @@ void gelu_tanh_loop(const float* x, const float* bias, float* y, std::int64_t ro
   }
 }
 
-// Row by row: a walk down the columns would keep partial sums in registers, but measures half as fast (one page per load).
-void gelu_tanh_backward_loop(const float* x, const float* bias, const float* dy, float* dx, float* dbias, std::int64_t rows,
-                             std::int64_t columns) {
+// Row by row: a walk down the columns would keep partial sums in registers, but measures half as fast (one page per
+// load).
+void gelu_tanh_backward_loop(const float* x, const float* bias, const float* dy, float* dx, float* dbias,
+                             std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r, x += columns, dy += columns, dx += columns) {
     for_vectors(columns, [&](std::int64_t i, int lanes) {
       const F32 u = bias ? F32::load(x + i, lanes) + F32::load(bias + i, lanes) : F32::load(x + i, lanes);

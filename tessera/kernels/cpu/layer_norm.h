@@ -6,9 +6,9 @@
 
 namespace tessera::kernels {
 
-/// sum = x + delta + delta_bias, y = (sum - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var over `columns`.
-/// x, delta, sum, y [rows, columns]; delta_bias, weight, bias [columns]; mean, rstd [rows]. delta and delta_bias may be null;
-/// sum may be null when delta is (nothing to add), or equal to x or delta.
+/// sum = x + delta + delta_bias, y = (sum - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var over
+/// `columns`. x, delta, sum, y [rows, columns]; delta_bias, weight, bias [columns]; mean, rstd [rows]. delta and
+/// delta_bias may be null; sum may be null when delta is (nothing to add), or equal to x or delta.
 struct LayerNormForward {
   const float *x, *delta, *delta_bias, *weight, *bias;
   double eps;
@@ -17,9 +17,10 @@ struct LayerNormForward {
 void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t columns);
 
 /// g = dy * weight, n = (sum - mean) * rstd:
-///   dx = dsum + rstd * (g - average(g) - n * average(g n));  dweight += sum of dy n;  dbias += sum of dy;  ddelta_bias += sum of dx
-/// sum, dy, dsum, dx [rows, columns]; dsum (gradient that reaches the sum along the residual stream) and ddelta_bias may be
-/// null; dx may be dy or dsum. The three column sums are added to.
+///   dx = dsum + rstd * (g - average(g) - n * average(g n));  dweight += sum of dy n;  dbias += sum of dy;  ddelta_bias
+///   += sum of dx
+/// sum, dy, dsum, dx [rows, columns]; dsum (gradient that reaches the sum along the residual stream) and ddelta_bias
+/// may be null; dx may be dy or dsum. The three column sums are added to.
 struct LayerNormBackward {
   const float *sum, *dy, *dsum, *weight, *mean, *rstd;
   float *dx, *dweight, *dbias, *ddelta_bias;

@@ -23,15 +23,18 @@ void layer_norm_loop(const LayerNormForward& a, std::int64_t rows, std::int64_t 
     }
     const float mean = sum_over(columns, [&](std::int64_t i, int lanes) { return F32::load(x + i, lanes); }) * share;
     const F32 m = F32::of(mean);
-    const float variance = sum_over(columns, [&](std::int64_t i, int lanes) {
-                             const F32 d = F32::load(x + i, lanes) - m;
-                             return d * d;
-                           }) * share;
+    const float variance = sum_over(columns,
+                                    [&](std::int64_t i, int lanes) {
+                                      const F32 d = F32::load(x + i, lanes) - m;
+                                      return d * d;
+                                    }) *
+                           share;
     const float rstd = static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(variance) + a.eps));
     const F32 s = F32::of(rstd);
     float* y = a.y + o;
     for_vectors(columns, [&](std::int64_t i, int lanes) {
-      const F32 v = fma((F32::load(x + i, lanes) - m) * s, F32::load(a.weight + i, lanes), F32::load(a.bias + i, lanes));
+      const F32 v =
+          fma((F32::load(x + i, lanes) - m) * s, F32::load(a.weight + i, lanes), F32::load(a.bias + i, lanes));
       v.store(y + i, lanes);
     });
     a.mean[r] = mean;

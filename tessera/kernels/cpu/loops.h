@@ -1,7 +1,7 @@
 /// \file
 /// Every loop of kernels/cpu over the vector type that the including table_*.cpp has defined, and the table of them.
-/// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol that
-/// the linker may hand to a machine without AVX-512.
+/// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol
+/// that the linker may hand to a machine without AVX-512.
 
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
@@ -9,8 +9,8 @@
 #include <tessera/kernels/cpu/row_loops.h>
 #include <tessera/kernels/cpu/softmax_loops.h>
 
-constexpr Table all_loops{adamw_loop,     sgd_loop,
+constexpr Table all_loops{adamw_loop,          sgd_loop,
                           sum_of_squares_loop, softmax_cross_entropy_loop,
-                          gelu_tanh_loop, gelu_tanh_backward_loop,
-                          layer_norm_loop, layer_norm_backward_loop,
-                          column_sums_loop, add_rows_loop};
+                          gelu_tanh_loop,      gelu_tanh_backward_loop,
+                          layer_norm_loop,     layer_norm_backward_loop,
+                          column_sums_loop,    add_rows_loop};

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// AdamW, SGD and the sum of squares over F32 (adamw.h, sgd.h, sum_of_squares.h). Included by table_*.cpp inside an anonymous
-/// namespace, once per instruction set. Full vectors and the masked tail run the same function: no element is rounded otherwise.
+/// AdamW, SGD and the sum of squares over F32 (adamw.h, sgd.h, sum_of_squares.h). Included by table_*.cpp inside an
+/// anonymous namespace, once per instruction set. Full vectors and the masked tail run the same function: no element is
+/// rounded otherwise.
 
 struct AdamwVectors {
   F32 decay, one_minus_beta1, beta2, one_minus_beta2, step_size, sqrt_correction2, epsilon, gradient_scale;
@@ -20,8 +21,14 @@ void adamw_loop(float* p, const float* g, float* m, float* v, std::int64_t n, co
   const double correction1 = 1 - __builtin_pow(a.beta1, static_cast<double>(a.step));
   const double correction2 = 1 - __builtin_pow(a.beta2, static_cast<double>(a.step));
   const auto of = [](double x) { return F32::of(static_cast<float>(x)); };
-  const AdamwVectors c{of(1 - a.learning_rate * a.weight_decay), of(1 - a.beta1), of(a.beta2), of(1 - a.beta2),
-                       of(a.learning_rate / correction1), of(__builtin_sqrt(correction2)), of(a.epsilon), of(a.gradient_scale)};
+  const AdamwVectors c{of(1 - a.learning_rate * a.weight_decay),
+                       of(1 - a.beta1),
+                       of(a.beta2),
+                       of(1 - a.beta2),
+                       of(a.learning_rate / correction1),
+                       of(__builtin_sqrt(correction2)),
+                       of(a.epsilon),
+                       of(a.gradient_scale)};
   std::int64_t i = 0;
   for (; i + F32::width <= n; i += F32::width) {
     F32 pi = F32::load(p + i), mi = F32::load(m + i), vi = F32::load(v + i);

@@ -6,10 +6,13 @@
 
 void column_sums_loop(const float* x, float* out, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r, x += columns)
-    for_vectors(columns, [&](std::int64_t i, int lanes) { (F32::load(out + i, lanes) + F32::load(x + i, lanes)).store(out + i, lanes); });
+    for_vectors(columns, [&](std::int64_t i, int lanes) {
+      (F32::load(out + i, lanes) + F32::load(x + i, lanes)).store(out + i, lanes);
+    });
 }
 
-void add_rows_loop(const float* x, const float* delta, const float* bias, float* y, std::int64_t rows, std::int64_t columns) {
+void add_rows_loop(const float* x, const float* delta, const float* bias, float* y, std::int64_t rows,
+                   std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t o = r * columns;
     for_vectors(columns, [&](std::int64_t i, int lanes) {

@@ -27,7 +27,8 @@ inline F32 min(F32 a, F32 b) { return {_mm256_min_ps(a.v, b.v)}; }
 inline F32 round(F32 a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 /// 2^n for integral n in [-126, 127].
 inline F32 pow2(F32 n) {
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
+  return {
+      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127)), 23))};
 }
 /// Lanes >= n become `other`.
 inline F32 keep(F32 a, int n, F32 other) {

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The vector type of the AVX-512 loops: sixteen lanes. Included by table_avx512.cpp only, inside an anonymous namespace.
-/// The maskz_ forms with a full mask stand where the plain intrinsics of g++ 12 warn of uninitialised values (GCC bug 105593).
+/// The vector type of the AVX-512 loops: sixteen lanes. Included by table_avx512.cpp only, inside an anonymous
+/// namespace. The maskz_ forms with a full mask stand where the plain intrinsics of g++ 12 warn of uninitialised values
+/// (GCC bug 105593).
 
 struct F32 {
   static constexpr int width = 16;
@@ -23,21 +24,28 @@ inline F32 fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline F32 sqrt(F32 a) { return {_mm512_maskz_sqrt_ps(0xffff, a.v)}; }
 inline F32 max(F32 a, F32 b) { return {_mm512_maskz_max_ps(0xffff, a.v, b.v)}; }
 inline F32 min(F32 a, F32 b) { return {_mm512_maskz_min_ps(0xffff, a.v, b.v)}; }
-inline F32 round(F32 a) { return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+inline F32 round(F32 a) {
+  return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
 /// 2^n for integral n in [-126, 127].
 inline F32 pow2(F32 n) {
-  return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, _mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127)), 23))};
+  return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(
+      0xffff, _mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127)), 23))};
 }
 /// Lanes >= n become `other`.
-inline F32 keep(F32 a, int n, F32 other) { return n >= F32::width ? a : F32{_mm512_mask_blend_ps(F32::first(n), other.v, a.v)}; }
+inline F32 keep(F32 a, int n, F32 other) {
+  return n >= F32::width ? a : F32{_mm512_mask_blend_ps(F32::first(n), other.v, a.v)};
+}
 inline float sum(F32 a) {
-  const __m256 half = _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, a.v, 0), _mm512_maskz_extractf32x8_ps(0xff, a.v, 1));
+  const __m256 half =
+      _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, a.v, 0), _mm512_maskz_extractf32x8_ps(0xff, a.v, 1));
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));
   return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
 }
 inline float largest(F32 a) {
-  const __m256 half = _mm256_max_ps(_mm512_maskz_extractf32x8_ps(0xff, a.v, 0), _mm512_maskz_extractf32x8_ps(0xff, a.v, 1));
+  const __m256 half =
+      _mm256_max_ps(_mm512_maskz_extractf32x8_ps(0xff, a.v, 0), _mm512_maskz_extractf32x8_ps(0xff, a.v, 1));
   __m128 x = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
   x = _mm_max_ps(x, _mm_movehl_ps(x, x));
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
@@ -52,6 +60,8 @@ struct F64x8 {
     v = _mm512_fmadd_pd(a, a, v);
   }
   void add_square(const float* p) { add(_mm256_loadu_ps(p)); }
-  void add_square(const float* p, int n) { add(_mm256_maskz_loadu_ps(static_cast<__mmask8>(F32::first(n > 8 ? 8 : n)), p)); }
+  void add_square(const float* p, int n) {
+    add(_mm256_maskz_loadu_ps(static_cast<__mmask8>(F32::first(n > 8 ? 8 : n)), p));
+  }
   void get(double* out) const { _mm512_storeu_pd(out, v); }
 };

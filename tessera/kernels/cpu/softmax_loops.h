@@ -41,8 +41,8 @@ inline float row_exp_sum(float* x, std::int64_t n, float shift) {
   return sum((total[0] + total[1]) + (total[2] + total[3]));
 }
 
-double softmax_cross_entropy_loop(float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns, float scale,
-                                  bool gradient) {
+double softmax_cross_entropy_loop(float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns,
+                                  float scale, bool gradient) {
   double loss = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     float* x = logits + r * columns;

@@ -5,6 +5,8 @@
 namespace tessera::kernels {
 namespace {
 #include <tessera/kernels/cpu/simd_avx512.h>
+// The vector type comes first.
+
 #include <tessera/kernels/cpu/loops.h>
 }  // namespace
 

@@ -3,6 +3,8 @@
 namespace tessera::kernels {
 namespace {
 #include <tessera/kernels/cpu/simd_baseline.h>
+// The vector type comes first.
+
 #include <tessera/kernels/cpu/loops.h>
 }  // namespace
 
