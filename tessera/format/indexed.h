@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// Megatron's indexed datasets: PREFIX.bin holds the tokens of all documents one after another, PREFIX.idx says where each
-/// sequence begins. Layout of .idx (little-endian; Megatron-Core megatron/core/datasets/indexed_dataset.py):
+/// Megatron's indexed datasets: PREFIX.bin holds the tokens of all documents one after another, PREFIX.idx says where
+/// each sequence begins. Layout of .idx (little-endian; Megatron-Core megatron/core/datasets/indexed_dataset.py):
 ///   9 bytes "MMIDIDX\0\0", u64 version = 1, u8 dtype code, u64 S = sequences, u64 D = document indices,
-///   i32 length[S] (tokens), i64 offset[S] (bytes in .bin), i64 document[D] (index of the first sequence of each document,
-///   then S), and for multimodal sets i8 mode[S] (read and ignored).
-/// dtype codes: 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64, 6 float64, 7 float32, 8 uint16. Tokens are integers: 6 and 7 are
-/// refused.
+///   i32 length[S] (tokens), i64 offset[S] (bytes in .bin), i64 document[D] (index of the first sequence of each
+///   document, then S), and for multimodal sets i8 mode[S] (read and ignored).
+/// dtype codes: 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64, 6 float64, 7 float32, 8 uint16. Tokens are integers: 6 and
+/// 7 are refused.
 
 #include <cstdint>
 #include <memory>
@@ -27,8 +27,8 @@ class IndexedDataset {
   IndexedDataset(IndexedDataset&&) noexcept;
   IndexedDataset& operator=(IndexedDataset&&) noexcept;
 
-  std::int64_t token_count() const;     ///< tokens of the concatenated stream (all sequences in order)
-  int bytes_per_token() const;          ///< 1, 2, 4 or 8
+  std::int64_t token_count() const;  ///< tokens of the concatenated stream (all sequences in order)
+  int bytes_per_token() const;       ///< 1, 2, 4 or 8
   std::int64_t sequence_count() const;
   std::int64_t document_count() const;
   /// Tokens of sequence i, and the position in the stream where it begins. i in [0, sequence_count()].
@@ -37,7 +37,8 @@ class IndexedDataset {
   /// Index of the first sequence of document d; d = document_count() gives sequence_count().
   std::int64_t document_begin(std::int64_t d) const;
 
-  /// Copies tokens [begin, begin + out.size()) of the concatenated stream. A range outside [0, token_count()] throws Error.
+  /// Copies tokens [begin, begin + out.size()) of the concatenated stream. A range outside [0, token_count()] throws
+  /// Error.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:
@@ -45,11 +46,12 @@ class IndexedDataset {
   std::unique_ptr<const State> state_;
 };
 
-/// Streaming writer of PREFIX.bin and PREFIX.idx. Both grow under temporary names; finish() makes them durable and renames
-/// them, the index last. Destroyed without finish(), it leaves nothing behind. Not thread-safe.
+/// Streaming writer of PREFIX.bin and PREFIX.idx. Both grow under temporary names; finish() makes them durable and
+/// renames them, the index last. Destroyed without finish(), it leaves nothing behind. Not thread-safe.
 class IndexedWriter {
  public:
-  /// uint16 for vocabularies below 65,500 as Megatron has it, else int32. An existing PREFIX.bin is replaced at finish().
+  /// uint16 for vocabularies below 65,500 as Megatron has it, else int32. An existing PREFIX.bin is replaced at
+  /// finish().
   IndexedWriter(const std::string& prefix, std::int64_t vocab_size);
   ~IndexedWriter();
   IndexedWriter(const IndexedWriter&) = delete;

@@ -42,7 +42,9 @@ IndexedWriter::~IndexedWriter() {
 }
 
 void IndexedWriter::add_sequence(std::span<const std::int32_t> tokens) {
-  if (tokens.size() > INT32_MAX) throw InputError(concat(state_->prefix, ": a sequence of ", tokens.size(), " tokens; the format holds at most 2^31 - 1"));
+  if (tokens.size() > INT32_MAX)
+    throw InputError(
+        concat(state_->prefix, ": a sequence of ", tokens.size(), " tokens; the format holds at most 2^31 - 1"));
   const std::size_t width = state_->narrow ? 2 : 4, old = state_->buffer.size();
   state_->buffer.resize(old + tokens.size() * width);
   std::byte* out = state_->buffer.data() + old;
@@ -63,10 +65,12 @@ void IndexedWriter::end_document() { state_->documents.push_back(static_cast<std
 void IndexedWriter::finish() {
   State& s = *state_;
   s.flush();
-  if (::fsync(s.fd) != 0 || ::close(s.fd) != 0) throw Error(concat("cannot finish '", s.temporary, "': ", std::strerror(errno)));
+  if (::fsync(s.fd) != 0 || ::close(s.fd) != 0)
+    throw Error(concat("cannot finish '", s.temporary, "': ", std::strerror(errno)));
   s.fd = -1;
   const std::string bin = s.prefix + ".bin";
-  if (::rename(s.temporary.c_str(), bin.c_str()) != 0) throw Error(concat("cannot rename '", s.temporary, "' to '", bin, "': ", std::strerror(errno)));
+  if (::rename(s.temporary.c_str(), bin.c_str()) != 0)
+    throw Error(concat("cannot rename '", s.temporary, "' to '", bin, "': ", std::strerror(errno)));
 
   std::string index("MMIDIDX\0\0", 9);
   const auto append = [&](const auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };

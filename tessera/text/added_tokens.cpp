@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/char_class.h>
 #include <tessera/text/utf8.h>
+#include <algorithm>
 
 namespace tessera::text {
 

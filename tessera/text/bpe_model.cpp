@@ -1,7 +1,7 @@
+#include <tessera/text/bpe_model.h>
 #include <algorithm>
 #include <bit>
 #include <queue>
-#include <tessera/text/bpe_model.h>
 
 namespace tessera::text {
 

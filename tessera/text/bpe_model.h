@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Byte-pair encoding of one word: bytes become symbols, then the pair of neighbours with the lowest rank is joined (the
-/// leftmost of equals) until no neighbouring pair has a rank. Sennrich et al. 2016, arXiv:1508.07909.
+/// Byte-pair encoding of one word: bytes become symbols, then the pair of neighbours with the lowest rank is joined
+/// (the leftmost of equals) until no neighbouring pair has a rank. Sennrich et al. 2016, arXiv:1508.07909.
 
 #include <array>
 #include <cstdint>

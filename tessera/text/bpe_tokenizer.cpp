@@ -49,7 +49,8 @@ class BpeTokenizer final : public Tokenizer {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const std::int32_t id = ids[i];
       if (id < 0 || id >= vocab_size() || !parts_.has_token[static_cast<std::size_t>(id)])
-        throw InputError(concat("token id ", id, " at position ", i, " has no token (the vocabulary has ids 0 to ", vocab_size() - 1, ")"));
+        throw InputError(concat("token id ", id, " at position ", i, " has no token (the vocabulary has ids 0 to ",
+                                vocab_size() - 1, ")"));
       out += parts_.bytes_of_id[static_cast<std::size_t>(id)];
     }
     return out;
@@ -60,7 +61,8 @@ class BpeTokenizer final : public Tokenizer {
 
   void save(const std::string& folder) const override {
     if (parts_.config_json.empty())
-      return write_tokenizer_files(folder, parts_.json, end_of_text_ ? parts_.bytes_of_id[static_cast<std::size_t>(*end_of_text_)] : "");
+      return write_tokenizer_files(folder, parts_.json,
+                                   end_of_text_ ? parts_.bytes_of_id[static_cast<std::size_t>(*end_of_text_)] : "");
     write_file_atomically(path_join(folder, "tokenizer.json"), parts_.json);
     write_file_atomically(path_join(folder, "tokenizer_config.json"), parts_.config_json);
   }
@@ -115,6 +117,8 @@ class BpeTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeParts parts) { return std::make_shared<BpeTokenizer>(std::move(parts)); }
+std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeParts parts) {
+  return std::make_shared<BpeTokenizer>(std::move(parts));
+}
 
 }  // namespace tessera::text

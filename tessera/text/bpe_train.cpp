@@ -21,7 +21,8 @@ struct Pair {
 };
 struct PairHash {
   std::size_t operator()(Pair p) const {
-    const std::uint64_t both = static_cast<std::uint64_t>(static_cast<std::uint32_t>(p.left)) << 32 | static_cast<std::uint32_t>(p.right);
+    const std::uint64_t both =
+        static_cast<std::uint64_t>(static_cast<std::uint32_t>(p.left)) << 32 | static_cast<std::uint32_t>(p.right);
     return static_cast<std::size_t>((both * 0x9E3779B97F4A7C15u) >> 17);
   }
 };
@@ -32,12 +33,15 @@ struct Word {
   std::int64_t count;
 };
 
-/// A pair waiting to be joined, and the words it was seen in. Its count may be stale: it is compared when the pair comes up.
+/// A pair waiting to be joined, and the words it was seen in. Its count may be stale: it is compared when the pair
+/// comes up.
 struct Candidate {
   Pair pair;
   std::int64_t count;
   std::vector<std::uint32_t> words;
-  bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
+  bool operator<(const Candidate& other) const {
+    return count != other.count ? count < other.count : pair > other.pair;
+  }
 };
 
 class Trainer {
@@ -48,9 +52,11 @@ class Trainer {
     }
     // the 256 spellings ordered by code point, as Hugging Face orders its alphabet
     std::vector<std::pair<std::uint32_t, int>> alphabet;
-    for (int byte = 0; byte < 256; ++byte) alphabet.emplace_back(ByteAlphabet::get().code_point(static_cast<unsigned char>(byte)), byte);
+    for (int byte = 0; byte < 256; ++byte)
+      alphabet.emplace_back(ByteAlphabet::get().code_point(static_cast<unsigned char>(byte)), byte);
     std::sort(alphabet.begin(), alphabet.end());
-    for (const auto& [code, byte] : alphabet) byte_ids_[byte] = add_token(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))));
+    for (const auto& [code, byte] : alphabet)
+      byte_ids_[byte] = add_token(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))));
   }
 
   void add_words(const WordCounts& counts) {
@@ -74,7 +80,8 @@ class Trainer {
       }
       if (best.count < std::max<std::int64_t>(options_.min_frequency, 1)) break;
       join(best);
-      if (options_.progress && file_.merges.size() % 256 == 0) options_.progress("merges", static_cast<std::int64_t>(file_.merges.size()), wanted);
+      if (options_.progress && file_.merges.size() % 256 == 0)
+        options_.progress("merges", static_cast<std::int64_t>(file_.merges.size()), wanted);
     }
     return std::move(file_);
   }
@@ -96,7 +103,8 @@ class Trainer {
   }
 
   /// The pair's count changes by `change` because of word w.
-  void note(std::unordered_map<Pair, std::vector<std::uint32_t>, PairHash>& seen, Pair pair, std::int64_t change, std::uint32_t w) {
+  void note(std::unordered_map<Pair, std::vector<std::uint32_t>, PairHash>& seen, Pair pair, std::int64_t change,
+            std::uint32_t w) {
     pair_counts_[pair] += change;
     if (change < 0) return;
     auto& words = seen[pair];
@@ -119,7 +127,8 @@ class Trainer {
     push(seen);
   }
 
-  void join_in_word(std::uint32_t w, Pair pair, Id joined, std::unordered_map<Pair, std::vector<std::uint32_t>, PairHash>& seen) {
+  void join_in_word(std::uint32_t w, Pair pair, Id joined,
+                    std::unordered_map<Pair, std::vector<std::uint32_t>, PairHash>& seen) {
     Word& word = words_[w];
     auto& s = word.symbols;
     std::size_t out = 0;  // s[0, out) is done
@@ -156,8 +165,8 @@ class Trainer {
 BpeFile train_bpe(const std::vector<std::string>& texts, const BpeTrainOptions& options) {
   const auto least = static_cast<std::int64_t>(options.special_tokens.size()) + 256;
   if (options.vocab_size < least)
-    throw InputError(concat("a vocabulary of ", options.vocab_size, " is too small: 256 bytes and ", options.special_tokens.size(),
-                            " special tokens need ", least));
+    throw InputError(concat("a vocabulary of ", options.vocab_size, " is too small: 256 bytes and ",
+                            options.special_tokens.size(), " special tokens need ", least));
   Trainer trainer(options);
   std::int64_t total = 0;
   for (const std::string& text : texts) total += static_cast<std::int64_t>(text.size());
@@ -171,8 +180,10 @@ BpeFile train_bpe(const std::vector<std::string>& texts, const BpeTrainOptions& 
     WordCounts counts = count_words(well_formed, options.threads, [&](std::int64_t done) {
       if (options.progress) options.progress("bytes", done, static_cast<std::int64_t>(well_formed.size()));
     });
-    if (all.empty()) all = std::move(counts);
-    else for (const auto& [word, count] : counts) all[word] += count;
+    if (all.empty())
+      all = std::move(counts);
+    else
+      for (const auto& [word, count] : counts) all[word] += count;
   }
   trainer.add_words(all);
   return trainer.train();

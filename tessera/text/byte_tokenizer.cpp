@@ -29,9 +29,12 @@ class ByteTokenizer final : public Tokenizer {
     std::string out;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < 0 || ids[i] > end_id)
-        throw InputError(concat("byte tokenizer: id ", ids[i], " at position ", i, " has no token (ids are 0 to ", end_id, ")"));
-      if (ids[i] == end_id) out += end_marker;
-      else out += static_cast<char>(ids[i]);
+        throw InputError(
+            concat("byte tokenizer: id ", ids[i], " at position ", i, " has no token (ids are 0 to ", end_id, ")"));
+      if (ids[i] == end_id)
+        out += end_marker;
+      else
+        out += static_cast<char>(ids[i]);
     }
     return out;
   }
@@ -42,7 +45,8 @@ class ByteTokenizer final : public Tokenizer {
   /// A byte-level BPE without merges, which Hugging Face reads as the same thing (text that is valid UTF-8).
   void save(const std::string& folder) const override {
     BpeFile file;
-    for (int byte = 0; byte < 256; ++byte) file.vocabulary.emplace_back(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))), byte);
+    for (int byte = 0; byte < 256; ++byte)
+      file.vocabulary.emplace_back(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))), byte);
     file.vocabulary.emplace_back(std::string(end_marker), end_id);
     file.specials = {{std::string(end_marker), end_id}};
     write_tokenizer_files(folder, tokenizer_json(file), end_marker);

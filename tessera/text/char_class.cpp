@@ -1,7 +1,7 @@
-#include <algorithm>
-#include <map>
 #include <tessera/text/char_class.h>
 #include <tessera/text/unicode_ranges.h>
+#include <algorithm>
+#include <map>
 #include <vector>
 
 namespace tessera::text {

@@ -1,10 +1,10 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include <array>
 #include <tessera/base/error.h>
 #include <tessera/text/regex_split.h>
 #include <tessera/text/unicode_ranges.h>
+#include <array>
 #include <utility>
 
 namespace tessera::text {
@@ -56,8 +56,9 @@ class Rewriter {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    throw InputError(concat(where_, ": regular expression with ", what, " at offset ", at_,
-                            " is not supported (\\p{L} \\p{N} \\s, their complements, and plain characters are): ", pattern_));
+    throw InputError(
+        concat(where_, ": regular expression with ", what, " at offset ", at_,
+               " is not supported (\\p{L} \\p{N} \\s, their complements, and plain characters are): ", pattern_));
   }
 
   char peek(std::size_t ahead) const { return at_ + ahead < pattern_.size() ? pattern_[at_ + ahead] : '\0'; }
@@ -121,7 +122,9 @@ class Rewriter {
 
 }  // namespace
 
-std::string spell_out_classes(std::string_view pattern, const std::string& where) { return Rewriter(pattern, where).run(); }
+std::string spell_out_classes(std::string_view pattern, const std::string& where) {
+  return Rewriter(pattern, where).run();
+}
 
 struct RegexSplitter::Code {
   pcre2_code* regex = nullptr;
@@ -135,12 +138,13 @@ RegexSplitter::RegexSplitter(const std::string& pattern, const std::string& wher
   const std::string spelt = spell_out_classes(pattern, where);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code_->regex = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelt.data()), spelt.size(), PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
-                               &error, &offset, nullptr);
+  code_->regex = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelt.data()), spelt.size(),
+                               PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (!code_->regex) {
     std::array<unsigned char, 256> message{};
     pcre2_get_error_message(error, message.data(), message.size());
-    throw InputError(concat(where, ": bad regular expression: ", reinterpret_cast<const char*>(message.data()), ": ", pattern));
+    throw InputError(
+        concat(where, ": bad regular expression: ", reinterpret_cast<const char*>(message.data()), ": ", pattern));
   }
   std::uint32_t may_be_empty = 0;
   pcre2_pattern_info(code_->regex, PCRE2_INFO_MATCHEMPTY, &may_be_empty);
@@ -158,12 +162,12 @@ void RegexSplitter::split(std::string_view text, std::vector<std::string_view>& 
       pcre2_match_data_create_from_pattern(code_->regex, nullptr), &pcre2_match_data_free);
   std::size_t done = 0, from = 0;
   while (from < text.size()) {
-    const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NO_UTF_CHECK,
-                               match.get(), nullptr);
+    const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                               PCRE2_NO_UTF_CHECK, match.get(), nullptr);
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) {
-      throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", from, " of ", text.size(),
-                         " bytes of text"));
+      throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", from, " of ",
+                         text.size(), " bytes of text"));
     }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
     const std::size_t begin = bounds[0], end = bounds[1];

@@ -2,9 +2,9 @@
 /// \file
 /// Splitting by the regular expression of a tokenizer.json (Llama-3, Qwen and the like) with PCRE2's JIT.
 ///
-/// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's are older, so \p{L}, \p{N}, \s and their
-/// complements are replaced by explicit ranges (unicode_ranges.h) before compilation. What the two engines read differently,
-/// and what has no table here, is refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+.
+/// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's are older, so \p{L}, \p{N}, \s
+/// and their complements are replaced by explicit ranges (unicode_ranges.h) before compilation. What the two engines
+/// read differently, and what has no table here, is refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+.
 
 #include <memory>
 #include <string>

@@ -2,9 +2,9 @@
 /// \file
 /// text/: tokenizers and their training; torch-free. This header: the interface that everyone uses.
 ///
-/// Text is UTF-8. Where the input is not, every maximal ill-formed piece becomes U+FFFD before tokenization, which is what
-/// Python's bytes.decode("utf-8", errors="replace") gives (the byte tokenizer takes bytes as they are).
-/// Token ids are int32 and count from 0.
+/// Text is UTF-8. Where the input is not, every maximal ill-formed piece becomes U+FFFD before tokenization, which is
+/// what Python's bytes.decode("utf-8", errors="replace") gives (the byte tokenizer takes bytes as they are). Token ids
+/// are int32 and count from 0.
 
 #include <cstdint>
 #include <memory>
@@ -24,8 +24,9 @@ class Tokenizer {
   /// The ids of a text. Special tokens that occur literally in the text are recognised; none is added.
   virtual std::vector<std::int32_t> encode(std::string_view utf8) const = 0;
 
-  /// The bytes that the ids stand for (special tokens included, by their content). One id may be a part of a character, so the
-  /// result of a cut sequence need not be valid UTF-8. An id without a token throws InputError naming id, position and range.
+  /// The bytes that the ids stand for (special tokens included, by their content). One id may be a part of a character,
+  /// so the result of a cut sequence need not be valid UTF-8. An id without a token throws InputError naming id,
+  /// position and range.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 
   /// Largest id + 1, added tokens included: the least number of rows of an embedding.
@@ -34,8 +35,9 @@ class Tokenizer {
   /// The id of <|endoftext|> (or <|end_of_text|>), if there is one: what goes between documents.
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
-  /// Writes tokenizer.json and tokenizer_config.json into an existing folder so that transformers.AutoTokenizer loads the
-  /// same tokenizer. A tokenizer that was loaded from files writes the bytes it was loaded from. Throws Error on I/O failure.
+  /// Writes tokenizer.json and tokenizer_config.json into an existing folder so that transformers.AutoTokenizer loads
+  /// the same tokenizer. A tokenizer that was loaded from files writes the bytes it was loaded from. Throws Error on
+  /// I/O failure.
   virtual void save(const std::string& folder) const = 0;
 };
 

@@ -16,9 +16,9 @@ namespace tessera::text {
 
 /// What a tokenizer.json of GPT-2's kind says. Spellings are in the byte alphabet.
 struct BpeFile {
-  std::vector<std::pair<std::string, std::int32_t>> vocabulary;   ///< in order of id
-  std::vector<std::pair<std::string, std::string>> merges;        ///< by rank
-  std::vector<std::pair<std::string, std::int32_t>> specials;     ///< added special tokens
+  std::vector<std::pair<std::string, std::int32_t>> vocabulary;  ///< in order of id
+  std::vector<std::pair<std::string, std::string>> merges;       ///< by rank
+  std::vector<std::pair<std::string, std::int32_t>> specials;    ///< added special tokens
 };
 
 /// The file as Hugging Face writes it (ByteLevel pre-tokenizer and decoder, no prefix space).
@@ -30,6 +30,7 @@ void write_tokenizer_files(const std::string& folder, std::string_view tokenizer
 /// A tokenizer from the text of a tokenizer.json; `path` names it in messages. Components that are not byte-level BPE
 /// (other models, normalizers, byte_fallback, ...) throw InputError with file:line:column and the component.
 /// `config_json`: the tokenizer_config.json beside it, which save() writes again; empty: save() makes one.
-std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path, std::string config_json = "");
+std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,
+                                                      std::string config_json = "");
 
 }  // namespace tessera::text

@@ -24,7 +24,9 @@ class WordCache {
     std::array<char, max_bytes> word;
     std::array<std::int32_t, max_ids> id;
 
-    bool holds(std::string_view w) const { return bytes == w.size() && std::memcmp(word.data(), w.data(), w.size()) == 0; }
+    bool holds(std::string_view w) const {
+      return bytes == w.size() && std::memcmp(word.data(), w.data(), w.size()) == 0;
+    }
     void put(std::string_view w, std::span<const std::int32_t> result) {
       if (result.size() > max_ids) return;
       bytes = static_cast<std::uint8_t>(w.size());

@@ -11,7 +11,8 @@ namespace tessera::text {
 
 using WordCounts = std::unordered_map<std::string_view, std::int64_t>;  ///< keys view the text
 
-/// Counts with up to `threads` threads. `text` must be well-formed UTF-8. `progress(bytes done)` may come from any thread.
+/// Counts with up to `threads` threads. `text` must be well-formed UTF-8. `progress(bytes done)` may come from any
+/// thread.
 WordCounts count_words(std::string_view text, int threads, const std::function<void(std::int64_t)>& progress);
 
 }  // namespace tessera::text

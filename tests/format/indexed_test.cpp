@@ -29,7 +29,9 @@ class Indexed : public ::testing::Test {
   }
 
   /// Without the fsync of an atomic write: these are many.
-  void put(const char* suffix, const std::string& bytes) const { std::ofstream(prefix() + suffix, std::ios::binary) << bytes; }
+  void put(const char* suffix, const std::string& bytes) const {
+    std::ofstream(prefix() + suffix, std::ios::binary) << bytes;
+  }
 
   std::string index() const { return read_file(prefix() + ".idx"); }
 
@@ -100,18 +102,18 @@ TEST_F(Indexed, DamagedIndexIsRefused) {
   good_ = index();
   constexpr std::size_t lengths = 34, offsets = lengths + 12, documents = offsets + 24;
   expect_refused_with<char>(0, 'X');
-  expect_refused_with<std::uint64_t>(9, 2);                              // version
+  expect_refused_with<std::uint64_t>(9, 2);  // version
   for (const std::uint8_t code : {0, 6, 7, 9, 255}) expect_refused_with<std::uint8_t>(17, code);
-  expect_refused_with<std::uint64_t>(18, ~std::uint64_t{0});             // sequences
-  expect_refused_with<std::uint64_t>(18, std::uint64_t{1} << 62);        // overflows when multiplied
-  expect_refused_with<std::uint64_t>(26, std::uint64_t{1} << 61);        // documents
+  expect_refused_with<std::uint64_t>(18, ~std::uint64_t{0});       // sequences
+  expect_refused_with<std::uint64_t>(18, std::uint64_t{1} << 62);  // overflows when multiplied
+  expect_refused_with<std::uint64_t>(26, std::uint64_t{1} << 61);  // documents
   expect_refused_with<std::int32_t>(lengths, -1);
   expect_refused_with<std::int32_t>(lengths, 1 << 30);
   expect_refused_with<std::int64_t>(offsets, -2);
   expect_refused_with<std::int64_t>(offsets, 8);
   expect_refused_with<std::int64_t>(offsets + 16, std::numeric_limits<std::int64_t>::max());
   expect_refused_with<std::int64_t>(documents + 8, 4);
-  expect_refused_with<std::int64_t>(documents, 3);                       // descending
+  expect_refused_with<std::int64_t>(documents, 3);  // descending
 }
 
 TEST_F(Indexed, TruncatedFilesAreRefused) {

@@ -15,7 +15,8 @@ namespace {
 /// A small valid file as a tree, to be damaged.
 Value small_tree() {
   BpeFile file;
-  for (int byte = 0; byte < 256; ++byte) file.vocabulary.emplace_back(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))), byte);
+  for (int byte = 0; byte < 256; ++byte)
+    file.vocabulary.emplace_back(ByteAlphabet::get().spell(std::string(1, static_cast<char>(byte))), byte);
   file.vocabulary.emplace_back("ab", 256);
   file.vocabulary.emplace_back("<|endoftext|>", 257);
   file.merges = {{"a", "b"}};
@@ -69,7 +70,8 @@ TEST(TokenizerJson, UnsupportedComponentsAreNamed) {
   expect_refused(with("post_processor", R"({"type": "Odd"})"), "Odd");
   expect_refused(with("pre_tokenizer", R"({"type": "Metaspace"})"), "Metaspace");
   expect_refused(with("pre_tokenizer", "null"), "pre_tokenizer");
-  expect_refused(with("added_tokens", R"([{"id": 257, "content": "<|endoftext|>", "single_word": true}])"), "single_word");
+  expect_refused(with("added_tokens", R"([{"id": 257, "content": "<|endoftext|>", "single_word": true}])"),
+                 "single_word");
 }
 
 TEST(TokenizerJson, ContradictionsAreErrors) {
@@ -97,17 +99,20 @@ TEST(TokenizerJson, BrokenFiles) {
 }
 
 TEST(RegexSplitter, RefusesWhatTheEnginesReadDifferently) {
-  for (const char* pattern : {R"(\d+)", R"(\w)", R"(\bx)", R"(\p{Lu})", "^a", "a$", "[a[b]]", "[a&&b]", "a{1,2}+", "(?<=a)b", "[a", "\\", "a*", "(a"}) {
+  for (const char* pattern : {R"(\d+)", R"(\w)", R"(\bx)", R"(\p{Lu})", "^a", "a$", "[a[b]]", "[a&&b]", "a{1,2}+",
+                              "(?<=a)b", "[a", "\\", "a*", "(a"}) {
     EXPECT_THROW(RegexSplitter(pattern, "t.json:1:1"), InputError) << pattern;
   }
 }
 
 TEST(RegexSplitter, SplitsAsLlama3Does) {
-  const RegexSplitter splitter(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-                               "t.json:1:1");
+  const RegexSplitter splitter(
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      "t.json:1:1");
   std::vector<std::string_view> pieces;
   splitter.split("It'S 12345 \xC3\xA9t\xC3\xA9!!\n\n  end  ", pieces);
-  EXPECT_EQ(pieces, (std::vector<std::string_view>{"It", "'S", " ", "123", "45", " \xC3\xA9t\xC3\xA9", "!!\n\n", " ", " end", "  "}));
+  EXPECT_EQ(pieces, (std::vector<std::string_view>{"It", "'S", " ", "123", "45", " \xC3\xA9t\xC3\xA9", "!!\n\n", " ",
+                                                   " end", "  "}));
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ TEST(BpeTrain, DocumentsAreCountedApart) {
   BpeTrainOptions options;
   options.vocab_size = 258;
   // "b" + "c" is frequent only across the border of the documents; within them "a" + "b" is
-  EXPECT_EQ(train_bpe({"ab", "cab", "cab"}, options).merges, (std::vector<std::pair<std::string, std::string>>{{"a", "b"}}));
+  EXPECT_EQ(train_bpe({"ab", "cab", "cab"}, options).merges,
+            (std::vector<std::pair<std::string, std::string>>{{"a", "b"}}));
 }
 
 TEST(BpeTrain, RarePairsAndShortTexts) {

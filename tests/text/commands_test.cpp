@@ -38,14 +38,16 @@ class TextCommands : public ::testing::Test {
 
 TEST_F(TextCommands, TrainThenTokenize) {
   const std::string text_path = fixtures + "/train.txt";
-  ASSERT_EQ(run({"tokenizer", "train", "--train-file", text_path, "--vocab_size=500", "--output", at("tok")}).exit_code, 0);
+  ASSERT_EQ(run({"tokenizer", "train", "--train-file", text_path, "--vocab_size=500", "--output", at("tok")}).exit_code,
+            0);
   const auto tokenizer = load_tokenizer(at("tok"));
   EXPECT_EQ(tokenizer->vocab_size(), 500);
 
   std::string big;  // longer than the pieces that documents are cut in, with runs of blanks at line feeds
   while (big.size() < (std::size_t{3} << 20)) big += read_file(text_path) + "\n\n    x\n\t y\n";
   write_file_atomically(at("big.txt"), big);
-  const auto result = run({"tokenize", "--train_file", at("big.txt"), "--tokenizer-name", at("tok"), "--output", at("data"), "--append-eod"});
+  const auto result = run({"tokenize", "--train_file", at("big.txt"), "--tokenizer-name", at("tok"), "--output",
+                           at("data"), "--append-eod"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const format::IndexedDataset data(at("data"));
   std::vector<std::int32_t> expected = tokenizer->encode(big);
@@ -58,7 +60,9 @@ TEST_F(TextCommands, TrainThenTokenize) {
 
 TEST_F(TextCommands, JsonLinesAreDocuments) {
   write_file_atomically(at("a.jsonl"), "{\"text\": \"one\"}\n\n{\"text\": \"tw\\u00f6\", \"other\": 1}\n");
-  ASSERT_EQ(run({"tokenize", "--train_file", at("a.jsonl"), "--tokenizer_name", "byte", "--output", at("data")}).exit_code, 0);
+  ASSERT_EQ(
+      run({"tokenize", "--train_file", at("a.jsonl"), "--tokenizer_name", "byte", "--output", at("data")}).exit_code,
+      0);
   const format::IndexedDataset data(at("data"));
   EXPECT_EQ(data.document_count(), 2);
   EXPECT_EQ(data.token_count(), 3 + 4);
@@ -68,15 +72,22 @@ TEST_F(TextCommands, BadInputWritesNothing) {
   const std::string text = fixtures + "/train.txt";
   write_file_atomically(at("empty.txt"), "");
   write_file_atomically(at("bad.jsonl"), "{\"text\": \"fine\"}\n{\"txt\": \"x\"}\n");
-  expect_refused({"tokenizer", "train", "--train_file", text, "--vocab-sice", "500", "--output", at("out")}, "--vocab_size");
-  expect_refused({"tokenizer", "train", "--train_file", text, "--vocab_size", "100", "--output", at("out")}, "too small");
-  expect_refused({"tokenizer", "train", "--train_file", at("missing"), "--vocab_size", "500", "--output", at("out")}, "missing");
-  expect_refused({"tokenizer", "train", "--train_file", at("empty.txt"), "--vocab_size", "500", "--output", at("out")}, "empty");
+  expect_refused({"tokenizer", "train", "--train_file", text, "--vocab-sice", "500", "--output", at("out")},
+                 "--vocab_size");
+  expect_refused({"tokenizer", "train", "--train_file", text, "--vocab_size", "100", "--output", at("out")},
+                 "too small");
+  expect_refused({"tokenizer", "train", "--train_file", at("missing"), "--vocab_size", "500", "--output", at("out")},
+                 "missing");
+  expect_refused({"tokenizer", "train", "--train_file", at("empty.txt"), "--vocab_size", "500", "--output", at("out")},
+                 "empty");
   expect_refused({"tokenizer", "trian"}, "train");
-  expect_refused({"tokenize", "--train_file", text, "--tokenizer_name", at("missing"), "--output", at("out")}, "does not exist");
+  expect_refused({"tokenize", "--train_file", text, "--tokenizer_name", at("missing"), "--output", at("out")},
+                 "does not exist");
   expect_refused({"tokenize", "--train_file", text, "--output", at("out")}, "--tokenizer_name");
-  expect_refused({"tokenize", "--train_file", at("empty.txt"), "--tokenizer_name", "byte", "--output", at("out")}, "empty");
-  expect_refused({"tokenize", "--train_file", at("bad.jsonl"), "--tokenizer_name", "byte", "--output", at("out")}, "bad.jsonl:2");
+  expect_refused({"tokenize", "--train_file", at("empty.txt"), "--tokenizer_name", "byte", "--output", at("out")},
+                 "empty");
+  expect_refused({"tokenize", "--train_file", at("bad.jsonl"), "--tokenizer_name", "byte", "--output", at("out")},
+                 "bad.jsonl:2");
   EXPECT_EQ(list_folder(at("")).size(), 2u);  // nor temporary files: the two inputs only
 }
 

@@ -74,7 +74,7 @@ TEST(BpeTokenizer, IllFormedTextBecomesReplacementCharacters) {
   const auto decoded = [&](std::string_view text) { return tokenizer->decode(tokenizer->encode(text)); };
   const std::string r = "\xEF\xBF\xBD";  // U+FFFD; the expectations are Python's bytes.decode("utf-8", "replace")
   EXPECT_EQ(decoded("a\xFFz"), "a" + r + "z");
-  EXPECT_EQ(decoded("\xE4\xB8"), r);                      // a cut character is one piece
+  EXPECT_EQ(decoded("\xE4\xB8"), r);  // a cut character is one piece
   EXPECT_EQ(decoded("\xF0\x9F\x99x"), r + "x");
   EXPECT_EQ(decoded("\xED\xA0\x80"), r + r + r);          // a surrogate
   EXPECT_EQ(decoded("\xC0\xAF"), r + r);                  // overlong

@@ -12,8 +12,8 @@
 
 namespace tessera::tool {
 
-/// Calls visit(text, bytes of the file that it took) for each document, in order: a .jsonl file has one a line in its field "text",
-/// any other file is one document. Throws InputError with file and line.
+/// Calls visit(text, bytes of the file that it took) for each document, in order: a .jsonl file has one a line in its
+/// field "text", any other file is one document. Throws InputError with file and line.
 template <class Visit>
 void for_each_document(const std::string& path, Visit visit) {
   const std::string text = read_file(path);

@@ -29,8 +29,11 @@ void TextProgress::show(const std::string& what, std::int64_t done, std::int64_t
   if (now - state_->drawn < std::chrono::milliseconds(100)) return;
   state_->drawn = now;
   state_->visible = true;
-  const auto number = [&](std::int64_t n) { return bytes ? format_bytes(static_cast<std::uint64_t>(n)) : std::to_string(n); };
-  std::cerr << "\r\033[K" << what << " " << number(done) << " of " << number(of) << " (" << 100 * done / of << "%)" << std::flush;
+  const auto number = [&](std::int64_t n) {
+    return bytes ? format_bytes(static_cast<std::uint64_t>(n)) : std::to_string(n);
+  };
+  std::cerr << "\r\033[K" << what << " " << number(done) << " of " << number(of) << " (" << 100 * done / of << "%)"
+            << std::flush;
 }
 
 }  // namespace tessera::tool

@@ -20,13 +20,14 @@ namespace {
 constexpr const char* help =
     "tessera tokenize: text to tokens, as PREFIX.bin and PREFIX.idx (Megatron's indexed dataset)\n\n"
     "usage: tessera tokenize --train_file FILE --tokenizer_name FOLDER|FILE|byte --output PREFIX\n\n"
-    "  --train_file FILE        .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may be repeated\n"
+    "  --train_file FILE        .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may "
+    "be repeated\n"
     "  --tokenizer_name NAME    folder with tokenizer.json, such a file, or byte\n"
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
     "  --append_eod             ends each document with <|endoftext|>\n";
 
-/// Long documents are encoded in pieces, to bound memory and to show progress. No word of a byte-level BPE tokenizer reaches across
-/// a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id.
+/// Long documents are encoded in pieces, to bound memory and to show progress. No word of a byte-level BPE tokenizer
+/// reaches across a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id.
 std::size_t cut_after(std::string_view document, std::size_t at) {
   const auto solid = [](char c) { return c > ' ' && c < 0x7F; };
   for (std::size_t i = std::max<std::size_t>(at, 2); i < document.size(); ++i) {
@@ -50,7 +51,8 @@ int tokenize_command(const Arguments& arguments) {
     std::cout << help;
     return 0;
   }
-  const config::Flags flags("tokenize", arguments, {"train_file", "tokenizer_name", "output"}, {"append_eod"}, {"train_file"});
+  const config::Flags flags("tokenize", arguments, {"train_file", "tokenizer_name", "output"}, {"append_eod"},
+                            {"train_file"});
   flags.required("train_file", "text to tokenize");
   const std::string prefix = flags.required("output", "prefix of the .bin and .idx");
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
@@ -58,7 +60,8 @@ int tokenize_command(const Arguments& arguments) {
   if (flags.has("append_eod") && !end) throw InputError("--append_eod: this tokenizer has no <|endoftext|>");
   std::uint64_t total = 0;
   for (const std::string& path : flags.texts("train_file")) {
-    if (!path_exists(path) || is_directory(path)) throw InputError(concat("--train_file: the file '", path, "' does not exist"));
+    if (!path_exists(path) || is_directory(path))
+      throw InputError(concat("--train_file: the file '", path, "' does not exist"));
     total += std::filesystem::file_size(path);
   }
   make_folders(std::filesystem::absolute(prefix).parent_path().string());
@@ -86,9 +89,10 @@ int tokenize_command(const Arguments& arguments) {
   if (writer.token_count() == 0) throw InputError("the text is empty: no token was written");
   writer.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::cerr << concat("tokenize: ", writer.token_count(), " tokens in ", writer.document_count(), " documents, ", format_bytes(total), " in ",
-                      format_real(seconds, 3), " s (", format_bytes(static_cast<std::uint64_t>(static_cast<double>(total) / seconds)), "/s) -> ",
-                      prefix, ".bin, .idx\n");
+  std::cerr << concat("tokenize: ", writer.token_count(), " tokens in ", writer.document_count(), " documents, ",
+                      format_bytes(total), " in ", format_real(seconds, 3), " s (",
+                      format_bytes(static_cast<std::uint64_t>(static_cast<double>(total) / seconds)), "/s) -> ", prefix,
+                      ".bin, .idx\n");
   return 0;
 }
 
