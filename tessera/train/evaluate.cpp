@@ -8,7 +8,8 @@
 
 namespace tessera::train {
 
-EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size, const comm::Group& group) {
+EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size,
+                     const comm::Group& group) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = comm::monotonic_ns();
   const at::NoGradGuard no_grad;

@@ -9,9 +9,10 @@
 
 namespace tessera::train {
 
-/// Every block once: rank r of R takes the blocks [n r / R, n (r + 1) / R) in batches of at most `batch_size`. Sums are formed in
-/// fp64 and added in rank order, so the result does not depend on the number of ranks beyond rounding. The model is left in
-/// training mode as it was. Collective. Fills loss, tokens and seconds.
-EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size, const comm::Group& group);
+/// Every block once: rank r of R takes the blocks [n r / R, n (r + 1) / R) in batches of at most `batch_size`. Sums are
+/// formed in fp64 and added in rank order, so the result does not depend on the number of ranks beyond rounding. The
+/// model is left in training mode as it was. Collective. Fills loss, tokens and seconds.
+EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size,
+                     const comm::Group& group);
 
 }  // namespace tessera::train

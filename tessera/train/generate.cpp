@@ -13,16 +13,22 @@ namespace tessera::train {
 namespace {
 
 void check(const GenerateOptions& options) {
-  if (options.max_new_tokens < 0) throw InputError(concat("max_new_tokens is ", options.max_new_tokens, ", must be >= 0"));
-  if (!(options.temperature > 0)) throw InputError(concat("temperature is ", options.temperature, ", must be > 0; for the likeliest text use --greedy"));
+  if (options.max_new_tokens < 0)
+    throw InputError(concat("max_new_tokens is ", options.max_new_tokens, ", must be >= 0"));
+  if (!(options.temperature > 0))
+    throw InputError(
+        concat("temperature is ", options.temperature, ", must be > 0; for the likeliest text use --greedy"));
   if (options.top_k < 0) throw InputError(concat("top_k is ", options.top_k, ", must be >= 0 (0: no limit)"));
-  if (!(options.top_p > 0 && options.top_p <= 1)) throw InputError(concat("top_p is ", options.top_p, ", must be in (0, 1]"));
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    throw InputError(concat("top_p is ", options.top_p, ", must be in (0, 1]"));
 }
 
 /// Switches to evaluation mode and back.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) { module.eval(); }
+  explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
+    module.eval();
+  }
   ~EvaluationMode() { module_.train(was_training_); }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
@@ -43,7 +49,9 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
   if (!options.do_sample) return static_cast<std::int32_t>(std::max_element(logits, logits + vocabulary) - logits);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(vocabulary));
   std::iota(ids.begin(), ids.end(), 0);
-  const auto likelier = [&](std::int32_t a, std::int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  };
   const bool sorted = options.top_k > 0 || options.top_p < 1;
   if (options.top_k > 0 && options.top_k < vocabulary) {
     std::partial_sort(ids.begin(), ids.begin() + options.top_k, ids.end(), likelier);
@@ -58,7 +66,8 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
     weights[i] = std::exp((static_cast<double>(logits[ids[i]]) - top) / options.temperature);
     total += weights[i];
   }
-  if (!std::isfinite(total)) throw Error("the model's logits are not finite: the weights are damaged or the training diverged");
+  if (!std::isfinite(total))
+    throw Error("the model's logits are not finite: the weights are damaged or the training diverged");
   if (options.top_p < 1) {
     const double enough = options.top_p * total;
     double kept = 0;
@@ -75,17 +84,21 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
   return ids.back();  // rounding
 }
 
-std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt, const GenerateOptions& options,
-                                   const std::function<void(std::int32_t)>& on_token) {
+std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
+                                   const GenerateOptions& options, const std::function<void(std::int32_t)>& on_token) {
   check(options);
   if (prompt.empty()) throw InputError("the prompt is empty: a model continues at least one token");
   if (static_cast<std::int64_t>(prompt.size()) > model.max_positions())
-    throw InputError(concat("the prompt has ", prompt.size(), " tokens, the model has ", model.max_positions(), " positions: shorten it"));
+    throw InputError(concat("the prompt has ", prompt.size(), " tokens, the model has ", model.max_positions(),
+                            " positions: shorten it"));
   for (const std::int32_t id : prompt)
     if (id < 0 || id >= model.vocab_size())
-      throw InputError(concat("the prompt holds token id ", id, " but the model's vocabulary has ", model.vocab_size(), " tokens"));
-  const std::int64_t vocabulary = options.vocabulary > 0 ? std::min(options.vocabulary, model.vocab_size()) : model.vocab_size();
-  const std::int64_t room = model.max_positions() - static_cast<std::int64_t>(prompt.size()) + 1;  // the last id needs no position
+      throw InputError(
+          concat("the prompt holds token id ", id, " but the model's vocabulary has ", model.vocab_size(), " tokens"));
+  const std::int64_t vocabulary =
+      options.vocabulary > 0 ? std::min(options.vocabulary, model.vocab_size()) : model.vocab_size();
+  const std::int64_t room =
+      model.max_positions() - static_cast<std::int64_t>(prompt.size()) + 1;  // the last id needs no position
 
   const at::NoGradGuard no_grad;
   const EvaluationMode evaluation(model);
@@ -93,7 +106,8 @@ std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<st
   std::mt19937_64 generator(options.seed);
   models::KvCache cache;
   std::vector<std::int32_t> result;
-  at::Tensor ids = at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0).to(device);  // [1, P]
+  at::Tensor ids =
+      at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0).to(device);  // [1, P]
   for (std::int64_t i = 0; i < std::min(options.max_new_tokens, room); ++i) {
     const at::Tensor logits = model.logits(ids, &cache).select(1, -1)[0].to(at::kCPU, at::kFloat).contiguous();  // [V]
     const double random = static_cast<double>(generator() >> 11) * 0x1p-53;

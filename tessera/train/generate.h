@@ -15,25 +15,27 @@ namespace tessera::train {
 
 struct GenerateOptions {
   std::int64_t max_new_tokens = 100;
-  bool do_sample = true;      ///< false: the likeliest token (greedy)
-  double temperature = 1.0;   ///< > 0; logits are divided by it
-  std::int64_t top_k = 0;     ///< keep the k likeliest; 0: all
-  double top_p = 1.0;         ///< then the fewest likeliest whose probabilities reach p (Holtzman et al. 2020)
+  bool do_sample = true;     ///< false: the likeliest token (greedy)
+  double temperature = 1.0;  ///< > 0; logits are divided by it
+  std::int64_t top_k = 0;    ///< keep the k likeliest; 0: all
+  double top_p = 1.0;        ///< then the fewest likeliest whose probabilities reach p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
-  std::int64_t vocabulary = 0;           ///< only ids below it; 0: the model's
-  std::optional<std::int32_t> stop_id;   ///< ends the text, not part of the result
+  std::int64_t vocabulary = 0;          ///< only ids below it; 0: the model's
+  std::optional<std::int32_t> stop_id;  ///< ends the text, not part of the result
 };
 
-/// Continues `prompt` (at least one id). Each new id is passed to `on_token` as soon as it is known. Stops at max_new_tokens,
-/// stop_id, or when the model's positions are used up. Returns the new ids. Throws InputError for an empty or too long prompt
-/// or options out of range. Runs in evaluation mode without gradients.
-std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt, const GenerateOptions& options,
+/// Continues `prompt` (at least one id). Each new id is passed to `on_token` as soon as it is known. Stops at
+/// max_new_tokens, stop_id, or when the model's positions are used up. Returns the new ids. Throws InputError for an
+/// empty or too long prompt or options out of range. Runs in evaluation mode without gradients.
+std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
+                                   const GenerateOptions& options,
                                    const std::function<void(std::int32_t)>& on_token = {});
 
 /// One draw from logits fp32 [V] (on the CPU), with options as above; `random` is uniform in [0, 1).
 std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const GenerateOptions& options, double random);
 
-/// Turns ids into text piece by piece: a character whose bytes are spread over several tokens comes out when it is whole.
+/// Turns ids into text piece by piece: a character whose bytes are spread over several tokens comes out when it is
+/// whole.
 class TextStream {
  public:
   explicit TextStream(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -47,7 +49,8 @@ class TextStream {
   std::string pending_;
 };
 
-/// Length of the longest prefix of `bytes` that does not end inside a UTF-8 character. Ill-formed bytes count as characters.
+/// Length of the longest prefix of `bytes` that does not end inside a UTF-8 character. Ill-formed bytes count as
+/// characters.
 std::size_t complete_utf8_prefix(std::string_view bytes);
 
 }  // namespace tessera::train

@@ -1,13 +1,13 @@
 #include <tessera/train/metrics.h>
 
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fcntl.h>
 #include <fstream>
-#include <time.h>
-#include <unistd.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -105,7 +105,8 @@ std::int64_t peak_resident_bytes() {
 double seconds_since_process_start() {
   std::ifstream stat("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
-  // Field 22, counted after the program's name in parentheses (which may hold blanks): start time in clock ticks since boot.
+  // Field 22, counted after the program's name in parentheses (which may hold blanks): start time in clock ticks since
+  // boot.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) throw Error("/proc/self/stat is not readable: is /proc mounted?");
   std::istringstream fields(text.substr(name_end + 1));

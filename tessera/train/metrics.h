@@ -18,8 +18,8 @@ struct StepMetrics {
   double grad_norm = 0;      ///< of the last step, before clipping
   double learning_rate = 0;  ///< that the last step used
   double epoch = 0;
-  double tokens_per_second = 0;  ///< tokens of all ranks, since the previous log
-  double step_time_ms = 0;       ///< mean since the previous log
+  double tokens_per_second = 0;              ///< tokens of all ranks, since the previous log
+  double step_time_ms = 0;                   ///< mean since the previous log
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
   std::int64_t peak_memory_bytes() const;    ///< their maximum
 };
@@ -34,10 +34,10 @@ struct EvalMetrics {
 };
 
 struct RunTotals {
-  std::int64_t steps = 0;      ///< done, counting those before a resume
+  std::int64_t steps = 0;  ///< done, counting those before a resume
   double epoch = 0;
-  std::int64_t tokens = 0;     ///< processed by this process and its peers since it started (inputs, not only scored ones)
-  double seconds = 0;          ///< since the first step
+  std::int64_t tokens = 0;  ///< processed by this process and its peers since it started (inputs, not only scored ones)
+  double seconds = 0;       ///< since the first step
   double startup_seconds = 0;  ///< from the start of the process to the first step
   double loss = 0;             ///< of the last log
   double eval_loss = 0;        ///< of the last evaluation
@@ -45,7 +45,7 @@ struct RunTotals {
   double tokens_per_second = 0;  ///< over training steps only
   double flops_per_second = 0;   ///< of the model, all ranks
   std::int64_t peak_memory_bytes = 0;
-  double unigram_entropy = 0;    ///< of the training data, nats per token (unigram.h)
+  double unigram_entropy = 0;   ///< of the training data, nats per token (unigram.h)
   std::string reason = "done";  ///< done | terminated | interrupted
 };
 

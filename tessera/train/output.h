@@ -12,8 +12,8 @@ namespace tessera::train {
 
 class OutputFolder {
  public:
-  /// Creates the folder; with overwrite_output_dir, what a former run left there (checkpoints, metrics, report) is removed.
-  /// Throws InputError when the folder cannot be made.
+  /// Creates the folder; with overwrite_output_dir, what a former run left there (checkpoints, metrics, report) is
+  /// removed. Throws InputError when the folder cannot be made.
   explicit OutputFolder(const Setup& setup);
 
   MetricsFile& metrics() { return metrics_; }

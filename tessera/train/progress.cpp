@@ -1,11 +1,11 @@
 #include <tessera/train/progress.h>
 
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <tessera/base/text.h>
 #include <tessera/comm/recorder.h>
@@ -74,7 +74,8 @@ std::string progress_line(const ProgressState& s, int columns) {
     return static_cast<int>(total - std::min<std::size_t>(total, 2));
   };
   while (parts.size() > 1 && width() > columns)
-    parts.erase(std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; }));
+    parts.erase(
+        std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; }));
 
   std::string line;
   const int room = columns - width() - 4;  // "[" "]" and two blanks
@@ -85,9 +86,10 @@ std::string progress_line(const ProgressState& s, int columns) {
 
 std::string plain_line(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
   const double percent = total_steps > 0 ? 100.0 * static_cast<double>(m.step) / static_cast<double>(total_steps) : 100;
-  return concat("step ", m.step, "/", total_steps, print(" (%.0f%%)", percent), print("  epoch %.2f  ", m.epoch), loss_text(m.loss),
-                print("  grad_norm %.3g  ", m.grad_norm), rate_text(m.learning_rate), "  ", speed_text(m.tokens_per_second), "  ",
-                format_bytes(static_cast<std::uint64_t>(m.peak_memory_bytes())), "  ", format_duration(seconds_left), " left");
+  return concat("step ", m.step, "/", total_steps, print(" (%.0f%%)", percent), print("  epoch %.2f  ", m.epoch),
+                loss_text(m.loss), print("  grad_norm %.3g  ", m.grad_norm), rate_text(m.learning_rate), "  ",
+                speed_text(m.tokens_per_second), "  ", format_bytes(static_cast<std::uint64_t>(m.peak_memory_bytes())),
+                "  ", format_duration(seconds_left), " left");
 }
 
 Progress::Progress(bool quiet, bool disabled) {
@@ -110,8 +112,8 @@ void Progress::step(const ProgressState& state) {
 }
 
 void Progress::draw() {
-  // One column is left free: a full line would make some terminals wrap. The cursor rests at the line's begin, so that what
-  // another process prints starts there.
+  // One column is left free: a full line would make some terminals wrap. The cursor rests at the line's begin, so that
+  // what another process prints starts there.
   put("\r\x1b[2K" + progress_line(state_, terminal_columns() - 1) + "\r");
   drawn_ = true;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a person sees while a run goes on. On a terminal: one line that rewrites itself, as wide as the terminal, with lasting
-/// lines (evaluations, checkpoints) above it. Without a terminal: one plain line per logged step.
+/// What a person sees while a run goes on. On a terminal: one line that rewrites itself, as wide as the terminal, with
+/// lasting lines (evaluations, checkpoints) above it. Without a terminal: one plain line per logged step.
 
 #include <tessera/train/metrics.h>
 
@@ -19,8 +19,8 @@ struct ProgressState {
   double seconds_left = 0;
 };
 
-/// The rewriting line: "[=====>    ] 120/400  loss 5.1234  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left". What does not fit
-/// into `columns` is left out, the least important part first; the result is never wider.
+/// The rewriting line: "[=====>    ] 120/400  loss 5.1234  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left". What does
+/// not fit into `columns` is left out, the least important part first; the result is never wider.
 std::string progress_line(const ProgressState& state, int columns);
 /// "step 120/400 (30%)  epoch 0.61  loss 5.1234  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left".
 std::string plain_line(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);

@@ -17,7 +17,8 @@ std::uint64_t splitmix64(std::uint64_t x) {
 }  // namespace
 
 std::uint64_t random_key(std::uint64_t seed, std::int64_t step, std::int64_t first_row) {
-  return splitmix64(splitmix64(splitmix64(seed) + static_cast<std::uint64_t>(step)) + static_cast<std::uint64_t>(first_row));
+  return splitmix64(splitmix64(splitmix64(seed) + static_cast<std::uint64_t>(step)) +
+                    static_cast<std::uint64_t>(first_row));
 }
 
 void key_random_numbers(c10::Device device, std::uint64_t seed, std::int64_t step, std::int64_t first_row) {

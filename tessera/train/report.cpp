@@ -15,8 +15,10 @@ namespace {
 std::string json_for_script(const Value& value) {
   std::string out;
   for (const char c : dump_json(value, -1, 9)) {
-    if (c == '<') out += "\\u003c";
-    else out += c;
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
   }
   return out;
 }
@@ -55,15 +57,16 @@ std::string fill(std::string_view page, const std::vector<std::pair<std::string_
 std::string render(const Report& report) {
   Value metrics = Value::make_array();
   for (const Value& line : report.metrics) metrics.push_back(line);
-  const Value data = Value::make_object(
-      {{"summary", Value::make_object({{"title", Value::of(report.title)}, {"lines", strings(report.facts)}, {"footer", Value::of(report.footer)}})},
-       {"metrics", std::move(metrics)},
-       {"configuration", report.configuration},
-       {"communication", report.communication},
-       {"unigram_entropy", Value::of(report.unigram_entropy)},
-       {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},
-                                      {"text", Value::of(report.sample_text)},
-                                      {"note", Value::of(report.sample_note)}})}});
+  const Value data = Value::make_object({{"summary", Value::make_object({{"title", Value::of(report.title)},
+                                                                         {"lines", strings(report.facts)},
+                                                                         {"footer", Value::of(report.footer)}})},
+                                         {"metrics", std::move(metrics)},
+                                         {"configuration", report.configuration},
+                                         {"communication", report.communication},
+                                         {"unigram_entropy", Value::of(report.unigram_entropy)},
+                                         {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},
+                                                                        {"text", Value::of(report.sample_text)},
+                                                                        {"note", Value::of(report.sample_note)}})}});
   const std::string json = json_for_script(data);
   return fill(assets::report_html, {{"dygraph_css", assets::dygraph_css},
                                     {"report_css", assets::report_css},

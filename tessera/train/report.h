@@ -11,13 +11,13 @@
 namespace tessera::train {
 
 struct Report {
-  std::string title;                   ///< "gpt2, 10.0 M parameters"
-  std::vector<std::string> facts;      ///< one line under the title: "2 processes", "Debian 12", ...
-  std::string footer;                  ///< versions, time
-  std::vector<Value> metrics;          ///< the lines of metrics.jsonl
-  Value configuration;                 ///< sections of {"name": {"value": ..., "origin": ...}}
-  Value communication;                 ///< array of {operation, count, payload_bytes, wire_bytes, seconds_waited}
-  double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
+  std::string title;               ///< "gpt2, 10.0 M parameters"
+  std::vector<std::string> facts;  ///< one line under the title: "2 processes", "Debian 12", ...
+  std::string footer;              ///< versions, time
+  std::vector<Value> metrics;      ///< the lines of metrics.jsonl
+  Value configuration;             ///< sections of {"name": {"value": ..., "origin": ...}}
+  Value communication;             ///< array of {operation, count, payload_bytes, wire_bytes, seconds_waited}
+  double unigram_entropy = 0;      ///< drawn as a yardstick into the loss; 0: not
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
 };
 

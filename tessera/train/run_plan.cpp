@@ -44,8 +44,8 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
   plan.resumed_samples = resume.samples;
   const std::int64_t rows = plan.rows_per_step();
   if (train_blocks < rows)
-    throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (", world_size,
-                            " processes x ", plan.batch_size, " rows x ", plan.accumulation,
+    throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (",
+                            world_size, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
                             " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
                             "--block_size, or give more text"));
 
@@ -58,11 +58,13 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
   }
   plan.warmup_steps = optimization.warmup_steps;
   if (plan.warmup_steps == 0 && optimization.warmup_ratio > 0)
-    plan.warmup_steps = static_cast<std::int64_t>(std::ceil(static_cast<double>(plan.total_steps) * optimization.warmup_ratio));
+    plan.warmup_steps =
+        static_cast<std::int64_t>(std::ceil(static_cast<double>(plan.total_steps) * optimization.warmup_ratio));
 
   plan.logging_steps = std::max<std::int64_t>(1, output.logging_steps);
   if (has_validation) {
-    if (output.eval_strategy == "steps") plan.eval_every = output.eval_steps > 0 ? output.eval_steps : plan.logging_steps;
+    if (output.eval_strategy == "steps")
+      plan.eval_every = output.eval_steps > 0 ? output.eval_steps : plan.logging_steps;
     plan.eval_at_epoch = output.eval_strategy == "epoch";
     plan.eval_at_end = true;
   }

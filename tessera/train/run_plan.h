@@ -33,12 +33,14 @@ struct RunPlan {
   std::int64_t rows_per_step() const { return world_size * batch_size * accumulation; }
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
-  double epoch(std::int64_t steps) const { return static_cast<double>(samples(steps)) / static_cast<double>(train_blocks); }
+  double epoch(std::int64_t steps) const {
+    return static_cast<double>(samples(steps)) / static_cast<double>(train_blocks);
+  }
   /// First of the batch_size rows of `rank` in micro-batch `micro` of step `step` (from 0).
   std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
 
-  bool ends_epoch(std::int64_t steps) const;   ///< the last row of an epoch lies in the step that made `steps`
-  bool logs_after(std::int64_t steps) const;   ///< every logging_steps, and after the last step
+  bool ends_epoch(std::int64_t steps) const;  ///< the last row of an epoch lies in the step that made `steps`
+  bool logs_after(std::int64_t steps) const;  ///< every logging_steps, and after the last step
   bool evaluates_after(std::int64_t steps) const;
   bool saves_after(std::int64_t steps) const;
 };
@@ -48,9 +50,9 @@ struct ResumePoint {
   std::int64_t step = 0, samples = 0;
 };
 
-/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. warmup_ratio becomes
-/// ceil(total x ratio) when warmup_steps is 0 (transformers/training_args.py, get_warmup_steps).
-/// Fewer blocks than one step takes: InputError with the numbers.
+/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. warmup_ratio
+/// becomes ceil(total x ratio) when warmup_steps is 0 (transformers/training_args.py, get_warmup_steps). Fewer blocks
+/// than one step takes: InputError with the numbers.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {});
 

@@ -2,11 +2,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <sched.h>
+#include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <sched.h>
-#include <unistd.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -40,17 +40,22 @@ std::string tokenizer_place(const ModelConfig& config) {
 std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
   if (asked == 0) return std::min(default_block_size, positions);
   if (asked > positions)
-    throw InputError(concat("--block_size ", asked, " is longer than the model's ", positions,
-                            " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
-  if (asked < 2) throw InputError(concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
+    throw InputError(
+        concat("--block_size ", asked, " is longer than the model's ", positions,
+               " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
+  if (asked < 2)
+    throw InputError(
+        concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
   return asked;
 }
 
 void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::CausalLm& model) {
   if (tokenizer.vocab_size() <= model.vocab_size()) return;
-  throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(), " tokens but the model's embedding has ",
-                          model.vocab_size(), " rows: use the tokenizer the model was made for, or, from scratch, "
-                          "--config_overrides vocab_size=", tokenizer.vocab_size()));
+  throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(),
+                          " tokens but the model's embedding has ", model.vocab_size(),
+                          " rows: use the tokenizer the model was made for, or, from scratch, "
+                          "--config_overrides vocab_size=",
+                          tokenizer.vocab_size()));
 }
 
 /// The checkpoint to resume from; empty: none asked for.
@@ -60,8 +65,9 @@ std::string choose_checkpoint(const OutputConfig& output) {
   if (to_lower(asked) == "true" || to_lower(asked) == "last") {
     const auto newest = checkpoint::newest_checkpoint(output.output_dir);
     if (!newest)
-      throw InputError(concat("--resume_from_checkpoint ", asked, ": ", output.output_dir,
-                              " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
+      throw InputError(
+          concat("--resume_from_checkpoint ", asked, ": ", output.output_dir,
+                 " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
     return *newest;
   }
   checkpoint::verify_checkpoint(asked);
@@ -86,20 +92,24 @@ void check_output_folder(const OutputConfig& output) {
     const bool may_be_used = output.overwrite_output_dir || !output.resume_from_checkpoint.empty();
     const auto names = list_folder(folder);
     if (!may_be_used && !names.empty())
-      throw InputError(concat("--output_dir ", folder, " is not empty (", names.size(), names.size() == 1 ? " entry" : " entries",
-                              "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
-                              "--overwrite_output_dir"));
+      throw InputError(
+          concat("--output_dir ", folder, " is not empty (", names.size(), names.size() == 1 ? " entry" : " entries",
+                 "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
+                 "--overwrite_output_dir"));
   }
   const std::string parent = existing_ancestor(absolute_path(folder));
-  if (!is_directory(parent)) throw InputError(concat("--output_dir ", folder, ": ", parent, " is a file, not a folder"));
-  if (access(parent.c_str(), W_OK) != 0) throw InputError(concat("--output_dir ", folder, ": ", parent, " is not writable"));
+  if (!is_directory(parent))
+    throw InputError(concat("--output_dir ", folder, ": ", parent, " is a file, not a folder"));
+  if (access(parent.c_str(), W_OK) != 0)
+    throw InputError(concat("--output_dir ", folder, ": ", parent, " is not writable"));
 }
 
 Setup prepare(const RunConfig& config, const comm::World& world) {
   Setup setup;
   setup.config = config;
   check_output_folder(config.output);
-  if (config.data.train_file.empty()) throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+  if (config.data.train_file.empty())
+    throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
   setup.resume_folder = choose_checkpoint(config.output);
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
@@ -108,11 +118,13 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
 
   const std::string place = tokenizer_place(config.model);
   setup.tokenizer = text::load_tokenizer(place);
-  setup.tokenizer_fits_data = !is_token_file(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
+  setup.tokenizer_fits_data =
+      !is_token_file(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 
   const bool want_validation = config.output.eval_strategy != "no" || !config.data.validation_file.empty();
-  setup.datasets = data::open_datasets(config.data, *setup.tokenizer, setup.block_size, setup.model->vocab_size(), want_validation);
+  setup.datasets =
+      data::open_datasets(config.data, *setup.tokenizer, setup.block_size, setup.model->vocab_size(), want_validation);
 
   ResumePoint from;
   if (!setup.resume_folder.empty()) {
@@ -123,7 +135,8 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
                    ": the order of the data changes at step ", from.step);
   }
-  setup.plan = make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
+  setup.plan =
+      make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
   setup.model->to(world.device());
   return setup;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// From a configuration to everything a run needs: model, tokenizer, data, where to resume. All of it is checked before anything
-/// is written, and the ranks agree on the outcome.
+/// From a configuration to everything a run needs: model, tokenizer, data, where to resume. All of it is checked before
+/// anything is written, and the ranks agree on the outcome.
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
@@ -39,8 +39,8 @@ class FailedElsewhere : public Error {
   explicit FailedElsewhere(ExitCode code) : Error("", code) {}
 };
 
-/// Runs `work` on every rank of the group and waits for all. When it threw anywhere, the lowest such rank throws its own error and
-/// all others throw FailedElsewhere with that rank's exit code: one message, one exit code. Collective.
+/// Runs `work` on every rank of the group and waits for all. When it threw anywhere, the lowest such rank throws its
+/// own error and all others throw FailedElsewhere with that rank's exit code: one message, one exit code. Collective.
 void agree(const comm::Group& group, const std::function<void()>& work);
 
 /// The folder must be absent or empty unless the run may overwrite it or resumes. Throws InputError.

@@ -1,7 +1,7 @@
 #include <tessera/train/signals.h>
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include <tessera/base/error.h>
 

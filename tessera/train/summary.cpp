@@ -2,10 +2,10 @@
 
 #include <ATen/Parallel.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <unistd.h>
 
 #include <tessera/base/text.h>
 #include <tessera/text/utf8.h>
@@ -42,8 +42,9 @@ std::string processes_text(const comm::World& world) {
 }
 
 std::string batch_text(const RunPlan& plan) {
-  return concat(plan.rows_per_step(), " rows (", plan.world_size, plan.world_size == 1 ? " process x " : " processes x ", plan.batch_size,
-                " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
+  return concat(plan.rows_per_step(), " rows (", plan.world_size,
+                plan.world_size == 1 ? " process x " : " processes x ", plan.batch_size, " x ",
+                plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
 }
 
 std::string host_name() {
@@ -63,25 +64,27 @@ std::int64_t parameter_count(const models::CausalLm& model) {
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world) {
   const RunPlan& plan = setup.plan;
   const auto& train = *setup.datasets.train;
-  std::vector<std::string> lines = {concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
-                                    concat("data: ", train.size(), " blocks of ", setup.block_size, " tokens (",
-                                           format_count(static_cast<double>(train.size() * setup.block_size)), " tokens)",
-                                           setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
-                                    concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
-                                           " epochs")};
-  if (setup.resume)
-    lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
+  std::vector<std::string> lines = {
+      concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
+      concat("data: ", train.size(), " blocks of ", setup.block_size, " tokens (",
+             format_count(static_cast<double>(train.size() * setup.block_size)), " tokens)",
+             setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
+      concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
+             " epochs")};
+  if (setup.resume) lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
   return lines;
 }
 
 std::string describe(const EvalMetrics& m) {
-  return concat("step ", m.step, print("  eval loss %.4f  perplexity %.2f", m.loss, m.perplexity()), print("  (%.1f s)", m.seconds));
+  return concat("step ", m.step, print("  eval loss %.4f  perplexity %.2f", m.loss, m.perplexity()),
+                print("  (%.1f s)", m.seconds));
 }
 
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const std::string& report_path) {
   std::vector<std::string> lines = {
       concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds), "): ", print("loss %.4f", t.loss),
-             t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "", print("; unigram entropy %.4f", t.unigram_entropy)),
+             t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
+             print("; unigram entropy %.4f", t.unigram_entropy)),
       concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s, peak memory ",
              format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process")};
   if (t.reason == "done") lines.push_back("model:  " + setup.config.output.output_dir);
@@ -92,14 +95,15 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
 Report describe_run(const Setup& setup, const comm::World& world) {
   Report report;
   report.title = model_name(setup);
-  report.facts = {processes_text(world), batch_text(setup.plan) + " a step", concat("blocks of ", setup.block_size, " tokens"),
-                  setup.config.data.train_file};
+  report.facts = {processes_text(world), batch_text(setup.plan) + " a step",
+                  concat("blocks of ", setup.block_size, " tokens"), setup.config.data.train_file};
   char time[64] = {};
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
   std::strftime(time, sizeof time, "%Y-%m-%d %H:%M", localtime_r(&now, &local));
   report.footer = concat("written ", time, " on ", host_name());
-  report.sample_note = concat("the first words are given; temperature ", format_real(sample_temperature), ", top-p ", format_real(sample_top_p));
+  report.sample_note = concat("the first words are given; temperature ", format_real(sample_temperature), ", top-p ",
+                              format_real(sample_top_p));
   return report;
 }
 
@@ -118,7 +122,8 @@ std::pair<std::string, std::string> sample_text(const Setup& setup) {
   options.vocabulary = setup.tokenizer->vocab_size();
   options.stop_id = setup.tokenizer->end_of_text();
   const std::vector<std::int32_t> ids = generate(*setup.model, prompt, options);
-  return {text::replace_ill_formed(setup.tokenizer->decode(prompt)), text::replace_ill_formed(setup.tokenizer->decode(ids))};
+  return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),
+          text::replace_ill_formed(setup.tokenizer->decode(ids))};
 }
 
 }  // namespace tessera::train

@@ -22,8 +22,8 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& total
 /// Title, facts, footer and the note of the sample; the rest is empty.
 Report describe_run(const Setup& setup, const comm::World& world);
 
-/// The first tokens of the validation (else training) data, and how the model continues them. Empty when ids cannot be turned
-/// into text. Not collective.
+/// The first tokens of the validation (else training) data, and how the model continues them. Empty when ids cannot be
+/// turned into text. Not collective.
 std::pair<std::string, std::string> sample_text(const Setup& setup);
 
 }  // namespace tessera::train

@@ -30,7 +30,8 @@ namespace {
 
 constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::CausalLm& model, const Ddp& ddp) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::CausalLm& model,
+                                                 const Ddp& ddp) {
   std::vector<optim::Slot> slots;
   for (const auto& [name, parameter] : ddp.parameters())
     slots.push_back({name, parameter, model.is_norm_or_bias(name) ? 0.0 : config.weight_decay, 1.0});
@@ -44,14 +45,16 @@ void restore_optimizer(optim::Optimizer& optimizer, const checkpoint::RunState& 
   for (const auto& [name, tensor] : saved.optimizer) {
     for (auto& [own_name, own] : state) {
       if (own_name != name) continue;
-      if (own.sizes() != tensor.sizes()) throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
+      if (own.sizes() != tensor.sizes())
+        throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
       own.copy_(tensor);
       ++restored;
     }
   }
   if (restored != state.size() || restored != saved.optimizer.size())
-    throw InputError(concat(folder, ": the checkpoint holds ", saved.optimizer.size(), " optimizer tensors, of which ", restored,
-                            " are among the ", state.size(), " of this run: resume with the same --optim and model"));
+    throw InputError(concat(folder, ": the checkpoint holds ", saved.optimizer.size(), " optimizer tensors, of which ",
+                            restored, " are among the ", state.size(),
+                            " of this run: resume with the same --optim and model"));
   optimizer.set_steps(saved.optimizer_steps);
 }
 
@@ -76,7 +79,7 @@ class Trainer {
   void evaluate();
   void save();
   ExitCode finish(StopRequest stop);
-  void write_report(const std::string& prompt, const std::string& sample);
+  void write_report(const std::string& prompt = "", const std::string& sample = "");
 
   checkpoint::RunState run_state() const;
   double seconds_left() const;
@@ -164,7 +167,8 @@ std::vector<data::Batch> Trainer::read_step() const {
                               static_cast<std::uint64_t>(setup_.config.optimization.seed));
   std::vector<data::Batch> batches;
   for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro)
-    batches.push_back(data::make_batch(*setup_.datasets.train, sampler, plan_.first_row(step_, micro, world_.rank()), plan_.batch_size));
+    batches.push_back(data::make_batch(*setup_.datasets.train, sampler, plan_.first_row(step_, micro, world_.rank()),
+                                       plan_.batch_size));
   return batches;
 }
 
@@ -174,8 +178,10 @@ Trainer::Agreement Trainer::agree_on_step(const std::vector<data::Batch>& batche
   std::int64_t scored = 0;
   for (const data::Batch& batch : batches) scored += batch.scored_tokens;
   const StopRequest asked = signals_.requested();
-  at::Tensor all = at::tensor({scored, std::int64_t{asked == StopRequest::terminate}, std::int64_t{asked == StopRequest::interrupt}}, at::kLong)
-                       .to(world_.device());  // [3]
+  at::Tensor all =
+      at::tensor({scored, std::int64_t{asked == StopRequest::terminate}, std::int64_t{asked == StopRequest::interrupt}},
+                 at::kLong)
+          .to(world_.device());  // [3]
   world_.group().all_reduce(all).wait();
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
@@ -183,8 +189,9 @@ Trainer::Agreement Trainer::agree_on_step(const std::vector<data::Batch>& batche
   return {sums[0], sums[2] > 0 ? StopRequest::interrupt : sums[1] > 0 ? StopRequest::terminate : StopRequest::none};
 }
 
-/// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they are, so each
-/// share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last backward reduces.
+/// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
+/// are, so each share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last
+/// backward reduces.
 void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::int64_t scored_tokens) {
   const double scale = 1.0 / static_cast<double>(scored_tokens);
   ddp_.zero_grad();
@@ -208,9 +215,12 @@ void Trainer::update_weights() {
   for (const auto& [name, parameter] : ddp_.parameters())
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   grad_norm_ = optim::gradient_norm(gradients);
-  if (!std::isfinite(grad_norm_))
-    throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_), ": the training diverged. Lower --learning_rate (now ",
-                       format_real(config.learning_rate), "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed"));
+  if (!std::isfinite(grad_norm_)) {
+    if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);  // every rank has the same norm; one tells it
+    throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
+                       ": the training diverged. Lower --learning_rate (now ", format_real(config.learning_rate),
+                       "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed"));
+  }
   learning_rate_ = config.learning_rate * optim::schedule_factor(schedule_, step_);
   optimizer_->step(learning_rate_, optim::clip_coefficient(grad_norm_, config.max_grad_norm));
 }
@@ -223,7 +233,8 @@ void Trainer::count_step(double seconds) {
   if (progress_.mode() != Progress::Mode::terminal) return;
   const double tokens = static_cast<double>(plan_.rows_per_step() * setup_.block_size);
   const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : loss_sum_ / static_cast<double>(scored_tokens_);
-  progress_.step({step_, plan_.total_steps, loss, learning_rate_, tokens / step_seconds_, peak_resident_bytes(), seconds_left()});
+  progress_.step(
+      {step_, plan_.total_steps, loss, learning_rate_, tokens / step_seconds_, peak_resident_bytes(), seconds_left()});
 }
 
 double Trainer::seconds_left() const { return step_seconds_ * static_cast<double>(plan_.total_steps - step_); }
@@ -269,7 +280,8 @@ void Trainer::log() {
 }
 
 void Trainer::evaluate() {
-  EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size, world_.group());
+  EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
+                                        setup_.config.optimization.per_device_eval_batch_size, world_.group());
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
@@ -278,7 +290,7 @@ void Trainer::evaluate() {
   progress_.note(describe(metrics));
   if (!output_) return;
   output_->metrics().append(to_json(metrics));
-  write_report("", "");
+  write_report();
 }
 
 void Trainer::save() {
@@ -286,6 +298,7 @@ void Trainer::save() {
   if (!output_) return;
   const std::string folder = output_->save_checkpoint(setup_, run_state());
   progress_.note(concat("saved ", folder));
+  write_report();
 }
 
 checkpoint::RunState Trainer::run_state() const {

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The training loop: data -> micro-batches -> loss.backward() -> reduce -> clip -> optimizer step -> log, evaluate, save.
+/// The training loop: data -> micro-batches -> loss.backward() -> reduce -> clip -> optimizer step -> log, evaluate,
+/// save.
 
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
@@ -8,12 +9,13 @@
 
 namespace tessera::train {
 
-/// Trains as `config` says, on the ranks of tessera::world() (init() first), and leaves in output_dir what DESIGN sections 9, 11 and
-/// 12 list: a Hugging Face folder, checkpoint-N/, metrics.jsonl, report.html. `resolved` is the configuration with its origins,
-/// for the report. Collective. Returns done, stopped (SIGTERM: after saving) or interrupted (SIGINT).
+/// Trains as `config` says, on the ranks of tessera::world() (init() first), and leaves in output_dir what DESIGN
+/// sections 9, 11 and 12 list: a Hugging Face folder, checkpoint-N/, metrics.jsonl, report.html. `resolved` is the
+/// configuration with its origins, for the report. Collective. Returns done, stopped (SIGTERM: after saving) or
+/// interrupted (SIGINT).
 ///
-/// What is wrong with configuration or input throws InputError before anything is written, on every rank with the same exit code;
-/// only one rank's error has a message (setup.h, agree). Later failures throw Error.
+/// What is wrong with configuration or input throws InputError before anything is written, on every rank with the same
+/// exit code; only one rank's error has a message (setup.h, agree). Later failures throw Error.
 ExitCode train(const RunConfig& config, const Value& resolved);
 
 }  // namespace tessera::train

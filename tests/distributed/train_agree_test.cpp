@@ -46,7 +46,8 @@ TEST(Agree, AFileThatOneRankLacksStopsAllOfThemBeforeTheyWrite) {
   run_ranks(3, [&](comm::World& world) {
     RunConfig config;
     config.model.config_name = "gpt2-tiny";
-    config.model.config_overrides = "n_layer=1,n_embd=16,n_head=1,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_id=256";
+    config.model.config_overrides =
+        "n_layer=1,n_embd=16,n_head=1,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_id=256";
     config.model.tokenizer_name = "byte";
     config.data.train_file = world.rank() == 2 ? file + ".elsewhere.txt" : file;
     config.data.block_size = 16;

@@ -43,7 +43,8 @@ class TrainParity : public ::testing::TestWithParam<Cut> {
   Outcome train(const Cut& cut, const std::string& optimizer) const {
     RunConfig config;
     config.model.config_name = "gpt2-tiny";
-    config.model.config_overrides = "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=32,bos_token_id=256,eos_token_id=256";
+    config.model.config_overrides =
+        "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=32,bos_token_id=256,eos_token_id=256";
     config.model.tokenizer_name = "byte";
     config.data.train_file = path_join(folder_.path(), "text.txt");
     config.data.block_size = 32;
@@ -55,7 +56,8 @@ class TrainParity : public ::testing::TestWithParam<Cut> {
     config.optimization.per_device_train_batch_size = cut.rows;
     config.optimization.gradient_accumulation_steps = cut.micro_batches;
     config.parallel.ddp_bucket_cap_mb = 0.05;  // several buckets
-    config.output.output_dir = path_join(folder_.path(), concat(optimizer, cut.processes, "-", cut.rows, "-", cut.micro_batches));
+    config.output.output_dir =
+        path_join(folder_.path(), concat(optimizer, cut.processes, "-", cut.rows, "-", cut.micro_batches));
     config.output.logging_steps = 1;
     config.output.eval_strategy = "steps";
     config.output.eval_steps = 3;
@@ -82,10 +84,12 @@ class TrainParity : public ::testing::TestWithParam<Cut> {
     return outcome;
   }
 
-  static void expect_close(const std::vector<double>& found, const std::vector<double>& expected, double bound, const char* what) {
+  static void expect_close(const std::vector<double>& found, const std::vector<double>& expected, double bound,
+                           const char* what) {
     ASSERT_EQ(found.size(), expected.size()) << what;
     for (std::size_t i = 0; i < found.size(); ++i)
-      EXPECT_LE(std::abs(found[i] - expected[i]), bound * std::abs(expected[i])) << what << " " << i << ": " << found[i] << ", alone " << expected[i];
+      EXPECT_LE(std::abs(found[i] - expected[i]), bound * std::abs(expected[i]))
+          << what << " " << i << ": " << found[i] << ", alone " << expected[i];
   }
 
  private:
@@ -112,15 +116,20 @@ TEST_P(TrainParity, AdamWEqualsOneProcess) {
   ASSERT_EQ(found.weights.size(), alone.weights.size());
   for (std::size_t i = 0; i < alone.weights.size(); ++i) {
     const auto& [name, expected] = alone.weights[i];
-    if (name.ends_with("attn.c_attn.bias")) continue;  // the key bias has no true gradient: Adam turns rounding noise into steps
-    const double difference = (found.weights[i].second - expected).norm().item<double>(), norm = expected.norm().item<double>();
+    if (name.ends_with("attn.c_attn.bias"))
+      continue;  // the key bias has no true gradient: Adam turns rounding noise into steps
+    const double difference = (found.weights[i].second - expected).norm().item<double>(),
+                 norm = expected.norm().item<double>();
     EXPECT_LE(difference, 1e-5 * norm) << name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, TrainParity, ::testing::Values(Cut{1, 3, 4}, Cut{2, 6, 1}, Cut{2, 3, 2}, Cut{3, 4, 1}, Cut{3, 2, 2}, Cut{4, 3, 1}, Cut{4, 1, 3}),
+INSTANTIATE_TEST_SUITE_P(Cuts, TrainParity,
+                         ::testing::Values(Cut{1, 3, 4}, Cut{2, 6, 1}, Cut{2, 3, 2}, Cut{3, 4, 1}, Cut{3, 2, 2},
+                                           Cut{4, 3, 1}, Cut{4, 1, 3}),
                          [](const auto& info) {
-                           return concat(info.param.processes, "processes_", info.param.rows, "rows_", info.param.micro_batches, "micro");
+                           return concat(info.param.processes, "processes_", info.param.rows, "rows_",
+                                         info.param.micro_batches, "micro");
                          });
 
 }  // namespace

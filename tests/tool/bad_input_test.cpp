@@ -32,8 +32,8 @@ class BadInputTest : public ToolTest {
   }
 
   Strings fine_tuning(const Strings& more = {}) const {
-    return Strings{"train", "--model_name_or_path", at("model"), "--train_file", at("text.txt"), "--block_size", "32", "--max_steps", "1",
-                   "--output_dir", at("out")} +
+    return Strings{"train", "--model_name_or_path", at("model"), "--train_file", at("text.txt"), "--block_size",
+                   "32",    "--max_steps",          "1",         "--output_dir", at("out")} +
            more;
   }
 
@@ -47,11 +47,15 @@ class BadInputTest : public ToolTest {
   }
 };
 
-TEST_F(BadInputTest, UnknownFlag) { expect_refused(training("out", {"--learning_rat", "1"}), {"--learning_rat", "did you mean --learning_rate"}); }
+TEST_F(BadInputTest, UnknownFlag) {
+  expect_refused(training("out", {"--learning_rat", "1"}), {"--learning_rat", "did you mean --learning_rate"});
+}
 
 TEST_F(BadInputTest, UnknownCommand) { expect_refused({"trian"}, {"unknown command 'trian'", "'train'"}); }
 
-TEST_F(BadInputTest, ValueOutOfRange) { expect_refused(training("out", {"--weight_decay", "-1"}), {"--weight_decay", "-1"}); }
+TEST_F(BadInputTest, ValueOutOfRange) {
+  expect_refused(training("out", {"--weight_decay", "-1"}), {"--weight_decay", "-1"});
+}
 
 TEST_F(BadInputTest, AllProblemsAtOnce) {
   expect_refused({"train", "--config_name", "gpt2-tiny", "--train_file", at("missing.txt"), "--max_step", "3"},
@@ -66,11 +70,14 @@ TEST_F(BadInputTest, MissingTrainingFile) {
 }
 
 TEST_F(BadInputTest, MissingModelFolder) {
-  expect_refused({"train", "--model_name_or_path", at("nowhere"), "--train_file", at("text.txt"), "--output_dir", at("out")}, {at("nowhere")});
+  expect_refused(
+      {"train", "--model_name_or_path", at("nowhere"), "--train_file", at("text.txt"), "--output_dir", at("out")},
+      {at("nowhere")});
 }
 
 TEST_F(BadInputTest, UnknownPreset) {
-  expect_refused({"train", "--config_name", "gpt3", "--train_file", at("text.txt"), "--output_dir", at("out")}, {"gpt3", "gpt2-tiny"});
+  expect_refused({"train", "--config_name", "gpt3", "--train_file", at("text.txt"), "--output_dir", at("out")},
+                 {"gpt3", "gpt2-tiny"});
 }
 
 TEST_F(BadInputTest, TruncatedWeights) {
@@ -96,7 +103,8 @@ TEST_F(BadInputTest, NoWeights) {
 TEST_F(BadInputTest, ConfigWithoutANeededKey) {
   make_model();
   replace_in_config("\"n_layer\"", "\"n_lager\"");
-  for (const char* processes : {"1", "2"}) expect_refused(fine_tuning({"--num_processes", processes}), {"n_layer", "config.json"});
+  for (const char* processes : {"1", "2"})
+    expect_refused(fine_tuning({"--num_processes", processes}), {"n_layer", "config.json"});
 }
 
 TEST_F(BadInputTest, WeightsOfAnotherShape) {
@@ -108,14 +116,16 @@ TEST_F(BadInputTest, WeightsOfAnotherShape) {
 TEST_F(BadInputTest, VocabularyLargerThanTheEmbedding) {
   Strings arguments = training("out");
   for (std::string& word : arguments)
-    if (word.starts_with("n_layer=")) word = "n_layer=2,n_embd=32,n_head=2,vocab_size=200,n_positions=64,bos_token_id=0,eos_token_id=0";
+    if (word.starts_with("n_layer="))
+      word = "n_layer=2,n_embd=32,n_head=2,vocab_size=200,n_positions=64,bos_token_id=0,eos_token_id=0";
   for (const char* processes : {"1", "2"})
     expect_refused(arguments + Strings{"--num_processes", processes}, {"has 257 tokens", "200 rows", "vocab_size=257"});
 }
 
 TEST_F(BadInputTest, EmptyDataset) {
   write_file_atomically(at("text.txt"), "");
-  for (const char* processes : {"1", "2"}) expect_refused(training("out", {"--num_processes", processes}), {at("text.txt")});
+  for (const char* processes : {"1", "2"})
+    expect_refused(training("out", {"--num_processes", processes}), {at("text.txt")});
 }
 
 TEST_F(BadInputTest, TextShorterThanABlock) {
@@ -125,7 +135,8 @@ TEST_F(BadInputTest, TextShorterThanABlock) {
 
 TEST_F(BadInputTest, FewerBlocksThanAStepTakes) {
   for (const char* processes : {"1", "2"})
-    expect_refused(training("out", Strings{"--num_processes", processes} + batch(500, 3, 1)), {"one step takes", "--per_device_train_batch_size"});
+    expect_refused(training("out", Strings{"--num_processes", processes} + batch(500, 3, 1)),
+                   {"one step takes", "--per_device_train_batch_size"});
 }
 
 TEST_F(BadInputTest, BlockLongerThanTheModel) {
@@ -138,7 +149,8 @@ TEST_F(BadInputTest, BlockLongerThanTheModel) {
 TEST_F(BadInputTest, ProcessesThatCannotStart) {
   expect_refused(training("out", {"--num_processes", "1000000"}), {"--num_processes", "4096"});
   // Each process takes open files; a host that allows too few of them is noticed before anything starts.
-  expect_refused(training("out", {"--num_processes", "40"}), {"ulimit -n"}, {"/bin/bash", "-c", "ulimit -n 64; exec \"$@\"", "bash"});
+  expect_refused(training("out", {"--num_processes", "40"}), {"ulimit -n"},
+                 {"/bin/bash", "-c", "ulimit -n 64; exec \"$@\"", "bash"});
 }
 
 TEST_F(BadInputTest, PortInUse) {
@@ -171,7 +183,8 @@ TEST_F(BadInputTest, OutputFolderIsAFile) {
 }
 
 TEST_F(BadInputTest, HalfAnEnvironment) {
-  const auto run = launch::run_and_capture(Strings{program} + training("out"), {{"RANK", "0"}, {"WORLD_SIZE", "2"}}, 60);
+  const auto run =
+      launch::run_and_capture(Strings{program} + training("out"), {{"RANK", "0"}, {"WORLD_SIZE", "2"}}, 60);
   EXPECT_EQ(run.exit_code, 2) << run.err;
   EXPECT_TRUE(contains(run.err, "MASTER_ADDR")) << run.err;
   EXPECT_FALSE(path_exists(at("out")));

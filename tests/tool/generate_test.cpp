@@ -9,7 +9,9 @@ class GenerateTest : public ToolTest {
     const auto run = tessera(training("model", batch(12, 1, 200)));
     EXPECT_EQ(run.exit_code, 0) << run.err;
   }
-  Strings generate(const Strings& more) const { return Strings{"generate", "--model_name_or_path", at("model")} + more; }
+  Strings generate(const Strings& more) const {
+    return Strings{"generate", "--model_name_or_path", at("model")} + more;
+  }
 };
 
 TEST_F(GenerateTest, ContinuesThePrompt) {
@@ -19,7 +21,8 @@ TEST_F(GenerateTest, ContinuesThePrompt) {
   EXPECT_TRUE(contains(greedy.out, " stones")) << "learnt from the text: " << greedy.out;
   EXPECT_EQ(tessera(generate({"--prompt", "the 3 small", "--greedy", "--max_new_tokens", "20"})).out, greedy.out);
 
-  const Strings sampled = {"--prompt", "row", "--temperature", "1.5", "--top_k", "50", "--top_p", "0.99", "--seed", "7"};
+  const Strings sampled = {"--prompt", "row",     "--temperature", "1.5",    "--top_k",
+                           "50",       "--top_p", "0.99",          "--seed", "7"};
   const auto first = tessera(generate(sampled)), again = tessera(generate(sampled));
   ASSERT_EQ(first.exit_code, 0) << first.err;
   EXPECT_EQ(first.out, again.out);
@@ -44,7 +47,8 @@ TEST_F(GenerateTest, RefusesBadInput) {
 TEST(Tool, EnvNamesVersionsAndBackends) {
   const auto run = tessera({"env"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* part : {"LibTorch 2.11.0", "Processor:", "Threads per process: 1", "gloo"}) EXPECT_TRUE(contains(run.out, part)) << part << ": " << run.out;
+  for (const char* part : {"LibTorch 2.11.0", "Processor:", "Threads per process: 1", "gloo"})
+    EXPECT_TRUE(contains(run.out, part)) << part << ": " << run.out;
 }
 
 TEST(Tool, SelfTestRunsRealProcesses) {

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// tests/tool/: the program as a user runs it. This header: running it in a folder of its own, with a small text and model.
+/// tests/tool/: the program as a user runs it. This header: running it in a folder of its own, with a small text and
+/// model.
 
 #include <gtest/gtest.h>
 
@@ -41,18 +42,39 @@ class ToolTest : public ::testing::Test {
 
   std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// A run of a 2-layer model on bytes. `more` must not repeat a flag with another value. It saves at its end only (save_steps 500).
+  /// A run of a 2-layer model on bytes. `more` must not repeat a flag with another value. It saves at its end only
+  /// (save_steps 500).
   Strings training(const std::string& output, const Strings& more = {}) const {
-    return Strings{"train", "--config_name", "gpt2-tiny", "--config_overrides",
-                   "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256", "--tokenizer_name", "byte",
-                   "--train_file", at("text.txt"), "--block_size", "32", "--learning_rate", "1e-2", "--lr_scheduler_type", "constant",
-                   "--logging_steps", "1", "--output_dir", at(output)} +
+    return Strings{"train",
+                   "--config_name",
+                   "gpt2-tiny",
+                   "--config_overrides",
+                   "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+                   "--tokenizer_name",
+                   "byte",
+                   "--train_file",
+                   at("text.txt"),
+                   "--block_size",
+                   "32",
+                   "--learning_rate",
+                   "1e-2",
+                   "--lr_scheduler_type",
+                   "constant",
+                   "--logging_steps",
+                   "1",
+                   "--output_dir",
+                   at(output)} +
            more;
   }
 
   /// Batches of 12 rows, `steps` of them.
   static Strings batch(int rows_per_rank, int accumulation, int steps) {
-    return {"--per_device_train_batch_size", concat(rows_per_rank), "--gradient_accumulation_steps", concat(accumulation), "--max_steps", concat(steps)};
+    return {"--per_device_train_batch_size",
+            concat(rows_per_rank),
+            "--gradient_accumulation_steps",
+            concat(accumulation),
+            "--max_steps",
+            concat(steps)};
   }
 
   std::vector<Value> metrics(const std::string& output) const {

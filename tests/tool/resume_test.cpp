@@ -1,7 +1,7 @@
 #include "program.h"
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 namespace tessera::testing {
@@ -9,7 +9,8 @@ namespace {
 
 class ResumeTest : public ToolTest {
  protected:
-  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, returns its exit code.
+  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, returns its exit
+  /// code.
   int stop_while_training(const Strings& arguments, const std::string& output, int signal) const {
     launch::ProcessOptions options;
     options.command = Strings{program} + arguments;
@@ -48,14 +49,17 @@ TEST_F(ResumeTest, ContinuesAsIfItHadNotStopped) {
     const Strings common = Strings{"--num_processes", processes} + batch(3, 2, 6);
     const auto first = tessera(with_dropout(whole, common + Strings{"--save_steps", "4"}));
     ASSERT_EQ(first.exit_code, 0) << first.err;
-    const auto second = tessera(with_dropout(rest, common + Strings{"--resume_from_checkpoint", path_join(at(whole), "checkpoint-4")}));
+    const auto second =
+        tessera(with_dropout(rest, common + Strings{"--resume_from_checkpoint", path_join(at(whole), "checkpoint-4")}));
     ASSERT_EQ(second.exit_code, 0) << second.err;
     const auto expected = curve(whole), found = curve(rest);
     ASSERT_EQ(found.size(), 2u);
     EXPECT_EQ(found.at(5), expected.at(5));
     EXPECT_EQ(found.at(6), expected.at(6));
-    EXPECT_EQ(read_file(path_join(at(rest), "model.safetensors")), read_file(path_join(at(whole), "model.safetensors"))) << "bit by bit";
-    EXPECT_EQ(read_file(path_join(at(rest), "checkpoint-6/optimizer.safetensors")), read_file(path_join(at(whole), "checkpoint-6/optimizer.safetensors")));
+    EXPECT_EQ(read_file(path_join(at(rest), "model.safetensors")), read_file(path_join(at(whole), "model.safetensors")))
+        << "bit by bit";
+    EXPECT_EQ(read_file(path_join(at(rest), "checkpoint-6/optimizer.safetensors")),
+              read_file(path_join(at(whole), "checkpoint-6/optimizer.safetensors")));
   }
 }
 
@@ -74,7 +78,8 @@ TEST_F(ResumeTest, LastContinuesInPlaceAndKeepsTheCurve) {
 
 TEST_F(ResumeTest, AnotherNumberOfProcessesContinuesToo) {
   ASSERT_EQ(tessera(training("one", batch(6, 1, 4) + Strings{"--save_steps", "2"})).exit_code, 0);
-  const auto run = tessera(training("two", batch(3, 1, 4) + Strings{"--num_processes", "2", "--resume_from_checkpoint", path_join(at("one"), "checkpoint-2")}));
+  const auto run = tessera(training("two", batch(3, 1, 4) + Strings{"--num_processes", "2", "--resume_from_checkpoint",
+                                                                    path_join(at("one"), "checkpoint-2")}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NEAR(curve("two").at(4), curve("one").at(4), 1e-6 * curve("one").at(4));
 }
@@ -91,7 +96,9 @@ TEST_F(ResumeTest, SigtermSavesAndTheRunCanContinue) {
     EXPECT_TRUE(path_exists(path_join(at(output), concat("checkpoint-", step, "/manifest.json"))));
     EXPECT_FALSE(path_exists(path_join(at(output), "model.safetensors"))) << "the model is not finished";
 
-    const auto more = tessera(training(output, Strings{"--num_processes", processes, "--resume_from_checkpoint", "last"} + batch(3, 1, static_cast<int>(step) + 1)));
+    const auto more =
+        tessera(training(output, Strings{"--num_processes", processes, "--resume_from_checkpoint", "last"} +
+                                     batch(3, 1, static_cast<int>(step) + 1)));
     ASSERT_EQ(more.exit_code, 0) << more.err;
     EXPECT_EQ(end_line(output).at("steps").as_int(), step + 1);
   }
@@ -120,7 +127,8 @@ TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(contains(run.err, "checkpoint-4/model.safetensors")) << run.err;
   EXPECT_TRUE(contains(run.err, "at step 2")) << run.err;
-  const auto named = tessera(training("other", batch(6, 1, 6) + Strings{"--resume_from_checkpoint", path_join(at("out"), "checkpoint-4")}));
+  const auto named = tessera(
+      training("other", batch(6, 1, 6) + Strings{"--resume_from_checkpoint", path_join(at("out"), "checkpoint-4")}));
   EXPECT_EQ(named.exit_code, 0) << "written anew by the resumed run: " << named.err;
 }
 

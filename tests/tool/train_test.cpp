@@ -7,19 +7,22 @@ namespace {
 
 using TrainTest = ToolTest;
 
-void expect_close(const std::map<std::int64_t, double>& found, const std::map<std::int64_t, double>& expected, double bound) {
+void expect_close(const std::map<std::int64_t, double>& found, const std::map<std::int64_t, double>& expected,
+                  double bound) {
   ASSERT_EQ(found.size(), expected.size());
   for (const auto& [step, value] : expected) {
     ASSERT_TRUE(found.contains(step)) << step;
-    EXPECT_LE(std::abs(found.at(step) - value), bound * std::abs(value)) << "step " << step << ": " << found.at(step) << " and " << value;
+    EXPECT_LE(std::abs(found.at(step) - value), bound * std::abs(value))
+        << "step " << step << ": " << found.at(step) << " and " << value;
   }
 }
 
 TEST_F(TrainTest, LeavesAFolderThatOthersCanUse) {
   const auto run = tessera(training("out", batch(12, 1, 8) + Strings{"--eval_steps", "4", "--save_steps", "4"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json", "trainer_state.json", "metrics.jsonl", "report.html",
-                           "checkpoint-4/manifest.json", "checkpoint-4/model.safetensors", "checkpoint-8/trainer_state.json"})
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json", "trainer_state.json",
+                           "metrics.jsonl", "report.html", "checkpoint-4/manifest.json",
+                           "checkpoint-4/model.safetensors", "checkpoint-8/trainer_state.json"})
     EXPECT_TRUE(path_exists(path_join(at("out"), name))) << name;
 
   const auto loss = curve("out");
@@ -35,7 +38,8 @@ TEST_F(TrainTest, LeavesAFolderThatOthersCanUse) {
   EXPECT_NE(run.err.find("step 8/8"), std::string::npos) << "plain lines without a terminal: " << run.err;
   EXPECT_EQ(run.err.find('\r'), std::string::npos);
   EXPECT_EQ(read_json(path_join(at("out"), "trainer_state.json")).at("global_step").as_int(), 8);
-  EXPECT_EQ(read_file(path_join(at("out"), "model.safetensors")), read_file(path_join(at("out"), "checkpoint-8/model.safetensors")));
+  EXPECT_EQ(read_file(path_join(at("out"), "model.safetensors")),
+            read_file(path_join(at("out"), "checkpoint-8/model.safetensors")));
 }
 
 TEST_F(TrainTest, TwoProcessesEqualOne) {
@@ -51,27 +55,33 @@ TEST_F(TrainTest, TwoProcessesEqualOne) {
 TEST_F(TrainTest, AnyLauncherWillDo) {
   const auto direct = tessera(training("direct", batch(6, 1, 3) + Strings{"--num_processes", "2"}));
   ASSERT_EQ(direct.exit_code, 0) << direct.err;
-  const auto launched = tessera(Strings{"launch", "--num_processes", "2", program} + training("launched", batch(6, 1, 3)));
+  const auto launched =
+      tessera(Strings{"launch", "--num_processes", "2", program} + training("launched", batch(6, 1, 3)));
   ASSERT_EQ(launched.exit_code, 0) << launched.err;
   EXPECT_EQ(curve("launched"), curve("direct"));
 }
 
 TEST_F(TrainTest, AFinishedModelIsAStartingPoint) {
   ASSERT_EQ(tessera(training("first", batch(12, 1, 8))).exit_code, 0);
-  const auto second = tessera({"train", "--model_name_or_path", at("first"), "--train_file", at("text.txt"), "--block_size", "32",
-                               "--per_device_train_batch_size", "12", "--max_steps", "2", "--logging_steps", "1", "--output_dir", at("second")});
+  const auto second = tessera({"train", "--model_name_or_path", at("first"), "--train_file", at("text.txt"),
+                               "--block_size", "32", "--per_device_train_batch_size", "12", "--max_steps", "2",
+                               "--logging_steps", "1", "--output_dir", at("second")});
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_LT(curve("second").at(1), curve("first").at(1) - 0.5);
 }
 
 TEST_F(TrainTest, SequentialAndRandomTakeDifferentRows) {
   ASSERT_EQ(tessera(training("random", batch(4, 1, 2))).exit_code, 0);
-  ASSERT_EQ(tessera(training("sequential", batch(4, 1, 2) + Strings{"--train_sampling_strategy", "sequential"})).exit_code, 0);
+  ASSERT_EQ(
+      tessera(training("sequential", batch(4, 1, 2) + Strings{"--train_sampling_strategy", "sequential"})).exit_code,
+      0);
   EXPECT_NE(curve("random"), curve("sequential"));
 }
 
 TEST_F(TrainTest, WarmupStartsAtZero) {
-  ASSERT_EQ(tessera(training("out", batch(4, 1, 4) + Strings{"--lr_scheduler_type=linear", "--warmup-steps", "2"})).exit_code, 2)
+  ASSERT_EQ(
+      tessera(training("out", batch(4, 1, 4) + Strings{"--lr_scheduler_type=linear", "--warmup-steps", "2"})).exit_code,
+      2)
       << "given twice with different values";
   Strings arguments = training("out", batch(4, 1, 4) + Strings{"--warmup-steps", "2"});
   for (std::string& word : arguments)
@@ -83,6 +93,19 @@ TEST_F(TrainTest, WarmupStartsAtZero) {
   EXPECT_NEAR(rate.at(2), 5e-3, 1e-12);
   EXPECT_NEAR(rate.at(3), 1e-2, 1e-12);
   EXPECT_NEAR(rate.at(4), 5e-3, 1e-12);
+}
+
+TEST_F(TrainTest, ADivergedRunSaysSoOnce) {
+  Strings arguments = training("out", batch(4, 1, 50));
+  for (std::string& word : arguments)
+    if (word == "1e-2") word = "1e30";
+  for (const char* processes : {"1", "2"}) {
+    const auto run = tessera(arguments + Strings{"--num_processes", processes, "--overwrite_output_dir"});
+    EXPECT_EQ(run.exit_code, 1) << run.err;
+    const std::size_t first = run.err.find("the training diverged");
+    ASSERT_NE(first, std::string::npos) << run.err;
+    EXPECT_EQ(run.err.find("the training diverged", first + 1), std::string::npos) << run.err;
+  }
 }
 
 TEST_F(TrainTest, OverwritingRemovesTheFormerRun) {

@@ -13,7 +13,8 @@ namespace {
 
 std::shared_ptr<models::CausalLm> tiny_model() {
   Value config = models::preset("gpt2-tiny");
-  for (const auto& [key, value] : {std::pair{"n_layer", 2}, {"n_embd", 16}, {"n_head", 2}, {"vocab_size", 257}, {"n_positions", 24}})
+  for (const auto& [key, value] :
+       {std::pair{"n_layer", 2}, {"n_embd", 16}, {"n_head", 2}, {"vocab_size", 257}, {"n_positions", 24}})
     config.set(key, Value::of(value));
   config.set("bos_token_id", Value::of(256));
   config.set("eos_token_id", Value::of(256));
@@ -32,7 +33,8 @@ std::map<std::int32_t, double> frequencies(const std::vector<float>& logits, con
   constexpr int draws = 10'000;
   std::map<std::int32_t, double> found;
   for (int i = 0; i < draws; ++i)
-    found[sample_token(logits.data(), static_cast<std::int64_t>(logits.size()), options, (i + 0.5) / draws)] += 1.0 / draws;
+    found[sample_token(logits.data(), static_cast<std::int64_t>(logits.size()), options, (i + 0.5) / draws)] +=
+        1.0 / draws;
   return found;
 }
 
@@ -102,7 +104,8 @@ TEST(Generate, StopsAtThePositionsAndTellsEveryToken) {
   GenerateOptions options;
   options.max_new_tokens = 1000;
   std::vector<std::int32_t> told;
-  const auto ids = generate(*model, std::vector<std::int32_t>(20, 1), options, [&](std::int32_t id) { told.push_back(id); });
+  const auto ids =
+      generate(*model, std::vector<std::int32_t>(20, 1), options, [&](std::int32_t id) { told.push_back(id); });
   EXPECT_EQ(ids.size(), 5u);  // 24 positions, and the last id needs none
   EXPECT_EQ(told, ids);
   EXPECT_TRUE(model->is_training());
@@ -135,7 +138,8 @@ TEST(CompleteUtf8Prefix, KeepsUnfinishedCharactersBack) {
 
 RC_GTEST_PROP(TextStream, GivesTheSameBytesInPieces, ()) {
   const auto tokenizer = text::load_tokenizer("byte");
-  const auto words = *rc::gen::container<std::vector<std::string>>(rc::gen::element<std::string>("a", "\u00e9", "\u20ac", "\U0001F600", " "));
+  const auto words = *rc::gen::container<std::vector<std::string>>(
+      rc::gen::element<std::string>("a", "\u00e9", "\u20ac", "\U0001F600", " "));
   std::string text;
   for (const std::string& word : words) text += word;
   TextStream stream(*tokenizer);

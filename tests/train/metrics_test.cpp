@@ -32,7 +32,8 @@ std::vector<Value> read_lines(const std::string& path) {
 
 TEST(Metrics, ALoggedStepHasTheAgreedMembers) {
   const Value line = to_json(at_step(7));
-  for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "epoch", "tokens_per_second", "step_time_ms", "peak_memory_bytes"})
+  for (const char* key : {"step", "loss", "grad_norm", "learning_rate", "epoch", "tokens_per_second", "step_time_ms",
+                          "peak_memory_bytes"})
     EXPECT_NE(line.find(key), nullptr) << key;
   EXPECT_EQ(line.find("event"), nullptr);
   EXPECT_EQ(line.at("peak_memory_bytes").as_int(), 300) << "the maximum over ranks";

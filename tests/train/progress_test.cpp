@@ -12,7 +12,8 @@ ProgressState half_way() { return {120, 400, 5.12345, 3e-4, 2100, std::int64_t{3
 
 TEST(ProgressLine, ShowsEverythingWhereThereIsRoom) {
   const std::string line = progress_line(half_way(), 120);
-  for (const char* part : {"120/400", "loss 5.1235", "lr 3.00e-04", "2.1 k tok/s", "312.0 MiB", "1:52 left", "[========"})
+  for (const char* part :
+       {"120/400", "loss 5.1235", "lr 3.00e-04", "2.1 k tok/s", "312.0 MiB", "1:52 left", "[========"})
     EXPECT_NE(line.find(part), std::string::npos) << part << " in: " << line;
 }
 
@@ -50,8 +51,9 @@ TEST(PlainLine, HasTheNumbersOfTheStep) {
   metrics.epoch = 0.61;
   metrics.tokens_per_second = 2100;
   metrics.memory_by_rank = {std::int64_t{312} << 20};
-  EXPECT_EQ(plain_line(metrics, 400, 112),
-            "step 120/400 (30%)  epoch 0.61  loss 5.1235  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312.0 MiB  1:52 left");
+  EXPECT_EQ(
+      plain_line(metrics, 400, 112),
+      "step 120/400 (30%)  epoch 0.61  loss 5.1235  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312.0 MiB  1:52 left");
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ Report small_report() {
   step.memory_by_rank = {1, 2};
   report.metrics = {to_json(step), to_json(RunTotals{})};
   report.configuration = Value::make_object(
-      {{"Data", Value::make_object({{"train_file", Value::make_object({{"value", Value::of("a.txt")}, {"origin", Value::of("--train_file")}})}})}});
+      {{"Data", Value::make_object({{"train_file", Value::make_object({{"value", Value::of("a.txt")},
+                                                                       {"origin", Value::of("--train_file")}})}})}});
   report.communication = Value::make_array();
   report.sample_prompt = "In the";
   report.sample_text = " beginning </script><script>alert(1)</script> & {{data}}";

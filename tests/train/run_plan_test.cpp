@@ -25,7 +25,8 @@ std::vector<std::int64_t> all_rows(const RunPlan& plan, std::int64_t steps) {
   for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro)
       for (std::int64_t rank = 0; rank < plan.world_size; ++rank)
-        for (std::int64_t row = 0; row < plan.batch_size; ++row) rows.push_back(plan.first_row(step, micro, rank) + row);
+        for (std::int64_t row = 0; row < plan.batch_size; ++row)
+          rows.push_back(plan.first_row(step, micro, rank) + row);
   return rows;
 }
 

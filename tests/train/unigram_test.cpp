@@ -18,7 +18,9 @@ class Tokens : public data::BlockDataset {
   std::vector<std::int64_t> ids_;
 };
 
-TEST(UnigramEntropy, OfEvenFrequenciesIsTheLogarithm) { EXPECT_NEAR(unigram_entropy(Tokens({0, 1, 2, 3, 3, 2, 1, 0}), 8), std::log(4.0), 1e-12); }
+TEST(UnigramEntropy, OfEvenFrequenciesIsTheLogarithm) {
+  EXPECT_NEAR(unigram_entropy(Tokens({0, 1, 2, 3, 3, 2, 1, 0}), 8), std::log(4.0), 1e-12);
+}
 
 TEST(UnigramEntropy, OfOneTokenIsZero) { EXPECT_EQ(unigram_entropy(Tokens({5, 5, 5, 5}), 8), 0); }
 

@@ -5,11 +5,11 @@
 #include <ATen/Version.h>
 #include <torch/version.h>
 
-#include <cstdio>
-#include <fstream>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <cstdio>
+#include <fstream>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/backend_plugin.h>
@@ -40,7 +40,8 @@ std::string cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? concat(CPU_COUNT(&allowed), " usable of ", online) : concat(online);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? concat(CPU_COUNT(&allowed), " usable of ", online)
+                                                             : concat(online);
 }
 
 std::string cuda() {
@@ -65,7 +66,8 @@ int env(const Arguments& arguments) {
   row("Platform", platform());
   row("Processor", cpu_model());
   row("Cores", cores());
-  row("Memory", format_bytes(static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))));
+  row("Memory", format_bytes(static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                             static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))));
   row("Threads per process", concat(at::get_num_threads(), " (default of a single process)"));
   row("Instruction set of our kernels", kernels::isa_name(kernels::isa()));
   row("Instruction set of LibTorch's kernels", at::get_cpu_capability());

@@ -41,7 +41,8 @@ void print(const std::string& text) {
 
 int generate(const Arguments& arguments) {
   const Flags flags("generate", arguments,
-                    {"model_name_or_path", "tokenizer_name", "prompt", "max_new_tokens", "temperature", "top_k", "top_p", "seed", "threads_per_process"},
+                    {"model_name_or_path", "tokenizer_name", "prompt", "max_new_tokens", "temperature", "top_k",
+                     "top_p", "seed", "threads_per_process"},
                     {"greedy", "do_sample", "help"});
   if (flags.has("help")) {
     print(help);
@@ -60,9 +61,11 @@ int generate(const Arguments& arguments) {
   config.model_name_or_path = *folder;
   const auto model = models::load_model(config, 0);
   // A folder without a tokenizer was trained on bytes or on ready-made tokens.
-  const auto tokenizer = text::load_tokenizer(flags.text("tokenizer_name").value_or(path_exists(path_join(*folder, "tokenizer.json")) ? *folder : "byte"));
+  const auto tokenizer = text::load_tokenizer(
+      flags.text("tokenizer_name").value_or(path_exists(path_join(*folder, "tokenizer.json")) ? *folder : "byte"));
   if (tokenizer->vocab_size() > model->vocab_size())
-    throw InputError(concat("the tokenizer has ", tokenizer->vocab_size(), " tokens but the model's embedding has ", model->vocab_size(), " rows"));
+    throw InputError(concat("the tokenizer has ", tokenizer->vocab_size(), " tokens but the model's embedding has ",
+                            model->vocab_size(), " rows"));
 
   train::GenerateOptions options;
   options.max_new_tokens = flags.integer("max_new_tokens", 100);

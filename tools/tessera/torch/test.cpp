@@ -1,6 +1,6 @@
 /// \file
-/// tessera test: a short self-check with real processes. The agent starts the ranks; each rank checks the collectives, then that
-/// a data-parallel step equals the same step of one process.
+/// tessera test: a short self-check with real processes. The agent starts the ranks; each rank checks the collectives,
+/// then that a data-parallel step equals the same step of one process.
 
 #include <ATen/ATen.h>
 
@@ -25,7 +25,8 @@ constexpr std::int64_t elements = 1000;
 void check_collectives(const comm::Group& group) {
   const int size = group.size(), rank = group.rank();
   const auto expect = [&](const char* what, const at::Tensor& found, const at::Tensor& expected) {
-    if (!at::equal(found, expected)) throw Error(concat(what, " over ", size, " ranks gave a wrong result on rank ", rank));
+    if (!at::equal(found, expected))
+      throw Error(concat(what, " over ", size, " ranks gave a wrong result on rank ", rank));
   };
   const at::Tensor base = at::arange(elements, at::kFloat);
   at::Tensor sum = base + rank;
@@ -45,7 +46,8 @@ void check_collectives(const comm::Group& group) {
 /// The gradient norm of one batch: each rank a row in `size` processes, then all rows in this one.
 void check_training(const comm::Group& group) {
   Value config = models::preset("gpt2-tiny");
-  for (const auto& [key, value] : {std::pair{"n_layer", 2}, {"n_embd", 32}, {"n_head", 2}, {"vocab_size", 64}, {"n_positions", 32}})
+  for (const auto& [key, value] :
+       {std::pair{"n_layer", 2}, {"n_embd", 32}, {"n_head", 2}, {"vocab_size", 64}, {"n_positions", 32}})
     config.set(key, Value::of(value));
   config.set("bos_token_id", Value::of(0));
   config.set("eos_token_id", Value::of(0));
@@ -68,7 +70,8 @@ void check_training(const comm::Group& group) {
   together->loss(own, own, scale).backward();
   const double expected = gradient_norm(*alone), found = gradient_norm(*together);
   if (!(std::abs(found - expected) <= 1e-5 * expected))
-    throw Error(concat("the gradient norm of ", group.size(), " processes is ", found, ", that of one process ", expected));
+    throw Error(
+        concat("the gradient norm of ", group.size(), " processes is ", found, ", that of one process ", expected));
   ddp.check_replicas();
 }
 
@@ -79,11 +82,14 @@ int self_test(const Arguments& given) {
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   const Flags flags("test", arguments, {"num_processes", "backend"}, {"help"});
   if (flags.has("help")) {
-    std::puts("tessera test [--num_processes N] [--backend B]: checks collectives and a data-parallel step with N processes (default 2).");
+    std::puts(
+        "tessera test [--num_processes N] [--backend B]: checks collectives and a data-parallel step with N processes "
+        "(default 2).");
     return 0;
   }
   const std::int64_t processes = flags.integer("num_processes", 2);
-  if (processes < 1 || processes > 4096) throw InputError(concat("--num_processes is ", processes, ", must be 1..4096"));
+  if (processes < 1 || processes > 4096)
+    throw InputError(concat("--num_processes is ", processes, ", must be 1..4096"));
   if (environment.launcher == "none" && processes > 1) {
     std::vector<std::string> command = {"/proc/self/exe", "test"};
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -98,8 +104,8 @@ int self_test(const Arguments& given) {
   train::agree(world.group(), [&] { check_collectives(world.group()); });
   train::agree(world.group(), [&] { check_training(world.group()); });
   if (world.rank() == 0)
-    std::printf("%d %s, backend %s: collectives and a data-parallel step are right.\n", world.size(), world.size() == 1 ? "process" : "processes",
-                world.group().backend().c_str());
+    std::printf("%d %s, backend %s: collectives and a data-parallel step are right.\n", world.size(),
+                world.size() == 1 ? "process" : "processes", world.group().backend().c_str());
   std::fflush(stdout);
   shutdown();
   return 0;

@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// tools/tessera/torch/: the subcommands that need tensors, in libtessera_tool.so. Each takes the arguments after its name and
-/// returns an exit code; errors are thrown (tool_main.cpp turns them into messages and exit codes).
+/// tools/tessera/torch/: the subcommands that need tensors, in libtessera_tool.so. Each takes the arguments after its
+/// name and returns an exit code; errors are thrown (tool_main.cpp turns them into messages and exit codes).
 
-#include <string>
 #include <tessera/config/command_flags.h>
+#include <string>
 #include <vector>
 
 namespace tessera::tool {

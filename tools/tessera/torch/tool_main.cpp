@@ -1,6 +1,6 @@
 /// \file
-/// The one entry point of libtessera_tool.so: from a subcommand's name to its function, from an exception to a message and an
-/// exit code (DESIGN section 12).
+/// The one entry point of libtessera_tool.so: from a subcommand's name to its function, from an exception to a message
+/// and an exit code (DESIGN section 12).
 
 #include <c10/util/Exception.h>
 
@@ -20,7 +20,8 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
   if (name == "generate") return tessera::tool::generate(arguments);
   if (name == "env") return tessera::tool::env(arguments);
   if (name == "test") return tessera::tool::self_test(arguments);
-  throw tessera::InputError(tessera::concat("libtessera_tool.so has no subcommand '", name, "': program and library are of different builds"));
+  throw tessera::InputError(tessera::concat("libtessera_tool.so has no subcommand '", name,
+                                            "': program and library are of different builds"));
 }
 
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
