@@ -19,7 +19,8 @@ struct SimpleModelImpl : torch::nn::Module {
   SimpleModelImpl() { register_module("layers", layers); }
   at::Tensor forward(at::Tensor x) { return layers->forward(x); }
 
-  torch::nn::Sequential layers{torch::nn::Linear(784, 256), torch::nn::Functional(at::relu), torch::nn::Linear(256, 10)};
+  torch::nn::Sequential layers{torch::nn::Linear(784, 256), torch::nn::Functional(at::relu),
+                               torch::nn::Linear(256, 10)};
 };
 TORCH_MODULE(SimpleModel);
 
@@ -39,8 +40,8 @@ int main(int argc, char** argv) try {
   if (!arguments.empty()) throw tessera::InputError("ddp_simple: unknown argument '" + arguments[0] + "'");
   tessera::comm::World& world = tessera::init(environment, {});
 
-  SimpleModel model;                                             // an ordinary module
-  tessera::Ddp ddp(*model);                                      // rank 0's weights everywhere, gradients averaged
+  SimpleModel model;                                              // an ordinary module
+  tessera::Ddp ddp(*model);                                       // rank 0's weights everywhere, gradients averaged
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.01);  // an ordinary optimizer
 
   const SyntheticDigits data(world.rank());

@@ -4,7 +4,7 @@
 ///
 ///   tessera::init()            joins the job of whatever launcher started this process        <tessera/comm/world.h>
 ///   tessera::Ddp ddp(*module)  data parallelism around an unedited module                     <tessera/parallel/ddp.h>
-///   tessera::optim::...        optimizers fused over flat buffers, schedules, norms           <tessera/optim/optimizer.h>
+///   tessera::optim::...        optimizers fused over flat buffers, schedules, norms <tessera/optim/optimizer.h>
 ///   tessera::comm::Group       collectives on tensors                                         <tessera/comm/group.h>
 
 #include <tessera/base/error.h>

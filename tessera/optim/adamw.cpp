@@ -1,4 +1,5 @@
-// AdamW over all parameters in one pass: float32 by the kernel of the CPU or of the CUDA plug-in, anything else by ATen's operators.
+// AdamW over all parameters in one pass: float32 by the kernel of the CPU or of the CUDA plug-in, anything else by
+// ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -14,7 +15,8 @@ namespace {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(std::vector<Slot> slots, const AdamWOptions& options) : options_(options), state_(std::move(slots), {"exp_avg", "exp_avg_sq"}) {}
+  AdamW(std::vector<Slot> slots, const AdamWOptions& options)
+      : options_(options), state_(std::move(slots), {"exp_avg", "exp_avg_sq"}) {}
 
   void step(double learning_rate, double gradient_scale) override {
     const at::NoGradGuard no_grad;
@@ -23,8 +25,10 @@ class AdamW final : public Optimizer {
     if (state_.has_kernels()) {
       state_.for_each_block(gradients, [&](const Block& b) {
         kernels::adamw(state_.slots()[b.slot].parameter.data_ptr<float>() + b.offset,
-                       gradients[b.slot].const_data_ptr<float>() + b.offset, state_.view(0, b.slot).data_ptr<float>() + b.offset,
-                       state_.view(1, b.slot).data_ptr<float>() + b.offset, b.numel, arguments(b.slot, learning_rate, gradient_scale));
+                       gradients[b.slot].const_data_ptr<float>() + b.offset,
+                       state_.view(0, b.slot).data_ptr<float>() + b.offset,
+                       state_.view(1, b.slot).data_ptr<float>() + b.offset, b.numel,
+                       arguments(b.slot, learning_rate, gradient_scale));
       });
       return;
     }
@@ -54,8 +58,13 @@ class AdamW final : public Optimizer {
 
   kernels::AdamwArgs arguments(std::size_t slot, double learning_rate, double gradient_scale) const {
     const Slot& s = state_.slots()[slot];
-    return {.learning_rate = learning_rate * s.learning_rate_scale, .beta1 = options_.beta1, .beta2 = options_.beta2,
-            .epsilon = options_.epsilon, .weight_decay = s.weight_decay, .gradient_scale = gradient_scale, .step = steps_};
+    return {.learning_rate = learning_rate * s.learning_rate_scale,
+            .beta1 = options_.beta1,
+            .beta2 = options_.beta2,
+            .epsilon = options_.epsilon,
+            .weight_decay = s.weight_decay,
+            .gradient_scale = gradient_scale,
+            .step = steps_};
   }
 
   /// torch/optim/adam.py, _single_tensor_adam with decoupled decay, on any device.
@@ -78,9 +87,10 @@ class AdamW final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOptions& options) {
-  if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1) || !(options.epsilon >= 0))
-    throw InputError(concat("AdamW: beta1 = ", options.beta1, ", beta2 = ", options.beta2, ", epsilon = ", options.epsilon,
-                            "; each beta must lie in [0, 1) and epsilon must not be negative"));
+  if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1) ||
+      !(options.epsilon >= 0))
+    throw InputError(concat("AdamW: beta1 = ", options.beta1, ", beta2 = ", options.beta2, ", epsilon = ",
+                            options.epsilon, "; each beta must lie in [0, 1) and epsilon must not be negative"));
   return std::make_unique<AdamW>(std::move(slots), options);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What every fused optimizer shares: the checked slots, their places in one flat state buffer, and the one parallel pass over
-/// blocks of all of them.
+/// What every fused optimizer shares: the checked slots, their places in one flat state buffer, and the one parallel
+/// pass over blocks of all of them.
 
 #include <tessera/layout/flat.h>
 #include <tessera/optim/optimizer.h>
@@ -13,7 +13,8 @@
 
 namespace tessera::optim {
 
-/// Part of one slot: elements [offset, offset + numel) of its parameter, of its gradient and of its segments of the state.
+/// Part of one slot: elements [offset, offset + numel) of its parameter, of its gradient and of its segments of the
+/// state.
 struct Block {
   std::size_t slot;
   std::int64_t offset, numel;
@@ -22,7 +23,8 @@ struct Block {
 class FlatState {
  public:
   /// `names`: the state tensors, e.g. {"exp_avg", "exp_avg_sq"}; each is zero-filled, of the parameters' dtype.
-  /// Throws InputError when a parameter is not contiguous float32 or float64, or not of one dtype and device with the others.
+  /// Throws InputError when a parameter is not contiguous float32 or float64, or not of one dtype and device with the
+  /// others.
   FlatState(std::vector<Slot> slots, std::vector<std::string> names);
 
   const std::vector<Slot>& slots() const { return slots_; }
@@ -31,8 +33,8 @@ class FlatState {
   /// ("exp_avg.NAME", view) of every state tensor and slot.
   std::vector<std::pair<std::string, at::Tensor>> named() const;
 
-  /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error when a gradient's dtype,
-  /// device or shape is not its parameter's.
+  /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error when a
+  /// gradient's dtype, device or shape is not its parameter's.
   std::vector<at::Tensor> gradients() const;
   /// True when the CPU kernels apply (float32 on the CPU).
   bool has_kernels() const { return has_kernels_; }

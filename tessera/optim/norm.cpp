@@ -1,8 +1,8 @@
 // The gradient norm, in an order that depends neither on threads nor on how a parameter is sharded (DESIGN section 13).
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/sum_of_squares.h>
 #include <tessera/optim/optimizer.h>
@@ -38,7 +38,8 @@ void partial_sums(const at::Tensor& gradient, std::vector<double>& partial) {
 double gradient_norm(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   std::vector<double> partial;
-  std::vector<at::Tensor> on_device;  // sums of gradients elsewhere than on the CPU: read back together, one synchronisation
+  std::vector<at::Tensor>
+      on_device;  // sums of gradients elsewhere than on the CPU: read back together, one synchronisation
   for (const at::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided || !at::isFloatingType(gradient.scalar_type()))

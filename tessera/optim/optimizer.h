@@ -11,10 +11,11 @@
 
 namespace tessera::optim {
 
-/// A parameter under optimisation. Its gradient is parameter.grad() at the time of step(); undefined: the parameter is skipped.
+/// A parameter under optimisation. Its gradient is parameter.grad() at the time of step(); undefined: the parameter is
+/// skipped.
 struct Slot {
   std::string name;
-  at::Tensor parameter;      ///< fp32, contiguous
+  at::Tensor parameter;  ///< fp32 or fp64, contiguous; all slots of one dtype and device
   double weight_decay = 0;
   double learning_rate_scale = 1;
 };
@@ -26,24 +27,36 @@ class Optimizer {
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
   /// State tensors by name ("exp_avg.h.0.attn.c_attn.weight", ...), for checkpoints; they alias the live state.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
+  /// Updates so far: one count for all slots, also for those that were skipped (torch counts per parameter).
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
 };
 
-struct AdamWOptions { double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8; };
-/// AdamW, Loshchilov & Hutter 2019, as torch.optim.AdamW computes it (torch/optim/adamw.py, _single_tensor_adam). Moments fp32 in one flat buffer.
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+};
+/// AdamW, Loshchilov & Hutter 2019, as torch.optim.AdamW computes it (torch/optim/adamw.py, _single_tensor_adam).
+/// Moments fp32 in one flat buffer.
 std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOptions& options);
-struct SgdOptions { double momentum = 0; bool nesterov = false; };
+struct SgdOptions {
+  double momentum = 0;
+  bool nesterov = false;
+};
 /// SGD as torch.optim.SGD (decay added to the gradient, dampening 0).
 std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options);
 
-/// L2 norm over all gradients: fp64 partial sums over fixed blocks of each parameter, added in a fixed order (DESIGN section 13).
+/// L2 norm over all gradients: fp64 partial sums over fixed blocks of each parameter, added in a fixed order (DESIGN
+/// section 13).
 double gradient_norm(const std::vector<at::Tensor>& gradients);
 /// min(1, max_norm / (norm + 1e-6)); 1 when max_norm <= 0.
 double clip_coefficient(double norm, double max_norm);
 
 /// Learning-rate factor of step `step` (from 0), Hugging Face's formulas (transformers/optimization.py).
-struct Schedule { std::string type = "linear"; std::int64_t warmup_steps = 0; std::int64_t total_steps = 0; };
+struct Schedule {
+  std::string type = "linear";
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;
+};
 double schedule_factor(const Schedule& schedule, std::int64_t step);
 
 }  // namespace tessera::optim

@@ -14,12 +14,12 @@ double schedule_factor(const Schedule& schedule, std::int64_t step) {
   static const std::array<std::string, 4> types = {"linear", "cosine", "constant", "constant_with_warmup"};
   if (std::find(types.begin(), types.end(), schedule.type) == types.end()) {
     const auto near = nearest(schedule.type, types);
-    throw InputError(concat("lr_scheduler_type '", schedule.type, "' is unknown", near ? concat("; did you mean '", *near, "'?") : "",
-                            " (known: ", join(types), ")"));
+    throw InputError(concat("lr_scheduler_type '", schedule.type, "' is unknown",
+                            near ? concat("; did you mean '", *near, "'?") : "", " (known: ", join(types), ")"));
   }
   if (schedule.warmup_steps < 0 || schedule.total_steps < 0 || step < 0)
-    throw InputError(concat("learning-rate schedule: step = ", step, ", warmup_steps = ", schedule.warmup_steps, ", total_steps = ",
-                            schedule.total_steps, "; none may be negative"));
+    throw InputError(concat("learning-rate schedule: step = ", step, ", warmup_steps = ", schedule.warmup_steps,
+                            ", total_steps = ", schedule.total_steps, "; none may be negative"));
   if (schedule.type == "constant") return 1;
   const double now = static_cast<double>(step), warmup = static_cast<double>(schedule.warmup_steps);
   const double total = static_cast<double>(schedule.total_steps);

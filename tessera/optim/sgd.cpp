@@ -13,7 +13,8 @@ class Sgd final : public Optimizer {
  public:
   Sgd(std::vector<Slot> slots, const SgdOptions& options)
       : options_(options),
-        state_(std::move(slots), options.momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum_buffer"}) {}
+        state_(std::move(slots),
+               options.momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum_buffer"}) {}
 
   void step(double learning_rate, double gradient_scale) override {
     const at::NoGradGuard no_grad;
@@ -22,8 +23,9 @@ class Sgd final : public Optimizer {
     if (state_.has_kernels()) {
       state_.for_each_block(gradients, [&](const Block& b) {
         float* momentum = options_.momentum == 0 ? nullptr : state_.view(0, b.slot).data_ptr<float>() + b.offset;
-        kernels::sgd(state_.slots()[b.slot].parameter.data_ptr<float>() + b.offset, gradients[b.slot].const_data_ptr<float>() + b.offset,
-                     momentum, b.numel, arguments(b.slot, learning_rate, gradient_scale));
+        kernels::sgd(state_.slots()[b.slot].parameter.data_ptr<float>() + b.offset,
+                     gradients[b.slot].const_data_ptr<float>() + b.offset, momentum, b.numel,
+                     arguments(b.slot, learning_rate, gradient_scale));
       });
       return;
     }
@@ -39,8 +41,11 @@ class Sgd final : public Optimizer {
   // first_step stays false: torch starts the buffer with the gradient, and momentum * 0 + g is the gradient.
   kernels::SgdArgs arguments(std::size_t slot, double learning_rate, double gradient_scale) const {
     const Slot& s = state_.slots()[slot];
-    return {.learning_rate = learning_rate * s.learning_rate_scale, .momentum = options_.momentum, .nesterov = options_.nesterov,
-            .weight_decay = s.weight_decay, .gradient_scale = gradient_scale};
+    return {.learning_rate = learning_rate * s.learning_rate_scale,
+            .momentum = options_.momentum,
+            .nesterov = options_.nesterov,
+            .weight_decay = s.weight_decay,
+            .gradient_scale = gradient_scale};
   }
 
   /// torch/optim/sgd.py, _single_tensor_sgd, on any device.
@@ -63,8 +68,10 @@ class Sgd final : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options) {
-  if (!(options.momentum >= 0)) throw InputError(concat("SGD: momentum = ", options.momentum, "; it must not be negative"));
-  if (options.nesterov && options.momentum == 0) throw InputError("SGD: nesterov needs a momentum above 0, but momentum = 0");
+  if (!(options.momentum >= 0))
+    throw InputError(concat("SGD: momentum = ", options.momentum, "; it must not be negative"));
+  if (options.nesterov && options.momentum == 0)
+    throw InputError("SGD: nesterov needs a momentum above 0, but momentum = 0");
   return std::make_unique<Sgd>(std::move(slots), options);
 }
 

@@ -24,8 +24,9 @@ class ListeningEngine final : public autograd::Engine {
     return *engine;
   }
 
-  autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs, bool keep_graph,
-                                  bool create_graph, bool accumulate_grad, const autograd::edge_list& outputs) override {
+  autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs,
+                                  bool keep_graph, bool create_graph, bool accumulate_grad,
+                                  const autograd::edge_list& outputs) override {
     const auto run = [&] { return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs); };
     const bool outermost = autograd::get_current_graph_task_id() == -1;
     if (!outermost) return run();
@@ -95,7 +96,9 @@ Subscription listen_to_backward(BackwardListener& listener) {
   static std::once_flag installed;
   std::call_once(installed, [] {
     if (&autograd::Engine::get_default_engine() != &autograd::Engine::get_base_engine())
-      throw Error("another autograd engine is installed in this process (is it a Python process?); data parallelism needs its own");
+      throw Error(
+          "another autograd engine is installed in this process (is it a Python process?); data parallelism needs its "
+          "own");
     autograd::set_default_engine_stub(engine_stub);
   });
   ListeningEngine::instance().add(&listener);

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// What the engines of parallel/ need from autograd and LibTorch's C++ interface lacks: the exact begin and end of a backward, and
-/// hooks on finished gradients. Every use of torch::autograd::Node and its engine is behind this header, because their
-/// ownership changes between LibTorch releases.
+/// What the engines of parallel/ need from autograd and LibTorch's C++ interface lacks: the exact begin and end of a
+/// backward, and hooks on finished gradients. Every use of torch::autograd::Node and its engine is behind this header,
+/// because their ownership changes between LibTorch releases.
 
 #include <ATen/core/Tensor.h>
 
@@ -12,8 +12,9 @@
 
 namespace tessera::parallel {
 
-/// Told about every outermost backward of the process: backward calls made from inside a backward (re-entrant checkpointing)
-/// belong to the outer one. Called on the thread that called backward(), outside of autograd's own locks.
+/// Told about every outermost backward of the process: backward calls made from inside a backward (re-entrant
+/// checkpointing) belong to the outer one. Called on the thread that called backward(), outside of autograd's own
+/// locks.
 class BackwardListener {
  public:
   virtual ~BackwardListener() = default;
@@ -43,13 +44,14 @@ class Subscription {
   std::function<void()> end_;
 };
 
-/// Calls `listener` from now on; it must outlive the subscription. Ending a subscription while a backward runs is the caller's error.
-/// The first call installs our subclass of LibTorch's engine; it throws Error when another one was installed before (Python).
+/// Calls `listener` from now on; it must outlive the subscription. Ending a subscription while a backward runs is the
+/// caller's error. The first call installs our subclass of LibTorch's engine; it throws Error when another one was
+/// installed before (Python).
 [[nodiscard]] Subscription listen_to_backward(BackwardListener& listener);
 
-/// Calls `hook(parameter)` each time that a gradient was accumulated into parameter.grad(). Several hooks of a parameter run in
-/// the order of their registration; they keep those that were there before. `parameter` must be a leaf that requires grad.
-/// On the CPU the hook runs on the thread that called backward(). An exception ends the backward.
+/// Calls `hook(parameter)` each time that a gradient was accumulated into parameter.grad(). Several hooks of a
+/// parameter run in the order of their registration; they keep those that were there before. `parameter` must be a leaf
+/// that requires grad. On the CPU the hook runs on the thread that called backward(). An exception ends the backward.
 [[nodiscard]] Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook);
 
 }  // namespace tessera::parallel

@@ -14,17 +14,19 @@ std::vector<layout::Parameter> to_layout(std::span<const NamedTensor> parameters
   return result;
 }
 
-/// A gradient's place in the flat buffer, in the parameter's memory order when that is dense (channels-last weights), as autograd
-/// lays gradients out.
+/// A gradient's place in the flat buffer, in the parameter's memory order when that is dense (channels-last weights),
+/// as autograd lays gradients out.
 at::Tensor view_of(const at::Tensor& flat, const at::Tensor& parameter, const layout::Segment& segment) {
-  if (parameter.is_non_overlapping_and_dense()) return flat.as_strided(parameter.sizes(), parameter.strides(), segment.offset);
+  if (parameter.is_non_overlapping_and_dense())
+    return flat.as_strided(parameter.sizes(), parameter.strides(), segment.offset);
   return flat.narrow(0, segment.offset, segment.numel).view(parameter.sizes());
 }
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parameters, std::span<const std::size_t> order,
-                                             std::int64_t first_bucket_bytes, std::int64_t bucket_bytes) {
+std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parameters,
+                                             std::span<const std::size_t> order, std::int64_t first_bucket_bytes,
+                                             std::int64_t bucket_bytes) {
   std::vector<std::vector<std::size_t>> result;
   // The layout knows element sizes, not dtypes: float16 and bfloat16 may still share a list, but never a bucket.
   for (const auto& list : layout::assign_buckets(to_layout(parameters), order, first_bucket_bytes, bucket_bytes)) {
@@ -43,7 +45,8 @@ std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parame
   return result;
 }
 
-std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters, const std::vector<std::vector<std::size_t>>& assignment) {
+std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters,
+                                 const std::vector<std::vector<std::size_t>>& assignment) {
   const at::NoGradGuard no_grad;
   // Below autograd's view tracking: a tracked view would refuse the detach_() of Optimizer::zero_grad().
   const at::AutoDispatchBelowADInplaceOrView untracked;

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Gradient buckets: flat buffers in which the gradients of several parameters lie side by side and are reduced together.
+/// Gradient buckets: flat buffers in which the gradients of several parameters lie side by side and are reduced
+/// together.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,9 +14,9 @@
 
 namespace tessera::parallel {
 
-/// One bucket. After the gradients, `flat` ends in two numbers per parameter, [used..., missing...]: 1 where this rank has a
-/// gradient to give, or has none. Reduced with the rest, they tell every rank which parameters were used anywhere and missed
-/// anywhere, without another collective; being above zero survives any dtype and the division of a mean.
+/// One bucket. After the gradients, `flat` ends in two numbers per parameter, [used..., missing...]: 1 where this rank
+/// has a gradient to give, or has none. Reduced with the rest, they tell every rank which parameters were used anywhere
+/// and missed anywhere, without another collective; being above zero survives any dtype and the division of a mean.
 struct Bucket {
   at::Tensor flat;                      ///< [padded gradients + 2 * parameters]
   std::vector<std::size_t> parameters;  ///< indices into the list that make_buckets() got
@@ -27,10 +28,12 @@ struct Bucket {
 };
 
 /// Parameter indices per bucket, in reduction order: layout::assign_buckets over `order`, one dtype per bucket.
-std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parameters, std::span<const std::size_t> order,
-                                             std::int64_t first_bucket_bytes, std::int64_t bucket_bytes);
+std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parameters,
+                                             std::span<const std::size_t> order, std::int64_t first_bucket_bytes,
+                                             std::int64_t bucket_bytes);
 
 /// Zero-filled buckets for an assignment, on the parameters' device.
-std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters, const std::vector<std::vector<std::size_t>>& assignment);
+std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters,
+                                 const std::vector<std::vector<std::size_t>>& assignment);
 
 }  // namespace tessera::parallel

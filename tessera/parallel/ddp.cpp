@@ -18,7 +18,8 @@ std::vector<NamedTensor> once(const torch::OrderedDict<std::string, at::Tensor>&
   std::vector<NamedTensor> result;
   std::set<const void*> seen;
   for (const auto& entry : entries)
-    if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second) result.push_back({entry.key(), entry.value()});
+    if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      result.push_back({entry.key(), entry.value()});
   return result;
 }
 
@@ -51,12 +52,15 @@ struct Ddp::Impl {
     }
     parallel::require_same_structure(options.group, all, "parameter");
     if (reduced.empty())
-      throw InputError(concat("data parallelism: module '", module.name(), "' has no parameter that requires gradient (", frozen.size(),
+      throw InputError(concat("data parallelism: module '", module.name(),
+                              "' has no parameter that requires gradient (", frozen.size(),
                               " frozen); there is nothing to reduce, use it without Ddp"));
     share_values();
     reducer = std::make_unique<parallel::Reducer>(
         options.group, std::move(reduced),
-        parallel::ReducerOptions{.first_bucket_mb = options.first_bucket_mb, .bucket_mb = options.bucket_mb, .reduction = options.reduction,
+        parallel::ReducerOptions{.first_bucket_mb = options.first_bucket_mb,
+                                 .bucket_mb = options.bucket_mb,
+                                 .reduction = options.reduction,
                                  .find_unused_parameters = options.find_unused_parameters},
         [this] { after_reduction(); });
   }
@@ -75,10 +79,11 @@ struct Ddp::Impl {
   void after_reduction() {
     for (const NamedTensor& p : frozen)
       if (p.tensor.requires_grad())
-        throw Error(concat("data parallelism: parameter '", p.name, "' was frozen when the module was wrapped and requires grad now; its "
+        throw Error(concat("data parallelism: parameter '", p.name,
+                           "' was frozen when the module was wrapped and requires grad now; its "
                            "gradients are not reduced; wrap the module again after unfreezing"));
-    // Without forward hooks, the moment between a reduction and the next forward is now: forward has already updated the
-    // statistics of this step, on every rank those of its own data.
+    // Without forward hooks, the moment between a reduction and the next forward is now: forward has already updated
+    // the statistics of this step, on every rank those of its own data.
     if (options.broadcast_buffers) parallel::broadcast_tensors(options.group, tensors_of(once(module.named_buffers())));
   }
 };

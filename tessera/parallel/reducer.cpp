@@ -11,29 +11,38 @@
 namespace tessera::parallel {
 namespace {
 
-std::int64_t to_bytes(double mebibytes) { return std::max<std::int64_t>(1, static_cast<std::int64_t>(mebibytes * (1 << 20))); }
+std::int64_t to_bytes(double mebibytes) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(mebibytes * (1 << 20)));
+}
 
-std::string describe(const at::Tensor& t) { return concat(c10::toString(t.scalar_type()), " ", t.sizes(), " on ", t.device().str()); }
+std::string describe(const at::Tensor& t) {
+  return concat(c10::toString(t.scalar_type()), " ", t.sizes(), " on ", t.device().str());
+}
 
 }  // namespace
 
 Reducer::Reducer(comm::Group group, std::vector<NamedTensor> parameters, const ReducerOptions& options,
                  std::function<void()> after_reduction)
-    : group_(std::move(group)), parameters_(std::move(parameters)), options_(options), after_reduction_(std::move(after_reduction)) {
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      options_(options),
+      after_reduction_(std::move(after_reduction)) {
   if (options.reduction != comm::Reduction::mean && options.reduction != comm::Reduction::sum)
     throw InputError("data parallelism: gradients are reduced by mean or sum; min, max and product are no gradients");
   if (!(options.first_bucket_mb > 0) || !(options.bucket_mb > 0))
-    throw InputError(concat("data parallelism: first_bucket_mb = ", options.first_bucket_mb, ", bucket_mb = ", options.bucket_mb,
-                            "; both must be above 0"));
+    throw InputError(concat("data parallelism: first_bucket_mb = ", options.first_bucket_mb,
+                            ", bucket_mb = ", options.bucket_mb, "; both must be above 0"));
   for (const NamedTensor& p : parameters_)
     if (p.tensor.device() != group_.device())
-      throw InputError(concat("data parallelism: parameter '", p.name, "' is on ", p.tensor.device().str(), " but group '", group_.name(),
-                              "' works on ", group_.device().str(), "; move the module there first"));
+      throw InputError(concat("data parallelism: parameter '", p.name, "' is on ", p.tensor.device().str(),
+                              " but group '", group_.name(), "' works on ", group_.device().str(),
+                              "; move the module there first"));
   // Backward produces gradients roughly in the reverse order of registration; the first backward tells the true one.
   std::vector<std::size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
   gradients_.resize(parameters_.size());
-  place(make_buckets(parameters_, assign(parameters_, order, to_bytes(options.first_bucket_mb), to_bytes(options.bucket_mb))));
+  place(make_buckets(parameters_,
+                     assign(parameters_, order, to_bytes(options.first_bucket_mb), to_bytes(options.bucket_mb))));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     gradients_[i].hook = after_gradient(parameters_[i].tensor, [this, i](const at::Tensor&) { on_gradient(i); });
   listening_ = listen_to_backward(*this);
@@ -59,8 +68,9 @@ bool Reducer::holds_view(std::size_t i) const {
   const at::Tensor& grad = parameters_[i].tensor.grad();
   const at::Tensor& view = buckets_[gradients_[i].bucket].views[gradients_[i].index];
   // optimizer.zero_grad(false) replaces grad() by a detached alias: the same memory is what counts.
-  return grad.defined() && grad.layout() == at::kStrided && grad.is_alias_of(view) && grad.storage_offset() == view.storage_offset() &&
-         grad.sizes() == view.sizes() && grad.strides() == view.strides();
+  return grad.defined() && grad.layout() == at::kStrided && grad.is_alias_of(view) &&
+         grad.storage_offset() == view.storage_offset() && grad.sizes() == view.sizes() &&
+         grad.strides() == view.strides();
 }
 
 void Reducer::place(std::vector<Bucket> buckets) {
@@ -121,7 +131,8 @@ void Reducer::backward_begin() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Gradient& g = gradients_[i];
     g.ready = g.refuses_local = false;
-    if (!holds_view(i)) g.local = g.reduced = false;  // zero_grad(), or a gradient of the user's own, which counts as local
+    if (!holds_view(i))
+      g.local = g.reduced = false;  // zero_grad(), or a gradient of the user's own, which counts as local
   }
   for (Bucket& bucket : buckets_) {
     bucket.pending = bucket.parameters.size();
@@ -137,10 +148,12 @@ void Reducer::check_gradient(std::size_t i, const at::Tensor& grad) const {
   const at::Tensor& view = buckets_[gradients_[i].bucket].views[gradients_[i].index];
   const std::string& name = parameters_[i].name;
   if (grad.layout() != at::kStrided)
-    throw Error(concat("data parallelism: the gradient of '", name, "' is sparse; only dense gradients are reduced (Embedding: sparse = false)"));
+    throw Error(concat("data parallelism: the gradient of '", name,
+                       "' is sparse; only dense gradients are reduced (Embedding: sparse = false)"));
   if (grad.scalar_type() != view.scalar_type() || grad.device() != view.device() || grad.sizes() != view.sizes())
-    throw Error(concat("data parallelism: parameter '", name, "' was ", describe(view), " when the module was wrapped, but its gradient is ",
-                       describe(grad), "; convert or move the module before wrapping it"));
+    throw Error(concat("data parallelism: parameter '", name, "' was ", describe(view),
+                       " when the module was wrapped, but its gradient is ", describe(grad),
+                       "; convert or move the module before wrapping it"));
   if (grad.requires_grad())
     throw Error(concat("data parallelism: backward with create_graph = true; the reduced gradient of '", name,
                        "' has no graph (use torch::autograd::grad for the inner derivative)"));
@@ -158,7 +171,8 @@ void Reducer::on_gradient(std::size_t i) {
     touched_ = true;
     owner_ = on_caller ? thread : begun_by_;
   } else if (on_caller && thread != owner_) {
-    throw Error(concat("data parallelism: two threads run backward through parameter '", parameters_[i].name, "' at once"));
+    throw Error(
+        concat("data parallelism: two threads run backward through parameter '", parameters_[i].name, "' at once"));
   }
   check_gradient(i, grad);
   if (!holds_view(i)) {
@@ -276,11 +290,13 @@ void Reducer::throw_missing() const {
   std::size_t count = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].empty() || ++count > most) continue;
-    named.push_back(concat("'", parameters_[i].name, "' on ",
-                           ranks[i].size() == texts.size() ? std::string("every rank") : concat("rank ", join(ranks[i]))));
+    named.push_back(
+        concat("'", parameters_[i].name, "' on ",
+               ranks[i].size() == texts.size() ? std::string("every rank") : concat("rank ", join(ranks[i]))));
   }
-  throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", parameters_.size(), " parameters: ", join(named),
-                     count > most ? ", ..." : "", "; use every parameter in the loss, set requires_grad to false before wrapping, or "
+  throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", parameters_.size(),
+                     " parameters: ", join(named), count > most ? ", ..." : "",
+                     "; use every parameter in the loss, set requires_grad to false before wrapping, or "
                      "set find_unused_parameters"));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The gradient reducer behind Ddp: buckets fill while backward runs and are reduced at once, in one order on every rank.
+/// The gradient reducer behind Ddp: buckets fill while backward runs and are reduced at once, in one order on every
+/// rank.
 
 #include <tessera/comm/group.h>
 #include <tessera/parallel/autograd_engine.h>
@@ -16,30 +17,32 @@
 namespace tessera::parallel {
 
 struct ReducerOptions {
-  double first_bucket_mb = 1;  ///< MiB
-  double bucket_mb = 25;       ///< MiB
+  double first_bucket_mb = 1;                         ///< MiB
+  double bucket_mb = 25;                              ///< MiB
   comm::Reduction reduction = comm::Reduction::mean;  ///< mean or sum
   bool find_unused_parameters = false;
 };
 
 /// The life of a backward, on every rank:
-/// - autograd moves a gradient into the undefined grad() of a parameter; our hook copies it into the bucket and makes grad() the
-///   view (cheaper than accumulating into zeroed views). A grad() that is the view already was accumulated in place.
+/// - autograd moves a gradient into the undefined grad() of a parameter; our hook copies it into the bucket and makes
+///   grad() the view (cheaper than accumulating into zeroed views). A grad() that is the view already was accumulated
+///   in place.
 /// - A bucket whose gradients are all there is reduced at once; buckets start strictly in index order, so ranks agree.
-/// - The end of backward starts the buckets that lack gradients (zeros are given for them), waits for all, and makes grad() the
-///   reduced gradient. Parameters that no rank used keep their grad(): undefined if it was.
+/// - The end of backward starts the buckets that lack gradients (zeros are given for them), waits for all, and makes
+///   grad() the reduced gradient. Parameters that no rank used keep their grad(): undefined if it was.
 /// - After the first reduction, buckets are laid out anew in the order in which rank 0's gradients became ready.
 ///
-/// Gradients accumulate over backwards as in one process: local ones (paused) join the next reduction; already reduced ones stay as
-/// they are and the new reduced gradient is added to them. One case has no meaning and throws: Reduction::sum, reduced gradients still
-/// in place, and then a paused backward.
-/// A backward that gives no managed parameter a gradient is not the reducer's business. A failed one drops all gradients.
-/// One backward at a time; another model's backward may run in another thread when the parameters are on the CPU.
+/// Gradients accumulate over backwards as in one process: local ones (paused) join the next reduction; already reduced
+/// ones stay and the new reduced gradient is added to them. One case has no meaning and throws: Reduction::sum, reduced
+/// gradients still in place, and then a paused backward.
+/// A backward that gives no managed parameter a gradient is not the reducer's business. A failed one drops all
+/// gradients. One backward at a time; another model's may run in another thread when the parameters are on the CPU.
 class Reducer final : public BackwardListener {
  public:
-  /// `parameters`: trainable leaves on group.device(), the same on every rank (require_same_structure). `after_reduction` runs at the
-  /// end of every synchronised backward, on every rank.
-  Reducer(comm::Group group, std::vector<NamedTensor> parameters, const ReducerOptions& options, std::function<void()> after_reduction);
+  /// `parameters`: trainable leaves on group.device(), the same on every rank (require_same_structure).
+  /// `after_reduction` runs at the end of every synchronised backward, on every rank.
+  Reducer(comm::Group group, std::vector<NamedTensor> parameters, const ReducerOptions& options,
+          std::function<void()> after_reduction);
   ~Reducer() override;
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -88,12 +91,12 @@ class Reducer final : public BackwardListener {
   std::mutex mutex_;
   std::vector<Gradient> gradients_;  ///< one per parameter
   std::vector<Bucket> buckets_;
-  std::size_t next_bucket_ = 0;              ///< the one to start next
-  std::vector<std::size_t> ready_order_;     ///< of this backward
+  std::size_t next_bucket_ = 0;           ///< the one to start next
+  std::vector<std::size_t> ready_order_;  ///< of this backward
   bool order_known_ = false;
   std::vector<std::vector<std::size_t>> next_assignment_;  ///< to be laid out when the next backward begins
-  bool touched_ = false;                     ///< this backward produced a gradient of ours
-  bool sync_ = true;                         ///< this backward reduces
+  bool touched_ = false;                                   ///< this backward produced a gradient of ours
+  bool sync_ = true;                                       ///< this backward reduces
   std::thread::id begun_by_, owner_;
   std::atomic<int> pauses_ = 0;
   Subscription listening_;

@@ -12,10 +12,12 @@
 namespace tessera::parallel {
 namespace {
 
-constexpr std::int64_t piece_bytes = 25 << 20;  // as DDP's buckets: large enough for full bandwidth, small beside a model
+constexpr std::int64_t piece_bytes =
+    25 << 20;  // as DDP's buckets: large enough for full bandwidth, small beside a model
 
 /// int64 [values.size()] of every rank: [ranks][values].
-std::vector<std::vector<std::int64_t>> all_gather_numbers(const comm::Group& group, const std::vector<std::int64_t>& values) {
+std::vector<std::vector<std::int64_t>> all_gather_numbers(const comm::Group& group,
+                                                          const std::vector<std::int64_t>& values) {
   const auto n = static_cast<std::int64_t>(values.size());
   std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(group.size()), values);
   if (n == 0) return result;
@@ -65,7 +67,8 @@ std::vector<std::string> all_gather_text(const comm::Group& group, const std::st
   return texts;
 }
 
-void require_same_structure(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what) {
+void require_same_structure(const comm::Group& group, const std::vector<NamedTensor>& tensors,
+                            const std::string& what) {
   std::string mine;
   for (const NamedTensor& named : tensors) mine += describe(named) + "\n";
   const auto hashes = all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size()))});
@@ -77,11 +80,16 @@ void require_same_structure(const comm::Group& group, const std::vector<NamedTen
     const std::vector<std::string> other = split(texts[r], '\n');
     std::size_t i = 0;
     while (i + 1 < first.size() && i + 1 < other.size() && first[i] == other[i]) ++i;
-    const auto line = [&](const std::vector<std::string>& lines) { return i + 1 < lines.size() ? lines[i] : "no such " + what; };
-    throw Error(concat("the module differs between ranks: ", what, " ", i, " is ", line(first), " on rank 0 but ", line(other), " on rank ",
-                       r, "; every rank must build the same module, in the same order (ranks of group '", group.name(), "')"));
+    const auto line = [&](const std::vector<std::string>& lines) {
+      return i + 1 < lines.size() ? lines[i] : "no such " + what;
+    };
+    throw Error(concat("the module differs between ranks: ", what, " ", i, " is ", line(first), " on rank 0 but ",
+                       line(other), " on rank ", r,
+                       "; every rank must build the same module, in the same order (ranks of group '", group.name(),
+                       "')"));
   }
-  throw Error(concat("the module's ", what, "s have different hashes but equal descriptions on the ranks of group '", group.name(), "'"));
+  throw Error(concat("the module's ", what, "s have different hashes but equal descriptions on the ranks of group '",
+                     group.name(), "'"));
 }
 
 void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& tensors, int root) {
@@ -92,7 +100,8 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
   while (begin < tensors.size()) {
     std::size_t end = begin;
     std::int64_t bytes = 0;
-    while (end < tensors.size() && (end == begin || bytes + static_cast<std::int64_t>(tensors[end].nbytes()) <= piece_bytes))
+    while (end < tensors.size() &&
+           (end == begin || bytes + static_cast<std::int64_t>(tensors[end].nbytes()) <= piece_bytes))
       bytes += static_cast<std::int64_t>(tensors[end++].nbytes());
     if (bytes > 0) {
       at::Tensor piece = at::empty({bytes}, at::TensorOptions(at::kByte).device(group.device()));
@@ -121,8 +130,9 @@ void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>&
   for (std::size_t i = 0; i < tensors.size(); ++i)
     for (std::size_t r = 1; r < hashes.size(); ++r)
       if (hashes[r][i] != hashes[0][i])
-        throw Error(concat("replicas differ: ", what, " '", tensors[i].name, "' on rank ", r, " has other bits than on rank 0 (",
-                           tensors[i].tensor.numel(), " elements, group '", group.name(),
+        throw Error(concat("replicas differ: ", what, " '", tensors[i].name, "' on rank ", r,
+                           " has other bits than on rank 0 (", tensors[i].tensor.numel(), " elements, group '",
+                           group.name(),
                            "'); something changed it on one rank only, or the update is not deterministic"));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Keeping replicas equal: the same parameters in the same order on every rank, rank 0's values everywhere, and the proof of it.
-/// All functions are collective over the group: every rank calls them, in the same order.
+/// Keeping replicas equal: the same parameters in the same order on every rank, rank 0's values everywhere, and the
+/// proof of it. All functions are collective over the group: every rank calls them, in the same order.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,15 +18,17 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Throws Error, the same on every rank, when two ranks' lists differ in length, order, names, shapes, strides, dtypes or requires_grad. The
-/// message names the first difference and the rank. `what`: "parameter", "buffer".
+/// Throws Error, the same on every rank, when two ranks' lists differ in length, order, names, shapes, strides, dtypes
+/// or requires_grad. The message names the first difference and the rank. `what`: "parameter", "buffer".
 void require_same_structure(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
 /// Every tensor becomes `root`'s, bit for bit, whatever the dtypes: sent in pieces of about 25 MiB, not one by one.
-/// Tensors are on group.device() and may be views of any layout. Autograd does not see the writes, but version counters do.
+/// Tensors are on group.device() and may be views of any layout. Autograd does not see the writes, but version counters
+/// do.
 void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
-/// Throws Error, the same on every rank, naming the first tensor whose bits differ from rank 0's, and the rank. `what` as above.
+/// Throws Error, the same on every rank, naming the first tensor whose bits differ from rank 0's, and the rank. `what`
+/// as above.
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
 /// Every rank's text, by rank. Texts may differ in length.

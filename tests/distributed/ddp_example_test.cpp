@@ -1,4 +1,5 @@
-// examples/ddp_simple as a user starts it: by our launcher, by torchrun's variables, with torch.distributed.launch's argument.
+// examples/ddp_simple as a user starts it: by our launcher, by torchrun's variables, with torch.distributed.launch's
+// argument.
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
@@ -52,8 +53,12 @@ TEST(DdpExample, learns_under_torchruns_variables) {
   launch::Captured runs[2];
   const auto rank = [&](int r) {
     const std::string text = concat(r);
-    runs[r] = start({example, "--local-rank=" + text}, {{"RANK", text}, {"LOCAL_RANK", text}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"},
-                                                        {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+    runs[r] = start({example, "--local-rank=" + text}, {{"RANK", text},
+                                                        {"LOCAL_RANK", text},
+                                                        {"WORLD_SIZE", "2"},
+                                                        {"LOCAL_WORLD_SIZE", "2"},
+                                                        {"MASTER_ADDR", "127.0.0.1"},
+                                                        {"MASTER_PORT", port}});
   };
   std::thread other([&] { rank(1); });
   rank(0);

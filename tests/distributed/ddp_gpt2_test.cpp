@@ -1,4 +1,5 @@
-// GPT-2 under data parallelism as the Trainer uses it: sums over ranks, losses scaled by the global count of scored tokens.
+// GPT-2 under data parallelism as the Trainer uses it: sums over ranks, losses scaled by the global count of scored
+// tokens.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,8 @@ Batch global_batch(int step, std::int64_t vocabulary) {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const models::CausalLm& model, bool adamw) {
   std::vector<optim::Slot> slots;
-  for (const auto& p : model.named_parameters()) slots.push_back({p.key(), p.value(), model.is_norm_or_bias(p.key()) ? 0.0 : 0.1});
+  for (const auto& p : model.named_parameters())
+    slots.push_back({p.key(), p.value(), model.is_norm_or_bias(p.key()) ? 0.0 : 0.1});
   if (adamw) return optim::make_adamw(std::move(slots), {});
   return optim::make_sgd(std::move(slots), {.momentum = 0.9});
 }

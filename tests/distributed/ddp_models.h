@@ -108,6 +108,8 @@ inline Batch part(const Batch& batch, std::int64_t i, std::int64_t n) {
   const std::int64_t rows = batch.x.size(0) / n;
   return {batch.x.narrow(0, i * rows, rows), batch.y.narrow(0, i * rows, rows)};
 }
-inline at::Tensor mean_loss(Model& model, const Batch& batch) { return (model.forward(batch.x) - batch.y).square().mean(); }
+inline at::Tensor mean_loss(Model& model, const Batch& batch) {
+  return (model.forward(batch.x) - batch.y).square().mean();
+}
 
 }  // namespace tessera::testing

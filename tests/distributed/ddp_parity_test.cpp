@@ -57,7 +57,8 @@ void compare(comm::World& world, const Case& c) {
   Ddp ddp(*job, {.first_bucket_mb = c.bucket_mb / 4, .bucket_mb = c.bucket_mb, .reduction = c.reduction});
   const auto rule = make_optimizer(*job, c.rule), reference_rule = make_optimizer(*alone, c.rule);
   const double lr = c.rule == Rule::sgd ? 0.05 : 2e-3;
-  const double weight = c.reduction == comm::Reduction::mean ? 1.0 / c.micro_batches : 1.0 / (c.micro_batches * world.size());
+  const double weight =
+      c.reduction == comm::Reduction::mean ? 1.0 / c.micro_batches : 1.0 / (c.micro_batches * world.size());
   double losses = 0, reference_losses = 0;
   for (int step = 0; step < steps; ++step) {
     const Batch batch = global_batch(step, rows, c.dtype);
@@ -164,7 +165,8 @@ TEST_P(DdpParity, torch_optim) {
       }
       const auto want = alone->parameters(), got = job->parameters();
       for (std::size_t i = 0; i < want.size(); ++i)
-        EXPECT_LE((got[i] - want[i]).abs().max().item<double>(), 1e-6) << "parameter " << i << ", set_to_none " << set_to_none;
+        EXPECT_LE((got[i] - want[i]).abs().max().item<double>(), 1e-6)
+            << "parameter " << i << ", set_to_none " << set_to_none;
       ddp.check_replicas();
     }
   });

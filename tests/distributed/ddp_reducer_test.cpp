@@ -2,8 +2,8 @@
 #include "ddp_models.h"
 
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/comm/recorder.h>
 #include <tessera/optim/optimizer.h>
@@ -50,7 +50,8 @@ std::unique_ptr<SimpleModel> simple_model(std::uint64_t seed = 3) {
 
 std::vector<at::Tensor> gradients_of(torch::nn::Module& module) {
   std::vector<at::Tensor> result;
-  for (const at::Tensor& p : module.parameters()) result.push_back(p.grad().defined() ? p.grad().clone() : at::Tensor());
+  for (const at::Tensor& p : module.parameters())
+    result.push_back(p.grad().defined() ? p.grad().clone() : at::Tensor());
   return result;
 }
 
@@ -82,7 +83,8 @@ TEST(DdpReducer, buckets_are_reduced_while_backward_runs) {
     for (int step = 0; step < 2; ++step) {
       comm::recorder().clear();
       ddp.zero_grad();
-      // x -> Linear -> Clock -> ReLU -> Linear: at the clock the second layer's gradients exist and the first layer's do not.
+      // x -> Linear -> Clock -> ReLU -> Linear: at the clock the second layer's gradients exist and the first layer's
+      // do not.
       const Batch mine = part(global_batch(step, 8), world.rank(), 2);
       auto& layers = *model->layers;
       at::Tensor h = layers[0]->as<torch::nn::Linear>()->forward(mine.x);
@@ -126,7 +128,8 @@ TEST(DdpReducer, buckets_follow_rank_0s_order_after_the_first_backward) {
   run_ranks(3, [](comm::World& world) {
     at::manual_seed(1);
     TwoBranches model, alone;
-    for (std::size_t i = 0; i < model.parameters().size(); ++i) alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
+    for (std::size_t i = 0; i < model.parameters().size(); ++i)
+      alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
     model.swapped = world.rank() == 1;
     Ddp ddp(model, {.first_bucket_mb = tiny_bucket, .bucket_mb = tiny_bucket});
     const auto registered = ddp.buckets();
@@ -154,7 +157,8 @@ TEST(DdpReducer, gradients_live_in_buckets_of_one_dtype) {
   run_ranks(2, [](comm::World& world) {
     struct Mixed : torch::nn::Module {
       at::Tensor a = register_parameter("a", at::ones({3})), b = register_parameter("b", at::ones({3}, at::kBFloat16)),
-                 c = register_parameter("c", at::ones({3}, at::kDouble)), d = register_parameter("d", at::ones({3}, at::kHalf));
+                 c = register_parameter("c", at::ones({3}, at::kDouble)),
+                 d = register_parameter("d", at::ones({3}, at::kHalf));
     } mixed;
     Ddp ddp(mixed);
     EXPECT_EQ(ddp.buckets().size(), 4u);
@@ -294,7 +298,8 @@ TEST(DdpReducer, unused_parameters_are_tolerated_when_asked) {
       mean_loss(model, part(batch, world.rank(), 3)).backward();
       // One rank's branch, a third of it.
       Branching alone;
-      for (std::size_t i = 0; i < model.parameters().size(); ++i) alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
+      for (std::size_t i = 0; i < model.parameters().size(); ++i)
+        alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
       for (int r = 0; r < 3; ++r) {
         alone.take = r == step % 3;
         (mean_loss(alone, part(batch, r, 3)) / 3).backward();
@@ -385,7 +390,8 @@ TEST(DdpReducer, nested_backwards_belong_to_the_outer_one) {
     // When the inner backward completes the bucket, the outer gradient comes too late.
     ddp.zero_grad();
     Nested::inside = [&] { model.forward(x).sum().backward(); };
-    EXPECT_HAS(error_of([&] { Nested::apply(model.first->bias * factor).sum().backward(); }), "'first.bias' received a second gradient");
+    EXPECT_HAS(error_of([&] { Nested::apply(model.first->bias * factor).sum().backward(); }),
+               "'first.bias' received a second gradient");
   });
 }
 
@@ -396,7 +402,9 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       auto model = simple_model();
       Ddp ddp(*model);
       model->to(at::kDouble);
-      const std::string text = error_of([&] { mean_loss(*model, {mine.x.to(at::kDouble), mine.y.to(at::kDouble)}).backward(); });
+      const std::string text = error_of([&] {
+        mean_loss(*model, {mine.x.to(at::kDouble), mine.y.to(at::kDouble)}).backward();
+      });
       EXPECT_HAS(text, "parameter 'layers.2.");
       EXPECT_HAS(text, "was Float");
       EXPECT_HAS(text, "its gradient is Double");
@@ -404,7 +412,8 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
     {
       auto model = simple_model();
       Ddp ddp(*model);
-      const std::string text = error_of([&] { mean_loss(*model, mine).backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
+      const std::string text =
+          error_of([&] { mean_loss(*model, mine).backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
       EXPECT_HAS(text, "create_graph");
       const at::Tensor loss = mean_loss(*model, mine);
       comm::recorder().clear();
@@ -433,7 +442,10 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
         Tied() { register_module("a", a), register_module("b", b), b->weight = a->weight; }
       } model;
       Ddp ddp(model);
-      EXPECT_HAS(error_of([&] { model.b->forward(model.a->forward(at::ones({1, 4}))).sum().backward(); }), "'b.weight' on every rank");
+      EXPECT_HAS(error_of([&] {
+                   model.b->forward(model.a->forward(at::ones({1, 4}))).sum().backward();
+                 }),
+                 "'b.weight' on every rank");
     }
   });
 }

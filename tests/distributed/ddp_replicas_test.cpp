@@ -50,7 +50,8 @@ TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {
     run_ranks(2, [share](comm::World& world) {
       at::manual_seed(1);
       BatchNormModel model, alone;
-      for (std::size_t i = 0; i < model.parameters().size(); ++i) alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
+      for (std::size_t i = 0; i < model.parameters().size(); ++i)
+        alone.parameters()[i].set_data(model.parameters()[i].detach().clone());
       Ddp ddp(model, {.broadcast_buffers = share});
       const Batch batch = global_batch(0, 8);
       mean_loss(model, part(batch, world.rank(), 2)).backward();
@@ -64,8 +65,13 @@ TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {
 TEST(DdpReplicas, large_weights_are_sent_in_pieces) {
   run_ranks(2, [](comm::World& world) {
     at::manual_seed(world.rank());
-    std::vector<at::Tensor> tensors = {at::randn({3}), at::randn({8 << 20}), at::randn({1000, 7}).t(), at::ones({}, at::kLong) * world.rank(),
-                                       at::randn({5}, at::kDouble), at::zeros({0}), at::full({3}, world.rank() == 0, at::kBool)};
+    std::vector<at::Tensor> tensors = {at::randn({3}),
+                                       at::randn({8 << 20}),
+                                       at::randn({1000, 7}).t(),
+                                       at::ones({}, at::kLong) * world.rank(),
+                                       at::randn({5}, at::kDouble),
+                                       at::zeros({0}),
+                                       at::full({3}, world.rank() == 0, at::kBool)};
     parallel::broadcast_tensors(world.group(), tensors);
     at::manual_seed(0);
     EXPECT_TRUE(at::equal(tensors[0], at::randn({3})));
@@ -102,9 +108,12 @@ struct Differing : torch::nn::Module {
 
 TEST(DdpReplicas, different_modules_are_told_with_rank_and_first_difference) {
   const std::vector<std::vector<std::string>> expected = {
-      {"parameter 0 is 'weight' Float [4, 2]", "'weight' Float [4, 3]"}, {"parameter 1 is 'bias'", "'biaz'"},
-      {"parameter 1 is 'extra'", "no such parameter"},                   {"'weight' Float", "'weight' Double"},
-      {"parameter 1 is 'late'", "(no gradient)"},                        {"buffer 0 is 'statistics' Float [4]", "Float [5]"}};
+      {"parameter 0 is 'weight' Float [4, 2]", "'weight' Float [4, 3]"},
+      {"parameter 1 is 'bias'", "'biaz'"},
+      {"parameter 1 is 'extra'", "no such parameter"},
+      {"'weight' Float", "'weight' Double"},
+      {"parameter 1 is 'late'", "(no gradient)"},
+      {"buffer 0 is 'statistics' Float [4]", "Float [5]"}};
   for (std::size_t difference = 0; difference < expected.size(); ++difference) {
     const auto outcomes = run_ranks_outcomes(3, [&](comm::World& world) {
       Differing module(static_cast<int>(difference), world.rank() == 2);
@@ -196,16 +205,19 @@ TEST(DdpReplicas, a_dying_rank_is_an_error_and_no_hang) {
   options.timeout_s = 20;
   options.end_after_failure = false;
   const auto begin = std::chrono::steady_clock::now();
-  const auto outcomes = run_ranks_outcomes(3, [](comm::World& world) {
-    at::manual_seed(1);
-    SimpleModel model;
-    Ddp ddp(model);
-    for (int step = 0;; ++step) {
-      if (world.rank() == 1 && step == 2) _exit(9);
-      ddp.zero_grad();
-      mean_loss(model, part(global_batch(step, 6), world.rank(), 3)).backward();
-    }
-  }, options);
+  const auto outcomes = run_ranks_outcomes(
+      3,
+      [](comm::World& world) {
+        at::manual_seed(1);
+        SimpleModel model;
+        Ddp ddp(model);
+        for (int step = 0;; ++step) {
+          if (world.rank() == 1 && step == 2) _exit(9);
+          ddp.zero_grad();
+          mean_loss(model, part(global_batch(step, 6), world.rank(), 3)).backward();
+        }
+      },
+      options);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(18));
   EXPECT_HAS(outcomes[1].error, "exit status 9");
   for (const std::size_t rank : {0u, 2u}) {

@@ -18,7 +18,8 @@ using namespace tessera::optim;
 
 TEST(GradientNorm, is_the_norm_of_all_gradients_together) {
   at::manual_seed(5);
-  std::vector<at::Tensor> gradients = {at::randn({3}), at::Tensor(), at::randn({100003}), at::randn({0}), at::randn({40, 50}).t()};
+  std::vector<at::Tensor> gradients = {at::randn({3}), at::Tensor(), at::randn({100003}), at::randn({0}),
+                                       at::randn({40, 50}).t()};
   double sum = 0;
   for (const at::Tensor& g : gradients)
     if (g.defined()) sum += g.to(at::kDouble).square().sum().item<double>();

@@ -1,4 +1,5 @@
-// AdamW and SGD against torch.optim's numbers, against the same formulas in ATen, and against themselves when cut otherwise.
+// AdamW and SGD against torch.optim's numbers, against the same formulas in ATen, and against themselves when cut
+// otherwise.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -23,7 +24,8 @@ Make adamw(AdamWOptions options = {}) {
   return [options](std::vector<Slot> slots) { return make_adamw(std::move(slots), options); };
 }
 Make sgd(double momentum, bool nesterov = false) {
-  return [=](std::vector<Slot> slots) { return make_sgd(std::move(slots), {.momentum = momentum, .nesterov = nesterov}); };
+  return
+      [=](std::vector<Slot> slots) { return make_sgd(std::move(slots), {.momentum = momentum, .nesterov = nesterov}); };
 }
 
 // Of float32 values up to 5 over three updates: each rounds a few times by at most 2.4e-7.
@@ -77,7 +79,8 @@ TEST(Optimizer, sgd_is_torchs) {
 std::vector<Slot> make_slots(at::ScalarType dtype, std::uint64_t seed) {
   at::manual_seed(seed);
   std::vector<Slot> slots;
-  for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{{7}, {3, 5}, {}, {70001}, {0}, {2, 3, 31}}) {
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{7}, {3, 5}, {}, {70001}, {0}, {2, 3, 31}}) {
     at::Tensor p = at::randn(shape, dtype);
     p.mutable_grad() = at::randn(shape, dtype);
     slots.push_back({concat("p", slots.size()), p, slots.size() % 2 == 0 ? 0.1 : 0.0, slots.size() == 3 ? 0.5 : 1.0});
@@ -178,7 +181,8 @@ RC_GTEST_PROP(OptimizerProperty, bits_do_not_depend_on_where_a_parameter_is_cut,
       piece.mutable_grad() = gradients[i];
       slots.push_back({concat(i), piece, 0.1});
     }
-    const auto optimizer = kind == 0 ? make_adamw(slots, {}) : make_sgd(slots, {.momentum = 0.9, .nesterov = kind == 2});
+    const auto optimizer =
+        kind == 0 ? make_adamw(slots, {}) : make_sgd(slots, {.momentum = 0.9, .nesterov = kind == 2});
     for (int step = 0; step < 2; ++step) optimizer->step(0.01, 0.7);
     return p;
   };

@@ -15,7 +15,8 @@ using tessera::parallel::hash_bytes;
 TEST(Hash, is_a_fixed_function_of_bytes_and_length) {
   std::set<std::uint64_t> seen;
   const std::vector<unsigned char> zeros(200, 0);
-  for (std::size_t n = 0; n <= zeros.size(); ++n) EXPECT_TRUE(seen.insert(hash_bytes(zeros.data(), n)).second) << n << " zero bytes";
+  for (std::size_t n = 0; n <= zeros.size(); ++n)
+    EXPECT_TRUE(seen.insert(hash_bytes(zeros.data(), n)).second) << n << " zero bytes";
   std::string text = "a misaligned text, so that words are read from odd addresses";
   const std::string copy = "x" + text;
   EXPECT_EQ(hash_bytes(text.data(), text.size()), hash_bytes(copy.data() + 1, text.size()));

@@ -39,7 +39,8 @@ TEST(Strategy, every_systems_names_lead_to_a_row) {
   EXPECT_EQ(find_fsdp_strategy(4).name, "hybrid_shard");
   EXPECT_EQ(find_fsdp_strategy(5).name, "hybrid_shard_zero2");
   for (int stage = 0; stage < 4; ++stage)
-    EXPECT_EQ(find_zero_stage(stage).name, stage == 0 ? std::string_view("ddp") : find_strategy(concat("zero", stage)).name);
+    EXPECT_EQ(find_zero_stage(stage).name,
+              stage == 0 ? std::string_view("ddp") : find_strategy(concat("zero", stage)).name);
 }
 
 TEST(Strategy, unknown_names_are_refused) {

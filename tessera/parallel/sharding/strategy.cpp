@@ -7,24 +7,28 @@
 namespace tessera::parallel {
 namespace {
 
-//                                 name                 optimizer gradients parameters reshard  group             available
+// clang-format off
 constexpr std::array table{
-    Strategy{"ddp", /*              */ false, /* */ false, /* */ false, /**/ false, ShardGroup::none, true},
-    Strategy{"zero1", /*            */ true, /*  */ false, /* */ false, /**/ false, ShardGroup::all, false},
-    Strategy{"zero2", /*            */ true, /*  */ true, /*  */ false, /**/ false, ShardGroup::all, false},
-    Strategy{"shard_grad_op", /*    */ true, /*  */ true, /*  */ true, /* */ false, ShardGroup::all, false},
-    Strategy{"zero3", /*            */ true, /*  */ true, /*  */ true, /* */ true, ShardGroup::all, false},
-    Strategy{"hybrid_shard", /*     */ true, /*  */ true, /*  */ true, /* */ true, ShardGroup::host, false},
-    Strategy{"hybrid_shard_zero2", /**/ true, /* */ true, /*  */ true, /* */ false, ShardGroup::host, false},
+    //        name                  optim  grads  params reshard  group              available
+    Strategy{"ddp",                false, false, false, false,   ShardGroup::none,  true},
+    Strategy{"zero1",              true,  false, false, false,   ShardGroup::all,   false},
+    Strategy{"zero2",              true,  true,  false, false,   ShardGroup::all,   false},
+    Strategy{"shard_grad_op",      true,  true,  true,  false,   ShardGroup::all,   false},
+    Strategy{"zero3",              true,  true,  true,  true,    ShardGroup::all,   false},
+    Strategy{"hybrid_shard",       true,  true,  true,  true,    ShardGroup::host,  false},
+    Strategy{"hybrid_shard_zero2", true,  true,  true,  false,   ShardGroup::host,  false},
 };
+// clang-format on
 
 struct Alias {
   std::string_view alias, name;
 };
 
 constexpr std::array aliases{
-    Alias{"no_shard", "ddp"},   Alias{"stage 0", "ddp"},     Alias{"zero0", "ddp"},        Alias{"stage 1", "zero1"},
-    Alias{"stage 2", "zero2"},  Alias{"stage 3", "zero3"},   Alias{"full_shard", "zero3"}, Alias{"_hybrid_shard_zero2", "hybrid_shard_zero2"},
+    Alias{"no_shard", "ddp"},     Alias{"stage 0", "ddp"},
+    Alias{"zero0", "ddp"},        Alias{"stage 1", "zero1"},
+    Alias{"stage 2", "zero2"},    Alias{"stage 3", "zero3"},
+    Alias{"full_shard", "zero3"}, Alias{"_hybrid_shard_zero2", "hybrid_shard_zero2"},
 };
 
 const Strategy* find_main(std::string_view name) {
@@ -47,14 +51,16 @@ const Strategy& find_strategy(std::string_view name) {
   for (const Strategy& strategy : table) known.emplace_back(strategy.name);
   for (const Alias& alias : aliases) known.emplace_back(alias.alias);
   const auto near = nearest(lower, known);
-  throw InputError(concat("parallel strategy '", name, "' is unknown", near ? concat("; did you mean '", *near, "'?") : "",
-                          " (known: ", join(known), ")"));
+  throw InputError(concat("parallel strategy '", name, "' is unknown",
+                          near ? concat("; did you mean '", *near, "'?") : "", " (known: ", join(known), ")"));
 }
 
 const Strategy& find_fsdp_strategy(int number) {
-  static constexpr std::array<std::string_view, 5> names{"zero3", "shard_grad_op", "ddp", "hybrid_shard", "hybrid_shard_zero2"};
+  static constexpr std::array<std::string_view, 5> names{"zero3", "shard_grad_op", "ddp", "hybrid_shard",
+                                                         "hybrid_shard_zero2"};
   if (number < 1 || number > static_cast<int>(names.size()))
-    throw InputError(concat("FSDP sharding strategy ", number, " is unknown; it is 1 (FULL_SHARD), 2 (SHARD_GRAD_OP), 3 (NO_SHARD), "
+    throw InputError(concat("FSDP sharding strategy ", number,
+                            " is unknown; it is 1 (FULL_SHARD), 2 (SHARD_GRAD_OP), 3 (NO_SHARD), "
                             "4 (HYBRID_SHARD) or 5 (HYBRID_SHARD_ZERO2)"));
   return *find_main(names[static_cast<std::size_t>(number - 1)]);
 }
@@ -71,7 +77,8 @@ void require_available(const Strategy& strategy) {
   std::vector<std::string> available;
   for (const Strategy& row : table)
     if (row.available) available.emplace_back(row.name);
-  throw InputError(concat("parallel strategy '", strategy.name, "' is not available in this version (available: ", join(available), ")"));
+  throw InputError(concat("parallel strategy '", strategy.name,
+                          "' is not available in this version (available: ", join(available), ")"));
 }
 
 }  // namespace tessera::parallel

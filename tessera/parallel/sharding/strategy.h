@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// parallel/sharding/: DDP, ZeRO-1/2/3 and FSDP's strategies are one engine with switches. This header: the table of them.
+/// parallel/sharding/: DDP, ZeRO-1/2/3 and FSDP's strategies are one engine with switches. This header: the table of
+/// them.
 
 #include <span>
 #include <string>
@@ -24,17 +25,18 @@ struct Strategy {
   bool shard_parameters;       ///< between steps
   bool reshard_after_forward;  ///< whole parameters are dropped between forward and backward
   ShardGroup shard_group;
-  bool available;              ///< this version can run it
+  bool available;  ///< this version can run it
 
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
-/// The whole table, the rows' main names being "ddp", "zero1", "zero2", "zero3", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2".
+/// The whole table, the rows' main names being "ddp", "zero1", "zero2", "zero3", "shard_grad_op", "hybrid_shard",
+/// "hybrid_shard_zero2".
 std::span<const Strategy> strategies();
 
-/// The row of a name that any of the known systems uses: a name above, DeepSpeed's "stage 0" to "stage 3" ("zero0" too), FSDP's
-/// NO_SHARD, FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, HYBRID_SHARD_ZERO2 (also "_HYBRID_SHARD_ZERO2"). Case does
-/// not matter. Throws InputError with the nearest known name.
+/// The row of a name that any of the known systems uses: a name above, DeepSpeed's "stage 0" to "stage 3" ("zero0"
+/// too), FSDP's NO_SHARD, FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, HYBRID_SHARD_ZERO2 (also "_HYBRID_SHARD_ZERO2").
+/// Case does not matter. Throws InputError with the nearest known name.
 const Strategy& find_strategy(std::string_view name);
 /// FSDP's and accelerate's number, 1 to 5. Throws InputError.
 const Strategy& find_fsdp_strategy(int number);
