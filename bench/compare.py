@@ -8,7 +8,7 @@ The losses of both sides are compared as well: a fast wrong answer is not a resu
 
 Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf" transformers.Trainer.
 """
-import argparse, json, os, statistics, struct, subprocess, sys, tempfile
+import argparse, json, os, statistics, struct, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", required=True)
@@ -57,7 +57,6 @@ def run_peer(mode, procs, threads):
     command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs)] if procs > 1 else [f"{bin_dir}/python"]) + script
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1",
                TOKENIZERS_PARALLELISM="false", PATH=bin_dir + ":" + os.environ["PATH"])
-    import time
     env["PEER_T0"] = repr(time.time())
     out = subprocess.run(command, capture_output=True, text=True, env=env)
     for line in out.stdout.splitlines():
@@ -75,14 +74,15 @@ def run_tessera(folder, a, procs, threads):
                    "--per_device_train_batch_size", str(a.B // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant",
                    "--adam_beta2", str(BETA2), "--weight_decay", str(DECAY), "--max_grad_norm", "0", "--logging_steps", "1",
                    "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads)]
+        begin = time.time()
         done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE"))
         if done.returncode:
             sys.exit(f"tessera failed:\n{done.stderr[-3000:]}")
         lines = [json.loads(l) for l in open(f"{out}/run/metrics.jsonl")]
-    steps, end = [l for l in lines if "event" not in l], lines[-1]
+    steps = [l for l in lines if "event" not in l]
     timed = steps[args.warmup:]
     return {"tok_s": a.B * a.T * 1e3 / statistics.median(s["step_time_ms"] for s in timed),
-            "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed), "start": end["startup_seconds"],
+            "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed), "start": steps[0]["wall_time_ms"] / 1e3 - begin,
             "losses": [s["loss"] for s in steps], "rss": max(s["peak_memory_bytes"] for s in steps) / 2**20}
 
 

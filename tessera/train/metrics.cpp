@@ -42,8 +42,11 @@ Value to_json(const StepMetrics& m) {
                              {"epoch", Value::of(m.epoch)},
                              {"tokens_per_second", Value::of(m.tokens_per_second)},
                              {"step_time_ms", Value::of(m.step_time_ms)},
+                             {"cpu_seconds", Value::of(m.cpu_seconds)},
                              {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
-                             {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)}});
+                             {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)},
+                             // whole milliseconds: Unix seconds have more digits than the other numbers are written with
+                             {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
 }
 
 Value to_json(const EvalMetrics& m) {
@@ -100,6 +103,12 @@ std::int64_t peak_resident_bytes() {
     break;
   }
   throw Error("/proc/self/status has no VmHWM line: is /proc mounted?");
+}
+
+double process_cpu_seconds() {
+  timespec used = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 double seconds_since_process_start() {

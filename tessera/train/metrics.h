@@ -20,6 +20,8 @@ struct StepMetrics {
   double epoch = 0;
   double tokens_per_second = 0;              ///< tokens of all ranks, since the previous log
   double step_time_ms = 0;                   ///< mean since the previous log
+  double cpu_seconds = 0;                    ///< processor seconds of one step, all ranks and threads, mean since the previous log
+  double wall_time = 0;                      ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
   std::int64_t peak_memory_bytes() const;    ///< their maximum
 };
@@ -58,6 +60,8 @@ Value hf_log_entry(const EvalMetrics& metrics);
 
 /// Peak resident memory of this process so far (VmHWM of /proc/self/status).
 std::int64_t peak_resident_bytes();
+/// Processor seconds that all threads of this process have used so far.
+double process_cpu_seconds();
 /// Seconds since this process was started by its launcher (from /proc/self/stat).
 double seconds_since_process_start();
 

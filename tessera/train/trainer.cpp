@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -103,6 +104,7 @@ class Trainer {
   std::int64_t scored_tokens_ = 0;
   std::int64_t window_steps_ = 0;
   double window_seconds_ = 0;
+  double window_cpu_seconds_ = 0;
   // Since the start of this process.
   double train_seconds_ = 0;
   double step_seconds_ = 0;  // smoothed, for the time left
@@ -145,6 +147,7 @@ ExitCode Trainer::run() {
 
   while (step_ < plan_.total_steps) {
     const std::int64_t begin_ns = comm::monotonic_ns();
+    const double begin_cpu = process_cpu_seconds();
     const std::vector<data::Batch> batches = read_step();
     const Agreement agreed = agree_on_step(batches);
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
@@ -152,6 +155,7 @@ ExitCode Trainer::run() {
     compute_gradients(batches, agreed.scored_tokens);
     update_weights();
     ++step_;
+    window_cpu_seconds_ += process_cpu_seconds() - begin_cpu;
     count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9);
 
     if (plan_.logs_after(step_)) log();
@@ -242,12 +246,13 @@ double Trainer::seconds_left() const { return step_seconds_ * static_cast<double
 /// One collective brings every rank's sums together; they are added in rank order.
 void Trainer::log() {
   const comm::Tag tag("log");
-  constexpr int fields = 3;
+  constexpr int fields = 4;
   const int ranks = world_.size();
   at::Tensor mine = at::empty({fields}, at::kDouble);
   mine.data_ptr<double>()[0] = loss_sum_;
   mine.data_ptr<double>()[1] = static_cast<double>(scored_tokens_);
   mine.data_ptr<double>()[2] = static_cast<double>(peak_resident_bytes());
+  mine.data_ptr<double>()[3] = window_cpu_seconds_;
   at::Tensor all = at::empty({ranks * fields}, at::TensorOptions().dtype(at::kDouble).device(world_.device()));
   world_.group().all_gather(all, mine.to(world_.device())).wait();
   all = all.cpu();
@@ -259,6 +264,7 @@ void Trainer::log() {
     loss_sum += row[0];
     scored += row[1];
     metrics.memory_by_rank.push_back(static_cast<std::int64_t>(row[2]));
+    metrics.cpu_seconds += row[3] / static_cast<double>(window_steps_);
   }
   const double tokens = static_cast<double>(window_steps_ * plan_.rows_per_step() * setup_.block_size);
   metrics.step = step_;
@@ -268,10 +274,12 @@ void Trainer::log() {
   metrics.epoch = plan_.epoch(step_);
   metrics.tokens_per_second = tokens / window_seconds_;
   metrics.step_time_ms = 1000 * window_seconds_ / static_cast<double>(window_steps_);
+  metrics.wall_time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   loss_sum_ = 0;
   scored_tokens_ = 0;
   window_steps_ = 0;
   window_seconds_ = 0;
+  window_cpu_seconds_ = 0;
 
   last_log_ = metrics;
   log_history_.push_back(hf_log_entry(metrics));

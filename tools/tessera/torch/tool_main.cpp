@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/allocator.h>
 
 #include "tool.h"
 
@@ -34,6 +35,7 @@ void say(const std::string& message) { std::fputs(("tessera: " + message + "\n")
 extern "C" int tessera_tool_main(const char* name, int argc, const char** argv) {
   using tessera::ExitCode;
   try {
+    tessera::nn::keep_memory();
     const int result = dispatch(name, tessera::tool::Arguments(argv, argv + argc));
     std::fflush(stdout);
     return result;
