@@ -68,7 +68,7 @@ def run_peer(mode, procs, threads):
 
 def run_tessera(folder, a, procs, threads):
     with tempfile.TemporaryDirectory() as out:
-        command = [os.path.join(args.build, "tessera"), "train", "--model_name_or_path", f"{folder}/model", "--tokenizer_name", "byte",
+        command = [os.path.join(args.build, "tessera"), "train", "--model_name_or_path", f"{folder}/model",
                    "--train_file", f"{folder}/rows.bin", "--block_size", str(a.T), "--train_sampling_strategy", "sequential",
                    "--validation_split_percentage", "0", "--output_dir", f"{out}/run", "--max_steps", str(args.steps),
                    "--per_device_train_batch_size", str(a.B // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant",

@@ -114,6 +114,8 @@ std::pair<std::string, std::string> sample_text(const Setup& setup) {
   dataset.read(0, block.data());
   const auto length = static_cast<std::ptrdiff_t>(std::min(sample_prompt_tokens, dataset.block_size() / 2));
   const std::vector<std::int32_t> prompt(block.begin(), block.begin() + length);
+  // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
+  if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); })) return {};
   GenerateOptions options;
   options.max_new_tokens = sample_tokens;
   options.temperature = sample_temperature;
