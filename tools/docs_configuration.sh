@@ -1,0 +1,46 @@
+#!/bin/bash
+# Prints docs/configuration.md from the program itself, so that the page cannot drift from the table of settings.
+#   tools/docs_configuration.sh BUILD > docs/configuration.md        (tests/scripts/docs_configuration.sh compares them)
+set -euo pipefail
+build=$1
+cat <<'MD'
+# Configuration
+
+*Made by `tools/docs_configuration.sh build`; edit `tessera/config/fields.cpp` instead.*
+
+Every setting is one row of the table in `tessera/config/fields.cpp`; flags, `--help`, `--print_config` and this page come from it.
+- `--x_y V`, `--x-y V` and `--x_y=V` are the same; a boolean is `--x`, `--x false` or `--no_x`.
+- Later beats earlier: default, environment, flag. A flag given twice with two values is an error. All problems are reported together.
+- `--print_config` prints every value with its origin (`default`, the flag as typed, `environment NAME`, `derived (why)`) and exits.
+- Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration or input
+  (nothing was written), 3 stopped on SIGTERM after saving, 130 interrupted.
+
+## Differences from Hugging Face
+- The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the shifted-away one
+  too, and so prints (T-1)/T of it.
+- Text is one stream cut into blocks, with one rest dropped at the end; `run_clm.py` drops a rest per 1000 lines. Without
+  `--validation_file` the *last* blocks are held out.
+- Epochs are one continuous stream of samples; a step may straddle two of them.
+- `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
+
+## tessera train
+```
+MD
+"$build/tessera" train --help
+cat <<'MD'
+```
+
+## Environment
+| variable | meaning |
+|---|---|
+| `RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT` | set by `tessera launch`, torchrun; `OMPI_COMM_WORLD_*` (mpirun) and `SLURM_*` (srun) are understood too |
+| `TESSERA_BACKEND` | the transport when `--backend` is auto |
+| `TESSERA_LOG` | debug, info, warning, error |
+| `TESSERA_ISA` | lowers the instruction set of the CPU kernels: baseline, avx2, avx512 |
+| `OMP_NUM_THREADS`, `OMP_WAIT_POLICY` | threads per rank when `--threads_per_process` is not given; how OpenMP waits (set, it is left alone) |
+
+## tessera launch
+```
+MD
+"$build/tessera" launch --help
+echo '```'
