@@ -1,10 +1,17 @@
 #!/bin/bash
 # `make gpu-check`, for a machine with an NVIDIA GPU and CUDA 13 with NCCL: builds with the plug-in, runs the tests, trains
-# briefly on the GPU. torch's CUDA libraries come from PyPI into .deps/torch (the CPU build does without them).
+# briefly on the GPU. LibTorch's CUDA libraries (2 GB) come from PyPI into .deps/torch; the CPU build does without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v nvidia-smi > /dev/null || { echo "gpu-check: no NVIDIA driver on this machine (nvidia-smi not found)" >&2; exit 2; }
 nvidia-smi --query-gpu=name,memory.total --format=csv,noheader
+# libtorch_cuda.so needs NVIDIA's libraries of exactly the versions that the wheel names; installed beside it, where its RPATH looks
+if [ ! -e .deps/torch/.cuda ]; then
+  python3 -m pip install -q --no-compile --root-user-action=ignore --target .deps/torch \
+    'cuda-toolkit[cublas,cudart,cufft,cufile,cupti,curand,cusolver,cusparse,nvjitlink,nvrtc,nvtx]==13.0.2' nvidia-cudnn-cu13==9.19.0.56 \
+    nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9 nvidia-nvshmem-cu13==3.4.5
+  touch .deps/torch/.cuda
+fi
 cmake --preset default -B build -DTESSERA_CUDA=ON --log-level=NOTICE
 ninja --quiet -C build
 export LD_LIBRARY_PATH=$(find "$PWD/.deps/torch/nvidia" /usr/local/cuda -maxdepth 3 -type d -name 'lib*' 2>/dev/null | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
