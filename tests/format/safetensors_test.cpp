@@ -202,7 +202,7 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
     std::map<std::string, std::string> expected;
     const auto names = *rc::gen::unique<std::vector<std::string>>(rc::gen::string<std::string>());
     for (const std::string& raw : names) {
-      const std::string name = "t" + std::to_string(sources.size()) + (is_utf8(raw) ? raw : "");
+      const std::string name = "t" + std::to_string(sources.size()) + ":" + (is_utf8(raw) ? raw : "");
       const auto dtype = static_cast<DType>(*rc::gen::inRange(0, 13));
       const auto shape =
           *rc::gen::container<std::vector<std::int64_t>>(*rc::gen::inRange(0, 4), rc::gen::inRange<std::int64_t>(0, 4));
