@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <tessera/base/utf8.h>
+
 namespace tessera::text {
 
 struct CodePoint {
@@ -23,9 +25,6 @@ inline CodePoint code_point_at(std::string_view text, std::size_t at) {
   if (first < 0xF0) return {(first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F), 3};
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
-
-/// Appends the UTF-8 of one code point.
-void append_utf8(std::string& out, std::uint32_t code_point);
 
 /// `text` with every maximal ill-formed piece replaced by U+FFFD, as Unicode 3.9 recommends and Python's
 /// bytes.decode("utf-8", errors="replace") does.
