@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// The folder in which PEFT keeps low-rank adapters (LoRA, Hu et al. 2021): adapter_config.json and
+/// adapter_model.safetensors, as peft 0.21 writes and reads them (peft/tuners/lora/config.py, peft/utils/save_and_load.py).
+/// The base model's weights are not in it.
+
+#include <tessera/checkpoint/checkpoint.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::checkpoint {
+
+/// What adapter_config.json says, as far as it changes what is computed.
+struct LoraConfig {
+  std::int64_t r = 8;
+  double alpha = 16;
+  double dropout = 0;
+  /// Full names of modules, or their ends ("q_proj"). {}: the model's default. {"all-linear"}: every linear map but the
+  /// head.
+  std::vector<std::string> target_modules;
+  /// The config chose its modules in a way that only PEFT evaluates (a regular expression, layers_to_transform,
+  /// exclude_modules): the tensors of the adapter file tell which they are, and target_modules is empty.
+  bool targets_from_weights = false;
+  bool rank_stabilized = false;   ///< use_rslora: scale alpha / sqrt(r) (Kalajdzievski 2023) instead of alpha / r
+  bool fan_in_fan_out = false;    ///< the base stores its weights [in, out] (GPT-2)
+  std::string base_model;         ///< base_model_name_or_path as written
+
+  /// What lora_B lora_A is multiplied by.
+  double scale() const;
+};
+
+/// Whether the folder holds adapters (adapter_config.json), and so is not a whole model.
+bool is_adapter_folder(const std::string& folder);
+
+/// Reads and checks adapter_config.json. What this program cannot compute (another PEFT type or task, DoRA, biases,
+/// modules_to_save, rank or alpha by module, initialisations that change the base, any member it does not know that is
+/// set) throws InputError with file:line.
+LoraConfig read_adapter_config(const std::string& folder);
+/// Every tensor of adapter_model.safetensors, PEFT's names without "base_model.model.": MODULE.lora_A.weight [r, in],
+/// MODULE.lora_B.weight [out, r]. Any other tensor, or one that is no float, throws InputError (all are listed).
+NamedTensors read_adapter_weights(const std::string& folder);
+/// The folder of the base model: base_model_name_or_path, a relative one below the adapter's folder, else below the
+/// working directory. Throws InputError with the remedy when neither exists, or when it holds adapters itself.
+std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config);
+
+/// Writes adapter_config.json (targets: config.target_modules), adapter_model.safetensors and the tokenizer's files (may
+/// be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
+void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
+                          const text::Tokenizer* tokenizer);
+/// save_checkpoint for a run that trains adapters: OUT/checkpoint-STEP is an adapter folder that resumes the run.
+std::string save_adapter_checkpoint(const std::string& output_dir, const NamedTensors& adapters,
+                                    const LoraConfig& config, const text::Tokenizer* tokenizer, const RunState& state,
+                                    std::int64_t keep);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,49 @@
+#pragma once
+/// \file
+/// Low-rank adapters (LoRA, Hu et al. 2021) on a model's linear maps: y = x W + b + scale * dropout(x) A^T B^T with W and b
+/// frozen, A [r, in], B [out, r]. Selection, names, initialisation and scale are PEFT's (peft/tuners/lora).
+/// Targets: a module is meant when its full name is the target's or ends in "." + target ("q_proj", "mlp.c_proj");
+/// "all-linear" means every linear map but the head. Regular expressions are not offered as flags (PEFT takes a lone
+/// string as one); a folder whose configuration holds one is read by the tensors in it.
+
+#include <tessera/checkpoint/peft.h>
+#include <tessera/config/run_config.h>
+#include <tessera/models/causal_lm.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::models {
+
+using checkpoint::LoraConfig;
+
+/// The LoRA settings of the command line. Throws InputError for an empty name in lora_target_modules.
+LoraConfig lora_config(const ModelConfig& config);
+
+/// Freezes every parameter of the model and gives the targets trainable adapters: A from U(-1/sqrt(in), 1/sqrt(in))
+/// (torch's kaiming_uniform_ with a = sqrt(5)) keyed by (seed, name), B zero, so that the model computes what it did.
+/// Returns the configuration with its targets spelled out, for write_adapter_folder. Throws InputError when a target
+/// matches nothing (with the nearest names), matches what is no linear map, or the model has adapters already.
+LoraConfig apply_lora(CausalLm& model, LoraConfig config, std::uint64_t seed);
+
+/// The adapters: MODULE.lora_A.weight, MODULE.lora_B.weight, in the order of modules. Empty: none. They alias the model's.
+checkpoint::NamedTensors lora_state(const CausalLm& model);
+
+/// Overwrites the adapters of a model that apply_lora has prepared by those of a folder. Throws InputError listing all
+/// missing, unexpected and misshapen tensors, or when scales differ.
+void load_adapters(CausalLm& model, const LoraConfig& config, const std::string& folder);
+
+/// The model that an adapter folder means: its base, frozen, with the folder's adapters, trainable.
+std::shared_ptr<CausalLm> load_adapted_model(const std::string& folder, std::uint64_t seed);
+/// The configuration of a model that load_adapted_model(folder) has made, targets spelled out, base an absolute path.
+LoraConfig loaded_lora_config(const CausalLm& model, const std::string& folder);
+
+/// Adds scale * (B A) to the frozen weights in place and removes the adapters. No adapters: nothing happens.
+void merge_lora(CausalLm& model);
+
+/// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as PEFT prints it; tied parameters once.
+std::string describe_trainable(const CausalLm& model);
+
+}  // namespace tessera::models
