@@ -10,8 +10,6 @@
 namespace tessera::config {
 namespace {
 
-constexpr const char* flag = "--config_overrides";
-
 Value typed(const std::string& text) {
   const std::string word = to_lower(text);
   if (word == "null" || word == "none") return {};
@@ -30,9 +28,10 @@ bool is_key(const std::string& key) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text) {
+std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text, const std::string& flag) {
+  if (trim(text).empty()) return {};
+  if (trim(text).front() == '{') return parse_json(text, flag).members();
   std::vector<std::pair<std::string, Value>> pairs;
-  if (trim(text).empty()) return pairs;
   const auto file = std::make_shared<const std::string>(flag);
   for (const std::string& part : split(text, ',')) {
     const auto fail = [&](const std::string& what) {

@@ -163,6 +163,11 @@ void derive(Resolved& resolved) {
     output.eval_steps = output.logging_steps;
     derived("eval_steps", "logging_steps");
   }
+  DataConfig& data = resolved.values.data;
+  if (data.group_by_length && is_default("train_sampling_strategy")) {
+    data.train_sampling_strategy = "group_by_length";
+    derived("train_sampling_strategy", "group_by_length is given");
+  }
   // a boolean in transformers' Python interface
   if (const auto resume = parse_bool(output.resume_from_checkpoint))
     output.resume_from_checkpoint = *resume ? "last" : "";

@@ -15,14 +15,24 @@ struct ModelConfig {
   std::string config_name;         ///< config.json, or a preset (gpt2, gpt2-tiny): from scratch
   std::string config_overrides;    ///< "n_layer=4,n_embd=256", only with config_name
   std::string tokenizer_name;      ///< folder or tokenizer.json; "byte" needs no file; empty: model folder's, else byte
+  std::int64_t lora_r = 0;         ///< rank of the LoRA adapters (Hu et al. 2021); 0: train all weights
+  double lora_alpha = 16;          ///< adapters are scaled by lora_alpha / lora_r
+  double lora_dropout = 0;
+  std::string lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
+  bool lora_merge = false;          ///< at the end, also the merged model in OUT/merged
 };
 
 struct DataConfig {
-  std::string train_file;       ///< .txt, or .bin with .idx beside it
+  std::string train_file;       ///< .txt, .jsonl (text | prompt, completion | messages), or .bin with .idx beside it
   std::string validation_file;  ///< same kinds; empty: split off train_file
   double validation_split_percentage = 5;
   std::int64_t block_size = 0;                     ///< tokens per block T; 0: min(1024, the model's positions)
-  std::string train_sampling_strategy = "random";  ///< random | sequential
+  std::string train_sampling_strategy = "random";  ///< random | sequential | group_by_length (examples of .jsonl)
+  bool group_by_length = false;                    ///< Hugging Face's older name of that strategy
+  std::string text_column_name = "text";           ///< field of a .jsonl line that holds plain text
+  std::int64_t max_seq_length = 0;                 ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
+  bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
+  bool assistant_only_loss = true;  ///< of `messages`, only what the assistant says is scored
 };
 
 struct OptimizationConfig {
@@ -31,8 +41,10 @@ struct OptimizationConfig {
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   double momentum = 0.0;                     ///< sgd
+  bool nesterov = false;                     ///< sgd
   double max_grad_norm = 1.0;                ///< 0: no clipping
-  std::string lr_scheduler_type = "linear";  ///< linear | cosine | constant | constant_with_warmup
+  std::string lr_scheduler_type = "linear";  ///< see optim/optimizer.h, Schedule
+  std::string lr_scheduler_kwargs;           ///< JSON object or "num_cycles=2,...": see Schedule
   std::int64_t warmup_steps = 0;
   double warmup_ratio = 0;      ///< share of all steps; only one of the two is given
   std::int64_t max_steps = -1;  ///< > 0 overrides num_train_epochs
@@ -41,6 +53,7 @@ struct OptimizationConfig {
   std::int64_t per_device_eval_batch_size = 8;
   std::int64_t gradient_accumulation_steps = 1;
   std::int64_t seed = 42;
+  bool bf16 = false;  ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
 };
 
 struct ParallelConfig {
@@ -59,6 +72,11 @@ struct OutputConfig {
   bool overwrite_output_dir = false;
   std::string resume_from_checkpoint;   ///< folder, or "last" (true on the command line): newest in output_dir
   std::int64_t logging_steps = 10;      ///< Hugging Face: 500
+  bool logging_first_step = false;
+  std::string log_format = "hf";        ///< log lines: hf ({'loss': ...}, as transformers 4 prints) | plain
+  std::string report_to = "tensorboard";  ///< tensorboard | none (metrics.jsonl and report.html are always written)
+  std::string logging_dir;              ///< of TensorBoard events; empty: OUT/runs
+  bool hf_loss_scale = false;           ///< report loss x (T-1)/T, as transformers' Trainer does
   std::string save_strategy = "steps";  ///< no | steps | epoch
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 0;  ///< 0: keep all

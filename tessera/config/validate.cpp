@@ -44,7 +44,7 @@ class Rules {
     if (m.model_name_or_path.empty() && m.config_name.empty())
       problem({"model_name_or_path", "config_name"},
               "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
-              "NAME|FILE (gpt2, gpt2-tiny, a config.json) to start from scratch");
+              "NAME|FILE (gpt2, gpt2-tiny, llama-tiny, a config.json) to start from scratch");
     if (!m.model_name_or_path.empty() && !m.config_name.empty())
       problem({"model_name_or_path", "config_name"},
               "--model_name_or_path and --config_name exclude each other: the first starts from "
@@ -52,6 +52,9 @@ class Rules {
     if (!m.config_overrides.empty() && !m.model_name_or_path.empty())
       problem({"model_name_or_path", "config_overrides"},
               "--config_overrides needs --config_name: a model that has weights cannot change its shape");
+    if (m.lora_r > 0 && m.model_name_or_path.empty())
+      problem({"lora_r", "model_name_or_path"},
+              "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
     try {
       parse_overrides(m.config_overrides);
     } catch (const InputError& error) {
@@ -81,7 +84,7 @@ class Rules {
   void data_file(const char* name, const std::string& path) {
     if (path.empty()) return;
     if (!path_exists(path)) return problem({name}, "--", name, " ", path, ": no such file");
-    if (is_directory(path)) return problem({name}, "--", name, " ", path, " is a folder; expected a .txt or .bin file");
+    if (is_directory(path)) return problem({name}, "--", name, " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
     if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
       problem({name}, "--", name, " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
   }
@@ -89,13 +92,23 @@ class Rules {
   void data() {
     const DataConfig& d = c_.data;
     if (d.train_file.empty())
-      problem({"train_file"}, "--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+      problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
     data_file("train_file", d.train_file);
     data_file("validation_file", d.validation_file);
+    if (d.group_by_length && d.train_sampling_strategy != "group_by_length")
+      problem({"group_by_length", "train_sampling_strategy"},
+              "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
   }
 
   void schedule() {
     const OptimizationConfig& o = c_.optimization;
+    if (o.nesterov && o.momentum == 0)
+      problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
+    try {
+      parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs");
+    } catch (const InputError& error) {
+      problem({"lr_scheduler_kwargs"}, error.what());
+    }
     if (o.warmup_steps > 0 && o.warmup_ratio > 0)
       problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
     if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
@@ -193,6 +206,10 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   };
   const bool sgd = c.optimization.optim == "sgd";
   if (!sgd) unused("momentum", "--optim is adamw");
+  if (!sgd) unused("nesterov", "--optim is adamw");
+  if (c.model.lora_r == 0)
+    for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules", "lora_merge"})
+      unused(name, "--lora_r is not given");
   for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
     if (sgd) unused(name, "--optim is sgd");
   if (c.optimization.lr_scheduler_type == "constant") {

@@ -11,7 +11,7 @@ Batch make_batch(const BlockDataset& dataset, const Sampler& sampler, std::int64
   at::Tensor ids = at::empty({rows, length}, at::kLong);  // [rows, T]
   auto* out = ids.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row) dataset.read(sampler(first + row), out + row * length);
-  return {ids, ids.clone(), rows * (length - 1)};
+  return {ids, ids.clone(), {}, rows * (length - 1), rows * length, rows * length};
 }
 
 }  // namespace tessera::data

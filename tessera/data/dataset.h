@@ -1,11 +1,14 @@
 #pragma once
 /// \file
-/// data/: token streams cut into blocks, samplers, batches. Blocks follow run_clm.py: T tokens are both input and labels,
-/// T-1 positions are scored (DESIGN section 12).
+/// data/: from files to batches. Two kinds of rows: *blocks*, cut from a stream of tokens as run_clm.py cuts them (.txt,
+/// .bin/.idx: T tokens are both input and labels, T-1 positions are scored; DESIGN section 12), and *examples* for
+/// fine-tuning (.jsonl: examples.h), one per row and padded, or packed several to a row. This header: the interface of
+/// datasets, samplers, batches.
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,70 +16,104 @@
 #include <vector>
 
 #include <tessera/config/run_config.h>
+#include <tessera/nn/documents.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::data {
 
-/// A stream of tokens cut into blocks of block_size; a rest shorter than a block is dropped (as run_clm.py does).
-/// Immutable: any number of threads may read.
-class BlockDataset {
- public:
-  virtual ~BlockDataset() = default;
-  virtual std::int64_t block_size() const = 0;
-  virtual std::int64_t size() const = 0;                                    ///< blocks
-  virtual void read(std::int64_t block, std::int64_t* out) const = 0;       ///< block_size ids; block in [0, size())
+/// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 where t is not scored.
+/// document_starts: positions within the row, ascending, the first 0 (one document: {0}).
+struct Row {
+  std::vector<std::int64_t> ids, labels, document_starts;
 };
 
+/// Rows of tokens. Immutable: any number of threads may read.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual std::int64_t size() const = 0;                        ///< rows
+  virtual std::int64_t max_length() const = 0;                  ///< tokens that a row may have at most
+  virtual std::int64_t length(std::int64_t row) const = 0;      ///< tokens of a row; row in [0, size())
+  virtual Row read(std::int64_t row) const = 0;
+};
+
+// Blocks: rows of block_size tokens, one document each, labels = ids. A rest shorter than a block is dropped (as
+// run_clm.py does).
+
 /// Blocks of tokens in memory. Every id must be in [0, vocab_size): else InputError naming `source`, position and numbers.
-std::shared_ptr<const BlockDataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
-                                                 std::int64_t vocab_size, const std::string& source);
+std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
+                                            std::int64_t vocab_size, const std::string& source);
 /// Blocks of a Megatron .bin/.idx pair, memory-mapped, as one stream over all documents. Ids are checked against vocab_size
 /// at once when there are at most 16 Mi tokens, and in every read: InputError naming file, position and numbers.
-std::shared_ptr<const BlockDataset> indexed_blocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size);
-/// Blocks [first, first + count) of another dataset.
-std::shared_ptr<const BlockDataset> slice_blocks(std::shared_ptr<const BlockDataset> all, std::int64_t first, std::int64_t count);
+std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size);
+/// Rows [first, first + count) of another dataset.
+std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count);
 
 /// The ids of a text as run_clm.py makes them: each line, its '\n' included, is encoded by itself and the ids are joined.
 /// (So white space never merges into one token across a line end; '\r' is left as it is.)
 std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokenizer& tokenizer);
 
 struct Datasets {
-  std::shared_ptr<const BlockDataset> train, validation;  ///< validation may be empty (nullptr)
-  double train_bytes_per_token = 0;                       ///< of text input; 0 when unknown
+  std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
+  double train_bytes_per_token = 0;                  ///< of text input; 0 when unknown
+  std::vector<std::string> notes, warnings;          ///< for the log, to be said once (by rank 0)
 };
 
-/// Opens train_file/validation_file (.txt tokenised in memory; .bin/.idx mapped). Without validation_file the last
-/// validation_split_percentage of the blocks, at least one, is held out (none when want_validation is false or the
-/// percentage is 0). run_clm.py holds out the *first* lines of the text, before it cuts blocks: to compare with it, give
-/// both files. A missing or empty file, an unknown extension, an id >= vocab_size, or fewer tokens than one block throw
-/// InputError with the numbers.
+/// Told how many of a file's bytes have become tokens, from the calling thread, a few times a second.
+using ReadProgress = std::function<void(const std::string& path, std::uint64_t done, std::uint64_t of)>;
+/// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; short work stays silent.
+ReadProgress logged_progress();
+
+/// Opens train_file/validation_file: .txt tokenised in memory and .bin/.idx mapped, both cut into blocks; .jsonl read as
+/// examples of at most max_seq_length (0: block_size) tokens, `packing` puts several in a row. Without validation_file the
+/// last validation_split_percentage of the blocks or examples, at least one, is held out (none when want_validation is
+/// false or the percentage is 0). run_clm.py holds out the *first* lines of the text, before it cuts blocks: to compare
+/// with it, give both files. A missing or empty file, an unknown extension, an id >= vocab_size, fewer tokens than one
+/// block, or lines that are no examples throw InputError with the numbers.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
-                       std::int64_t vocab_size, bool want_validation);
+                       std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {});
 
-/// Throws InputError when the dataset has fewer blocks than one optimizer step takes (rows x accumulation x ranks).
-void require_blocks(const BlockDataset& dataset, std::int64_t blocks_per_step);
+/// Throws InputError when the dataset has fewer rows than one optimizer step takes (rows x accumulation x ranks).
+void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
 
-/// The order of blocks: index of the i-th sample of a run (i counts samples over all epochs). Pure function of
-/// (strategy, seed, size, i): the same on any world size, O(1) to seek. `sequential`: file order, epochs repeating;
-/// `random`: every epoch another permutation, keyed by (seed, epoch) (sampler.cpp says which).
+/// The order of rows: index of the i-th sample of a run (i counts samples over all epochs). A pure function of
+/// (strategy, seed, i) and of the size, or for group_by_length the lengths and rows_per_step, of the dataset: the same on
+/// any world size. O(1) to seek; group_by_length first prepares the epoch it lands in, O(n log n), and keeps that order.
+/// `sequential`: file order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch)
+/// (sampler.cpp says which). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into
+/// megabatches of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an
+/// epoch that does not fit the memory fails at once. Copies share their state; any number of threads may use one.
 class Sampler {
  public:
   /// Throws InputError for a strategy other than "random" and "sequential" or for dataset_size < 1.
-  Sampler(std::string strategy, std::int64_t dataset_size, std::uint64_t seed);
+  Sampler(const std::string& strategy, std::int64_t dataset_size, std::uint64_t seed);
+  /// All three strategies. rows_per_step: rows per rank and micro-batch x accumulation x ranks. Make it once a run:
+  /// group_by_length reads all lengths.
+  Sampler(const std::string& strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step);
   std::int64_t operator()(std::int64_t i) const;  ///< i >= 0
 
  private:
+  struct Groups;
+
   bool random_;
   std::int64_t size_;
   std::uint64_t seed_;
+  std::shared_ptr<Groups> groups_;  // group_by_length
 };
 
-/// ids and labels int64 [rows, T]: equal, but separate memory.
+/// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the tokens
+/// before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
   at::Tensor ids, labels;
-  std::int64_t scored_tokens = 0;  ///< rows x (T - 1)
+  nn::DocumentStarts document_starts;  ///< of packed rows; empty: one document per row
+  std::int64_t scored_tokens = 0;      ///< number of scored positions
+  std::int64_t tokens = 0;             ///< of the data, without padding
+  std::int64_t labels_not_ignored = 0; ///< labels != -100, the first column included: what transformers' Trainer divides by
 };
-/// Rows [first, first + rows) of the sample order as a batch.
-Batch make_batch(const BlockDataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows);
+/// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
+/// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).
+Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows);
+
+using BlockDataset = Dataset;
 
 }  // namespace tessera::data

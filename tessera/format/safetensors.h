@@ -52,6 +52,7 @@ class SafetensorsFile {
   const std::string& path() const { return mapping_.path(); }
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }   ///< in file order
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  std::uint64_t data_begin() const { return header_.data_begin; }       ///< file offset of the data section
   const TensorInfo* find(const std::string& name) const;                ///< nullptr: none
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;     ///< valid while this object lives; any alignment
 

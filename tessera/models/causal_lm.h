@@ -1,40 +1,54 @@
 #pragma once
 /// \file
 /// models/: ordinary torch::nn::Modules that know nothing of ranks. This header: what the trainer asks of a causal
-/// language model.
+/// language model. A family implements hidden() and head() and describes itself; the rest is here.
 
 #include <torch/nn/module.h>
 
 #include <tessera/base/value.h>
+#include <tessera/data/dataset.h>
+#include <tessera/models/kv_cache.h>
+#include <tessera/nn/documents.h>
 #include <memory>
 #include <string>
 
 namespace tessera::models {
 
-/// Keys and values of the tokens seen so far, per layer: [B, heads, tokens, head size]. Made empty; filled by logits().
-struct KvCache {
-  std::vector<at::Tensor> keys, values;
-  std::int64_t tokens() const { return keys.empty() || !keys[0].defined() ? 0 : keys[0].size(2); }
-};
-
-/// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once).
+/// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
+/// LoRA adapters besides as MODULE.lora_A.weight and MODULE.lora_B.weight).
 class CausalLm : public torch::nn::Module {
  public:
-  /// Sum over scored positions of the cross-entropy of predicting labels[:, t+1] from ids[:, :t+1], times `scale`.
-  /// ids, labels: int64 [B, T]; label -100 is not scored. fp32 scalar. Never builds the full logits.
-  virtual at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale) = 0;
-  /// fp32 logits [B, T, V]; with a cache, ids continue the cached tokens and the cache grows by T.
-  virtual at::Tensor logits(const at::Tensor& ids, KvCache* cache = nullptr) = 0;
+  /// Sum over the scored positions of the cross-entropy of predicting labels[:, t+1] from ids[:, :t+1], times `scale`.
+  /// fp32 scalar. Never builds the full logits. Rows longer than max_positions() throw InputError.
+  at::Tensor loss(const data::Batch& batch, double scale);
+  /// The same for ids, labels int64 [B, T] with one document per row.
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
+
+  /// fp32 logits [B, T, V] of ids int64 [B, T].
+  at::Tensor logits(const at::Tensor& ids, const nn::DocumentStarts& documents = {});
+  /// fp32 logits [B, V] after the last of T tokens that continue the cached ones; the cache grows by T.
+  at::Tensor next_logits(const at::Tensor& ids, KvCache& cache);
 
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t max_positions() const = 0;
   /// config.json as Hugging Face writes it for this architecture (unknown members of a loaded config.json are kept).
   virtual const Value& hf_config() const = 0;
-  /// True for parameters that weight decay skips (biases and norms), by their full name.
-  virtual bool is_norm_or_bias(const std::string& parameter_name) const = 0;
-  /// Matrix-multiply parameters, for FLOP counts (6N + 12 L H T, docs/performance.md): N, and
-  /// 12*L*heads*head_size*T/token.
+  /// Modules that LoRA adapts when none are named (PEFT's mapping for the family): {"q_proj", "v_proj"}.
+  virtual std::vector<std::string> default_lora_targets() const = 0;
+  /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
+  /// size, T block_size; docs/performance.md).
   virtual double flops_per_token(std::int64_t block_size) const = 0;
+  /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
+  bool is_norm_or_bias(const std::string& parameter_name) const;
+
+ protected:
+  /// Hidden states after the last norm [B, T, C]. `cache`: ids continue it (then `documents` is empty), or null.
+  virtual at::Tensor hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) = 0;
+  /// Weight of the head [V, C] (the embedding's when tied).
+  virtual const at::Tensor& head() const = 0;
+
+ private:
+  at::Tensor checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
 };
 
 }  // namespace tessera::models

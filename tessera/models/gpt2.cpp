@@ -20,24 +20,24 @@ at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Te
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
-    : heads(config.n_head), scale(config.attention_scale(index)), dropout(config.attn_pdrop) {
+    : index(index), heads(config.n_head), scale(config.attention_scale(index)), dropout(config.attn_pdrop) {
   c_attn = register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd));
   c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd));
 }
 
-at::Tensor Gpt2Attention::forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values) {
-  const at::Tensor qkv = nn::linear(x, c_attn->weight, c_attn->bias);  // [B, T, 3 C]
+at::Tensor Gpt2Attention::forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache) {
+  const at::Tensor qkv = c_attn->forward(x);  // [B, T, 3 C]
+  const nn::AttentionOptions options{.scale = scale, .dropout = is_training() ? dropout : 0};
   at::Tensor mixed;
-  if (keys) {
-    const std::int64_t b = x.size(0), t = x.size(1), d = x.size(2) / heads;
-    const at::Tensor parts = qkv.view({b, t, 3, heads, d}).permute({2, 0, 3, 1, 4});  // [3, B, H, T, D]
-    *keys = keys->defined() ? at::cat({*keys, parts[1]}, 2) : parts[1].contiguous();
-    *values = values->defined() ? at::cat({*values, parts[2]}, 2) : parts[2].contiguous();
-    mixed = nn::cached_attention(parts[0], *keys, *values, scale);
+  if (cache) {
+    const at::Tensor parts = qkv.view({x.size(0), x.size(1), 3, heads, x.size(2) / heads});  // [B, T, 3, H, D]
+    const auto [keys, values] = cache->append(static_cast<std::size_t>(index), parts.select(2, 1).transpose(1, 2),
+                                              parts.select(2, 2).transpose(1, 2));
+    mixed = nn::cached_attention(parts.select(2, 0), keys, values, options);
   } else {
-    mixed = nn::causal_attention(qkv, heads, scale, is_training() ? dropout : 0);
+    mixed = nn::packed_attention(qkv, heads, documents, options);
   }
-  return nn::linear(mixed, c_proj->weight, {});
+  return c_proj->project(mixed);
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
@@ -46,7 +46,7 @@ Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
 }
 
 at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
-  const at::Tensor u = nn::linear(x, c_fc->weight, {});  // [B, T, n_inner]
+  const at::Tensor u = c_fc->project(x);  // [B, T, n_inner]
   at::Tensor active;
   switch (activation) {
     case Activation::gelu_tanh:
@@ -62,7 +62,7 @@ at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
       active = at::silu(u + c_fc->bias);
       break;
   }
-  return nn::linear(active, c_proj->weight, {});
+  return c_proj->project(active);
 }
 
 Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : dropout(config.resid_pdrop) {
@@ -72,10 +72,10 @@ Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : dropout(con
   mlp = register_module("mlp", std::make_shared<Gpt2Mlp>(config));
 }
 
-at::Tensor Gpt2Block::forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values) {
+at::Tensor Gpt2Block::forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache) {
   const double p = is_training() ? dropout : 0;
   const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
-  at::Tensor delta = attn->forward(first.normed, keys, values), bias = attn->c_proj->bias;
+  at::Tensor delta = attn->forward(first.normed, documents, cache), bias = attn->c_proj->bias;
   if (p > 0) {
     delta = at::dropout(delta + bias, p, /*train=*/true);
     bias.reset();
@@ -93,13 +93,10 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
   ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
 }
 
-at::Tensor Gpt2Model::forward(const at::Tensor& ids, KvCache* cache) {
-  const std::int64_t past = cache ? cache->tokens() : 0;
-  if (cache) cache->keys.resize(h.size()), cache->values.resize(h.size());
-  at::Tensor x = nn::embed(ids, wte->weight, wpe->weight, past);
+at::Tensor Gpt2Model::forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+  at::Tensor x = nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, documents);
   if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
-  for (std::size_t i = 0; i < h.size(); ++i)
-    x = h[i]->forward(x, cache ? &cache->keys[i] : nullptr, cache ? &cache->values[i] : nullptr);
+  for (const auto& block : h) x = block->forward(x, documents, cache);
   return nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
 }
 
@@ -117,7 +114,7 @@ void Gpt2::initialise(std::uint64_t seed) {
   for (auto& item : named_parameters()) {
     if (ends_with(item.key(), ".bias"))
       item.value().zero_();
-    else if (is_norm_or_bias(item.key()))
+    else if (item.value().dim() == 1)
       item.value().fill_(1);
     else
       normal_by_name(item.value(), ends_with(item.key(), "c_proj.weight") ? residual : config_.initializer_range, seed,
@@ -125,26 +122,8 @@ void Gpt2::initialise(std::uint64_t seed) {
   }
 }
 
-void Gpt2::check(const at::Tensor& ids, std::int64_t past) const {
-  TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
-  if (past + ids.size(1) > config_.n_positions)
-    throw InputError(concat("a sequence of ", past + ids.size(1), " tokens does not fit the model's n_positions = ",
-                            config_.n_positions, "; use a shorter block_size or prompt"));
-}
-
-at::Tensor Gpt2::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {
-  check(ids, 0);
-  return nn::linear_cross_entropy(transformer->forward(ids, nullptr), head(), labels, scale);
-}
-
-at::Tensor Gpt2::logits(const at::Tensor& ids, KvCache* cache) {
-  check(ids, cache ? cache->tokens() : 0);
-  return at::matmul(transformer->forward(ids, cache), head().t()).to(at::kFloat);
-}
-
-bool Gpt2::is_norm_or_bias(const std::string& name) const {
-  return ends_with(name, ".bias") || ends_with(name, "ln_1.weight") || ends_with(name, "ln_2.weight") ||
-         ends_with(name, "ln_f.weight");
+at::Tensor Gpt2::hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+  return transformer->forward(ids, documents, cache);
 }
 
 double Gpt2::flops_per_token(std::int64_t block_size) const {

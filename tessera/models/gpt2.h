@@ -14,11 +14,11 @@ namespace tessera::models {
 struct Gpt2Attention : torch::nn::Module {
   Gpt2Attention(const Gpt2Config& config, std::int64_t index);
   /// x [B, T, C] -> [B, T, C] *without* c_proj's bias, which the block adds together with the residual.
-  /// `keys`, `values`: this layer's cache, or null.
-  at::Tensor forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values);
+  /// `cache`: continued, or null.
+  at::Tensor forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache);
 
   std::shared_ptr<Conv1D> c_attn, c_proj;  ///< [C, 3 C], [C, C]
-  std::int64_t heads;
+  std::int64_t index, heads;
   double scale, dropout;
 };
 
@@ -33,7 +33,7 @@ struct Gpt2Mlp : torch::nn::Module {
 
 struct Gpt2Block : torch::nn::Module {
   Gpt2Block(const Gpt2Config& config, std::int64_t index);
-  at::Tensor forward(const at::Tensor& x, at::Tensor* keys, at::Tensor* values);
+  at::Tensor forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache);
 
   std::shared_ptr<LayerNorm> ln_1, ln_2;
   std::shared_ptr<Gpt2Attention> attn;
@@ -44,7 +44,7 @@ struct Gpt2Block : torch::nn::Module {
 struct Gpt2Model : torch::nn::Module {
   explicit Gpt2Model(const Gpt2Config& config);
   /// ids int64 [B, T] -> hidden states after ln_f [B, T, C].
-  at::Tensor forward(const at::Tensor& ids, KvCache* cache);
+  at::Tensor forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
 
   std::shared_ptr<Table> wte, wpe;  ///< [V, C], [n_positions, C]
   std::vector<std::shared_ptr<Gpt2Block>> h;
@@ -58,20 +58,20 @@ class Gpt2 : public CausalLm {
   /// projections c_proj divided by sqrt(2 n_layer), biases 0, norms 1); without a seed they stay uninitialised.
   Gpt2(const Value& hf_config, std::optional<std::uint64_t> seed);
 
-  at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale) override;
-  at::Tensor logits(const at::Tensor& ids, KvCache* cache = nullptr) override;
   std::int64_t vocab_size() const override { return config_.vocab_size; }
   std::int64_t max_positions() const override { return config_.n_positions; }
   const Value& hf_config() const override { return hf_config_; }
-  bool is_norm_or_bias(const std::string& parameter_name) const override;
+  std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
   double flops_per_token(std::int64_t block_size) const override;
 
   std::shared_ptr<Gpt2Model> transformer;
   std::shared_ptr<Table> lm_head;  ///< null when tied to wte
 
+ protected:
+  at::Tensor hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) override;
+  const at::Tensor& head() const override { return lm_head ? lm_head->weight : transformer->wte->weight; }
+
  private:
-  void check(const at::Tensor& ids, std::int64_t past) const;
-  const at::Tensor& head() const { return lm_head ? lm_head->weight : transformer->wte->weight; }
   void initialise(std::uint64_t seed);
 
   Value hf_config_;

@@ -1,45 +1,11 @@
 #include <tessera/models/gpt2_config.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/config_value.h>
 #include <cmath>
 
 namespace tessera::models {
 namespace {
-
-std::int64_t positive(const Value& json, const char* key) {
-  const Value& v = json.at(key);
-  const std::int64_t n = v.as_int();
-  if (n < 1 || n > (std::int64_t{1} << 31))
-    throw InputError(concat(v.where().str(), ": \"", key, "\" is ", n, "; it must be between 1 and 2^31"));
-  return n;
-}
-
-const Value* given(const Value& json, const char* key) {
-  const Value* v = json.find(key);
-  return v && !v->is_null() ? v : nullptr;
-}
-
-double probability(const Value& json, const char* key, double otherwise) {
-  const Value* v = given(json, key);
-  if (!v) return otherwise;
-  const double p = v->as_real();
-  if (!(p >= 0 && p < 1))
-    throw InputError(concat(v->where().str(), ": \"", key, "\" is ", p, "; it must be in [0, 1)"));
-  return p;
-}
-
-double positive_real(const Value& json, const char* key, double otherwise) {
-  const Value* v = given(json, key);
-  if (!v) return otherwise;
-  const double x = v->as_real();
-  if (!(x > 0)) throw InputError(concat(v->where().str(), ": \"", key, "\" is ", x, "; it must be positive"));
-  return x;
-}
-
-bool flag(const Value& json, const char* key, bool otherwise) {
-  const Value* v = given(json, key);
-  return v ? v->as_bool() : otherwise;
-}
 
 Activation activation(const Value& json) {
   const Value* v = given(json, "activation_function");
@@ -62,14 +28,14 @@ double Gpt2Config::attention_scale(std::int64_t index) const {
 }
 
 Gpt2Config parse_gpt2_config(const Value& json) {
-  if (!json.is_object()) throw InputError(concat(json.where().str(), ": a model configuration must be a JSON object"));
+  require_object(json);
   Gpt2Config c{};
   c.n_layer = positive(json, "n_layer");
   c.n_embd = positive(json, "n_embd");
   c.n_head = positive(json, "n_head");
   c.n_positions = positive(json, !json.find("n_positions") && json.find("n_ctx") ? "n_ctx" : "n_positions");
   c.vocab_size = positive(json, "vocab_size");
-  c.n_inner = given(json, "n_inner") ? positive(json, "n_inner") : 4 * c.n_embd;
+  c.n_inner = positive_or(json, "n_inner", 4 * c.n_embd);
   c.activation = activation(json);
   c.resid_pdrop = probability(json, "resid_pdrop", 0.1);
   c.embd_pdrop = probability(json, "embd_pdrop", 0.1);

@@ -2,11 +2,46 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <tessera/base/error.h>
+
 namespace tessera::models {
 
-Conv1D::Conv1D(std::int64_t in, std::int64_t out) {
-  weight = register_parameter("weight", at::empty({in, out}));
-  bias = register_parameter("bias", at::empty({out}));
+Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout) : layout(layout) {
+  const bool out_first = layout == nn::WeightLayout::out_in;
+  weight = register_parameter("weight", at::empty({out_first ? out : in, out_first ? in : out}));
+  if (with_bias) bias = register_parameter("bias", at::empty({out}));
+}
+
+std::int64_t Linear::in_features() const { return weight.size(layout == nn::WeightLayout::out_in ? 1 : 0); }
+std::int64_t Linear::out_features() const { return weight.size(layout == nn::WeightLayout::out_in ? 0 : 1); }
+
+at::Tensor Linear::forward(const at::Tensor& x) {
+  at::Tensor y = nn::linear(x, weight, bias, layout);
+  return lora_A ? y + adapted(x) : y;
+}
+
+at::Tensor Linear::project(const at::Tensor& x) {
+  at::Tensor y = nn::linear(x, weight, {}, layout);
+  return lora_A ? y + adapted(x) : y;
+}
+
+at::Tensor Linear::adapted(const at::Tensor& x) const {
+  const at::Tensor kept = is_training() && lora_dropout > 0 ? at::dropout(x, lora_dropout, /*train=*/true) : x;
+  const at::Tensor low = nn::linear(kept, lora_A->weight, {}, nn::WeightLayout::out_in);  // [..., r]
+  return nn::linear(low * lora_scale, lora_B->weight, {}, nn::WeightLayout::out_in);      // r is small: scale here
+}
+
+void Linear::add_lora(std::int64_t r, double alpha, double dropout) {
+  TESSERA_CHECK(!lora_A, "the module has a LoRA adapter already");
+  TESSERA_CHECK(r > 0, "LoRA rank ", r);
+  lora_A = register_module("lora_A", std::make_shared<Table>(r, in_features()));
+  lora_B = register_module("lora_B", std::make_shared<Table>(out_features(), r));
+  lora_scale = alpha / static_cast<double>(r);
+  lora_dropout = dropout;
+}
+
+RmsNorm::RmsNorm(std::int64_t size, double eps) : eps(eps) {
+  weight = register_parameter("weight", at::empty({size}));
 }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps) : eps(eps) {
@@ -18,14 +53,18 @@ Table::Table(std::int64_t rows, std::int64_t columns) {
   weight = register_parameter("weight", at::empty({rows, columns}));
 }
 
-void normal_by_name(at::Tensor& tensor, double std, std::uint64_t seed, const std::string& name) {
+at::Generator generator_by_name(std::uint64_t seed, const std::string& name) {
   std::uint64_t key = 0xcbf29ce484222325u;  // FNV-1a of the name, then the seed mixed in (splitmix64's finaliser)
   for (const char c : name) key = (key ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   key += seed * 0x9e3779b97f4a7c15u;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
   key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+  return at::detail::createCPUGenerator(key ^ (key >> 31));
+}
+
+void normal_by_name(at::Tensor& tensor, double std, std::uint64_t seed, const std::string& name) {
   const at::NoGradGuard no_grad;
-  tensor.normal_(0, std, at::detail::createCPUGenerator(key ^ (key >> 31)));
+  tensor.normal_(0, std, generator_by_name(seed, name));
 }
 
 }  // namespace tessera::models

@@ -5,15 +5,42 @@
 
 #include <torch/nn/module.h>
 
+#include <tessera/nn/linear.h>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace tessera::models {
 
-/// GPT-2's linear map: weight [in, out], bias [out].
-struct Conv1D : torch::nn::Module {
-  Conv1D(std::int64_t in, std::int64_t out);
-  at::Tensor weight, bias;
+/// A table: weight [rows, columns].
+struct Table : torch::nn::Module {
+  Table(std::int64_t rows, std::int64_t columns);
+  at::Tensor weight;
+};
+
+/// A linear map, optionally with a low-rank adapter beside it (LoRA, Hu et al. 2021):
+/// y = x W + b + (alpha / r) dropout(x) A^T B^T.
+struct Linear : torch::nn::Module {
+  Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout = nn::WeightLayout::out_in);
+  at::Tensor forward(const at::Tensor& x);  ///< x [..., in] -> [..., out]
+  /// Without the bias, for a caller that adds it in a later pass.
+  at::Tensor project(const at::Tensor& x);
+  /// Registers lora_A [r, in] and lora_B [out, r], uninitialised; throws Error when there is an adapter already.
+  void add_lora(std::int64_t r, double alpha, double dropout);
+  std::int64_t in_features() const, out_features() const;
+
+  nn::WeightLayout layout;
+  at::Tensor weight, bias;  ///< weight [out, in], or [in, out] (GPT-2's Conv1D); bias [out] or undefined
+  std::shared_ptr<Table> lora_A, lora_B;  ///< null: no adapter
+  double lora_scale = 0, lora_dropout = 0;
+
+ private:
+  at::Tensor adapted(const at::Tensor& x) const;
+};
+
+/// GPT-2's linear map.
+struct Conv1D : Linear {
+  Conv1D(std::int64_t in, std::int64_t out) : Linear(in, out, /*with_bias=*/true, nn::WeightLayout::in_out) {}
 };
 
 /// Layer normalisation: weight [C], bias [C].
@@ -23,14 +50,16 @@ struct LayerNorm : torch::nn::Module {
   double eps;
 };
 
-/// A table: weight [rows, columns].
-struct Table : torch::nn::Module {
-  Table(std::int64_t rows, std::int64_t columns);
+/// Root-mean-square normalisation: weight [C].
+struct RmsNorm : torch::nn::Module {
+  RmsNorm(std::int64_t size, double eps);
   at::Tensor weight;
+  double eps;
 };
 
-/// Fills with N(0, std) from a generator keyed by (seed, name): the same values in any order, on any number of threads
-/// and ranks.
+/// A CPU generator keyed by (seed, name): what it draws does not depend on order, threads or ranks.
+at::Generator generator_by_name(std::uint64_t seed, const std::string& name);
+/// Fills with N(0, std) from generator_by_name.
 void normal_by_name(at::Tensor& tensor, double std, std::uint64_t seed, const std::string& name);
 
 }  // namespace tessera::models

@@ -2,7 +2,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
 #include <map>
@@ -16,13 +17,73 @@ std::string shape_text(at::IntArrayRef sizes) {
   return out + "]";
 }
 
-/// At most a handful of names, so that an error about a wrong folder stays readable.
-void add_problem(std::vector<std::string>& problems, const std::string& text) {
-  if (problems.size() < 20)
-    problems.push_back(text);
-  else if (problems.size() == 20)
-    problems.push_back("...");
-}
+/// The tensors of a folder matched with the parameters they are for.
+class Matching {
+ public:
+  Matching(CausalLm& model, const format::SafetensorsFolder& folder) : architecture_(architecture_of(model.hf_config())) {
+    for (const auto& item : model.named_parameters()) wanted_.emplace(item.key(), item.value());
+    for (const auto& stored : folder.tensors()) match(stored, model.hf_config());
+    tied_head(folder);
+    complain(folder);
+  }
+  const std::vector<checkpoint::Placement>& placements() const { return placements_; }
+
+ private:
+  void match(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
+    const std::string name = architecture_.tensor_name(stored.info.name, hf_config);
+    if (name.empty()) return;
+    const auto place = wanted_.find(name);
+    if (place == wanted_.end()) return unexpected_.push_back(stored.info.name);
+    if (!c10::isFloatingType(checkpoint::scalar_type(stored.info.dtype)))
+      problems_.push_back(concat(stored.info.name, " has type ", format::dtype_name(stored.info.dtype),
+                                 "; weights are floating-point numbers"));
+    else if (place->second.sizes() != stored.info.shape)
+      problems_.push_back(concat(stored.info.name, " has shape ", shape_text(stored.info.shape),
+                                 ", the configuration says ", shape_text(place->second.sizes())));
+    else
+      placements_.push_back({&stored, place->second});
+    wanted_.erase(place);
+  }
+
+  /// A tied tensor stands in the folder under one of its two names.
+  void tied_head(const format::SafetensorsFolder& folder) {
+    const auto place = wanted_.find(architecture_.embedding);
+    const auto* head = folder.find("lm_head.weight");
+    if (place == wanted_.end() || !head || wanted_.contains("lm_head.weight") ||
+        place->second.sizes() != head->info.shape)
+      return;
+    placements_.push_back({head, place->second});
+    wanted_.erase(place);
+  }
+
+  void complain(const format::SafetensorsFolder& folder) {
+    const auto and_nearest = [](const std::string& name, const std::vector<std::string>& others) {
+      const auto near = nearest(name, others);
+      return near ? concat(" (nearest: ", *near, ")") : "";
+    };
+    std::vector<std::string> missing;
+    for (const auto& [name, parameter] : wanted_) missing.push_back(name);
+    for (const auto& [name, parameter] : wanted_)
+      problems_.push_back(
+          concat("missing tensor ", name, " ", shape_text(parameter.sizes()), and_nearest(name, unexpected_)));
+    for (const std::string& name : unexpected_)
+      problems_.push_back(concat("unexpected tensor ", name, and_nearest(name, missing)));
+    if (problems_.empty()) return;
+    constexpr std::size_t shown = 100;  // an error about a wrong folder stays readable
+    const std::size_t all = problems_.size();
+    if (all > shown) {
+      problems_.resize(shown);
+      problems_.push_back(concat("... and ", all - shown, " more"));
+    }
+    throw InputError(concat(folder.paths().front(), folder.sharded() ? " and its other shards" : "",
+                            ": the weights do not fit the configuration:\n  ", join(problems_, "\n  ")));
+  }
+
+  const Architecture& architecture_;
+  std::map<std::string, at::Tensor> wanted_;
+  std::vector<checkpoint::Placement> placements_;
+  std::vector<std::string> unexpected_, problems_;
+};
 
 }  // namespace
 
@@ -31,30 +92,10 @@ std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed)
 }
 
 void load_weights(CausalLm& model, const std::string& folder) {
-  const Architecture& architecture = architecture_of(model.hf_config());
-  std::map<std::string, at::Tensor> wanted;
-  for (const auto& item : model.named_parameters()) wanted[item.key()] = item.value();
+  const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
+  const Matching matching(model, weights);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
-  std::vector<std::string> problems;
-  for (const auto& [name_in_file, tensor] : checkpoint::read_hf_weights(folder)) {
-    const std::string name = architecture.tensor_name(name_in_file, model.hf_config());
-    if (name.empty()) continue;
-    const auto place = wanted.find(name);
-    if (place == wanted.end()) {
-      add_problem(problems, concat("unexpected tensor ", name_in_file));
-      continue;
-    }
-    if (place->second.sizes() != tensor.sizes())
-      add_problem(problems, concat(name_in_file, " has shape ", shape_text(tensor.sizes()), ", the configuration says ",
-                                   shape_text(place->second.sizes())));
-    else
-      place->second.copy_(tensor);
-    wanted.erase(place);
-  }
-  for (const auto& [name, parameter] : wanted)
-    add_problem(problems, concat("missing tensor ", name, " ", shape_text(parameter.sizes())));
-  if (!problems.empty())
-    throw InputError(concat(folder, ": the weights do not fit the configuration:\n  ", join(problems, "\n  ")));
+  checkpoint::read_into(weights, matching.placements());
 }
 
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {

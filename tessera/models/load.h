@@ -14,7 +14,7 @@ std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t se
 std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed);
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).
 void load_weights(CausalLm& model, const std::string& folder);
-/// Presets for --config_name: "gpt2", "gpt2-tiny".
+/// Presets for --config_name: "gpt2", "gpt2-tiny", "llama-tiny".
 Value preset(const std::string& name);
 
 }  // namespace tessera::models

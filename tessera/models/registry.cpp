@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/models/gpt2.h>
+#include <tessera/models/llama.h>
 
 namespace tessera::models {
 namespace {
@@ -12,7 +13,11 @@ std::shared_ptr<CausalLm> make(const Value& hf_config, std::optional<std::uint64
 }
 
 constexpr Architecture architectures[] = {
-    {"gpt2", "GPT2LMHeadModel", make<Gpt2>, gpt2_tensor_name},
+    {"gpt2", "GPT2LMHeadModel", make<Gpt2>, gpt2_tensor_name, "transformer.wte.weight"},
+    {"llama", "LlamaForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
+    {"mistral", "MistralForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
+    {"qwen2", "Qwen2ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
+    {"qwen3", "Qwen3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
 };
 
 }  // namespace

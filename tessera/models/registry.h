@@ -15,6 +15,8 @@ struct Architecture {
   std::shared_ptr<CausalLm> (*make)(const Value& hf_config, std::optional<std::uint64_t> seed);
   /// Parameter name of a tensor found in a folder; empty: to be left aside (a buffer, a tied copy).
   std::string (*tensor_name)(const std::string& name_in_file, const Value& hf_config);
+  /// Parameter that a tied head shares: a folder may hold it under lm_head.weight alone.
+  const char* embedding;
 };
 
 /// By model_type, else by architectures[0]; another one throws InputError with its position and the list of known

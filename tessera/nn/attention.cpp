@@ -2,6 +2,10 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <limits>
+
+#include <tessera/base/error.h>
+#include <tessera/nn/attention_pieces.h>
 #include <tessera/nn/fused.h>
 
 namespace tessera::nn {
@@ -10,9 +14,107 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// ATen's flash attention kernels on views of qkv. Differentiating through the views instead would cost three
-/// zero-filled gradients of qkv's size and their sum; here each part of the gradient is copied into its place once.
+/// [B, T, key heads, D] -> [B, T, heads, D], each key head for its group of query heads; no copy when they are equal.
+at::Tensor for_each_query_head(const at::Tensor& k, std::int64_t heads) {
+  const std::int64_t own = k.size(2);
+  if (own == heads) return k;
+  return k.unsqueeze(3)
+      .expand({k.size(0), k.size(1), own, heads / own, k.size(3)})
+      .reshape({k.size(0), k.size(1), heads, k.size(3)});
+}
+
+/// The sum over each group of query heads, the transpose of for_each_query_head: [B, T, heads, D] -> [.., key heads, D].
+at::Tensor summed_over_groups(const at::Tensor& dk, std::int64_t own) {
+  if (dk.size(2) == own) return dk;
+  return dk.view({dk.size(0), dk.size(1), own, dk.size(2) / own, dk.size(3)}).sum(3);
+}
+
+/// 0 where the query of row i (position first + i) sees the key of column j (position begin + j), else -infinity.
+at::Tensor window_mask(const Piece& piece, std::int64_t window, const at::TensorOptions& options) {
+  const std::int64_t queries = piece.end - piece.first, keys = piece.end - piece.begin, shift = piece.first - piece.begin;
+  const at::Tensor seen = at::ones({queries, keys}, options.dtype(at::kBool)).tril(shift).triu(shift - window + 1);
+  return at::zeros({queries, keys}, options).masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+}
+
+/// The part of x [B, T, heads, D] in row `row`, tokens [begin, end), as [1, heads, tokens, D].
+at::Tensor part(const at::Tensor& x, std::int64_t row, std::int64_t begin, std::int64_t end) {
+  return x.narrow(0, row, 1).narrow(1, begin, end - begin).transpose(1, 2);
+}
+
+/// Flash attention in pieces. One document per row and no window is a single call over the whole batch.
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const DocumentStarts& documents, double scale, std::int64_t window) {
+    const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
+    const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
+    const auto pieces = attention_pieces(documents, b, t, window);
+    at::Tensor out;                     // [B, T, heads, D]
+    std::vector<at::Tensor> log_sums;  // per piece
+    if (pieces.empty()) {
+      auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+          q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), /*dropout_p=*/0, /*is_causal=*/true,
+          /*attn_mask=*/{}, scale);
+      out = result.transpose(1, 2);
+      log_sums.push_back(log_sum);
+    } else {
+      out = at::empty({b, t, heads, d}, q.options());
+      for (const Piece& p : pieces) {
+        const auto mask = p.masked ? std::optional(window_mask(p, window, q.options())) : std::nullopt;
+        auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+            part(q, p.row, p.first, p.end), part(keys, p.row, p.begin, p.end), part(values, p.row, p.begin, p.end),
+            /*dropout_p=*/0, /*is_causal=*/!p.masked, mask, scale);
+        part(out, p.row, p.first, p.end).copy_(result);
+        log_sums.push_back(log_sum);
+      }
+    }
+    std::vector<at::Tensor> saved = {q, k, v, out};
+    saved.insert(saved.end(), log_sums.begin(), log_sums.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["documents"] = documents;
+    ctx->saved_data["scale"] = scale;
+    ctx->saved_data["window"] = window;
+    return out.reshape({b, t, heads * d});
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3];
+    const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
+    const double scale = ctx->saved_data["scale"].toDouble();
+    const std::int64_t window = ctx->saved_data["window"].toInt();
+    const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
+    const at::Tensor dy = gradients[0].contiguous().view({b, t, heads, d});
+    const auto pieces = attention_pieces(ctx->saved_data["documents"].toIntVector(), b, t, window);
+    at::Tensor dq, dk, dv;  // [B, T, heads, D]
+    if (pieces.empty()) {
+      const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          dy.transpose(1, 2), q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), out.transpose(1, 2),
+          saved[4], /*dropout_p=*/0, /*is_causal=*/true, /*attn_mask=*/{}, scale);
+      dq = gq.transpose(1, 2).contiguous(), dk = gk.transpose(1, 2).contiguous(), dv = gv.transpose(1, 2).contiguous();
+    } else {
+      dq = at::empty({b, t, heads, d}, q.options());
+      dk = at::zeros({b, t, heads, d}, q.options());  // pieces of a window overlap in their keys
+      dv = at::zeros({b, t, heads, d}, q.options());
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const Piece& p = pieces[i];
+        const auto mask = p.masked ? std::optional(window_mask(p, window, q.options())) : std::nullopt;
+        const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            part(dy, p.row, p.first, p.end), part(q, p.row, p.first, p.end), part(keys, p.row, p.begin, p.end),
+            part(values, p.row, p.begin, p.end), part(out, p.row, p.first, p.end), saved[4 + i], /*dropout_p=*/0,
+            /*is_causal=*/!p.masked, mask, scale);
+        part(dq, p.row, p.first, p.end).copy_(gq);
+        part(dk, p.row, p.begin, p.end).add_(gk);
+        part(dv, p.row, p.begin, p.end).add_(gv);
+      }
+    }
+    return {dq,           summed_over_groups(dk, k.size(2)), summed_over_groups(dv, v.size(2)), at::Tensor(),
+            at::Tensor(), at::Tensor()};
+  }
+};
+
+/// Like FlashAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled gradients
+/// of qkv's size and their sum; here each part of the gradient is copied into its place once.
+struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, std::int64_t heads, double scale) {
     const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
     const at::Tensor packed = qkv.contiguous(),
@@ -42,25 +144,68 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
   }
 };
 
-}  // namespace
-
-at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t heads, double scale, double dropout) {
-  if (dropout == 0 && fusable({qkv}) && qkv.numel() > 0) return FlashAttention::apply(qkv, heads, scale);
-  const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
-  const at::Tensor parts =
-      qkv.view({b, t, 3, heads, c / heads}).permute({2, 0, 3, 1, 4});  // [3, B, heads, T, D], no copy
-  const at::Tensor out = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], /*attn_mask=*/{}, dropout,
-                                                          /*is_causal=*/true, scale);
-  return out.transpose(1, 2).reshape({b, t, c});
+/// True where the query token sees the key token: bool [B, 1, T, T].
+at::Tensor seen_tokens(const DocumentStarts& documents, std::int64_t b, std::int64_t t, std::int64_t window,
+                       const at::Device& device) {
+  at::Tensor seen = at::ones({t, t}, at::kBool).tril();
+  if (window > 0) seen = seen.triu(1 - window);
+  seen = seen.expand({b, 1, t, t});
+  if (!documents.empty()) {
+    const at::Tensor marks = at::zeros({b * t}, at::kLong);
+    auto* mark = marks.mutable_data_ptr<std::int64_t>();
+    for (const std::int64_t start : documents) mark[start] = 1;
+    const at::Tensor number = marks.cumsum(0).view({b, 1, t});  // of each token's document
+    seen = seen.logical_and(number.unsqueeze(3) == number.unsqueeze(2));
+  }
+  return seen.to(device);
 }
 
-at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, double scale) {
-  const std::int64_t b = q.size(0), heads = q.size(1), t = q.size(2), d = q.size(3), past = keys.size(2) - t;
-  at::Tensor mask;  // query i sees keys 0 .. past + i
-  if (t > 1) mask = at::ones({t, past + t}, q.options().dtype(at::kBool)).tril(past);
-  const at::Tensor out =
-      at::scaled_dot_product_attention(q, keys, values, mask.defined() ? std::optional(mask) : std::nullopt,
-                                       /*dropout=*/0.0, /*is_causal=*/false, scale);
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DocumentStarts& documents,
+                     const AttentionOptions& options) {
+  TESSERA_CHECK(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(2) % k.size(2) == 0,
+                "expected q [B, T, heads, D] and k, v [B, T, key heads, D] with key heads dividing heads");
+  const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
+  check_documents(documents, b, t);
+  if (options.dropout == 0 && fusable({q, k, v}) && q.numel() > 0)
+    return FlashAttention::apply(q, k, v, documents, options.scale, options.window);
+  const bool plain = documents.empty() && (options.window == 0 || options.window >= t);
+  const auto mask = plain ? std::nullopt : std::optional(seen_tokens(documents, b, t, options.window, q.device()));
+  const at::Tensor out = at::scaled_dot_product_attention(
+      q.transpose(1, 2), for_each_query_head(k, heads).transpose(1, 2), for_each_query_head(v, heads).transpose(1, 2),
+      mask, options.dropout, /*is_causal=*/plain, options.scale);
+  return out.transpose(1, 2).reshape({b, t, heads * d});
+}
+
+at::Tensor packed_attention(const at::Tensor& qkv, std::int64_t heads, const DocumentStarts& documents,
+                            const AttentionOptions& options) {
+  if (documents.empty() && options.window == 0 && options.dropout == 0 && fusable({qkv}) && qkv.numel() > 0)
+    return PackedFlashAttention::apply(qkv, heads, options.scale);
+  const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
+  const at::Tensor parts = qkv.view({b, t, 3, heads, c / heads});
+  return attention(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), documents, options);
+}
+
+at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                            const AttentionOptions& options) {
+  const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3), own = keys.size(1),
+                     all = keys.size(2), past = all - t;
+  // One query per head: its group of query heads becomes the rows of one small product, so keys are read once.
+  if (t == 1) {
+    const std::int64_t seen = options.window > 0 ? std::min(options.window, all) : all;
+    const at::Tensor k = keys.narrow(2, all - seen, seen), v = values.narrow(2, all - seen, seen);
+    const at::Tensor grouped = q.view({b, own, heads / own, d});
+    const at::Tensor weights = at::softmax(at::matmul(grouped, k.transpose(2, 3)) * options.scale, -1);
+    return at::matmul(weights, v).view({b, 1, heads * d});
+  }
+  const auto spread = [&](const at::Tensor& x) {
+    return own == heads ? x : x.repeat_interleave(heads / own, 1);
+  };
+  at::Tensor mask = at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i sees keys 0 .. past + i
+  if (options.window > 0) mask = mask.triu(past - options.window + 1);
+  const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), spread(keys), spread(values), mask,
+                                                          /*dropout=*/0.0, /*is_causal=*/false, options.scale);
   return out.transpose(1, 2).reshape({b, t, heads * d});
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/kernels/cpu/rows.h>
+#include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 
@@ -12,7 +13,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+/// a b in fp32; with `half`, of a and b in bf16.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, bool half) {
+  if (half) {
+    const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kBFloat16));
+    multiply(out, a.to(at::kBFloat16), b.to(at::kBFloat16));
+    return out.to(at::kFloat);
+  }
   const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
   multiply(out, a, b);
   return out;
@@ -36,30 +43,39 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
   });
 }
 
+/// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
+                            const std::optional<at::Tensor>& bias, bool out_first) {
+    const bool half = autocast_enabled(at::kCPU);
+    const at::Tensor in_out = out_first ? weight.t() : weight;  // [in, out]
     auto shape = x.sizes().vec();
-    shape.back() = weight.size(1);
-    const at::Tensor rows = x.reshape({-1, weight.size(0)});
-    const at::Tensor y = product(rows, weight);
+    shape.back() = in_out.size(1);
+    at::Tensor rows = x.reshape({-1, in_out.size(0)});
+    if (half) rows = rows.to(at::kBFloat16);
+    const at::Tensor y = product(rows, in_out, half);
     if (bias) add_rows(y, {}, *bias, y);
     ctx->save_for_backward({rows, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
+    ctx->saved_data["out_first"] = out_first;
     return y.view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
+    const bool out_first = ctx->saved_data["out_first"].toBool(), half = saved[0].scalar_type() == at::kBFloat16;
     const at::Tensor &x = saved[0], &weight = saved[1], dy = gradients[0].contiguous();
-    const at::Tensor rows = dy.view({-1, weight.size(1)});
+    const at::Tensor out_in = out_first ? weight : weight.t();
+    const at::Tensor rows = dy.view({-1, out_in.size(0)});
+    const at::Tensor narrow = half ? rows.to(at::kBFloat16) : rows;
     auto shape = dy.sizes().vec();
-    shape.back() = weight.size(0);
+    shape.back() = out_in.size(1);
     at::Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = product(rows, weight.t()).view(shape);
-    if (ctx->needs_input_grad(1)) dweight = product(x.t(), rows);
+    if (ctx->needs_input_grad(0)) dx = product(narrow, out_in, half).view(shape);
+    if (ctx->needs_input_grad(1))
+      dweight = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) dbias = column_sums(rows);
-    return {dx, dweight, dbias};
+    return {dx, dweight, dbias, at::Tensor()};
   }
 };
 
@@ -82,8 +98,10 @@ struct AddBias : torch::autograd::Function<AddBias> {
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, maybe(bias));
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout) {
+  const bool out_first = layout == WeightLayout::out_in;
+  if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, maybe(bias), out_first);
+  if (out_first) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
   auto shape = x.sizes().vec();
   shape.back() = weight.size(1);
   const at::Tensor rows = x.reshape({-1, weight.size(0)});

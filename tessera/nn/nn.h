@@ -8,8 +8,12 @@
 /// may be views of a flat buffer; gradients follow autograd's rules (moved in when undefined, added otherwise).
 
 #include <tessera/nn/attention.h>
+#include <tessera/nn/autocast.h>
 #include <tessera/nn/embedding.h>
 #include <tessera/nn/gelu.h>
 #include <tessera/nn/layer_norm.h>
 #include <tessera/nn/linear.h>
 #include <tessera/nn/linear_cross_entropy.h>
+#include <tessera/nn/rms_norm.h>
+#include <tessera/nn/rotary.h>
+#include <tessera/nn/swiglu.h>

@@ -8,6 +8,7 @@
 #include <random>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/autocast.h>
 
 namespace tessera::train {
 namespace {
@@ -44,6 +45,21 @@ c10::Device device_of(const torch::nn::Module& module) {
 }
 
 }  // namespace
+
+std::vector<std::int32_t> stop_ids(const Value& config, const text::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids;
+  const auto add = [&](std::int64_t id) {
+    const bool known = id >= 0 && id < tokenizer.vocab_size();
+    if (known && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<std::int32_t>(id));
+  };
+  if (const Value* eos = config.find("eos_token_id"); eos != nullptr && eos->is_array()) {
+    for (const Value& id : eos->items()) add(id.as_int());
+  } else if (eos != nullptr && eos->is_number()) {
+    add(eos->as_int());
+  }
+  if (const auto id = tokenizer.end_of_text()) add(*id);
+  return ids;
+}
 
 std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const GenerateOptions& options, double random) {
   if (!options.do_sample) return static_cast<std::int32_t>(std::max_element(logits, logits + vocabulary) - logits);
@@ -109,10 +125,10 @@ std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<st
   at::Tensor ids =
       at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0).to(device);  // [1, P]
   for (std::int64_t i = 0; i < std::min(options.max_new_tokens, room); ++i) {
-    const at::Tensor logits = model.logits(ids, &cache).select(1, -1)[0].to(at::kCPU, at::kFloat).contiguous();  // [V]
+    const at::Tensor logits = model.next_logits(ids, cache)[0].to(at::kCPU, at::kFloat).contiguous();  // [V]
     const double random = static_cast<double>(generator() >> 11) * 0x1p-53;
     const std::int32_t id = sample_token(logits.data_ptr<float>(), vocabulary, options, random);
-    if (options.stop_id && id == *options.stop_id) break;
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) break;
     result.push_back(id);
     if (on_token) on_token(id);
     ids = at::full({1, 1}, id, at::TensorOptions().dtype(at::kLong).device(device));

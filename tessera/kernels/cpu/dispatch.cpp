@@ -76,6 +76,17 @@ void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t colum
 void layer_norm_backward(const LayerNormBackward& a, std::int64_t rows, std::int64_t columns) {
   chosen().layer_norm_backward(a, rows, columns);
 }
+void rms_norm(const RmsNormForward& a, std::int64_t rows, std::int64_t columns) { chosen().rms_norm(a, rows, columns); }
+void rms_norm_backward(const RmsNormBackward& a, std::int64_t rows, std::int64_t columns) {
+  chosen().rms_norm_backward(a, rows, columns);
+}
+void swiglu(const float* gate, const float* up, float* y, std::int64_t n) { chosen().swiglu(gate, up, y, n); }
+void swiglu_backward(const float* gate, const float* up, const float* dy, float* dgate, float* dup, std::int64_t n) {
+  chosen().swiglu_backward(gate, up, dy, dgate, dup, n);
+}
+void rotary(const Rotary& a, std::int64_t first, std::int64_t end, std::int64_t heads, std::int64_t size) {
+  chosen().rotary(a, first, end, heads, size);
+}
 void column_sums(const float* x, float* out, std::int64_t rows, std::int64_t columns) {
   chosen().column_sums(x, out, rows, columns);
 }

@@ -11,10 +11,13 @@
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/kernels/cpu/gelu.h>
 #include <tessera/kernels/cpu/layer_norm.h>
+#include <tessera/kernels/cpu/rms_norm.h>
+#include <tessera/kernels/cpu/rotary.h>
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/kernels/cpu/sgd.h>
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
 #include <tessera/kernels/cpu/sum_of_squares.h>
+#include <tessera/kernels/cpu/swiglu.h>
 
 namespace tessera::kernels {
 
@@ -36,6 +39,11 @@ struct Table {
   decltype(&kernels::gelu_tanh_backward) gelu_tanh_backward;
   decltype(&kernels::layer_norm) layer_norm;
   decltype(&kernels::layer_norm_backward) layer_norm_backward;
+  decltype(&kernels::rms_norm) rms_norm;
+  decltype(&kernels::rms_norm_backward) rms_norm_backward;
+  decltype(&kernels::swiglu) swiglu;
+  decltype(&kernels::swiglu_backward) swiglu_backward;
+  decltype(&kernels::rotary) rotary;
   decltype(&kernels::column_sums) column_sums;
   decltype(&kernels::add_rows) add_rows;
 };

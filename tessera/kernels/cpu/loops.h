@@ -6,11 +6,17 @@
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
 #include <tessera/kernels/cpu/optimizer_loops.h>
+#include <tessera/kernels/cpu/rms_norm_loops.h>
+#include <tessera/kernels/cpu/rotary_loops.h>
 #include <tessera/kernels/cpu/row_loops.h>
 #include <tessera/kernels/cpu/softmax_loops.h>
+#include <tessera/kernels/cpu/swiglu_loops.h>
 
 constexpr Table all_loops{adamw_loop,          sgd_loop,
                           sum_of_squares_loop, softmax_cross_entropy_loop,
                           gelu_tanh_loop,      gelu_tanh_backward_loop,
                           layer_norm_loop,     layer_norm_backward_loop,
+                          rms_norm_loop,       rms_norm_backward_loop,
+                          swiglu_loop,         swiglu_backward_loop,
+                          rotary_loop,
                           column_sums_loop,    add_rows_loop};

@@ -1,0 +1,110 @@
+#include <tessera/checkpoint/read_into.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;
+
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) throw Error(concat(path, ": cannot open: ", std::strerror(errno)));
+  }
+  ~OpenFile() { ::close(fd_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  void read(std::byte* to, std::int64_t bytes, std::uint64_t offset) const {
+    while (bytes > 0) {
+      const ssize_t got = ::pread(fd_, to, static_cast<std::size_t>(bytes), static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw Error(concat(path_, ": cannot read at byte ", offset, ": ", std::strerror(errno)));
+      if (got == 0) throw InputError(concat(path_, ": the file ends at byte ", offset, ", its header says otherwise"));
+      to += got, offset += static_cast<std::uint64_t>(got), bytes -= got;
+    }
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+/// A run of bytes of one tensor.
+struct Piece {
+  const Placement* placement;
+  std::int64_t begin, bytes;  // in the stored tensor
+};
+
+/// Elements [piece.begin, ...) of a tensor whose stored type is another one.
+void convert(const format::SafetensorsFolder& folder, const Piece& piece) {
+  const auto& [stored, target] = *piece.placement;
+  const auto type = scalar_type(stored->info.dtype);
+  const auto size = static_cast<std::int64_t>(format::dtype_size(stored->info.dtype));
+  const std::byte* from = folder.bytes(*stored).data() + piece.begin;
+  // The mapping may lie at any address: bring it to an aligned one.
+  const at::Tensor aligned = at::empty({piece.bytes / size}, at::TensorOptions().dtype(type));
+  std::memcpy(aligned.mutable_data_ptr(), from, static_cast<std::size_t>(piece.bytes));
+  target.view({-1}).narrow(0, piece.begin / size, piece.bytes / size).copy_(aligned);
+}
+
+}  // namespace
+
+format::SafetensorsFolder open_hf_weights(const std::string& folder) {
+  if (!is_directory(folder))
+    throw InputError(concat(folder, ": no such folder; expected one that holds ", kWeightsFile));
+  const auto has = [&](const char* name) { return path_exists(path_join(folder, name)); };
+  if (has(kWeightsFile) || has(kWeightsIndexFile)) return format::SafetensorsFolder(folder);
+  const bool pickled = has("pytorch_model.bin") || has("pytorch_model.bin.index.json");
+  throw InputError(
+      concat(folder, ": holds neither ", kWeightsFile, " nor ", kWeightsIndexFile,
+             pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
+}
+
+void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements) {
+  std::vector<std::unique_ptr<OpenFile>> files;
+  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<OpenFile>(path));
+  std::vector<Piece> pieces;
+  for (const Placement& p : placements) {
+    TESSERA_CHECK(p.target.device().is_cpu() && p.target.is_contiguous() && p.target.sizes() == p.stored->info.shape,
+                  p.stored->info.name, " has no place of its shape");
+    const auto bytes = static_cast<std::int64_t>(p.stored->info.end - p.stored->info.begin);
+    for (std::int64_t begin = 0; begin < bytes; begin += piece_bytes)
+      pieces.push_back({&p, begin, std::min(piece_bytes, bytes - begin)});
+  }
+  // Handed out one by one, in file order: both the page cache and a disk prefer that to halves.
+  std::atomic<std::size_t> next = 0;
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = next++; i < pieces.size(); i = next++) {
+      const Piece& piece = pieces[i];
+      const auto& [stored, target] = *piece.placement;
+      if (target.scalar_type() != scalar_type(stored->info.dtype)) {
+        convert(folder, piece);
+        continue;
+      }
+      const format::SafetensorsFile& file = folder.files()[stored->file];
+      auto* to = static_cast<std::byte*>(target.mutable_data_ptr()) + piece.begin;
+      files[stored->file]->read(to, piece.bytes, file.data_begin() + stored->info.begin + static_cast<std::uint64_t>(piece.begin));
+    }
+  });
+}
+
+}  // namespace tessera::checkpoint

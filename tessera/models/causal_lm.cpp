@@ -1,0 +1,60 @@
+#include <tessera/models/causal_lm.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/nn/nn.h>
+#include <algorithm>
+
+namespace tessera::models {
+namespace {
+
+/// Length of the longest document of a batch [rows, length].
+std::int64_t longest(const nn::DocumentStarts& documents, std::int64_t rows, std::int64_t length) {
+  if (documents.empty()) return length;
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < documents.size(); ++i)
+    most = std::max(most, (i + 1 < documents.size() ? documents[i + 1] : rows * length) - documents[i]);
+  return most;
+}
+
+}  // namespace
+
+at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+  TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
+  nn::check_documents(documents, ids.size(0), ids.size(1));
+  const std::int64_t tokens = (cache ? cache->tokens() : 0) + longest(documents, ids.size(0), ids.size(1));
+  if (tokens > max_positions())
+    throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", max_positions(),
+                            " positions; use a shorter block_size or prompt"));
+  return hidden(ids, documents, cache);
+}
+
+at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
+  return nn::linear_cross_entropy(checked_hidden(batch.ids, batch.document_starts, nullptr), head(), batch.labels,
+                                  scale);
+}
+
+at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {
+  data::Batch batch;
+  batch.ids = ids;
+  batch.labels = labels;
+  return loss(batch, scale);
+}
+
+at::Tensor CausalLm::logits(const at::Tensor& ids, const nn::DocumentStarts& documents) {
+  return nn::linear(checked_hidden(ids, documents, nullptr), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
+}
+
+at::Tensor CausalLm::next_logits(const at::Tensor& ids, KvCache& cache) {
+  const at::Tensor last = checked_hidden(ids, {}, &cache).select(1, -1);  // [B, C]
+  return nn::linear(last, head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
+}
+
+bool CausalLm::is_norm_or_bias(const std::string& parameter_name) const {
+  const at::Tensor* parameter = named_parameters().find(parameter_name);
+  TESSERA_CHECK(parameter, "the model has no parameter ", parameter_name);
+  return parameter->dim() < 2;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,138 @@
+#include <tessera/models/llama.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/config_value.h>
+#include <tessera/nn/nn.h>
+#include <cmath>
+#include <numeric>
+
+namespace tessera::models {
+
+LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
+    : index(index),
+      heads(c.heads),
+      key_heads(c.key_heads),
+      head_size(c.head_size),
+      window(c.windows[static_cast<std::size_t>(index)]),
+      dropout(c.attention_dropout) {
+  const std::int64_t queries = heads * head_size, keys = key_heads * head_size;
+  q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, c.query_bias));
+  k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
+  v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
+  o_proj = register_module("o_proj", std::make_shared<Linear>(queries, c.hidden, c.output_bias));
+  if (!c.query_key_norm) return;
+  q_norm = register_module("q_norm", std::make_shared<RmsNorm>(head_size, c.rms_norm_eps));
+  k_norm = register_module("k_norm", std::make_shared<RmsNorm>(head_size, c.rms_norm_eps));
+}
+
+at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
+  const std::int64_t b = x.size(0), t = x.size(1);
+  at::Tensor q = q_proj->forward(x).view({b, t, heads, head_size});      // [B, T, H, D]
+  at::Tensor k = k_proj->forward(x).view({b, t, key_heads, head_size});  // [B, T, K, D]
+  const at::Tensor v = v_proj->forward(x).view({b, t, key_heads, head_size});
+  if (q_norm) {
+    q = nn::rms_norm(q, q_norm->weight, q_norm->eps);
+    k = nn::rms_norm(k, k_norm->weight, k_norm->eps);
+  }
+  q = nn::rotary(q, context.rotary);
+  k = nn::rotary(k, context.rotary);
+  const nn::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(head_size)),
+                                     .window = window,
+                                     .dropout = is_training() ? dropout : 0};
+  at::Tensor mixed;  // [B, T, H D]
+  if (context.cache) {
+    const auto [keys, values] =
+        context.cache->append(static_cast<std::size_t>(index), k.transpose(1, 2), v.transpose(1, 2));
+    mixed = nn::cached_attention(q, keys, values, options);
+  } else {
+    mixed = nn::attention(q, k, v, context.documents, options);
+  }
+  return o_proj->forward(mixed);
+}
+
+LlamaMlp::LlamaMlp(const LlamaConfig& c) {
+  gate_proj = register_module("gate_proj", std::make_shared<Linear>(c.hidden, c.intermediate, c.mlp_bias));
+  up_proj = register_module("up_proj", std::make_shared<Linear>(c.hidden, c.intermediate, c.mlp_bias));
+  down_proj = register_module("down_proj", std::make_shared<Linear>(c.intermediate, c.hidden, c.mlp_bias));
+}
+
+at::Tensor LlamaMlp::forward(const at::Tensor& x) {
+  return down_proj->forward(nn::swiglu(gate_proj->forward(x), up_proj->forward(x)));
+}
+
+LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) {
+  self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
+  mlp = register_module("mlp", std::make_shared<LlamaMlp>(c));
+  input_layernorm = register_module("input_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
+  post_attention_layernorm =
+      register_module("post_attention_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
+}
+
+at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const LlamaContext& context) {
+  const auto first = nn::add_rms_norm(x, {}, input_layernorm->weight, input_layernorm->eps);
+  const auto second = nn::add_rms_norm(first.sum, self_attn->forward(first.normed, context),
+                                       post_attention_layernorm->weight, post_attention_layernorm->eps);
+  return nn::add_bias(second.sum, mlp->forward(second.normed), {});
+}
+
+LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope) {
+  embed_tokens = register_module("embed_tokens", std::make_shared<Table>(c.vocab_size, c.hidden));
+  const auto list = register_module("layers", std::make_shared<torch::nn::Module>());
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    layers.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(c, i)));
+  norm = register_module("norm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
+}
+
+at::Tensor LlamaModel::forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+  const std::int64_t b = ids.size(0), t = ids.size(1), past = cache ? cache->tokens() : 0;
+  const at::Tensor positions =
+      documents.empty() ? at::arange(past, past + t, at::kLong) : nn::document_positions(documents, b, t);
+  const std::int64_t longest = documents.empty() ? past + t : positions.max().item<std::int64_t>() + 1;
+  nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
+  rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
+
+  const LlamaContext context{documents, std::move(rotary), cache};
+  at::Tensor x = at::embedding(embed_tokens->weight, ids);  // [B, T, C]
+  for (const auto& layer : layers) x = layer->forward(x, context);
+  return nn::rms_norm(x, norm->weight, norm->eps);
+}
+
+Llama::Llama(const Value& hf_config, std::optional<std::uint64_t> seed)
+    : hf_config_(hf_config), config_(parse_llama_config(hf_config)) {
+  model = register_module("model", std::make_shared<LlamaModel>(config_));
+  if (!config_.tie_word_embeddings)
+    lm_head = register_module("lm_head", std::make_shared<Table>(config_.vocab_size, config_.hidden));
+  if (seed) initialise(*seed);
+}
+
+void Llama::initialise(std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (auto& item : named_parameters()) {
+    if (item.value().dim() > 1)
+      normal_by_name(item.value(), config_.initializer_range, seed, item.key());
+    else
+      item.value().fill_(item.key().ends_with(".bias") ? 0 : 1);
+  }
+}
+
+at::Tensor Llama::hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+  return model->forward(ids, documents, cache);
+}
+
+double Llama::flops_per_token(std::int64_t block_size) const {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double width = real(config_.heads * config_.head_size), keys = real(config_.key_heads * config_.head_size);
+  const double c = real(config_.hidden), layer = c * (2 * width + 2 * keys + 3 * real(config_.intermediate));
+  double seen = 0;  // tokens within reach, summed over layers
+  for (const std::int64_t window : config_.windows)
+    seen += real(window > 0 ? std::min(window, block_size) : block_size);
+  return 6 * (real(config_.layers) * layer + real(config_.vocab_size) * c) + 12 * width * seen;
+}
+
+std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return {};
+  if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", false) ? std::string() : name;
+  return name;
+}
+
+}  // namespace tessera::models

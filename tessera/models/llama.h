@@ -1,0 +1,90 @@
+#pragma once
+/// \file
+/// The Llama family (Touvron et al. 2023) with a language-model head: Llama 1-3, Mistral, Qwen2, Qwen3, as
+/// transformers/models/{llama,mistral,qwen2,qwen3}/modeling_*.py compute it; the configuration says which.
+/// B batch, T tokens, C hidden size, H heads, K key heads, D head size, V vocabulary.
+
+#include <tessera/models/causal_lm.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/llama_config.h>
+#include <tessera/nn/rotary.h>
+#include <memory>
+#include <optional>
+
+namespace tessera::models {
+
+/// What every layer of one forward pass needs besides the hidden states.
+struct LlamaContext {
+  const nn::DocumentStarts& documents;
+  nn::RotaryTable rotary;
+  KvCache* cache;  ///< or null
+};
+
+struct LlamaAttention : torch::nn::Module {
+  LlamaAttention(const LlamaConfig& config, std::int64_t index);
+  at::Tensor forward(const at::Tensor& x, const LlamaContext& context);  ///< [B, T, C] -> [B, T, C]
+
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
+  std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each; null: none
+  std::int64_t index, heads, key_heads, head_size, window;
+  double dropout;
+};
+
+struct LlamaMlp : torch::nn::Module {
+  explicit LlamaMlp(const LlamaConfig& config);
+  at::Tensor forward(const at::Tensor& x);  ///< [B, T, C] -> [B, T, C]
+
+  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
+};
+
+struct LlamaDecoderLayer : torch::nn::Module {
+  LlamaDecoderLayer(const LlamaConfig& config, std::int64_t index);
+  at::Tensor forward(const at::Tensor& x, const LlamaContext& context);
+
+  std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
+  std::shared_ptr<LlamaAttention> self_attn;
+  std::shared_ptr<LlamaMlp> mlp;
+};
+
+struct LlamaModel : torch::nn::Module {
+  explicit LlamaModel(const LlamaConfig& config);
+  /// ids int64 [B, T] -> hidden states after the last norm [B, T, C].
+  at::Tensor forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
+
+  std::shared_ptr<Table> embed_tokens;  ///< [V, C]
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;
+  std::shared_ptr<RmsNorm> norm;
+  RopeConfig rope;
+};
+
+class Llama : public CausalLm {
+ public:
+  /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0, norms
+  /// 1); without a seed they stay uninitialised.
+  Llama(const Value& hf_config, std::optional<std::uint64_t> seed);
+
+  std::int64_t vocab_size() const override { return config_.vocab_size; }
+  std::int64_t max_positions() const override { return config_.rope.longest_sequence(); }
+  const Value& hf_config() const override { return hf_config_; }
+  std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
+  double flops_per_token(std::int64_t block_size) const override;
+
+  std::shared_ptr<LlamaModel> model;
+  std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens
+
+ protected:
+  at::Tensor hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) override;
+  const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
+
+ private:
+  void initialise(std::uint64_t seed);
+
+  Value hf_config_;
+  LlamaConfig config_;
+};
+
+/// Hugging Face's name of a tensor found in a folder. Empty for what is no parameter (rotary_emb.inv_freq of old versions,
+/// a tied lm_head.weight).
+std::string llama_tensor_name(const std::string& name_in_file, const Value& hf_config);
+
+}  // namespace tessera::models

@@ -1,0 +1,86 @@
+#include <tessera/models/llama_config.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/config_value.h>
+#include <tessera/models/registry.h>
+#include <string>
+
+namespace tessera::models {
+namespace {
+
+void refuse_other(const Value& json, const char* key, const char* expected) {
+  const Value* v = given(json, key);
+  if (v && v->as_string() != expected)
+    throw InputError(concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ", expected, " is"));
+}
+
+/// Mistral: one window for all layers. Qwen: `use_sliding_window`, then the layers from max_window_layers on, unless
+/// layer_types says which. Llama has none.
+std::vector<std::int64_t> read_windows(const Value& json, const std::string& type, std::int64_t layers) {
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), 0);
+  const Value* size = given(json, "sliding_window");
+  const bool qwen = type == "qwen2" || type == "qwen3";
+  if (type == "llama" || !size || (qwen && !flag(json, "use_sliding_window", false))) return windows;
+  const std::int64_t window = positive(json, "sliding_window");
+  if (const Value* types = given(json, "layer_types"); qwen && types) {
+    if (static_cast<std::int64_t>(types->items().size()) != layers)
+      throw InputError(concat(types->where().str(), ": layer_types has ", types->items().size(), " entries for ", layers,
+                              " layers"));
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      const Value& layer = types->items()[i];
+      if (layer.as_string() == "sliding_attention")
+        windows[i] = window;
+      else if (layer.as_string() != "full_attention")
+        throw InputError(concat(layer.where().str(), ": layer type \"", layer.as_string(),
+                                "\" is not supported; full_attention and sliding_attention are"));
+    }
+    return windows;
+  }
+  const Value* first = given(json, "max_window_layers");
+  const std::int64_t begin = qwen ? (first ? first->as_int() : 28) : 0;
+  for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < layers; ++i) windows[static_cast<std::size_t>(i)] = window;
+  return windows;
+}
+
+}  // namespace
+
+LlamaConfig parse_llama_config(const Value& json) {
+  require_object(json);
+  const std::string type = architecture_of(json).model_type;
+  LlamaConfig c{};
+  c.layers = positive(json, "num_hidden_layers");
+  c.hidden = positive(json, "hidden_size");
+  c.heads = positive(json, "num_attention_heads");
+  c.key_heads = positive_or(json, "num_key_value_heads", type == "mistral" ? 8 : c.heads);
+  c.intermediate = positive(json, "intermediate_size");
+  c.vocab_size = positive(json, "vocab_size");
+  c.max_positions = positive(json, "max_position_embeddings");
+  const Value* size = given(json, "head_dim");
+  if (!size && type != "qwen3" && c.hidden % c.heads != 0)
+    throw InputError(concat(json.at("hidden_size").where().str(), ": hidden_size ", c.hidden,
+                            " is not a multiple of num_attention_heads ", c.heads));
+  c.head_size = size ? positive(json, "head_dim") : type == "qwen3" ? 128 : c.hidden / c.heads;
+  if (c.head_size % 2 != 0)
+    throw InputError(concat((size ? *size : json.at("hidden_size")).where().str(), ": heads of ", c.head_size,
+                            " cannot be rotated: the size must be even"));
+  if (c.heads % c.key_heads != 0)
+    throw InputError(concat(json.at("num_attention_heads").where().str(), ": num_attention_heads ", c.heads,
+                            " is not a multiple of num_key_value_heads ", c.key_heads));
+  refuse_other(json, "hidden_act", "silu");
+  c.rms_norm_eps = positive_real(json, "rms_norm_eps", 1e-6);
+  c.initializer_range = positive_real(json, "initializer_range", 0.02);
+  c.attention_dropout = probability(json, "attention_dropout", 0);
+  c.tie_word_embeddings = flag(json, "tie_word_embeddings", false);
+  const bool bias = type != "mistral" && type != "qwen2" && flag(json, "attention_bias", false);
+  c.query_bias = type == "qwen2" || bias;
+  c.output_bias = bias;
+  c.mlp_bias = type == "llama" && flag(json, "mlp_bias", false);
+  c.query_key_norm = type == "qwen3";
+  c.windows = read_windows(json, type, c.layers);
+  if (const Value* slices = given(json, "pretraining_tp"); slices && slices->as_int() != 1)
+    throw InputError(concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
+  c.rope = parse_rope(json, c.head_size, c.max_positions);
+  return c;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// Rotary frequencies and their extensions to longer contexts, as transformers/modeling_rope_utils.py computes them.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/base/value.h>
+#include <cstdint>
+
+namespace tessera::models {
+
+struct RopeConfig {
+  enum class Type { standard, linear, dynamic, yarn, llama3 };
+  Type type = Type::standard;
+  double theta = 10000;
+  std::int64_t dim = 0;            ///< head size D
+  std::int64_t max_positions = 0;  ///< max_position_embeddings
+  double factor = 1;
+  std::int64_t original_max_positions = 0;  ///< yarn, llama3
+  double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
+  double beta_fast = 32, beta_slow = 1;              ///< yarn
+  double attention_factor = 1;                       ///< yarn: of cosines and sines
+  bool truncate = true;                              ///< yarn: whole dimensions as limits of the ramp
+
+  /// Tokens that a sequence may have: linear and dynamic scaling stretch max_position_embeddings by their factor; in the
+  /// other types it is the stretched length already.
+  std::int64_t longest_sequence() const;
+};
+
+/// Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (5). Throws InputError
+/// "file:line:column: ..." for another type (longrope, ...), a missing or impossible number, partial rotation.
+RopeConfig parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_positions);
+
+/// fp32 [D/2]. `sequence`: tokens of the longest sequence at hand; only dynamic scaling looks at it.
+at::Tensor inverse_frequencies(const RopeConfig& config, std::int64_t sequence);
+
+}  // namespace tessera::models
