@@ -41,6 +41,7 @@ struct RunState {
   std::int64_t train_batch_size = 0;  ///< rows per rank and micro-batch; 0: not said
   std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;
   std::int64_t num_input_tokens_seen = 0;
+  double total_flos = 0;  ///< floating-point operations of the model since step 0
 };
 
 /// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete (manifest.json

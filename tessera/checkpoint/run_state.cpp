@@ -33,7 +33,7 @@ Value trainer_state(const RunState& state) {
       {"num_train_epochs", Value::of(state.num_train_epochs)},
       {"save_steps", Value::of(state.save_steps)},
       {"stateful_callbacks", Value::make_object()},
-      {"total_flos", Value::of(0)},
+      {"total_flos", Value::of(state.total_flos)},
       {"train_batch_size", state.train_batch_size > 0 ? Value::of(state.train_batch_size) : Value()},
       {"trial_name", Value()},
       {"trial_params", Value()},
@@ -101,6 +101,7 @@ RunState read_run_state(const std::string& folder) {
   state.eval_steps = trainer.at("eval_steps").as_int();
   state.save_steps = trainer.at("save_steps").as_int();
   state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
+  state.total_flos = trainer.at("total_flos").as_real();
   const Value& rows = trainer.at("train_batch_size");
   state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
 

@@ -18,7 +18,7 @@ std::string make_ready(const Setup& setup) {
   }
   if (output.overwrite_output_dir && setup.resume_folder.empty()) {
     for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
-    for (const char* name : {"metrics.jsonl", "report.html", "trainer_state.json"})
+    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json"})
       remove_tree(path_join(output.output_dir, name));
   }
   return output.output_dir;
