@@ -12,11 +12,12 @@
 
 namespace tessera::checkpoint {
 
-std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
-                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
+std::string save_step_folder(const std::string& output_dir,
+                             const std::function<WrittenFiles(const std::string&)>& write_model, const RunState& state,
+                             std::int64_t keep) {
   remove_stale_folders(output_dir);
   const std::string saved = publish_step_folder(output_dir, state.step, [&](const std::string& folder) {
-    format::Manifest manifest{state.step, write_hf_files(folder, weights, config, tokenizer)};
+    format::Manifest manifest{state.step, write_model(folder)};
     WrittenFiles resuming = write_run_state(folder, state);
     std::move(resuming.begin(), resuming.end(), std::back_inserter(manifest.files));
     format::write_manifest(folder, manifest);
@@ -25,13 +26,22 @@ std::string save_checkpoint(const std::string& output_dir, const NamedTensors& w
   return saved;
 }
 
+std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
+                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
+  const auto write = [&](const std::string& folder) { return write_hf_files(folder, weights, config, tokenizer); };
+  return save_step_folder(output_dir, write, state, keep);
+}
+
 void verify_checkpoint(const std::string& folder) {
   if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
   const format::Manifest manifest = format::read_manifest(folder);
-  for (const char* needed : {kConfigFile, kWeightsFile, kTrainerStateFile, kRunStateFile, kOptimizerFile}) {
-    const bool listed = std::any_of(manifest.files.begin(), manifest.files.end(),
-                                    [&](const auto& file) { return file.name == needed; });
-    if (!listed)
+  const auto lists = [&](const char* name) {
+    return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& f) { return f.name == name; });
+  };
+  const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
+  for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, adapters ? kAdapterWeightsFile : kWeightsFile,
+                             kTrainerStateFile, kRunStateFile, kOptimizerFile}) {
+    if (!lists(needed))
       throw InputError(
           concat(folder, ": ", format::kManifestName, " does not list ", needed, ", which a checkpoint needs"));
   }

@@ -2,6 +2,7 @@
 /// \file
 /// The file names of a checkpoint folder and the parts that write it, each returning what it wrote for the manifest.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kGenerationConfigFile = "generation_config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
+// PEFT's: adapters without their base model.
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 // Ours. transformers refuses unknown keys in trainer_state.json, so what resumes a run has its own file.
 inline constexpr const char* kRunStateFile = "tessera_state.json";
@@ -22,9 +26,14 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
 using WrittenFiles = std::vector<format::ManifestFile>;
 
+/// The files that the tokenizer writes, none for nullptr.
+WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
 WrittenFiles write_hf_files(const std::string& folder, const NamedTensors& weights, const Value& config,
                             const text::Tokenizer* tokenizer);
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
+/// save_checkpoint, whatever `write_model` writes as the model.
+std::string save_step_folder(const std::string& output_dir, const std::function<WrittenFiles(const std::string&)>& write_model,
+                             const RunState& state, std::int64_t keep);
 
 /// Writes a JSON file atomically and digests the text that was written.
 format::ManifestFile write_json_file(const std::string& folder, const char* name, const Value& value);

@@ -1,0 +1,123 @@
+#include <tessera/checkpoint/peft.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+bool is_adapter_name(std::string_view name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+/// The members of adapter_config.json; PEFT itself fills in what is absent.
+Value adapter_config(const LoraConfig& config) {
+  std::vector<Value> targets;
+  for (const std::string& name : config.target_modules) targets.push_back(Value::of(name));
+  const double whole = std::round(config.alpha);
+  Value json = Value::make_object({
+      {"auto_mapping", Value()},
+      {"base_model_name_or_path", Value::of(config.base_model)},
+      {"bias", Value::of("none")},
+      {"fan_in_fan_out", Value::of(config.fan_in_fan_out)},
+      {"inference_mode", Value::of(true)},
+      {"init_lora_weights", Value::of(true)},
+      {"layers_pattern", Value()},
+      {"layers_to_transform", Value()},
+      {"lora_alpha", whole == config.alpha ? Value::of(static_cast<std::int64_t>(whole)) : Value::of(config.alpha)},
+      {"lora_dropout", Value::of(config.dropout)},
+      {"modules_to_save", Value()},
+      {"peft_type", Value::of("LORA")},
+      {"r", Value::of(config.r)},
+      {"revision", Value()},
+      {"target_modules", Value::make_array(std::move(targets))},
+      {"task_type", Value::of("CAUSAL_LM")},
+  });
+  if (config.rank_stabilized) json.set("use_rslora", Value::of(true));  // older versions of PEFT do not know the member
+  return json;
+}
+
+WrittenFiles write_adapter_files(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
+                                 const text::Tokenizer* tokenizer) {
+  WrittenFiles written = write_tokenizer_files(folder, tokenizer);
+  NamedTensors named;
+  for (const auto& [name, tensor] : adapters) named.emplace_back(concat(kPrefix, name), tensor);
+  written.push_back(write_tensors_file(folder, kAdapterWeightsFile, named));
+  written.push_back(write_json_file(folder, kAdapterConfigFile, adapter_config(config)));  // last: it makes the folder one
+  return written;
+}
+
+}  // namespace
+
+double LoraConfig::scale() const {
+  const double rank = static_cast<double>(r);
+  return alpha / (rank_stabilized ? std::sqrt(rank) : rank);
+}
+
+bool is_adapter_folder(const std::string& folder) { return path_exists(path_join(folder, kAdapterConfigFile)); }
+
+NamedTensors read_adapter_weights(const std::string& folder) {
+  const std::string path = path_join(folder, kAdapterWeightsFile);
+  if (!path_exists(path)) {
+    const bool pickled = path_exists(path_join(folder, "adapter_model.bin"));
+    throw InputError(
+        concat(folder, ": holds no ", kAdapterWeightsFile,
+               pickled ? "; its adapter_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
+  }
+  const format::SafetensorsFile file(path);
+  NamedTensors adapters;
+  std::vector<std::string> problems;
+  for (const format::TensorInfo& info : file.tensors()) {
+    using format::DType;
+    const bool floating = info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 ||
+                          info.dtype == DType::bf16;
+    if (!info.name.starts_with(kPrefix) || !is_adapter_name(info.name))
+      problems.push_back(concat("unexpected tensor ", info.name));
+    else if (!floating)
+      problems.push_back(concat(info.name, " is ", format::dtype_name(info.dtype), ", no floating-point type"));
+    if (problems.size() >= 20) break;
+    if (problems.empty()) adapters.emplace_back(info.name.substr(kPrefix.size()), read_tensor(file, info));
+  }
+  if (!problems.empty())
+    throw InputError(concat(path, ": only ", kPrefix, "MODULE.lora_A.weight and .lora_B.weight are supported:\n  ",
+                            join(problems, "\n  ")));
+  if (adapters.empty()) throw InputError(concat(path, ": holds no adapters"));
+  return adapters;
+}
+
+std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config) {
+  const std::string where = path_join(adapter_folder, kAdapterConfigFile);
+  if (config.base_model.empty())
+    throw InputError(concat(where, ": base_model_name_or_path is not given: set it to the folder of the base model"));
+  const std::filesystem::path name(config.base_model);
+  const std::string beside = (std::filesystem::path(adapter_folder) / name).lexically_normal().string();
+  std::string found = is_directory(beside) ? beside : config.base_model;  // an absolute name is both
+  if (!is_directory(found))
+    throw InputError(concat(where, ": base_model_name_or_path is \"", config.base_model, "\", but there is no such folder",
+                            name.is_absolute() ? "" : concat(", neither as ", beside, " nor below the working directory"),
+                            " (nothing is downloaded): put the base model there or set it to its folder"));
+  if (is_adapter_folder(found))
+    throw InputError(concat(where, ": the base model ", found, " holds adapters itself; merge them first (--lora_merge)"));
+  return found;
+}
+
+void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
+                          const text::Tokenizer* tokenizer) {
+  write_adapter_files(folder, adapters, config, tokenizer);
+}
+
+std::string save_adapter_checkpoint(const std::string& output_dir, const NamedTensors& adapters,
+                                    const LoraConfig& config, const text::Tokenizer* tokenizer, const RunState& state,
+                                    std::int64_t keep) {
+  const auto write = [&](const std::string& folder) { return write_adapter_files(folder, adapters, config, tokenizer); };
+  return save_step_folder(output_dir, write, state, keep);
+}
+
+}  // namespace tessera::checkpoint

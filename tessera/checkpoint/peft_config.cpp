@@ -1,0 +1,140 @@
+// Reading adapter_config.json: what this program computes, and what it refuses rather than computes wrongly.
+
+#include <tessera/checkpoint/peft.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/files.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+/// Members that are read below, or that do not change what a trained adapter computes.
+constexpr std::array harmless = std::to_array<std::string_view>({
+    "peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules",
+    "layers_to_transform", "layers_pattern", "use_rslora", "fan_in_fan_out", "base_model_name_or_path", "bias",
+    "init_lora_weights",
+    "auto_mapping", "revision", "inference_mode", "peft_version", "runtime_config", "ensure_weight_tying",
+    "megatron_config", "megatron_core", "qalora_group_size", "eva_config",
+});
+
+/// Known features, for a clear word about them.
+struct Feature {
+  std::string_view member, what;
+};
+constexpr std::array features = std::to_array<Feature>({
+    {"use_dora", "weight-decomposed adapters (DoRA)"},
+    {"use_qalora", "quantisation-aware adapters (QALoRA)"},
+    {"lora_bias", "a bias on lora_B"},
+    {"modules_to_save", "whole modules trained beside the adapters"},
+    {"rank_pattern", "another rank for some modules"},
+    {"alpha_pattern", "another lora_alpha for some modules"},
+    {"layer_replication", "replicated layers"},
+    {"trainable_token_indices", "trained token embeddings"},
+    {"target_parameters", "adapters on bare parameters"},
+    {"alora_invocation_tokens", "activated adapters (aLoRA)"},
+    {"arrow_config", "routing between adapters (Arrow)"},
+    {"corda_config", "an initialisation that changes the base model (CorDA)"},
+    {"loftq_config", "an initialisation that changes the base model (LoftQ)"},
+});
+
+/// Null, false and empty things switch nothing on.
+bool is_set(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::null:
+      return false;
+    case Value::Kind::boolean:
+      return value.as_bool();
+    case Value::Kind::string:
+      return !value.as_string().empty();
+    case Value::Kind::array:
+      return !value.items().empty();
+    case Value::Kind::object:
+      return !value.members().empty();
+    default:
+      return true;
+  }
+}
+
+[[noreturn]] void refuse(const Value& value, const std::string& text) {
+  throw InputError(concat(value.where().str(), ": ", text));
+}
+
+void check_features(const Value& json) {
+  for (const auto& [member, value] : json.members()) {
+    if (!is_set(value)) continue;
+    if (std::find(harmless.begin(), harmless.end(), member) != harmless.end()) continue;
+    for (const Feature& feature : features)
+      if (member == feature.member) refuse(value, concat(member, ": ", feature.what, " is not supported"));
+    refuse(value, concat(member, " is not a setting of LoRA adapters that this program knows; remove it if the adapters "
+                                 "do not depend on it"));
+  }
+}
+
+const Value* given(const Value& json, std::string_view member) {
+  const Value* value = json.find(member);
+  return value != nullptr && !value->is_null() ? value : nullptr;
+}
+
+void check_kind(const Value& json) {
+  const Value& type = json.at("peft_type");
+  if (type.as_string() != "LORA") refuse(type, concat("peft_type \"", type.as_string(), "\" is not supported; LORA is"));
+  if (const Value* task = given(json, "task_type"); task && task->as_string() != "CAUSAL_LM")
+    refuse(*task, concat("task_type \"", task->as_string(), "\" is not supported; CAUSAL_LM is"));
+  if (const Value* bias = given(json, "bias"); bias && bias->as_string() != "none")
+    refuse(*bias, concat("bias \"", bias->as_string(), "\": trained biases are not supported; \"none\" is"));
+  if (const Value* init = given(json, "init_lora_weights"); init && init->is_string()) {
+    const std::string& word = init->as_string();
+    if (word != "gaussian" && word != "eva" && word != "orthogonal")  // the ones that leave the base model as it is
+      refuse(*init, concat("init_lora_weights \"", word,
+                           "\" changes the base model's weights, so the adapters do not fit it; save them converted "
+                           "(PEFT: save_pretrained(path_initial_model_for_weight_conversion=...))"));
+  }
+}
+
+void read_targets(const Value& json, LoraConfig& config) {
+  for (const char* member : {"exclude_modules", "layers_to_transform", "layers_pattern"})
+    if (const Value* value = json.find(member); value && is_set(*value)) config.targets_from_weights = true;
+  const Value* targets = given(json, "target_modules");
+  if (targets == nullptr || targets->is_string()) {
+    const bool all = targets != nullptr && targets->as_string() == "all-linear";
+    if (all) config.target_modules = {"all-linear"};
+    if (!all) config.targets_from_weights = true;  // PEFT's table for the family, or a regular expression
+  } else {
+    for (const Value& target : targets->items()) config.target_modules.push_back(target.as_string());
+    if (config.target_modules.empty()) refuse(*targets, "target_modules is empty: the adapters adapt nothing");
+  }
+  if (config.targets_from_weights) config.target_modules.clear();
+}
+
+}  // namespace
+
+LoraConfig read_adapter_config(const std::string& folder) {
+  const Value json = read_json(path_join(folder, kAdapterConfigFile));
+  if (!json.is_object()) refuse(json, "an adapter configuration must be a JSON object");
+  check_kind(json);
+  check_features(json);
+  LoraConfig config;
+  const Value& rank = json.at("r");
+  config.r = rank.as_int();
+  if (config.r < 1 || config.r > (1 << 20)) refuse(rank, concat("r is ", config.r, ", must be from 1 to ", 1 << 20));
+  const Value& alpha = json.at("lora_alpha");
+  config.alpha = alpha.as_real();
+  if (!(config.alpha > 0)) refuse(alpha, concat("lora_alpha is ", config.alpha, ", must be above 0"));
+  if (const Value* dropout = given(json, "lora_dropout")) {
+    config.dropout = dropout->as_real();
+    if (!(config.dropout >= 0 && config.dropout < 1))
+      refuse(*dropout, concat("lora_dropout is ", config.dropout, ", must be at least 0 and below 1"));
+  }
+  if (const Value* flag = given(json, "use_rslora")) config.rank_stabilized = flag->as_bool();
+  if (const Value* flag = given(json, "fan_in_fan_out")) config.fan_in_fan_out = flag->as_bool();
+  if (const Value* base = given(json, "base_model_name_or_path")) config.base_model = base->as_string();
+  read_targets(json, config);
+  return config;
+}
+
+}  // namespace tessera::checkpoint
