@@ -5,11 +5,18 @@
 #include <algorithm>
 
 #include <tessera/comm/recorder.h>
+#include <tessera/nn/autocast.h>
 
 namespace tessera::train {
 
+data::Batch to_device(data::Batch batch, c10::Device device) {
+  batch.ids = batch.ids.to(device);
+  batch.labels = batch.labels.to(device);
+  return batch;
+}
+
 EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group) {
+                     const comm::Group& group, bool bf16) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = comm::monotonic_ns();
   const at::NoGradGuard no_grad;
@@ -22,11 +29,13 @@ EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset,
   double sum = 0;
   std::int64_t tokens = 0;
   for (std::int64_t row = first; row < end; row += batch_size) {
-    const data::Batch batch = data::make_batch(dataset, in_order, row, std::min(batch_size, end - row));
+    const data::Batch batch =
+        to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, end - row)), group.device());
     if (batch.scored_tokens == 0) continue;
     // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
     const double scale = 1.0 / static_cast<double>(batch.scored_tokens);
-    const at::Tensor loss = model.loss(batch.ids.to(group.device()), batch.labels.to(group.device()), scale);
+    const nn::Autocast precision(bf16, group.device().type());
+    const at::Tensor loss = model.loss(batch, scale);
     sum += loss.item<double>() / scale;
     tokens += batch.scored_tokens;
   }
@@ -47,6 +56,8 @@ EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset,
   EvalMetrics metrics;
   metrics.loss = total_sum / total_tokens;
   metrics.tokens = static_cast<std::int64_t>(total_tokens);
+  metrics.rows = dataset.size();
+  metrics.batches = (end - first + batch_size - 1) / batch_size;
   metrics.seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
   return metrics;
 }

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,15 +20,20 @@ struct GenerateOptions {
   double top_p = 1.0;        ///< then the fewest likeliest whose probabilities reach p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
   std::int64_t vocabulary = 0;          ///< only ids below it; 0: the model's
-  std::optional<std::int32_t> stop_id;  ///< ends the text, not part of the result
+  std::vector<std::int32_t> stop_ids;   ///< any of them ends the text; not part of the result
+  bool bf16 = false;                    ///< forward under autocast (nn/autocast.h)
 };
 
 /// Continues `prompt` (at least one id). Each new id is passed to `on_token` as soon as it is known. Stops at
-/// max_new_tokens, stop_id, or when the model's positions are used up. Returns the new ids. Throws InputError for an
+/// max_new_tokens, a stop id, or when the model's positions are used up. Returns the new ids. Throws InputError for an
 /// empty or too long prompt or options out of range. Runs in evaluation mode without gradients.
 std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,
                                    const GenerateOptions& options,
                                    const std::function<void(std::int32_t)>& on_token = {});
+
+/// What ends a text: eos_token_id of a config.json or generation_config.json (a number or a list), and the tokenizer's
+/// end of text. Ids that the tokenizer does not have are left out.
+std::vector<std::int32_t> stop_ids(const Value& config, const text::Tokenizer& tokenizer);
 
 /// One draw from logits fp32 [V] (on the CPU), with options as above; `random` is uniform in [0, 1).
 std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const GenerateOptions& options, double random);

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -34,18 +35,20 @@ std::string bar(double fraction, int width) {
   return "[" + text + "]";
 }
 
-constexpr int fd = 2;  // stderr: standard output stays free for what a script wants to read
+/// From the begin of the line on. Not only to the end of the line: it is wrapped when the terminal has become narrower.
+constexpr const char* erase = "\r\x1b[J";
 
 int terminal_columns() {
   winsize size = {};
-  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-void put(const std::string& text) {
-  // A terminal that went away must not end the training.
+void put(const std::string& text, int file = STDERR_FILENO) {
+  // A terminal that went away, or a reader of a pipe, must not end the training.
   std::string_view rest = text;
   while (!rest.empty()) {
-    const ssize_t n = ::write(fd, rest.data(), rest.size());
+    const ssize_t n = ::write(file, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;
     rest.remove_prefix(static_cast<std::size_t>(n));
   }
@@ -97,7 +100,7 @@ Progress::Progress(bool quiet, bool disabled) {
   mode_ = Mode::plain;
   if (disabled) return;
   const char* term = std::getenv("TERM");
-  if (isatty(fd) && term != nullptr && std::string(term) != "dumb") mode_ = Mode::terminal;
+  if (isatty(STDERR_FILENO) && term != nullptr && std::string(term) != "dumb") mode_ = Mode::terminal;
 }
 
 Progress::~Progress() { close(); }
@@ -114,21 +117,24 @@ void Progress::step(const ProgressState& state) {
 void Progress::draw() {
   // One column is left free: a full line would make some terminals wrap. The cursor rests at the line's begin, so that
   // what another process prints starts there.
-  put("\r\x1b[2K" + progress_line(state_, terminal_columns() - 1) + "\r");
+  put(erase + progress_line(state_, terminal_columns() - 1) + "\r");
   drawn_ = true;
 }
 
-void Progress::logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left) {
-  if (mode_ == Mode::plain) return put(plain_line(metrics, total_steps, seconds_left) + "\n");
-  state_.loss = metrics.loss;
+void Progress::set_loss(double loss) {
+  state_.loss = loss;
   if (mode_ == Mode::terminal && drawn_) draw();
 }
 
-void Progress::note(const std::string& text) {
+void Progress::note(const std::string& text) { lasting(STDERR_FILENO, text); }
+
+void Progress::record(const std::string& text) { lasting(STDOUT_FILENO, text); }
+
+void Progress::lasting(int file, const std::string& text) {
   if (mode_ == Mode::quiet) return;
-  if (mode_ == Mode::plain) return put(text + "\n");
-  put("\r\x1b[2K" + text + "\n");
-  if (drawn_) draw();
+  if (mode_ == Mode::terminal && drawn_) put(erase);
+  put(text + "\n", file);
+  if (mode_ == Mode::terminal && drawn_) draw();
 }
 
 void Progress::close() {

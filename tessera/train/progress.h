@@ -25,7 +25,7 @@ std::string progress_line(const ProgressState& state, int columns);
 /// "step 120/400 (30%)  epoch 0.61  loss 5.1234  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left".
 std::string plain_line(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
 
-/// Writes to stderr (our launcher leaves rank 0 its terminal). Only rank 0 makes one that is not `quiet`.
+/// Writes to stderr, records to stdout (our launcher leaves rank 0 both). Only rank 0 makes one that is not `quiet`.
 class Progress {
  public:
   enum class Mode { quiet, plain, terminal };
@@ -39,15 +39,18 @@ class Progress {
   Mode mode() const { return mode_; }
   /// A step is done. Redraws at most ten times a second.
   void step(const ProgressState& state);
-  /// A step was logged: its own line, or its loss in the rewriting one.
-  void logged(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
-  /// A lasting line.
+  /// The loss that the rewriting line shows from now on.
+  void set_loss(double loss);
+  /// A lasting line, for people: stderr.
   void note(const std::string& text);
+  /// A lasting line that scripts may read, too: stdout.
+  void record(const std::string& text);
   /// Ends the rewriting line.
   void close();
 
  private:
   void draw();
+  void lasting(int file, const std::string& text);
 
   Mode mode_ = Mode::quiet;
   bool drawn_ = false;

@@ -63,9 +63,12 @@ std::string render(const Report& report) {
                                          {"metrics", std::move(metrics)},
                                          {"configuration", report.configuration},
                                          {"communication", report.communication},
+                                         {"memory", report.memory},
+                                         {"advice", Value::of(report.advice)},
                                          {"unigram_entropy", Value::of(report.unigram_entropy)},
                                          {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},
                                                                         {"text", Value::of(report.sample_text)},
+                                                                        {"before", Value::of(report.sample_before)},
                                                                         {"note", Value::of(report.sample_note)}})}});
   const std::string json = json_for_script(data);
   return fill(assets::report_html, {{"dygraph_css", assets::dygraph_css},

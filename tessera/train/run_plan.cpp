@@ -19,7 +19,9 @@ bool RunPlan::ends_epoch(std::int64_t steps) const {
   return steps > resumed_step && samples(steps) / train_blocks > samples(steps - 1) / train_blocks;
 }
 
-bool RunPlan::logs_after(std::int64_t steps) const { return steps % logging_steps == 0 || steps == total_steps; }
+bool RunPlan::logs_after(std::int64_t steps) const {
+  return steps % logging_steps == 0 || steps == total_steps || (log_first && steps == 1);
+}
 
 bool RunPlan::evaluates_after(std::int64_t steps) const {
   return (eval_every > 0 && steps % eval_every == 0) || (eval_at_epoch && ends_epoch(steps)) ||
@@ -62,6 +64,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
         static_cast<std::int64_t>(std::ceil(static_cast<double>(plan.total_steps) * optimization.warmup_ratio));
 
   plan.logging_steps = std::max<std::int64_t>(1, output.logging_steps);
+  plan.log_first = output.logging_first_step;
   if (has_validation) {
     if (output.eval_strategy == "steps")
       plan.eval_every = output.eval_steps > 0 ? output.eval_steps : plan.logging_steps;

@@ -25,6 +25,7 @@ struct RunPlan {
   std::int64_t resumed_samples = 0;  ///< rows consumed by then
 
   std::int64_t logging_steps = 10;
+  bool log_first = false;
   std::int64_t eval_every = 0;  ///< steps; 0: not by steps
   std::int64_t save_every = 0;
   bool eval_at_epoch = false, eval_at_end = false;
@@ -40,7 +41,7 @@ struct RunPlan {
   std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
 
   bool ends_epoch(std::int64_t steps) const;  ///< the last row of an epoch lies in the step that made `steps`
-  bool logs_after(std::int64_t steps) const;  ///< every logging_steps, and after the last step
+  bool logs_after(std::int64_t steps) const;  ///< every logging_steps, after the last step, and the first
   bool evaluates_after(std::int64_t steps) const;
   bool saves_after(std::int64_t steps) const;
 };

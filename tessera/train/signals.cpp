@@ -11,7 +11,7 @@ namespace {
 // A signal handler can only reach static storage; both are written by the handlers alone.
 volatile std::sig_atomic_t terminate_seen = 0;
 volatile std::sig_atomic_t interrupts_seen = 0;
-struct sigaction previous_terminate, previous_interrupt;
+struct sigaction previous_terminate, previous_interrupt, previous_pipe;
 
 void on_terminate(int) { terminate_seen = 1; }
 
@@ -35,11 +35,13 @@ StopSignals::StopSignals() {
   interrupts_seen = 0;
   install(SIGTERM, on_terminate, &previous_terminate);
   install(SIGINT, on_interrupt, &previous_interrupt);
+  install(SIGPIPE, SIG_IGN, &previous_pipe);
 }
 
 StopSignals::~StopSignals() {
   sigaction(SIGTERM, &previous_terminate, nullptr);
   sigaction(SIGINT, &previous_interrupt, nullptr);
+  sigaction(SIGPIPE, &previous_pipe, nullptr);
 }
 
 StopRequest StopSignals::requested() const {

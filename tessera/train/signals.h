@@ -8,7 +8,8 @@ namespace tessera::train {
 
 enum class StopRequest : int { none = 0, terminate = 1, interrupt = 2 };
 
-/// While it lives, SIGTERM and SIGINT set the flag; afterwards the former handlers are back. One at a time.
+/// While it lives, SIGTERM and SIGINT set the flag, and SIGPIPE is ignored (a reader of the log that goes away does not
+/// end the training); afterwards the former handlers are back. One at a time.
 class StopSignals {
  public:
   StopSignals();

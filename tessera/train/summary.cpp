@@ -47,6 +47,12 @@ std::string batch_text(const RunPlan& plan) {
                 plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
 }
 
+std::string one_line(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\n' ? ' ' : c;
+  return out;
+}
+
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
@@ -80,13 +86,22 @@ std::string describe(const EvalMetrics& m) {
                 print("  (%.1f s)", m.seconds));
 }
 
-std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const std::string& report_path) {
-  std::vector<std::string> lines = {
-      concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds), "): ", print("loss %.4f", t.loss),
-             t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
-             print("; unigram entropy %.4f", t.unigram_entropy)),
-      concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s, peak memory ",
-             format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process")};
+std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const Sample& before, const Sample& after,
+                                      const std::string& report_path) {
+  std::vector<std::string> lines;
+  const bool twice = !before.text.empty() && !after.text.empty();
+  if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
+  if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
+  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds), "): ",
+                         print("loss %.4f", t.loss), t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
+                         print("; unigram entropy %.4f", t.unigram_entropy)));
+  lines.push_back(concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
+                         t.peak_flops_per_second > 0
+                             ? print(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
+                             : "",
+                         ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)),
+                         " per process"));
+  if (t.steps_here > 0) lines.push_back(t.advice);
   if (t.reason == "done") lines.push_back("model:  " + setup.config.output.output_dir);
   lines.push_back("report: " + report_path);
   return lines;
@@ -107,13 +122,12 @@ Report describe_run(const Setup& setup, const comm::World& world) {
   return report;
 }
 
-std::pair<std::string, std::string> sample_text(const Setup& setup) {
+Sample sample_text(const Setup& setup) {
   if (!setup.tokenizer_fits_data) return {};
-  const data::BlockDataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
-  std::vector<std::int64_t> block(static_cast<std::size_t>(dataset.block_size()));
-  dataset.read(0, block.data());
-  const auto length = static_cast<std::ptrdiff_t>(std::min(sample_prompt_tokens, dataset.block_size() / 2));
-  const std::vector<std::int32_t> prompt(block.begin(), block.begin() + length);
+  const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
+  const data::Row row = dataset.read(0);
+  const auto length = static_cast<std::ptrdiff_t>(std::min(sample_prompt_tokens, dataset.length(0) / 2));
+  const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + length);
   // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
   if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); })) return {};
   GenerateOptions options;
@@ -122,7 +136,8 @@ std::pair<std::string, std::string> sample_text(const Setup& setup) {
   options.top_p = sample_top_p;
   options.seed = static_cast<std::uint64_t>(setup.config.optimization.seed);
   options.vocabulary = setup.tokenizer->vocab_size();
-  options.stop_id = setup.tokenizer->end_of_text();
+  options.stop_ids = stop_ids(setup.model->hf_config(), *setup.tokenizer);
+  options.bf16 = setup.config.optimization.bf16;
   const std::vector<std::int32_t> ids = generate(*setup.model, prompt, options);
   return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),
           text::replace_ill_formed(setup.tokenizer->decode(ids))};

@@ -7,23 +7,29 @@
 #include <tessera/train/setup.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace tessera::train {
+
+/// A given begin and what a model made of it; empty: none.
+struct Sample {
+  std::string prompt, text;
+};
 
 /// Trainable parameters, tied ones once.
 std::int64_t parameter_count(const models::CausalLm& model);
 
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);
 std::string describe(const EvalMetrics& metrics);
-std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const std::string& report_path);
+/// `before` and `after`: samples; an empty one is not shown.
+std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const Sample& before,
+                                      const Sample& after, const std::string& report_path);
 
 /// Title, facts, footer and the note of the sample; the rest is empty.
 Report describe_run(const Setup& setup, const comm::World& world);
 
 /// The first tokens of the validation (else training) data, and how the model continues them. Empty when ids cannot be
 /// turned into text. Not collective.
-std::pair<std::string, std::string> sample_text(const Setup& setup);
+Sample sample_text(const Setup& setup);
 
 }  // namespace tessera::train

@@ -1,11 +1,11 @@
 #include <tessera/train/trainer.h>
 
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 
-#include <chrono>
+#include <unistd.h>
+#include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -14,17 +14,17 @@
 
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/nn/autocast.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
+#include <tessera/train/advice.h>
 #include <tessera/train/evaluate.h>
-#include <tessera/train/metrics.h>
-#include <tessera/train/output.h>
-#include <tessera/train/progress.h>
+#include <tessera/train/journal.h>
 #include <tessera/train/random_key.h>
-#include <tessera/train/setup.h>
 #include <tessera/train/signals.h>
 #include <tessera/train/summary.h>
 #include <tessera/train/unigram.h>
+#include <tessera/train/window.h>
 
 namespace tessera::train {
 namespace {
@@ -61,29 +61,34 @@ void restore_optimizer(optim::Optimizer& optimizer, const checkpoint::RunState& 
 
 class Trainer {
  public:
-  Trainer(Setup setup, const Value& configuration);
+  Trainer(Setup setup, const Value& configuration, std::int64_t process_bytes);
   ExitCode run();
 
  private:
   /// What the ranks tell each other before every step.
   struct Agreement {
-    std::int64_t scored_tokens = 0;
+    StepCounts counts;
     StopRequest stop = StopRequest::none;
   };
 
+  void prepare_measuring();
   std::vector<data::Batch> read_step() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
   void compute_gradients(const std::vector<data::Batch>& batches, std::int64_t scored_tokens);
   void update_weights();
-  void count_step(double seconds);
+  void count_step(double seconds, double cpu_seconds);
   void log();
   void evaluate();
   void save();
   ExitCode finish(StopRequest stop);
-  void write_report(const std::string& prompt = "", const std::string& sample = "");
+  void count_totals(StopRequest stop);
+  void write_report();
 
   checkpoint::RunState run_state() const;
-  double seconds_left() const;
+  Utilization utilization() const;
+  double seconds_left() const { return step_seconds_ * static_cast<double>(plan_.total_steps - step_); }
+  double flops_per_token() const { return setup_.model->flops_per_token(setup_.block_size); }
+  bool bf16() const { return setup_.config.optimization.bf16; }
 
   Setup setup_;
   const Value& configuration_;
@@ -93,28 +98,29 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
   StopSignals signals_;
-  Progress progress_;
   std::optional<OutputFolder> output_;  // rank 0
+  Journal journal_;
 
   std::int64_t step_ = 0;  // done
   std::int64_t saved_step_ = -1;
   double grad_norm_ = 0, learning_rate_ = 0;
-  // Since the last log: this rank's sums.
-  double loss_sum_ = 0;
-  std::int64_t scored_tokens_ = 0;
-  std::int64_t window_steps_ = 0;
-  double window_seconds_ = 0;
-  double window_cpu_seconds_ = 0;
+  PhaseClock clock_;
+  Window window_;
+  std::int64_t process_bytes_;
+  double peak_flops_ = 0;  // of all ranks
   // Since the start of this process.
+  std::int64_t tokens_ = 0;
   double train_seconds_ = 0;
   double step_seconds_ = 0;  // smoothed, for the time left
+  double loss_sum_ = 0, cpu_seconds_ = 0;
+  PhaseSeconds phase_sums_ = {};
   StepMetrics last_log_;
   RunTotals totals_;
   std::int64_t started_ns_ = 0;
-  std::vector<Value> log_history_;
+  Sample first_sample_, last_sample_;
 };
 
-Trainer::Trainer(Setup setup, const Value& configuration)
+Trainer::Trainer(Setup setup, const Value& configuration, std::int64_t process_bytes)
     : setup_(std::move(setup)),
       configuration_(configuration),
       world_(world()),
@@ -126,21 +132,24 @@ Trainer::Trainer(Setup setup, const Value& configuration)
                            .broadcast_buffers = setup_.config.parallel.ddp_broadcast_buffers}),
       optimizer_(make_optimizer(setup_.config.optimization, *setup_.model, ddp_)),
       schedule_{setup_.config.optimization.lr_scheduler_type, plan_.warmup_steps, plan_.total_steps},
-      progress_(world_.rank() != 0, setup_.config.output.disable_tqdm),
-      step_(plan_.resumed_step) {
+      journal_(setup_, world_),
+      step_(plan_.resumed_step),
+      window_(setup_.config.output.hf_loss_scale),
+      process_bytes_(process_bytes) {
   last_log_.loss = not_known;
   agree(world_.group(), [&] {
     if (setup_.resume) restore_optimizer(*optimizer_, *setup_.resume, setup_.resume_folder);
   });
-  if (setup_.resume) log_history_ = setup_.resume->log_history;
   agree(world_.group(), [&] {  // the first thing that is written
-    if (world_.rank() == 0) output_.emplace(setup_);
+    if (world_.rank() != 0) return;
+    output_.emplace(setup_);
+    journal_.open(*output_, configuration_);
   });
 }
 
 ExitCode Trainer::run() {
-  for (const std::string& line : describe_start(setup_, world_)) progress_.note(line);
-  if (output_) totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
+  for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
+  prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
   started_ns_ = comm::monotonic_ns();
   setup_.model->train();
@@ -148,21 +157,36 @@ ExitCode Trainer::run() {
   while (step_ < plan_.total_steps) {
     const std::int64_t begin_ns = comm::monotonic_ns();
     const double begin_cpu = process_cpu_seconds();
+    clock_.enter(Phase::data);
     const std::vector<data::Batch> batches = read_step();
     const Agreement agreed = agree_on_step(batches);
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
 
-    compute_gradients(batches, agreed.scored_tokens);
+    window_.begin_step(agreed.counts);
+    compute_gradients(batches, agreed.counts.scored_tokens);
+    clock_.enter(Phase::optimizer);
     update_weights();
     ++step_;
-    window_cpu_seconds_ += process_cpu_seconds() - begin_cpu;
-    count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9);
+    clock_.enter(Phase::other);
+    count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
 
     if (plan_.logs_after(step_)) log();
     if (plan_.evaluates_after(step_)) evaluate();
     if (plan_.saves_after(step_)) save();
   }
   return finish(StopRequest::none);
+}
+
+/// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model said before.
+void Trainer::prepare_measuring() {
+  const comm::Tag tag("start");
+  at::Tensor peak = at::full({1}, measured_peak_flops(world_.device(), bf16()),
+                             at::TensorOptions().dtype(at::kDouble).device(world_.device()));
+  world_.group().all_reduce(peak).wait();
+  peak_flops_ = peak.item<double>();
+  if (!output_) return;
+  totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
+  if (!setup_.config.model.model_name_or_path.empty() && !setup_.resume) first_sample_ = sample_text(setup_);
 }
 
 /// This rank's micro-batches of the next step.
@@ -176,21 +200,21 @@ std::vector<data::Batch> Trainer::read_step() const {
   return batches;
 }
 
-/// The number of scored tokens of the whole step, which the loss is divided by, and whether anyone was asked to stop.
+/// The counts of the whole step, whose scored tokens the loss is divided by, and whether anyone was asked to stop.
 Trainer::Agreement Trainer::agree_on_step(const std::vector<data::Batch>& batches) const {
   const comm::Tag tag("step");
-  std::int64_t scored = 0;
-  for (const data::Batch& batch : batches) scored += batch.scored_tokens;
+  const StepCounts own = count(batches);
   const StopRequest asked = signals_.requested();
-  at::Tensor all =
-      at::tensor({scored, std::int64_t{asked == StopRequest::terminate}, std::int64_t{asked == StopRequest::interrupt}},
-                 at::kLong)
-          .to(world_.device());  // [3]
+  at::Tensor all = at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored,
+                               std::int64_t{asked == StopRequest::terminate}, std::int64_t{asked == StopRequest::interrupt}},
+                              at::kLong)
+                       .to(world_.device());  // [5]
   world_.group().all_reduce(all).wait();
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
-  return {sums[0], sums[2] > 0 ? StopRequest::interrupt : sums[1] > 0 ? StopRequest::terminate : StopRequest::none};
+  return {{sums[0], sums[1], sums[2]},
+          sums[4] > 0 ? StopRequest::interrupt : sums[3] > 0 ? StopRequest::terminate : StopRequest::none};
 }
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
@@ -200,15 +224,18 @@ void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::in
   const double scale = 1.0 / static_cast<double>(scored_tokens);
   ddp_.zero_grad();
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
-    const data::Batch& batch = batches[micro];
+    clock_.enter(Phase::forward);
     std::optional<Ddp::NoSync> only_here;
     if (micro + 1 < batches.size()) only_here.emplace(ddp_);
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
-    const at::Tensor loss = setup_.model->loss(batch.ids.to(world_.device()), batch.labels.to(world_.device()), scale);
+    const at::Tensor loss = [&] {
+      const nn::Autocast precision(bf16(), world_.device().type());
+      return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
+    }();
+    clock_.enter(Phase::backward);
     loss.backward();
-    loss_sum_ += loss.item<double>() / scale;
-    scored_tokens_ += batch.scored_tokens;
+    window_.add_loss(loss.item<double>() / scale);
   }
 }
 
@@ -229,75 +256,51 @@ void Trainer::update_weights() {
   optimizer_->step(learning_rate_, optim::clip_coefficient(grad_norm_, config.max_grad_norm));
 }
 
-void Trainer::count_step(double seconds) {
-  ++window_steps_;
-  window_seconds_ += seconds;
+void Trainer::count_step(double seconds, double cpu_seconds) {
+  window_.end_step(seconds, cpu_seconds);
+  tokens_ += window_.step_tokens();
   train_seconds_ += seconds;
   step_seconds_ = step_seconds_ == 0 || step_ <= plan_.resumed_step + 2 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
-  if (progress_.mode() != Progress::Mode::terminal) return;
-  const double tokens = static_cast<double>(plan_.rows_per_step() * setup_.block_size);
-  const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : loss_sum_ / static_cast<double>(scored_tokens_);
-  progress_.step(
-      {step_, plan_.total_steps, loss, learning_rate_, tokens / step_seconds_, peak_resident_bytes(), seconds_left()});
+  journal_.step([&] {
+    const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size());
+    return ProgressState{step_,
+                         plan_.total_steps,
+                         loss,
+                         learning_rate_,
+                         static_cast<double>(window_.step_tokens()) / step_seconds_,
+                         peak_resident_bytes(),
+                         seconds_left()};
+  });
 }
 
-double Trainer::seconds_left() const { return step_seconds_ * static_cast<double>(plan_.total_steps - step_); }
-
-/// One collective brings every rank's sums together; they are added in rank order.
 void Trainer::log() {
-  const comm::Tag tag("log");
-  constexpr int fields = 4;
-  const int ranks = world_.size();
-  at::Tensor mine = at::empty({fields}, at::kDouble);
-  mine.data_ptr<double>()[0] = loss_sum_;
-  mine.data_ptr<double>()[1] = static_cast<double>(scored_tokens_);
-  mine.data_ptr<double>()[2] = static_cast<double>(peak_resident_bytes());
-  mine.data_ptr<double>()[3] = window_cpu_seconds_;
-  at::Tensor all = at::empty({ranks * fields}, at::TensorOptions().dtype(at::kDouble).device(world_.device()));
-  world_.group().all_gather(all, mine.to(world_.device())).wait();
-  all = all.cpu();
-
-  StepMetrics metrics;
-  double loss_sum = 0, scored = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const double* row = all.data_ptr<double>() + rank * fields;
-    loss_sum += row[0];
-    scored += row[1];
-    metrics.memory_by_rank.push_back(static_cast<std::int64_t>(row[2]));
-    metrics.cpu_seconds += row[3] / static_cast<double>(window_steps_);
-  }
-  const double tokens = static_cast<double>(window_steps_ * plan_.rows_per_step() * setup_.block_size);
+  const std::int64_t steps = window_.steps();
+  const PhaseSeconds phases = clock_.take();
+  StepMetrics metrics =
+      window_.close(world_.group(), phases,
+                    memory_by_kind(*setup_.model, *optimizer_, process_bytes_, peak_resident_bytes()),
+                    at::get_num_threads());
   metrics.step = step_;
-  metrics.loss = loss_sum / scored;
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;
   metrics.epoch = plan_.epoch(step_);
-  metrics.tokens_per_second = tokens / window_seconds_;
-  metrics.step_time_ms = 1000 * window_seconds_ / static_cast<double>(window_steps_);
-  metrics.wall_time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  loss_sum_ = 0;
-  scored_tokens_ = 0;
-  window_steps_ = 0;
-  window_seconds_ = 0;
-  window_cpu_seconds_ = 0;
-
+  if (peak_flops_ > 0) metrics.flops_utilization = metrics.tokens_per_second * flops_per_token() / peak_flops_;
   last_log_ = metrics;
-  log_history_.push_back(hf_log_entry(metrics));
-  if (output_) output_->metrics().append(to_json(metrics));
-  progress_.logged(metrics, plan_.total_steps, seconds_left());
+  loss_sum_ += metrics.loss * static_cast<double>(steps);
+  cpu_seconds_ += metrics.cpu_seconds * static_cast<double>(steps);
+  for (std::size_t i = 0; i < phase_count; ++i) phase_sums_[i] += metrics.phases[i] * static_cast<double>(steps);
+  journal_.logged(metrics, plan_.total_steps, seconds_left());
 }
 
 void Trainer::evaluate() {
-  EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
-                                        setup_.config.optimization.per_device_eval_batch_size, world_.group());
+  EvalMetrics metrics =
+      train::evaluate(*setup_.model, *setup_.datasets.validation,
+                      setup_.config.optimization.per_device_eval_batch_size, world_.group(), bf16());
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
   totals_.eval_loss = metrics.loss;
-  log_history_.push_back(hf_log_entry(metrics));
-  progress_.note(describe(metrics));
-  if (!output_) return;
-  output_->metrics().append(to_json(metrics));
+  journal_.evaluated(metrics);
   write_report();
 }
 
@@ -305,7 +308,7 @@ void Trainer::save() {
   saved_step_ = step_;
   if (!output_) return;
   const std::string folder = output_->save_checkpoint(setup_, run_state());
-  progress_.note(concat("saved ", folder));
+  journal_.note(concat("saved ", folder));
   write_report();
 }
 
@@ -315,7 +318,7 @@ checkpoint::RunState Trainer::run_state() const {
   state.step = step_;
   state.samples = plan_.samples(step_);
   state.seed = static_cast<std::uint64_t>(optimization.seed);
-  state.log_history = log_history_;
+  state.log_history = journal_.log_history();
   state.optimizer_steps = optimizer_->steps();
   state.optimizer = optimizer_->state();
   state.epoch = plan_.epoch(step_);
@@ -325,47 +328,85 @@ checkpoint::RunState Trainer::run_state() const {
   state.logging_steps = plan_.logging_steps;
   state.eval_steps = plan_.eval_every;
   state.save_steps = plan_.save_every;
-  state.num_input_tokens_seen = state.samples * setup_.block_size;
+  state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
+  state.total_flos = flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
   return state;
+}
+
+/// Means over the steps of this process, and the machine as of the last log.
+Utilization Trainer::utilization() const {
+  const double steps = static_cast<double>(std::max<std::int64_t>(1, step_ - plan_.resumed_step));
+  Utilization run;
+  run.seconds = phase_sums_;
+  for (double& seconds : run.seconds) seconds /= steps;
+  run.ranks = world_.size();
+  run.local_ranks = world_.local_size();
+  run.threads = at::get_num_threads();
+  run.micro_batch = plan_.batch_size;
+  run.accumulation = plan_.accumulation;
+  if (train_seconds_ > 0) {
+    run.cpu_utilization = cpu_seconds_ / (train_seconds_ * static_cast<double>(run.ranks * run.threads));
+    if (peak_flops_ > 0)
+      run.flops_utilization = static_cast<double>(tokens_) / train_seconds_ * flops_per_token() / peak_flops_;
+  }
+  run.peak_bytes = last_log_.peak_memory_bytes();
+  for (const MemoryByKind& kinds : last_log_.memory_kinds) run.activation_bytes = std::max(run.activation_bytes, kinds.back());
+  run.machine_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  return run;
 }
 
 /// The end of the loop, whatever led to it.
 ExitCode Trainer::finish(StopRequest stop) {
-  if (window_steps_ > 0) log();  // an early stop between two logs
+  if (window_.steps() > 0) log();  // an early stop between two logs
   if (stop == StopRequest::terminate && saved_step_ != step_) save();
+  count_totals(stop);
+  journal_.ended(totals_);
   if (output_) {
-    std::string prompt, sample;
     if (stop == StopRequest::none) {
       output_->save_model(setup_, run_state());
-      std::tie(prompt, sample) = sample_text(setup_);
+      last_sample_ = sample_text(setup_);
+      journal_.sampled(step_, last_sample_.prompt, last_sample_.text);
     }
-    const std::int64_t tokens = (step_ - plan_.resumed_step) * plan_.rows_per_step() * setup_.block_size;
-    totals_.steps = step_;
-    totals_.epoch = plan_.epoch(step_);
-    totals_.tokens = tokens;
-    totals_.seconds = static_cast<double>(comm::monotonic_ns() - started_ns_) * 1e-9;
-    totals_.loss = last_log_.loss;
-    totals_.tokens_per_second = train_seconds_ > 0 ? static_cast<double>(tokens) / train_seconds_ : 0;
-    totals_.flops_per_second = totals_.tokens_per_second * setup_.model->flops_per_token(setup_.block_size);
-    totals_.peak_memory_bytes = std::max(last_log_.peak_memory_bytes(), peak_resident_bytes());
-    totals_.reason = stop == StopRequest::none ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted";
-    output_->metrics().append(to_json(totals_));
-    write_report(prompt, sample);
-    progress_.close();
-    for (const std::string& line : describe_end(setup_, totals_, output_->path("report.html"))) progress_.note(line);
+    write_report();
+    journal_.close();
+    for (const std::string& line : describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
+      journal_.note(line);
   }
   if (stop == StopRequest::none) return ExitCode::done;
   return stop == StopRequest::terminate ? ExitCode::stopped : ExitCode::interrupted;
 }
 
-void Trainer::write_report(const std::string& prompt, const std::string& sample) {
+void Trainer::count_totals(StopRequest stop) {
+  totals_.steps = step_;
+  totals_.steps_here = step_ - plan_.resumed_step;
+  totals_.epoch = plan_.epoch(step_);
+  totals_.tokens = tokens_;
+  totals_.rows = totals_.steps_here * plan_.rows_per_step();
+  totals_.seconds = static_cast<double>(comm::monotonic_ns() - started_ns_) * 1e-9;
+  totals_.loss = last_log_.loss;
+  totals_.train_loss = totals_.steps_here > 0 ? loss_sum_ / static_cast<double>(totals_.steps_here) : not_known;
+  totals_.tokens_per_second = train_seconds_ > 0 ? static_cast<double>(tokens_) / train_seconds_ : 0;
+  totals_.flops_per_second = totals_.tokens_per_second * flops_per_token();
+  totals_.peak_flops_per_second = peak_flops_;
+  totals_.total_flops = run_state().total_flos;
+  totals_.peak_memory_bytes = std::max(last_log_.peak_memory_bytes(), peak_resident_bytes());
+  totals_.reason = stop == StopRequest::none ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted";
+  totals_.advice = advise(utilization()).line();
+}
+
+void Trainer::write_report() {
+  if (!output_) return;
   Report report = describe_run(setup_, world_);
   report.metrics = output_->metrics().lines();
   report.configuration = configuration_;
   report.communication = communication_table();
+  report.memory = Value::make_array();
+  for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
   report.unigram_entropy = totals_.unigram_entropy;
-  report.sample_prompt = prompt;
-  report.sample_text = sample;
+  report.advice = advise(utilization()).line();
+  report.sample_before = first_sample_.text;
+  report.sample_prompt = last_sample_.text.empty() ? first_sample_.prompt : last_sample_.prompt;
+  report.sample_text = last_sample_.text;
   output_->write_report(report);
 }
 
@@ -374,9 +415,10 @@ void Trainer::write_report(const std::string& prompt, const std::string& sample)
 ExitCode train(const RunConfig& config, const Value& resolved) {
   comm::World& ranks = world();
   set_threads(config.parallel.threads_per_process, ranks.local_size());
+  const std::int64_t process_bytes = resident_bytes();
   Setup setup;
   agree(ranks.group(), [&] { setup = prepare(config, ranks); });
-  return Trainer(std::move(setup), resolved).run();
+  return Trainer(std::move(setup), resolved, process_bytes).run();
 }
 
 }  // namespace tessera::train

@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// Where the time of a step goes.
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::train {
+
+/// What a process does. communication: blocked in a collective, whatever it was doing (what overlaps with computing
+/// costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints, reports).
+enum class Phase { data, forward, backward, communication, optimizer, other };
+inline constexpr std::size_t phase_count = 6;
+inline constexpr std::string_view phase_names[phase_count] = {"data",          "forward",   "backward",
+                                                              "communication", "optimizer", "other"};
+
+/// Seconds by phase; index with seconds[static_cast<std::size_t>(Phase::data)] or at(seconds, Phase::data).
+using PhaseSeconds = std::array<double, phase_count>;
+inline double& at(PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
+inline double at(const PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
+
+/// Books time on phases as they follow one another. Costs a clock reading and a walk over the collectives' totals per
+/// change. Of one thread.
+class PhaseClock {
+ public:
+  /// The running phase ends and `phase` begins. Time that callers of collectives spent blocked since the last change
+  /// (comm::recorder) is booked as communication instead of the phase that ends.
+  void enter(Phase phase);
+  /// The same with both readings given: nanoseconds of a monotonic clock, seconds blocked since the process began.
+  void enter(Phase phase, std::int64_t now_ns, double blocked_seconds);
+  /// Seconds since the last take(), up to the last change of phase. Nothing is booked before the first enter().
+  PhaseSeconds take();
+
+ private:
+  PhaseSeconds seconds_ = {};
+  Phase phase_ = Phase::other;
+  bool running_ = false;
+  std::int64_t since_ns_ = 0;
+  double blocked_seconds_ = 0;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,40 @@
+#pragma once
+/// \file
+/// How well a run uses the machine: memory by kind, and what the processor could do at best.
+
+#include <c10/core/Device.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace torch::nn {
+class Module;
+}
+namespace tessera::optim {
+class Optimizer;
+}
+
+namespace tessera::train {
+
+/// What memory holds. process: resident before the model was made (program, libraries); the four next: bytes of
+/// tensors; activations: the rest of the peak (activations, temporary buffers, data, the allocator's reserve).
+enum class MemoryKind { process, parameters, gradients, optimizer, activations };
+inline constexpr std::size_t memory_kind_count = 5;
+inline constexpr std::string_view memory_kind_names[memory_kind_count] = {"process", "parameters", "gradients",
+                                                                          "optimizer", "activations"};
+/// Bytes by kind; they add up to the peak.
+using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
+
+/// Sizes of this process now. `process_bytes`: resident before the model was made; `peak_bytes`: the peak so far.
+/// Should the parts exceed the peak (weights that are mapped and were never touched), the later ones are cut, so that
+/// the sum is the peak.
+MemoryByKind memory_by_kind(const torch::nn::Module& model, const optim::Optimizer& optimizer,
+                            std::int64_t process_bytes, std::int64_t peak_bytes);
+
+/// FLOP/s of this process in a matrix product of 768 x 768 matrices (fp32, or bf16), with its threads: the best of
+/// three after one to warm up, about 0.1 s. Call it on all ranks at once, so that processes that share cores share
+/// them here, too. 0 for devices other than the CPU, where so short a product says nothing.
+double measured_peak_flops(c10::Device device, bool bf16);
+
+}  // namespace tessera::train
