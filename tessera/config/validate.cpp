@@ -77,8 +77,9 @@ class Rules {
     if (!is_directory(folder))
       problem({"model_name_or_path"}, "--model_name_or_path ", folder,
               path_exists(folder) ? " is a file, not a folder" : ": no such folder (nothing is downloaded)");
-    else if (!path_exists(path_join(folder, "config.json")))
-      problem({"model_name_or_path"}, "--model_name_or_path ", folder, ": the folder has no config.json");
+    else if (!path_exists(path_join(folder, "config.json")) && !path_exists(path_join(folder, "adapter_config.json")))
+      problem({"model_name_or_path"}, "--model_name_or_path ", folder,
+              ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)");
   }
 
   void data_file(const char* name, const std::string& path) {

@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/models/lora.h>
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
 #include <map>
@@ -106,6 +107,7 @@ std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t se
           "config_overrides changes a model that starts from scratch (config_name); model_name_or_path has weights "
           "already");
     if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
+    if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, seed);
     const Value json = read_json(path_join(folder, "config.json"));
     auto model = architecture_of(json).make(json, std::nullopt);
     load_weights(*model, folder);

@@ -55,15 +55,17 @@ struct Linear : torch::autograd::Function<Linear> {
     if (half) rows = rows.to(at::kBFloat16);
     const at::Tensor y = product(rows, in_out, half);
     if (bias) add_rows(y, {}, *bias, y);
-    ctx->save_for_backward({rows, weight});
+    const bool frozen = !weight.requires_grad();  // then nobody needs x again
+    ctx->save_for_backward({frozen ? at::Tensor() : rows, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
+    ctx->saved_data["half"] = half;
     return y.view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const bool out_first = ctx->saved_data["out_first"].toBool(), half = saved[0].scalar_type() == at::kBFloat16;
+    const bool out_first = ctx->saved_data["out_first"].toBool(), half = ctx->saved_data["half"].toBool();
     const at::Tensor &x = saved[0], &weight = saved[1], dy = gradients[0].contiguous();
     const at::Tensor out_in = out_first ? weight : weight.t();
     const at::Tensor rows = dy.view({-1, out_in.size(0)});

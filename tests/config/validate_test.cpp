@@ -83,7 +83,7 @@ TEST_F(Validate, Model) {
   EXPECT_EQ(with({"--model_name_or_path", path("text.txt")}),
             concat("--model_name_or_path ", path("text.txt"), " is a file, not a folder"));
   EXPECT_EQ(with({"--model_name_or_path", path("empty")}),
-            concat("--model_name_or_path ", path("empty"), ": the folder has no config.json"));
+            concat("--model_name_or_path ", path("empty"), ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)"));
   EXPECT_EQ(with({"--config_name", path("none/config.json")}),
             concat("--config_name ", path("none/config.json"), ": no such file or folder"));
   EXPECT_EQ(with({"--config_name", path("empty")}),
