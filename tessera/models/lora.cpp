@@ -1,0 +1,272 @@
+#include <tessera/models/lora.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/load.h>
+
+namespace tessera::models {
+namespace {
+
+constexpr const char* all_linear = "all-linear";
+
+using NamedLinear = std::pair<std::string, Linear*>;
+
+std::vector<NamedLinear> linears_of(const CausalLm& model) {
+  std::vector<NamedLinear> found;
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    if (auto* linear = dynamic_cast<Linear*>(item.value().get())) found.emplace_back(item.key(), linear);
+  return found;
+}
+
+bool is_head(const std::string& name) { return name == "lm_head"; }
+
+/// PEFT's rule (check_target_module_exists in peft/tuners/tuners_utils.py).
+bool matches(const std::string& module, const std::string& target) {
+  return module == target || module.ends_with("." + target);
+}
+
+std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+/// What a target that matched no linear map may have meant.
+[[noreturn]] void throw_no_match(const CausalLm& model, const std::vector<NamedLinear>& linears,
+                                 const std::string& target) {
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    if (matches(item.key(), target))
+      throw InputError(concat("LoRA target '", target, "' names ", item.key(),
+                              ", which is no linear map; adapters are for linear maps only"));
+  std::set<std::string> ends;
+  for (const auto& [name, linear] : linears) ends.insert(last_part(name));
+  const std::vector<std::string> known(ends.begin(), ends.end());
+  const auto near = nearest(last_part(target), known);
+  throw InputError(concat("LoRA target '", target, "' matches no module of the model",
+                          near ? concat("; did you mean '", *near, "'?") : "", " Its linear maps are ", join(known),
+                          " (for example ", linears.front().first, "), or all of them: ", all_linear));
+}
+
+/// The linear maps that the targets mean, in the order of modules.
+std::vector<NamedLinear> select(const CausalLm& model, const std::vector<std::string>& targets) {
+  const std::vector<NamedLinear> linears = linears_of(model);
+  TESSERA_CHECK(!linears.empty(), "the model has no linear maps that adapters could be put on");
+  const bool all = targets == std::vector<std::string>{all_linear};
+  std::vector<NamedLinear> chosen;
+  std::set<std::string> matched;
+  for (const NamedLinear& candidate : linears) {
+    bool wanted = all && !is_head(candidate.first);
+    for (const std::string& target : targets) {
+      if (!matches(candidate.first, target)) continue;
+      wanted = true;
+      matched.insert(target);
+    }
+    if (wanted) chosen.push_back(candidate);
+  }
+  if (!all)
+    for (const std::string& target : targets)
+      if (!matched.contains(target)) throw_no_match(model, linears, target);
+  return chosen;
+}
+
+/// Targets that select exactly `chosen`: ends of names where no other module has that end, full names otherwise.
+std::vector<std::string> spelled_out(const CausalLm& model, const std::vector<NamedLinear>& chosen) {
+  std::set<std::string> names, targets;
+  for (const auto& [name, linear] : chosen) names.insert(name);
+  std::set<std::string> ambiguous;
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    if (!names.contains(item.key())) ambiguous.insert(last_part(item.key()));
+  for (const std::string& name : names) targets.insert(ambiguous.contains(last_part(name)) ? name : last_part(name));
+  return {targets.begin(), targets.end()};
+}
+
+/// Freezes the model and puts uninitialised adapters on the chosen modules.
+void add_adapters(CausalLm& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
+  for (const auto& [name, linear] : linears_of(model))
+    if (linear->lora_A)
+      throw InputError("the model has LoRA adapters already, which continue to be trained: leave out --lora_r, or merge "
+                       "them into the model first (--lora_merge)");
+  for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  for (const auto& [name, linear] : chosen) {
+    linear->add_lora(config.r, config.alpha, config.dropout);
+    linear->lora_scale = config.scale();
+    const auto device = linear->weight.device();
+    linear->lora_A->to(device);
+    linear->lora_B->to(device);
+  }
+}
+
+bool is_conv1d(const std::vector<NamedLinear>& chosen) {
+  return std::any_of(chosen.begin(), chosen.end(),
+                     [](const NamedLinear& l) { return l.second->layout == nn::WeightLayout::in_out; });
+}
+
+std::string shape_text(const at::Tensor& tensor) { return concat("[", tensor.size(0), ", ", tensor.size(1), "]"); }
+
+/// Copies `stored` over the model's adapters; whatever does not fit is listed in one error.
+void overwrite_adapters(const CausalLm& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
+  std::map<std::string, at::Tensor> wanted;
+  for (const auto& [name, tensor] : lora_state(model)) wanted.emplace(name, tensor);
+  std::vector<std::string> problems;
+  const auto problem = [&](const auto&... parts) {
+    if (problems.size() == 20) problems.push_back("...");
+    if (problems.size() < 20) problems.push_back(concat(parts...));
+  };
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+  for (const auto& [name, tensor] : stored) {
+    const auto place = wanted.find(name);
+    if (place == wanted.end()) {
+      problem("unexpected tensor ", name);
+      continue;
+    }
+    if (tensor.sizes() != place->second.sizes())
+      problem(name, " has ", tensor.dim() == 2 ? concat("shape ", shape_text(tensor)) : concat(tensor.dim(), " dimensions"),
+              ", the model needs ", shape_text(place->second));
+    else
+      pairs.emplace_back(place->second, tensor);
+    wanted.erase(place);
+  }
+  for (const auto& [name, tensor] : wanted) problem("missing tensor ", name, " ", shape_text(tensor));
+  if (!problems.empty())
+    throw InputError(concat(folder, ": the adapters do not fit the model:\n  ", join(problems, "\n  ")));
+  const at::NoGradGuard no_grad;
+  for (auto& [own, read] : pairs) own.copy_(read);
+}
+
+/// Names the modules that adapter tensors belong to; ones that the model lacks are an error.
+std::vector<NamedLinear> modules_of(const CausalLm& model, const checkpoint::NamedTensors& stored,
+                                    const std::string& folder) {
+  std::set<std::string> names;
+  constexpr std::size_t ending = std::string_view(".lora_A.weight").size();
+  for (const auto& [name, tensor] : stored) names.insert(name.substr(0, name.size() - ending));
+  std::vector<NamedLinear> chosen;
+  for (const NamedLinear& candidate : linears_of(model))
+    if (names.erase(candidate.first) > 0) chosen.push_back(candidate);
+  if (!names.empty())
+    throw InputError(concat(folder, ": the adapters are for modules that the base model does not have as linear maps: ",
+                            join(std::vector<std::string>(names.begin(), names.end()))));
+  return chosen;
+}
+
+std::string with_commas(std::int64_t count) {
+  std::string text = std::to_string(count);
+  for (std::ptrdiff_t i = static_cast<std::ptrdiff_t>(text.size()) - 3; i > 0; i -= 3)
+    text.insert(static_cast<std::size_t>(i), ",");
+  return text;
+}
+
+}  // namespace
+
+LoraConfig lora_config(const ModelConfig& config) {
+  LoraConfig lora;
+  lora.r = config.lora_r;
+  lora.alpha = config.lora_alpha;
+  lora.dropout = config.lora_dropout;
+  if (config.lora_target_modules.empty()) return lora;
+  for (const std::string& name : split(config.lora_target_modules, ',')) {
+    lora.target_modules.push_back(trim(name));
+    if (lora.target_modules.back().empty())
+      throw InputError(concat("--lora_target_modules '", config.lora_target_modules,
+                              "' has an empty name: give names separated by commas, or ", all_linear));
+  }
+  return lora;
+}
+
+LoraConfig apply_lora(CausalLm& model, LoraConfig config, std::uint64_t seed) {
+  if (config.target_modules.empty()) config.target_modules = model.default_lora_targets();
+  const auto chosen = select(model, config.target_modules);
+  add_adapters(model, chosen, config);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, linear] : chosen) {
+    const double bound = 1 / std::sqrt(static_cast<double>(linear->in_features()));
+    const at::Tensor a = at::empty(linear->lora_A->weight.sizes());  // on the CPU: the same values on every device
+    linear->lora_A->weight.copy_(a.uniform_(-bound, bound, generator_by_name(seed, name + ".lora_A.weight")));
+    linear->lora_B->weight.zero_();
+  }
+  if (config.target_modules == std::vector<std::string>{all_linear}) config.target_modules = spelled_out(model, chosen);
+  config.fan_in_fan_out = is_conv1d(chosen);
+  return config;
+}
+
+checkpoint::NamedTensors lora_state(const CausalLm& model) {
+  checkpoint::NamedTensors state;
+  for (const auto& [name, linear] : linears_of(model)) {
+    if (!linear->lora_A) continue;
+    state.emplace_back(name + ".lora_A.weight", linear->lora_A->weight);
+    state.emplace_back(name + ".lora_B.weight", linear->lora_B->weight);
+  }
+  return state;
+}
+
+void load_adapters(CausalLm& model, const LoraConfig& config, const std::string& folder) {
+  const LoraConfig stored = checkpoint::read_adapter_config(folder);
+  if (stored.scale() != config.scale())
+    throw InputError(concat(folder, ": its adapters are scaled by ", format_real(stored.scale(), 6), " (lora_alpha ",
+                            format_real(stored.alpha, 6), ", r ", stored.r, "), this run's by ",
+                            format_real(config.scale(), 6), " (lora_alpha ", format_real(config.alpha, 6), ", r ",
+                            config.r, "): give the same --lora_r and --lora_alpha"));
+  overwrite_adapters(model, checkpoint::read_adapter_weights(folder), folder);
+}
+
+std::shared_ptr<CausalLm> load_adapted_model(const std::string& folder, std::uint64_t seed) {
+  const LoraConfig config = checkpoint::read_adapter_config(folder);
+  const checkpoint::NamedTensors stored = checkpoint::read_adapter_weights(folder);
+  ModelConfig base;
+  base.model_name_or_path = checkpoint::base_model_folder(folder, config);
+  auto model = load_model(base, seed);
+  add_adapters(*model,
+               config.targets_from_weights ? modules_of(*model, stored, folder) : select(*model, config.target_modules),
+               config);
+  overwrite_adapters(*model, stored, folder);
+  return model;
+}
+
+LoraConfig loaded_lora_config(const CausalLm& model, const std::string& folder) {
+  LoraConfig config = checkpoint::read_adapter_config(folder);
+  std::vector<NamedLinear> adapted;
+  for (const NamedLinear& linear : linears_of(model))
+    if (linear.second->lora_A) adapted.push_back(linear);
+  if (config.targets_from_weights || config.target_modules == std::vector<std::string>{all_linear})
+    config.target_modules = spelled_out(model, adapted);
+  config.targets_from_weights = false;
+  config.fan_in_fan_out = is_conv1d(adapted);
+  config.base_model = absolute_path(checkpoint::base_model_folder(folder, config));
+  return config;
+}
+
+void merge_lora(CausalLm& model) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, linear] : linears_of(model)) {
+    if (!linear->lora_A) continue;
+    const at::Tensor &a = linear->lora_A->weight, &b = linear->lora_B->weight;  // [r, in], [out, r]
+    if (linear->layout == nn::WeightLayout::out_in)
+      linear->weight.addmm_(b, a, 1, linear->lora_scale);
+    else
+      linear->weight.addmm_(a.t(), b.t(), 1, linear->lora_scale);
+    linear->unregister_module("lora_A");
+    linear->unregister_module("lora_B");
+    linear->lora_A.reset();
+    linear->lora_B.reset();
+  }
+}
+
+std::string describe_trainable(const CausalLm& model) {
+  std::int64_t all = 0, trainable = 0;
+  std::set<const void*> seen;
+  for (const at::Tensor& parameter : model.parameters()) {
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    all += parameter.numel();
+    if (parameter.requires_grad()) trainable += parameter.numel();
+  }
+  char share[32];
+  std::snprintf(share, sizeof share, "%.4f", 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
+  return concat("trainable params: ", with_commas(trainable), " || all params: ", with_commas(all),
+                " || trainable%: ", share);
+}
+
+}  // namespace tessera::models
