@@ -116,17 +116,17 @@ void SafetensorsFolder::open_sharded(const std::string& index_path) {
       lost.push_back(concat("'", tensor, "' (", index.files[file], ")"));
   }
   if (!lost.empty())
-    throw InputError(concat(index_path, ": ", lost.size(), lost.size() == 1 ? " tensor is" : " tensors are",
-                            " not in the shard that the index names, so index and shards do not belong together: ",
-                            some_of(lost)));
+    throw InputError(
+        concat(index_path, ": ", lost.size(), lost.size() == 1 ? " tensor is" : " tensors are",
+               " not in the shard that the index names, so index and shards do not belong together: ", some_of(lost)));
 
   std::unordered_map<std::string_view, std::size_t> holder;  // views into files_, which no longer changes
   for (std::size_t i = 0; i < files_.size(); ++i) {
     for (const TensorInfo& info : files_[i].tensors()) {
       const auto [place, fresh] = holder.emplace(info.name, i);
       if (!fresh)
-        throw InputError(concat(index_path, ": tensor '", info.name, "' is in two shards: ",
-                                index.files[place->second], " and ", index.files[i]));
+        throw InputError(concat(index_path, ": tensor '", info.name, "' is in two shards: ", index.files[place->second],
+                                " and ", index.files[i]));
     }
   }
   if (holder.size() > index.tensors.size())

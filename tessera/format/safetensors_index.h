@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// A model's weights as Hugging Face stores them: one NAME.safetensors, or shards that NAME.safetensors.index.json lists:
+/// A model's weights as Hugging Face stores them: one NAME.safetensors, or shards that NAME.safetensors.index.json
+/// lists:
 /// {"metadata": {"total_size": bytes}, "weight_map": {tensor: file name, ...}} (transformers, modeling_utils.py).
 
 #include <cstddef>
@@ -20,11 +21,11 @@ namespace tessera::format {
 struct SafetensorsIndex {
   struct Entry {
     std::string tensor;
-    std::size_t file = 0;                       ///< position in `files`
+    std::size_t file = 0;  ///< position in `files`
   };
-  std::vector<std::string> files;               ///< plain names inside the index's folder, each once, sorted
-  std::vector<Entry> tensors;                   ///< in the index's order; names differ
-  std::optional<std::uint64_t> total_size;      ///< bytes of all tensors, as the writer counted them
+  std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted
+  std::vector<Entry> tensors;               ///< in the index's order; names differ
+  std::optional<std::uint64_t> total_size;  ///< bytes of all tensors, as the writer counted them
 };
 
 /// Parses the text of an index; `path` is for messages. File names must be plain (no '/', "..", NUL) and end in
@@ -38,21 +39,21 @@ class SafetensorsFolder {
   /// A tensor and the file that holds it.
   struct Stored {
     TensorInfo info;
-    std::size_t file = 0;                       ///< position in files()
+    std::size_t file = 0;  ///< position in files()
   };
 
   /// `path`: a folder (its STEM.safetensors, else its STEM.safetensors.index.json), one .safetensors file, or one
-  /// .index.json. Missing shards and tensors that are not in their shard are listed all at once; a tensor that two shards
-  /// hold is an error; one that the index does not list is left aside with a warning. Throws InputError.
+  /// .index.json. Missing shards and tensors that are not in their shard are listed all at once; a tensor that two
+  /// shards hold is an error; one that the index does not list is left aside with a warning. Throws InputError.
   explicit SafetensorsFolder(const std::string& path, const std::string& stem = "model");
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
-  std::vector<std::string> paths() const;                             ///< of files(), in the same order
-  const std::vector<Stored>& tensors() const { return tensors_; }     ///< file order, or the index's order
-  const Stored* find(const std::string& name) const;                  ///< nullptr: none
-  std::span<const std::byte> bytes(const Stored& tensor) const;       ///< valid while this object lives; any alignment
+  std::vector<std::string> paths() const;                          ///< of files(), in the same order
+  const std::vector<Stored>& tensors() const { return tensors_; }  ///< file order, or the index's order
+  const Stored* find(const std::string& name) const;               ///< nullptr: none
+  std::span<const std::byte> bytes(const Stored& tensor) const;    ///< valid while this object lives; any alignment
   bool sharded() const { return sharded_; }
-  std::uint64_t data_bytes() const;                                   ///< of all tensors()
+  std::uint64_t data_bytes() const;  ///< of all tensors()
 
  private:
   void open_single(const std::string& path);

@@ -31,6 +31,7 @@ const std::vector<Row>& commands() {
       {"launch", launch_command, "run any program as several ranks"},
       {"tokenizer", tokenizer_command, "train a byte-level BPE tokenizer"},
       {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
+      {"checkpoint", checkpoint_command, "convert a GGUF file to a model folder; say what a folder or file holds"},
       {"env", env_command, "print versions, processor features and backends, for issue reports"},
       {"test", test_command, "check in a few seconds that several processes work together here"},
   };

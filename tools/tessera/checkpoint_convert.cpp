@@ -1,0 +1,190 @@
+/// \file
+/// tessera checkpoint convert: a GGUF file to a Hugging Face folder that appears whole or not at all.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/config/command_flags.h>
+#include <tessera/format/gguf_to_hf.h>
+#include <tools/tessera/checkpoint_tools.h>
+#include <tools/tessera/text_progress.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+
+namespace tessera::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* help =
+    "tessera checkpoint convert: a GGUF file (llama.cpp) to a Hugging Face folder\n\n"
+    "usage: tessera checkpoint convert FILE.gguf OUT_DIR [flags]\n\n"
+    "  --dtype TYPE       float32, float16 or bfloat16: type of the written weights [float32]\n"
+    "  --no_tokenizer     weights and configuration only\n"
+    "  --overwrite        replaces OUT_DIR when it holds a model folder\n\n"
+    "Architectures: llama (Mistral too), qwen2, qwen3, gpt2. Weights: F32, F16, BF16, Q8_0,\n"
+    "Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K. Tokenizers: byte-level BPE (gpt-2, smollm,\n"
+    "llama-bpe, qwen2).\n";
+
+format::DType parse_output_dtype(const std::string& name) {
+  if (name == "float32") return format::DType::f32;
+  if (name == "float16") return format::DType::f16;
+  if (name == "bfloat16") return format::DType::bf16;
+  throw InputError(concat("--dtype ", name, ": one of float32, float16, bfloat16 is expected"));
+}
+
+/// Files that belong to a model folder: what --overwrite may remove.
+bool is_model_file(const std::string& name) {
+  static const std::vector<std::string> known = {"config.json",
+                                                 "generation_config.json",
+                                                 "tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "chat_template.jinja"};
+  return std::find(known.begin(), known.end(), name) != known.end() || name.ends_with(".safetensors") ||
+         name.ends_with(".safetensors.index.json");
+}
+
+/// The folder may be missing or empty, or, to be overwritten, hold nothing but model files.
+void check_output(const std::string& out, const std::string& source, bool overwrite) {
+  if (!path_exists(out)) return;
+  if (!is_directory(out)) throw InputError(concat("OUT_DIR '", out, "' is a file; expected a folder"));
+  const std::vector<std::string> names = list_folder(out);
+  if (names.empty()) return;
+  if (!overwrite)
+    throw InputError(concat("the folder '", out, "' is not empty; choose another one, or --overwrite to replace it"));
+  std::vector<std::string> foreign;
+  for (const std::string& name : names)
+    if (!is_model_file(name)) foreign.push_back(name);
+  if (!foreign.empty())
+    throw InputError(concat("--overwrite: the folder '", out, "' holds more than a model, which would be lost: ",
+                            join(std::span(foreign).first(std::min<std::size_t>(foreign.size(), 5))),
+                            foreign.size() > 5 ? ", ..." : "", "; choose another folder"));
+  const fs::path folder = fs::weakly_canonical(out), file = fs::weakly_canonical(source);
+  if (file.parent_path() == folder)
+    throw InputError(concat("--overwrite: '", source, "' lies in the folder '", out, "' itself"));
+}
+
+/// A folder beside OUT_DIR that is filled and then takes its place. Destroyed before that, it leaves nothing behind.
+class NewFolder {
+ public:
+  explicit NewFolder(const std::string& out) : out_(absolute_path(out)) {
+    while (out_.size() > 1 && out_.back() == '/') out_.pop_back();
+    for (fs::path p = fs::path(out_).parent_path(); !fs::exists(p); p = p.parent_path()) made_ = p.string();
+    path_ = concat(out_, ".tmp.", ::getpid());
+    remove_tree(path_);
+    make_folders(path_);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  ~NewFolder() {
+    if (done_) return;
+    std::error_code ignored;  // a destructor cannot report, and the first error is what matters
+    fs::remove_all(path_, ignored);
+    if (!made_.empty()) fs::remove_all(made_, ignored);
+  }
+
+  const std::string& path() const { return path_; }
+
+  void publish() {
+    const std::string old = concat(out_, ".old.", ::getpid());
+    const bool replaces = path_exists(out_);
+    std::error_code error;
+    if (replaces) fs::rename(out_, old, error);
+    if (!error) fs::rename(path_, out_, error);
+    if (error) {
+      std::error_code ignored;  // put back what was there
+      if (replaces && !path_exists(out_)) fs::rename(old, out_, ignored);
+      throw Error(concat("cannot rename '", path_, "' to '", out_, "': ", error.message()));
+    }
+    done_ = true;
+    if (replaces) remove_tree(old);
+  }
+
+ private:
+  std::string out_, path_;
+  std::string made_;  ///< the first missing folder above out_
+  bool done_ = false;
+};
+
+volatile std::sig_atomic_t stop_signal = 0;
+
+/// SIGINT and SIGTERM ask the conversion to stop, so that it can clean up.
+class StopOnSignal {
+ public:
+  StopOnSignal() {
+    struct sigaction action {};
+    action.sa_handler = [](int signal) { stop_signal = signal; };
+    ::sigaction(SIGINT, &action, &interrupt_);
+    ::sigaction(SIGTERM, &action, &terminate_);
+  }
+  ~StopOnSignal() {
+    ::sigaction(SIGINT, &interrupt_, nullptr);
+    ::sigaction(SIGTERM, &terminate_, nullptr);
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+  static void check() {
+    if (stop_signal != 0) throw Error("interrupted: nothing was written", ExitCode::interrupted);
+  }
+
+ private:
+  struct sigaction interrupt_ {
+  }, terminate_{};
+};
+
+}  // namespace
+
+int checkpoint_convert(const Arguments& arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+    std::cout << help;
+    return 0;
+  }
+  const auto [paths, rest] = split_positional(arguments, {"dtype"});
+  const config::Flags flags("checkpoint convert", rest, {"dtype"}, {"no_tokenizer", "overwrite"});
+  if (paths.size() != 2)
+    throw InputError(concat("tessera checkpoint convert takes FILE.gguf and OUT_DIR, found ", paths.size(),
+                            paths.size() == 1 ? " path" : " paths"));
+  const std::string &source = paths[0], &out = paths[1];
+  format::GgufToHfOptions options;
+  options.dtype = parse_output_dtype(flags.text("dtype").value_or("float32"));
+  options.tokenizer = !flags.has("no_tokenizer");
+  if (is_directory(source)) throw InputError(concat("'", source, "' is a folder; expected a .gguf file"));
+  check_output(out, source, flags.has("overwrite"));
+
+  const auto begin = std::chrono::steady_clock::now();
+  const format::GgufFile file(source);
+  const format::GgufToHf plan = format::plan_gguf_to_hf(file, options);
+  for (const std::string& note : plan.tokenizer.notes) log::warning(source, ": ", note);
+  {
+    const StopOnSignal signals;
+    NewFolder folder(out);
+    TextProgress progress;
+    options.progress = [&](std::uint64_t done, std::uint64_t of) {
+      StopOnSignal::check();
+      progress.show("converting", static_cast<std::int64_t>(done), static_cast<std::int64_t>(of), true);
+    };
+    format::write_gguf_to_hf(file, plan, folder.path(), options);
+    StopOnSignal::check();
+    folder.publish();
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::cerr << concat("convert: ", plan.tensors.size(), " tensors, ",
+                      format_count(static_cast<double>(plan.parameters)), " parameters, ",
+                      format_bytes(file.file_bytes()), " -> ", format_bytes(plan.weight_bytes), " in ",
+                      format_real(seconds, 3), " s -> ", out, "\n",
+                      plan.tokenizer.kind.empty() ? "convert: without a tokenizer\n"
+                                                  : concat("convert: tokenizer: ", plan.tokenizer.kind, "\n"));
+  return 0;
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,20 @@
+#pragma once
+/// \file
+/// The parts of `tessera checkpoint` (checkpoint_command.cpp).
+
+#include <tools/tessera/commands.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::tool {
+
+int checkpoint_convert(const Arguments& arguments);
+int checkpoint_inspect(const Arguments& arguments);
+
+/// Arguments that are no flags, and the flags with their values. `with_value`: flags that take the word after them.
+std::pair<Arguments, Arguments> split_positional(const Arguments& arguments,
+                                                 const std::vector<std::string>& with_value);
+
+}  // namespace tessera::tool
