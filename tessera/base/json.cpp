@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/json_line.h>
 #include <tessera/base/utf8.h>
 #include <tessera/base/value.h>
 
@@ -16,14 +17,18 @@ constexpr int max_depth = 256;
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::string& name)
-      : text_(text), file_(std::make_shared<const std::string>(name)) {}
+  /// `what` the text is: a file, or a line of one.
+  Parser(std::string_view text, std::shared_ptr<const std::string> file, int line, const char* what)
+      : text_(text), file_(std::move(file)), what_(what), line_(line) {}
 
   Value parse() {
-    if (!is_utf8(text_)) throw InputError(concat(*file_, ": not valid UTF-8"));
+    if (!is_utf8(text_)) {
+      find_ill_formed();
+      throw InputError(concat(here().str(), ": not valid UTF-8"));
+    }
     Value value = parse_value(0);
     skip_blanks();
-    if (at_ != text_.size()) fail("expected the end of the file after the value");
+    if (at_ != text_.size()) fail(concat("expected the end of the ", what_, " after the value"));
     return value;
   }
 
@@ -31,8 +36,21 @@ class Parser {
   /// Lines are counted as the reader passes them; the column is the distance from the line's start.
   SourcePos here() const { return {file_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
 
+  /// Moves to the first character that is not well-formed UTF-8.
+  void find_ill_formed() {
+    while (at_ < text_.size()) {
+      const auto first = static_cast<unsigned char>(text_[at_]);
+      const std::size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+      if (!is_utf8(text_.substr(at_, size))) return;
+      at_ += size;
+      if (first != '\n') continue;
+      ++line_;
+      line_begin_ = at_;
+    }
+  }
+
   [[noreturn]] void fail(const std::string& what) const {
-    std::string found = "the end of the file";
+    std::string found = concat("the end of the ", what_);
     if (at_ < text_.size()) {
       std::size_t end = at_ + 1;  // a whole character of UTF-8
       while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
@@ -225,8 +243,9 @@ class Parser {
 
   std::string_view text_;
   std::shared_ptr<const std::string> file_;
+  const char* what_;
   std::size_t at_ = 0;
-  int line_ = 1;
+  int line_;
   std::size_t line_begin_ = 0;
 };
 
@@ -337,7 +356,13 @@ class Writer {
 
 }  // namespace
 
-Value parse_json(std::string_view text, const std::string& name) { return Parser(text, name).parse(); }
+Value parse_json(std::string_view text, const std::string& name) {
+  return Parser(text, std::make_shared<const std::string>(name), 1, "file").parse();
+}
+
+Value parse_json_line(std::string_view text, std::shared_ptr<const std::string> file, int line) {
+  return Parser(text, std::move(file), line, "line").parse();
+}
 
 Value read_json(const std::string& path, std::uint64_t max_bytes) {
   return parse_json(read_file(path, max_bytes), path);

@@ -1,17 +1,49 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <vector>
+
 #include <tessera/base/error.h>
 #include <tessera/data/dataset.h>
 
 namespace tessera::data {
+namespace {
 
-Batch make_batch(const BlockDataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows) {
+constexpr std::int64_t pad_id = 0;  // any row of the embedding: nothing depends on it
+constexpr std::int64_t not_scored = -100;
+
+}  // namespace
+
+Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows) {
   TESSERA_CHECK(first >= 0 && rows >= 1, "batch of ", rows, " rows from sample ", first);
-  const std::int64_t length = dataset.block_size();
-  at::Tensor ids = at::empty({rows, length}, at::kLong);  // [rows, T]
-  auto* out = ids.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t row = 0; row < rows; ++row) dataset.read(sampler(first + row), out + row * length);
-  return {ids, ids.clone(), {}, rows * (length - 1), rows * length, rows * length};
+  std::vector<Row> read;
+  std::size_t length = 0, documents = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    read.push_back(dataset.read(sampler(first + i)));
+    length = std::max(length, read.back().ids.size());
+    documents += read.back().document_starts.size();
+  }
+
+  const std::vector<std::int64_t> shape = {rows, static_cast<std::int64_t>(length)};
+  Batch batch;
+  batch.ids = at::full(shape, pad_id, at::kLong);  // [rows, T]
+  batch.labels = at::full(shape, not_scored, at::kLong);
+  auto* ids = batch.ids.mutable_data_ptr<std::int64_t>();
+  auto* labels = batch.labels.mutable_data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    const Row& row = read[i];
+    std::copy(row.ids.begin(), row.ids.end(), ids + i * length);
+    std::copy(row.labels.begin(), row.labels.end(), labels + i * length);
+    const auto ignored = std::count(row.labels.begin(), row.labels.end(), not_scored);
+    const auto counted = static_cast<std::int64_t>(row.labels.size()) - ignored;
+    batch.tokens += static_cast<std::int64_t>(row.ids.size());
+    batch.labels_not_ignored += counted;
+    batch.scored_tokens += counted - (row.labels.front() != not_scored);
+    if (documents == read.size()) continue;  // one a row: needs no list
+    for (const std::int64_t start : row.document_starts)
+      batch.document_starts.push_back(static_cast<std::int64_t>(i * length) + start);
+  }
+  return batch;
 }
 
 }  // namespace tessera::data

@@ -30,72 +30,90 @@ void check_ids(std::span<const Id> ids, std::int64_t vocab_size, const std::stri
                           "): tokenizer and model do not belong together"));
 }
 
-class TokenBlocks final : public BlockDataset {
+/// Rows of one length, one document each, everything scored that can be.
+class Blocks : public Dataset {
  public:
-  TokenBlocks(std::vector<std::int32_t> tokens, std::int64_t block_size)
-      : tokens_(std::move(tokens)), block_size_(block_size) {}
-  std::int64_t block_size() const override { return block_size_; }
-  std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()) / block_size_; }
-  void read(std::int64_t block, std::int64_t* out) const override {
+  explicit Blocks(std::int64_t block_size) : block_size_(block_size) {}
+  std::int64_t max_length() const override { return block_size_; }
+  std::int64_t length(std::int64_t) const override { return block_size_; }
+  Row read(std::int64_t block) const override {
     TESSERA_CHECK(block >= 0 && block < size(), "block ", block, " of ", size());
-    std::copy_n(tokens_.begin() + block * block_size_, block_size_, out);
+    Row row{std::vector<std::int64_t>(static_cast<std::size_t>(block_size_)), {}, {0}};
+    read_ids(block * block_size_, row.ids);
+    row.labels = row.ids;
+    return row;
   }
 
- private:
-  std::vector<std::int32_t> tokens_;
+ protected:
+  virtual void read_ids(std::int64_t first, std::span<std::int64_t> out) const = 0;
   std::int64_t block_size_;
 };
 
-class IndexedBlocks final : public BlockDataset {
+class TokenBlocks final : public Blocks {
+ public:
+  TokenBlocks(std::vector<std::int32_t> tokens, std::int64_t block_size)
+      : Blocks(block_size), tokens_(std::move(tokens)) {}
+  std::int64_t size() const override { return static_cast<std::int64_t>(tokens_.size()) / block_size_; }
+
+ private:
+  void read_ids(std::int64_t first, std::span<std::int64_t> out) const override {
+    std::copy_n(tokens_.begin() + first, out.size(), out.begin());
+  }
+
+  std::vector<std::int32_t> tokens_;
+};
+
+class IndexedBlocks final : public Blocks {
  public:
   IndexedBlocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size)
-      : file_(path), path_(path), block_size_(block_size), vocab_size_(vocab_size) {
+      : Blocks(block_size), file_(path), path_(path), vocab_size_(vocab_size) {
     if (file_.token_count() > kCheckedAtOnce) return;
     std::vector<std::int64_t> block(static_cast<std::size_t>(block_size_));
-    for (std::int64_t i = 0; i < size(); ++i) read(i, block.data());
+    for (std::int64_t i = 0; i < file_.token_count() / block_size_; ++i) IndexedBlocks::read_ids(i * block_size_, block);
   }
-  std::int64_t block_size() const override { return block_size_; }
   std::int64_t size() const override { return file_.token_count() / block_size_; }
-  void read(std::int64_t block, std::int64_t* out) const override {
-    TESSERA_CHECK(block >= 0 && block < size(), "block ", block, " of ", size());
-    const std::span<std::int64_t> ids(out, static_cast<std::size_t>(block_size_));
-    file_.read(block * block_size_, ids);
-    check_ids(std::span<const std::int64_t>(ids), vocab_size_, path_, block * block_size_);
-  }
   std::int64_t token_count() const { return file_.token_count(); }
 
  private:
-  format::IndexedDataset file_;
-  std::string path_;
-  std::int64_t block_size_, vocab_size_;
-};
-
-class BlockSlice final : public BlockDataset {
- public:
-  BlockSlice(std::shared_ptr<const BlockDataset> all, std::int64_t first, std::int64_t count)
-      : all_(std::move(all)), first_(first), count_(count) {}
-  std::int64_t block_size() const override { return all_->block_size(); }
-  std::int64_t size() const override { return count_; }
-  void read(std::int64_t block, std::int64_t* out) const override {
-    TESSERA_CHECK(block >= 0 && block < count_, "block ", block, " of ", count_);
-    all_->read(first_ + block, out);
+  void read_ids(std::int64_t first, std::span<std::int64_t> out) const override {
+    file_.read(first, out);
+    check_ids(std::span<const std::int64_t>(out), vocab_size_, path_, first);
   }
 
+  format::IndexedDataset file_;
+  std::string path_;
+  std::int64_t vocab_size_;
+};
+
+class Slice final : public Dataset {
+ public:
+  Slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count)
+      : all_(std::move(all)), first_(first), count_(count) {}
+  std::int64_t size() const override { return count_; }
+  std::int64_t max_length() const override { return all_->max_length(); }
+  std::int64_t length(std::int64_t row) const override { return all_->length(first_ + checked(row)); }
+  Row read(std::int64_t row) const override { return all_->read(first_ + checked(row)); }
+
  private:
-  std::shared_ptr<const BlockDataset> all_;
+  std::int64_t checked(std::int64_t row) const {
+    TESSERA_CHECK(row >= 0 && row < count_, "row ", row, " of ", count_);
+    return row;
+  }
+
+  std::shared_ptr<const Dataset> all_;
   std::int64_t first_, count_;
 };
 
-void check_not_empty(const BlockDataset& dataset, std::int64_t tokens, const std::string& source) {
+void check_not_empty(const Dataset& dataset, std::int64_t tokens, const std::string& source) {
   if (dataset.size() > 0) return;
-  throw InputError(concat(source, ": has ", tokens, " tokens, fewer than one block of ", dataset.block_size(),
+  throw InputError(concat(source, ": has ", tokens, " tokens, fewer than one block of ", dataset.max_length(),
                           ": give more data or a smaller --block_size"));
 }
 
 }  // namespace
 
-std::shared_ptr<const BlockDataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
-                                                 std::int64_t vocab_size, const std::string& source) {
+std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
+                                            std::int64_t vocab_size, const std::string& source) {
   check_block_size(block_size);
   check_ids(std::span<const std::int32_t>(tokens), vocab_size, source, 0);
   const auto count = static_cast<std::int64_t>(tokens.size());
@@ -104,19 +122,18 @@ std::shared_ptr<const BlockDataset> token_blocks(std::vector<std::int32_t> token
   return blocks;
 }
 
-std::shared_ptr<const BlockDataset> indexed_blocks(const std::string& path, std::int64_t block_size,
-                                                   std::int64_t vocab_size) {
+std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size,
+                                              std::int64_t vocab_size) {
   check_block_size(block_size);
   auto blocks = std::make_shared<IndexedBlocks>(path, block_size, vocab_size);
   check_not_empty(*blocks, blocks->token_count(), path);
   return blocks;
 }
 
-std::shared_ptr<const BlockDataset> slice_blocks(std::shared_ptr<const BlockDataset> all, std::int64_t first,
-                                                 std::int64_t count) {
-  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= all->size(), "blocks [", first, ", ", first + count,
+std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count) {
+  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= all->size(), "rows [", first, ", ", first + count,
                 ") of ", all->size());
-  return std::make_shared<BlockSlice>(std::move(all), first, count);
+  return std::make_shared<Slice>(std::move(all), first, count);
 }
 
 }  // namespace tessera::data

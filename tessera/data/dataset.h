@@ -105,7 +105,7 @@ class Sampler {
 /// before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
   at::Tensor ids, labels;
-  nn::DocumentStarts document_starts;  ///< of packed rows; empty: one document per row
+  nn::DocumentStarts document_starts = {};  ///< of packed rows; empty: one document per row
   std::int64_t scored_tokens = 0;      ///< number of scored positions
   std::int64_t tokens = 0;             ///< of the data, without padding
   std::int64_t labels_not_ignored = 0; ///< labels != -100, the first column included: what transformers' Trainer divides by

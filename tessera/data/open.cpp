@@ -13,7 +13,7 @@ namespace tessera::data {
 namespace {
 
 struct Opened {
-  std::shared_ptr<const BlockDataset> blocks;
+  std::shared_ptr<const Dataset> blocks;
   double bytes_per_token = 0;
 };
 
@@ -77,9 +77,9 @@ std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokeni
 }
 
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
-                       std::int64_t vocab_size, bool want_validation) {
+                       std::int64_t vocab_size, bool want_validation, const ReadProgress&) {
   const Opened train = open_file("train_file", config.train_file, tokenizer, block_size, vocab_size);
-  Datasets datasets{train.blocks, nullptr, train.bytes_per_token};
+  Datasets datasets{train.blocks, nullptr, train.bytes_per_token, {}, {}};
   if (!want_validation) return datasets;
   if (!config.validation_file.empty()) {
     datasets.validation =
@@ -89,15 +89,15 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
   const std::int64_t all = train.blocks->size(),
                      out = held_out(all, config.validation_split_percentage, config.train_file);
   if (out == 0) return datasets;
-  datasets.train = slice_blocks(train.blocks, 0, all - out);
-  datasets.validation = slice_blocks(train.blocks, all - out, out);
+  datasets.train = slice(train.blocks, 0, all - out);
+  datasets.validation = slice(train.blocks, all - out, out);
   return datasets;
 }
 
-void require_blocks(const BlockDataset& dataset, std::int64_t blocks_per_step) {
-  if (dataset.size() >= blocks_per_step) return;
-  throw InputError(concat("the training data have ", dataset.size(), " blocks of ", dataset.block_size(),
-                          " tokens, but one step takes ", blocks_per_step,
+void require_blocks(const Dataset& dataset, std::int64_t rows_per_step) {
+  if (dataset.size() >= rows_per_step) return;
+  throw InputError(concat("the training data have ", dataset.size(), " blocks of ", dataset.max_length(),
+                          " tokens, but one step takes ", rows_per_step,
                           ": give more data, a smaller --block_size or a smaller batch"));
 }
 

@@ -2,7 +2,10 @@
 // in base ceil(sqrt(n)), with cycle walking for the few numbers beyond n (Black and Rogaway, "Ciphers with Arbitrary
 // Finite Domains", CT-RSA 2002). The round function is SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014).
 
+#include <algorithm>
 #include <cmath>
+#include <mutex>
+#include <vector>
 
 #include <tessera/base/error.h>
 #include <tessera/data/dataset.h>
@@ -47,23 +50,82 @@ std::uint64_t permuted(std::uint64_t i, std::uint64_t n, std::uint64_t key) {
   return i;
 }
 
+std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch) {
+  return mix(mix(seed) + static_cast<std::uint64_t>(epoch));
+}
+
+void check_size(std::int64_t size) {
+  if (size < 1) throw InputError(concat("cannot sample from a dataset of ", size, " rows; it needs at least 1"));
+}
+
 }  // namespace
 
-Sampler::Sampler(std::string strategy, std::int64_t dataset_size, std::uint64_t seed)
-    : random_(strategy == "random"), size_(dataset_size), seed_(seed) {
-  if (!random_ && strategy != "sequential") {
-    throw InputError(concat("train_sampling_strategy is '", strategy, "'; it must be random or sequential"));
+/// The order of one epoch under group_by_length, made when it is first asked for.
+struct Sampler::Groups {
+  std::vector<std::int32_t> lengths;
+  std::int64_t megabatch = 1;  // rows
+
+  std::mutex mutex;
+  std::int64_t epoch = -1;
+  std::vector<std::int64_t> order;
+
+  /// transformers' trainer_pt_utils.get_length_grouped_indices, on our permutation.
+  void prepare(std::uint64_t key) {
+    const std::size_t size = lengths.size();
+    order.resize(size);
+    for (std::size_t i = 0; i < size; ++i) order[i] = static_cast<std::int64_t>(permuted(i, size, key));
+    const auto shorter = [&](std::int64_t a, std::int64_t b) {
+      return lengths[static_cast<std::size_t>(a)] < lengths[static_cast<std::size_t>(b)];
+    };
+    const auto longer = [&](std::int64_t a, std::int64_t b) { return shorter(b, a); };
+    std::size_t longest = 0;  // position of the longest row: the first of some megabatch
+    for (std::size_t begin = 0; begin < size; begin += static_cast<std::size_t>(megabatch)) {
+      const std::size_t end = std::min(size, begin + static_cast<std::size_t>(megabatch));
+      std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                       order.begin() + static_cast<std::ptrdiff_t>(end), longer);
+      if (shorter(order[longest], order[begin])) longest = begin;
+    }
+    std::swap(order[0], order[longest]);
   }
-  if (size_ < 1) throw InputError(concat("cannot sample from a dataset of ", size_, " blocks; it needs at least 1"));
+};
+
+Sampler::Sampler(const std::string& strategy, std::int64_t dataset_size, std::uint64_t seed)
+    : random_(strategy == "random"), size_(dataset_size), seed_(seed) {
+  if (!random_ && strategy != "sequential")
+    throw InputError(concat("train_sampling_strategy is '", strategy, "'; it must be random or sequential"));
+  check_size(size_);
+}
+
+Sampler::Sampler(const std::string& strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step)
+    : random_(strategy == "random"), size_(dataset.size()), seed_(seed) {
+  check_size(size_);
+  if (strategy == "group_by_length") {
+    TESSERA_CHECK(rows_per_step >= 1, rows_per_step, " rows per step");
+    groups_ = std::make_shared<Groups>();
+    for (std::int64_t row = 0; row < size_; ++row)
+      groups_->lengths.push_back(static_cast<std::int32_t>(dataset.length(row)));
+    const std::int64_t steps = std::clamp<std::int64_t>(size_ / (rows_per_step * 4), 1, 50);
+    groups_->megabatch = steps * rows_per_step;
+  } else if (!random_ && strategy != "sequential") {
+    throw InputError(concat("train_sampling_strategy is '", strategy,
+                            "'; it must be random, sequential or group_by_length"));
+  }
 }
 
 std::int64_t Sampler::operator()(std::int64_t i) const {
   TESSERA_CHECK(i >= 0, "sample ", i);
   const std::int64_t epoch = i / size_, position = i % size_;
+  if (groups_) {
+    const std::scoped_lock lock(groups_->mutex);
+    if (groups_->epoch != epoch) {
+      groups_->prepare(epoch_key(seed_, epoch));
+      groups_->epoch = epoch;
+    }
+    return groups_->order[static_cast<std::size_t>(position)];
+  }
   if (!random_) return position;
-  const std::uint64_t key = mix(mix(seed_) + static_cast<std::uint64_t>(epoch));
   return static_cast<std::int64_t>(
-      permuted(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(size_), key));
+      permuted(static_cast<std::uint64_t>(position), static_cast<std::uint64_t>(size_), epoch_key(seed_, epoch)));
 }
 
 }  // namespace tessera::data

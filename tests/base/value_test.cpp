@@ -80,7 +80,7 @@ TEST(Json, SaysWhereAndWhy) {
   EXPECT_EQ(json_error("1 2"), "x.json:1:3: expected the end of the file after the value, found '2'");
   EXPECT_EQ(json_error("\"\\ud834x\""), "x.json:1:8: expected the low surrogate \\uDC00..\\uDFFF, found 'x'");
   EXPECT_EQ(json_error("1e999"), "x.json:1:1: a number beyond the range of double, found '1'");
-  EXPECT_EQ(json_error("\xff"), "x.json: not valid UTF-8");
+  EXPECT_EQ(json_error("\xff"), "x.json:1:1: not valid UTF-8");
   EXPECT_NE(json_error(std::string(300, '[')).find("nested deeper than 256"), std::string::npos);
 }
 

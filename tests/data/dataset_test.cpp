@@ -15,11 +15,7 @@
 namespace tessera::data {
 namespace {
 
-std::vector<std::int64_t> block(const BlockDataset& dataset, std::int64_t i) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(dataset.block_size()));
-  dataset.read(i, ids.data());
-  return ids;
-}
+std::vector<std::int64_t> block(const Dataset& dataset, std::int64_t i) { return dataset.read(i).ids; }
 
 DataConfig from(const std::string& train_file, double validation_percentage = 5,
                 const std::string& validation_file = "") {

@@ -7,12 +7,16 @@
 namespace tessera::train {
 namespace {
 
-class Tokens : public data::BlockDataset {
+class Tokens : public data::Dataset {
  public:
   explicit Tokens(std::vector<std::int64_t> ids) : ids_(std::move(ids)) {}
-  std::int64_t block_size() const override { return 4; }
   std::int64_t size() const override { return static_cast<std::int64_t>(ids_.size()) / 4; }
-  void read(std::int64_t block, std::int64_t* out) const override { std::copy_n(ids_.begin() + block * 4, 4, out); }
+  std::int64_t max_length() const override { return 4; }
+  std::int64_t length(std::int64_t) const override { return 4; }
+  data::Row read(std::int64_t row) const override {
+    const std::vector<std::int64_t> ids(ids_.begin() + row * 4, ids_.begin() + (row + 1) * 4);
+    return {ids, ids, {0}};
+  }
 
  private:
   std::vector<std::int64_t> ids_;
