@@ -27,6 +27,80 @@ TEST_F(Operations, LinearFromANonContiguousInputAndGradient) {
               [](const Tensors& a) { return Tensors{nn::linear(a[0].t(), a[1], a[2]).t().contiguous()}; });
 }
 
+TEST_F(Operations, LinearWithTheWeightStoredOutputFirst) {
+  const auto out_in = nn::WeightLayout::out_in;
+  expect_same({at::randn({3, 5, 12}), at::randn({20, 12}), at::randn({20})},
+              [&](const Tensors& a) { return Tensors{nn::linear(a[0], a[1], a[2], out_in)}; });
+  expect_same({at::randn({7, 12}), at::randn({33, 12})},
+              [&](const Tensors& a) { return Tensors{nn::linear(a[0], a[1], {}, out_in)}; });
+  const at::Tensor x = at::randn({4, 6}), weight = at::randn({8, 6}).set_requires_grad(true);
+  nn::linear(x, weight, {}, out_in).sum().backward();
+  EXPECT_TRUE(weight.grad().is_contiguous()) << "the gradient has the weight's layout";
+}
+
+TEST_F(Operations, FrozenWeightsGetNoGradient) {
+  const at::Tensor x = at::randn({4, 6}).set_requires_grad(true), weight = at::randn({6, 8});
+  nn::linear(x, weight, {}).sum().backward();
+  EXPECT_LT(compare::error(x.grad(), weight.sum(1).expand({4, 6})), 1e-6);
+  EXPECT_FALSE(weight.grad().defined());
+}
+
+TEST_F(Operations, AutocastRunsProductsInBf16AndKeepsGradientsFp32) {
+  const at::Tensor x = at::randn({64, 96}).set_requires_grad(true), weight = at::randn({96, 80}).set_requires_grad(true);
+  at::Tensor y;
+  {
+    const nn::Autocast bf16(true, at::kCPU);
+    y = nn::linear(x, weight, {});
+  }
+  const at::Tensor exact = at::mm(x.detach().to(at::kDouble), weight.detach().to(at::kDouble));
+  EXPECT_EQ(y.scalar_type(), at::kFloat);
+  EXPECT_LT(compare::error(y.detach(), exact), 1e-2);
+  EXPECT_GT(compare::error(y.detach(), exact), 1e-4) << "bf16 has 8 bits";
+  y.sum().backward();  // outside the guard: as it was recorded
+  EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
+  const at::Tensor expected = x.detach().to(at::kDouble).sum(0).unsqueeze(1).expand({96, 80});
+  EXPECT_LT(compare::error(weight.grad(), expected), 1e-2);
+  EXPECT_GT(compare::error(weight.grad(), expected), 1e-5);
+}
+
+TEST_F(Operations, RmsNorm) {
+  expect_same({at::randn({8, 3, 40}) + 2, at::randn({40})},
+              [](const Tensors& a) { return Tensors{nn::rms_norm(a[0], a[1], 1e-5)}; });
+  const Tensors inputs{at::randn({300, 64}), at::randn({300, 64}), at::randn({64})};
+  const auto run = [](const Tensors& a) { return nn::add_rms_norm(a[0], a[1], a[2], 1e-5); };
+  expect_same(
+      inputs,
+      [&](const Tensors& a) {
+        const auto out = run(a);
+        return Tensors{out.sum, out.normed};
+      },
+      4e-6);
+  expect_same(
+      inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
+  expect_same(
+      {inputs[0], inputs[2]},
+      [&](const Tensors& a) {
+        const auto out = nn::add_rms_norm(a[0], {}, a[1], 1e-5);
+        return Tensors{out.sum * out.normed};
+      },
+      4e-6);
+}
+
+TEST_F(Operations, SwiGlu) {
+  expect_same({at::randn({9, 11, 37}) * 3, at::randn({9, 11, 37})},
+              [](const Tensors& a) { return Tensors{nn::swiglu(a[0], a[1])}; });
+}
+
+TEST_F(Operations, Rotary) {
+  const at::Tensor frequencies = at::rand({8});
+  const auto shared = nn::rotary_table(at::arange(3, 8), frequencies, 1.5);                      // [5, 8]
+  const auto by_row = nn::rotary_table(at::randint(0, 90, {2 * 5}, at::kLong), frequencies, 1);  // [10, 8]
+  for (const auto& table : {shared, by_row})
+    expect_same({at::randn({2, 5, 3, 16})}, [&](const Tensors& a) { return Tensors{nn::rotary(a[0], table)}; });
+  EXPECT_THROW(nn::rotary(at::randn({2, 5, 3, 18}), shared), Error);
+  EXPECT_THROW(nn::rotary(at::randn({2, 7, 3, 16}), shared), Error);
+}
+
 TEST_F(Operations, ProductsAccumulateAndTakeTransposedViews) {
   for (const std::int64_t n : {1, 5, 64}) {
     const at::Tensor a = at::randn({n, 17}), b = at::randn({23, 17}), out = at::ones({n, 23});
@@ -104,19 +178,8 @@ TEST_F(Operations, Embed) {
 TEST_F(Operations, CausalAttention) {
   for (const std::int64_t t : {1, 5, 70})
     expect_same(
-        {at::randn({2, t, 3 * 32})}, [](const Tensors& a) { return Tensors{nn::causal_attention(a[0], 4, 0.35)}; },
+        {at::randn({2, t, 3 * 32})}, [](const Tensors& a) { return Tensors{nn::packed_attention(a[0], 4, {}, {.scale = 0.35})}; },
         4e-6);
-}
-
-TEST_F(Operations, CachedAttentionContinuesTheSequence) {
-  const std::int64_t b = 2, t = 9, heads = 2, d = 4;
-  const at::Tensor qkv = at::randn({b, t, 3 * heads * d});
-  const at::Tensor whole = nn::causal_attention(qkv, heads, 0.5);
-  const at::Tensor parts = qkv.view({b, t, 3, heads, d}).permute({2, 0, 3, 1, 4});
-  for (const std::int64_t past : {0, 4, 8}) {
-    const at::Tensor out = nn::cached_attention(parts[0].slice(2, past), parts[1], parts[2], 0.5);
-    EXPECT_LT(compare::error(out, whole.slice(1, past)), 1e-6) << past;
-  }
 }
 
 TEST_F(Operations, FusedOperationsWorkWithoutGradients) {

@@ -1,0 +1,120 @@
+#include <tessera/base/error.h>
+#include <tessera/nn/attention_pieces.h>
+#include <tessera/nn/nn.h>
+
+#include <limits>
+
+#include "compare.h"
+
+using namespace tessera;
+using compare::expect_same;
+using compare::Tensors;
+
+namespace {
+
+/// The definition, in fp64: scores of every pair of tokens, those that may not see each other at -infinity.
+at::Tensor by_definition(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const nn::DocumentStarts& documents, const nn::AttentionOptions& options) {
+  const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), group = heads / k.size(2);
+  const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(1, 2); };
+  const at::Tensor keys = wide(k).repeat_interleave(group, 1), values = wide(v).repeat_interleave(group, 1);
+  at::Tensor scores = at::matmul(wide(q), keys.transpose(2, 3)) * options.scale;  // [B, H, T, T]
+  const auto document_of = [&](std::int64_t flat) {
+    std::int64_t d = documents.empty() ? flat / t : 0;
+    for (const std::int64_t start : documents) d += start <= flat;
+    return d;
+  };
+  for (std::int64_t row = 0; row < b; ++row)
+    for (std::int64_t i = 0; i < t; ++i)
+      for (std::int64_t j = 0; j < t; ++j) {
+        const bool seen = j <= i && (options.window == 0 || i - j < options.window) &&
+                          document_of(row * t + i) == document_of(row * t + j);
+        if (!seen) scores.select(0, row).select(1, i).select(1, j).fill_(-std::numeric_limits<double>::infinity());
+      }
+  return at::matmul(at::softmax(scores, -1), values).transpose(1, 2).reshape({b, t, -1});
+}
+
+struct Case {
+  std::int64_t b, t, heads, key_heads, d, window;
+  nn::DocumentStarts documents;
+};
+
+const std::vector<Case> cases = {
+    {2, 1, 4, 4, 8, 0, {}},
+    {2, 70, 4, 2, 8, 0, {}},
+    {1, 33, 6, 1, 16, 0, {}},
+    {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
+    {2, 40, 2, 2, 8, 7, {}},
+    {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
+    {1, 16, 2, 1, 8, 16, {}},
+    {1, 16, 2, 1, 8, 1, {}},
+};
+
+TEST(Attention, FollowsTheDefinitionForwardAndBackward) {
+  at::manual_seed(0);
+  for (const Case& c : cases) {
+    const nn::AttentionOptions options{.scale = 0.3, .window = c.window};
+    const Tensors inputs{at::randn({c.b, c.t, c.heads, c.d}), at::randn({c.b, c.t, c.key_heads, c.d}),
+                         at::randn({c.b, c.t, c.key_heads, c.d})};
+    SCOPED_TRACE(concat("T ", c.t, " heads ", c.heads, "/", c.key_heads, " window ", c.window, " documents ",
+                        c.documents.size()));
+    const at::Tensor got = nn::attention(inputs[0], inputs[1], inputs[2], c.documents, options);
+    EXPECT_LT(compare::error(got, by_definition(inputs[0], inputs[1], inputs[2], c.documents, options)), 2e-6);
+    // The fused path against the composition (fp64), whose own values the next line pins to the definition.
+    expect_same(
+        inputs, [&](const Tensors& a) { return Tensors{nn::attention(a[0], a[1], a[2], c.documents, options)}; }, 4e-6);
+    const at::Tensor composed = nn::attention(inputs[0].to(at::kDouble), inputs[1].to(at::kDouble),
+                                              inputs[2].to(at::kDouble), c.documents, options);
+    EXPECT_LT(compare::error(composed, by_definition(inputs[0], inputs[1], inputs[2], c.documents, options)), 1e-12);
+  }
+}
+
+TEST(Attention, PackedQueriesKeysAndValues) {
+  at::manual_seed(0);
+  const nn::DocumentStarts documents{0, 4, 9, 12};
+  expect_same(
+      {at::randn({2, 9, 3 * 16})},
+      [&](const Tensors& a) { return Tensors{nn::packed_attention(a[0], 2, documents, {.scale = 0.4})}; }, 4e-6);
+  const at::Tensor qkv = at::randn({2, 9, 48}), parts = qkv.view({2, 9, 3, 2, 8});
+  EXPECT_LT(compare::error(nn::packed_attention(qkv, 2, {}, {.scale = 0.4}),
+                           nn::attention(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), {}, {.scale = 0.4})),
+            1e-6);
+}
+
+TEST(Attention, CachedContinuesTheSequence) {
+  at::manual_seed(0);
+  const std::int64_t b = 2, t = 9, heads = 4, own = 2, d = 4;
+  const at::Tensor q = at::randn({b, t, heads, d}), k = at::randn({b, t, own, d}), v = at::randn({b, t, own, d});
+  for (const std::int64_t window : {0, 3}) {
+    const nn::AttentionOptions options{.scale = 0.5, .window = window};
+    const at::Tensor whole = nn::attention(q, k, v, {}, options);
+    for (const std::int64_t past : {0, 4, 8}) {
+      const at::Tensor out =
+          nn::cached_attention(q.slice(1, past), k.transpose(1, 2), v.transpose(1, 2), options);
+      EXPECT_LT(compare::error(out, whole.slice(1, past)), 1e-6) << past << " window " << window;
+    }
+  }
+}
+
+TEST(Attention, PiecesCostWhatTheyContain) {
+  EXPECT_TRUE(nn::attention_pieces({}, 3, 100, 0).empty());
+  EXPECT_TRUE(nn::attention_pieces({0, 100, 200}, 3, 100, 100).empty());
+  std::int64_t pairs = 0;
+  for (const nn::Piece& p : nn::attention_pieces({}, 1, 1000, 10)) pairs += (p.end - p.first) * (p.end - p.begin);
+  EXPECT_LE(pairs, 1000 * 19);
+}
+
+TEST(Attention, PositionsCountFromTheStartOfADocument) {
+  const at::Tensor positions = nn::document_positions({0, 3, 4}, 2, 4);
+  EXPECT_TRUE(positions.equal(at::tensor({0, 1, 2, 0, 0, 1, 2, 3}, at::kLong))) << positions;
+  EXPECT_TRUE(nn::document_positions({}, 2, 3).equal(at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)));
+}
+
+TEST(Attention, RefusesStartsThatCannotBe) {
+  const at::Tensor x = at::randn({2, 4, 1, 2});
+  for (const nn::DocumentStarts& wrong :
+       {nn::DocumentStarts{0, 3, 3, 4}, {1, 4}, {0, 8}, {0, 3}, {0, 4, 2}, {-1, 0, 4}})
+    EXPECT_THROW(nn::attention(x, x, x, wrong, {}), Error);
+}
+
+}  // namespace
