@@ -1,0 +1,249 @@
+"""Makes tests/fixtures/llama/NAME/: small random models of the Llama family as transformers saves them, and what transformers
+computes with them.
+
+    python tests/parity/make_llama_fixtures.py [NAME ...]      (torch 2.11, transformers 5; not needed by `make test`)
+
+A folder holds config.json as transformers 5 writes it, config_v4.json (the same model in the spelling of transformers 4, which
+transformers must read to the same logits), the weights (whole, or in shards with an index), expected.json and
+expected.safetensors:
+  ids (step 99 of tokens()) -> logits [B, T, V]; with "long": of LONG tokens, beyond the original context, too;
+  train: mean losses and gradient norms (before clipping to 1) of 20 AdamW steps of transformers' Trainer: its decay rule, linear
+    schedule with 2 steps of warm-up, labels = ids except one position;
+  padded: rows of `lengths` tokens, right-padded with attention_mask, labels -100 there;
+  packed: rows of documents that begin at `starts`: position_ids from 0 in each, block-diagonal causal mask.
+
+The oracle runs in float64 (norms too, which transformers computes in float32 always), so that the differences that tests see are
+Tessera's own. Rotary angles stay in float32: there transformers' rounding is part of the model. The script itself asserts that
+plain float32 transformers agrees.
+"""
+import copy, json, os, shutil, sys, tempfile
+
+import torch
+from safetensors.torch import save_file
+from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Trainer, get_scheduler)
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+from transformers.utils.logging import disable_progress_bar
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUT = os.path.join(HERE, "..", "fixtures", "llama")
+B, T, V, STEPS = 2, 20, 97, 20
+LONG = 28  # beyond the original context of the scaled ropes (16), within the scaled one
+PADDED = [20, 9, 14, 2]
+PACKED = [[0, 7, 12], [0, 15], [0, 1, 2, 10]]
+
+small = dict(vocab_size=V, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=64, bos_token_id=1, eos_token_id=2)
+wide_heads = dict(small, head_dim=16, intermediate_size=40)  # eight frequencies to scale
+FIXTURES = {
+    "llama": (LlamaConfig, LlamaForCausalLM, dict(small, hidden_size=48, intermediate_size=72, rms_norm_eps=1e-5)),
+    "llama_biases_tied": (LlamaConfig, LlamaForCausalLM,
+                          dict(small, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=4)),
+    "llama3_rope": (LlamaConfig, LlamaForCausalLM,
+                    dict(wide_heads, tie_word_embeddings=True, rope_parameters=dict(
+                        rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                        original_max_position_embeddings=16))),
+    "linear_rope": (LlamaConfig, LlamaForCausalLM,
+                    dict(wide_heads, num_key_value_heads=1, max_position_embeddings=16,
+                         rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.5))),
+    "dynamic_rope": (LlamaConfig, LlamaForCausalLM,
+                     dict(wide_heads, max_position_embeddings=16,
+                          rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0))),
+    "yarn_rope": (LlamaConfig, LlamaForCausalLM,
+                  dict(wide_heads, rope_parameters=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0,
+                                                        original_max_position_embeddings=16, beta_fast=8.0, beta_slow=1.0))),
+    "mistral_window": (MistralConfig, MistralForCausalLM, dict(small, sliding_window=6, head_dim=8)),
+    "qwen2_windows": (Qwen2Config, Qwen2ForCausalLM,
+                      dict(small, num_hidden_layers=3, intermediate_size=40, use_sliding_window=True, sliding_window=5,
+                           max_window_layers=1, rms_norm_eps=1e-6, tie_word_embeddings=True)),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(wide_heads, tie_word_embeddings=True, rope_parameters=dict(
+        rope_type="default", rope_theta=1000000.0))),
+}
+SHARDED = {"llama": "60KB"}
+
+
+def tokens(step, rows=B, length=T):
+    """31-bit linear congruential generator, restarted per step: x0 = step + 1; token = (x >> 8) mod V, row by row."""
+    x, out = step + 1, []
+    for _ in range(rows):
+        row = []
+        for _ in range(length):
+            x = (1103515245 * x + 12345) & 0x7FFFFFFF
+            row.append((x >> 8) % V)
+        out.append(row)
+    return torch.tensor(out)
+
+
+def exact_norm(self, x):
+    if x.dtype != torch.float64:
+        return self.plain_forward(x)
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+for kind in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
+    kind.plain_forward, kind.forward = kind.forward, exact_norm
+
+
+def v4_spelling(config):
+    """config.json as transformers 4 wrote it."""
+    c = dict(config)
+    rope = dict(c.pop("rope_parameters"))
+    c["rope_theta"] = rope.pop("rope_theta")
+    kind = rope.pop("rope_type")
+    if kind in ("linear", "dynamic"):
+        rope = {"type": kind, "factor": rope["factor"]}  # the oldest spelling
+    else:
+        rope = {"rope_type": kind, **rope}
+    c["rope_scaling"] = None if kind == "default" else rope
+    c["torch_dtype"] = c.pop("dtype")
+    c.pop("layer_types", None)
+    c["transformers_version"] = "4.46.3"
+    return c
+
+
+def make(name):
+    config_class, model_class, arguments = FIXTURES[name]
+    torch.manual_seed(sorted(FIXTURES).index(name) + 1)
+    model = model_class(config_class(use_cache=True, dtype="float32", **arguments))
+    with torch.no_grad():  # away from the initial symmetry: biases and norms that matter, sharper attention and logits
+        for parameter_name, p in model.named_parameters():
+            p.copy_(p * 5 if p.dim() == 2 else p + 0.2 * torch.randn_like(p))
+    return model
+
+
+def mean_loss(model, ids, labels, **inputs):
+    """Mean cross-entropy over the scored positions, in the dtype of the model; must be transformers' own."""
+    logits = model(input_ids=ids, use_cache=False, **inputs).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1), ignore_index=-100)
+    theirs = model(input_ids=ids, labels=labels, use_cache=False, **inputs).loss
+    assert abs(float(theirs) / float(loss) - 1) < 1e-6, (float(theirs), float(loss))
+    return loss
+
+
+def norm_of(model):
+    return float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+
+
+def loss_and_norm(folder, dtype, ids, labels, **inputs):
+    model = load(folder, dtype)
+    loss = mean_loss(model, ids, labels, **inputs)
+    loss.backward()
+    return {"loss": float(loss.detach()), "grad_norm": norm_of(model)}
+
+
+def load(folder, dtype):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").to(dtype).train()
+
+
+def train(folder, dtype):
+    model = load(folder, dtype)
+    decay = set(Trainer.get_decay_parameter_names(None, model))
+    named = list(model.named_parameters())
+    optimizer = torch.optim.AdamW([{"params": [p for n, p in named if n in decay], "weight_decay": 0.1},
+                                   {"params": [p for n, p in named if n not in decay], "weight_decay": 0.0}], lr=1e-3)
+    schedule = get_scheduler("linear", optimizer, num_warmup_steps=2, num_training_steps=STEPS)
+    losses, norms = [], []
+    for step in range(STEPS):
+        ids = tokens(step)
+        labels = ids.clone()
+        labels[0, 5] = -100  # one position that is not scored
+        loss = mean_loss(model, ids, labels)
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        losses.append(float(loss.detach()))
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return {"losses": losses, "grad_norms": norms}
+
+
+def padded(folder, dtype):
+    ids = tokens(50, len(PADDED))
+    mask = torch.arange(T)[None] < torch.tensor(PADDED)[:, None]
+    ids = ids.where(mask, 0)
+    return loss_and_norm(folder, dtype, ids, ids.where(mask, -100), attention_mask=mask.long())
+
+
+def packed_inputs(config, dtype):
+    """ids, labels, and what tells transformers of the documents."""
+    rows = len(PACKED)
+    document, position = torch.zeros(rows, T, dtype=torch.long), torch.zeros(rows, T, dtype=torch.long)
+    for r, starts in enumerate(PACKED):
+        for d, (begin, end) in enumerate(zip(starts, starts[1:] + [T])):
+            document[r, begin:end], position[r, begin:end] = d, torch.arange(end - begin)
+    ids = tokens(60, rows)
+    labels = ids.where(position > 0, -100)
+    i = torch.arange(T)
+    full = (document[:, :, None] == document[:, None, :]) & (i[:, None] >= i[None, :])
+    as_mask = lambda seen: torch.zeros(rows, 1, T, T, dtype=dtype).masked_fill(~seen[:, None], torch.finfo(dtype).min)
+    mask = as_mask(full)
+    if getattr(config, "sliding_window", None):
+        window = as_mask(full & (i[:, None] - i[None, :] < config.sliding_window))
+        mask = window if config.model_type == "mistral" else {"full_attention": mask, "sliding_attention": window}
+    elif config.model_type in ("qwen2", "qwen3"):
+        mask = {"full_attention": mask}
+    return ids, labels, dict(attention_mask=mask, position_ids=position)
+
+
+def logits(folder, dtype, ids, **inputs):
+    with torch.no_grad():
+        return load(folder, dtype)(input_ids=ids, use_cache=False, **inputs).logits
+
+
+def compute(folder, dtype):
+    """Everything that is expected; each part with a model of its own, since dynamic rope keeps what it has seen."""
+    config = load(folder, dtype).config
+    ids, labels, documents = packed_inputs(config, dtype)
+    numbers = {"train": train(folder, dtype), "padded": {"lengths": PADDED, **padded(folder, dtype)},
+               "packed": {"starts": PACKED, **loss_and_norm(folder, dtype, ids, labels, **documents)}}
+    tensors = {"logits": logits(folder, dtype, tokens(99)), "packed_logits": logits(folder, dtype, ids, **documents)}
+    if config.rope_parameters["rope_type"] != "default":
+        tensors["long_logits"] = logits(folder, dtype, tokens(98, 1, LONG))
+    return numbers, tensors
+
+
+def relative(a, b):
+    return float((a - b).abs().max() / b.abs().max())
+
+
+def check_plain_float32(name, numbers, tensors, plain):
+    plain_numbers, plain_tensors = plain
+    worst = max(relative(plain_tensors[k].double(), tensors[k]) for k in tensors)
+    for part, keys in (("train", ("losses", "grad_norms")), ("padded", ("loss", "grad_norm")), ("packed", ("loss", "grad_norm"))):
+        for key in keys:
+            a, b = torch.tensor(plain_numbers[part][key]).double(), torch.tensor(numbers[part][key]).double()
+            worst = max(worst, float(((a - b) / b).abs().max()))
+    print(f"{name:18s} float32 transformers differs by {worst:.1e}; losses {numbers['train']['losses'][0]:.4f} -> "
+          f"{numbers['train']['losses'][-1]:.4f}, norms {numbers['train']['grad_norms'][0]:.3f} ..")
+    assert worst < 1e-5, worst
+
+
+def write(name):
+    folder = os.path.join(OUT, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    make(name).save_pretrained(folder, **({"max_shard_size": SHARDED[name]} if name in SHARDED else {}))
+    os.path.exists(os.path.join(folder, "generation_config.json")) and os.remove(os.path.join(folder, "generation_config.json"))
+    numbers, tensors = compute(folder, torch.float64)
+    check_plain_float32(name, numbers, tensors, compute(folder, torch.float32))
+    v4 = v4_spelling(json.load(open(os.path.join(folder, "config.json"))))
+    json.dump(v4, open(os.path.join(folder, "config_v4.json"), "w"), indent=2)
+    with tempfile.TemporaryDirectory() as copied:
+        shutil.copytree(folder, copied, dirs_exist_ok=True)
+        shutil.copy(os.path.join(folder, "config_v4.json"), os.path.join(copied, "config.json"))
+        assert torch.equal(logits(copied, torch.float64, tokens(99)), tensors["logits"]), "the two spellings differ"
+    json.dump(numbers, open(os.path.join(folder, "expected.json"), "w"), indent=1)
+    save_file({k: v.to(torch.float32).contiguous() for k, v in tensors.items()}, os.path.join(folder, "expected.safetensors"))
+
+
+def main():
+    torch.set_num_threads(1)
+    disable_progress_bar()
+    for name in sys.argv[1:] or FIXTURES:
+        write(name)
+
+
+if __name__ == "__main__":
+    main()
