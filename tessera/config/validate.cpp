@@ -208,9 +208,11 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   const bool sgd = c.optimization.optim == "sgd";
   if (!sgd) unused("momentum", "--optim is adamw");
   if (!sgd) unused("nesterov", "--optim is adamw");
+  const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
   if (c.model.lora_r == 0)
-    for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules", "lora_merge"})
-      unused(name, "--lora_r is not given");
+    for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules"})
+      unused(name, has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
+  if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
   for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
     if (sgd) unused(name, "--optim is sgd");
   if (c.optimization.lr_scheduler_type == "constant") {

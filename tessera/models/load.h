@@ -8,7 +8,8 @@
 namespace tessera::models {
 
 /// Builds the model that `config` names; with model_name_or_path its weights are read (fp32), else they are initialised
-/// from `seed` by Hugging Face's rule. Missing, unexpected and misshapen tensors are all listed in one InputError.
+/// from `seed` by Hugging Face's rule. A folder of LoRA adapters (PEFT) means its base model with them (lora.h).
+/// Missing, unexpected and misshapen tensors are all listed in one InputError.
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed);
 /// The same from an explicit config.json value (used by checkpoints); weights initialised from seed.
 std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed);

@@ -1,5 +1,8 @@
 #include <tessera/train/output.h>
 
+#include <algorithm>
+#include <array>
+
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>
@@ -7,6 +10,10 @@
 
 namespace tessera::train {
 namespace {
+
+constexpr const char* kMerged = "merged";
+constexpr std::array kModelFiles{"config.json", "generation_config.json", "model.safetensors"};
+constexpr std::array kAdapterFiles{"adapter_config.json", "adapter_model.safetensors"};
 
 /// Makes the folder ready and returns it, so that the metrics file can be opened in the initialiser.
 std::string make_ready(const Setup& setup) {
@@ -18,8 +25,11 @@ std::string make_ready(const Setup& setup) {
   }
   if (output.overwrite_output_dir && setup.resume_folder.empty()) {
     for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
-    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json"})
-      remove_tree(path_join(output.output_dir, name));
+    const auto remove = [&](const char* name) { remove_tree(path_join(output.output_dir, name)); };
+    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged}) remove(name);
+    // the other kind of model: a folder that holds both would be read as adapters
+    if (setup.lora) std::for_each(kModelFiles.begin(), kModelFiles.end(), remove);
+    if (!setup.lora) std::for_each(kAdapterFiles.begin(), kAdapterFiles.end(), remove);
   }
   return output.output_dir;
 }
@@ -30,6 +40,10 @@ checkpoint::NamedTensors weights_of(const models::CausalLm& model) {
   return weights;
 }
 
+const text::Tokenizer* tokenizer_of(const Setup& setup) {
+  return setup.tokenizer_fits_data ? setup.tokenizer.get() : nullptr;
+}
+
 }  // namespace
 
 OutputFolder::OutputFolder(const Setup& setup)
@@ -38,15 +52,25 @@ OutputFolder::OutputFolder(const Setup& setup)
 std::string OutputFolder::path(const std::string& name) const { return path_join(folder_, name); }
 
 std::string OutputFolder::save_checkpoint(const Setup& setup, const checkpoint::RunState& state) {
-  return checkpoint::save_checkpoint(folder_, weights_of(*setup.model), setup.model->hf_config(),
-                                     setup.tokenizer_fits_data ? setup.tokenizer.get() : nullptr, state,
-                                     setup.config.output.save_total_limit);
+  const std::int64_t keep = setup.config.output.save_total_limit;
+  if (setup.lora)
+    return checkpoint::save_adapter_checkpoint(folder_, models::lora_state(*setup.model), *setup.lora,
+                                               tokenizer_of(setup), state, keep);
+  return checkpoint::save_checkpoint(folder_, weights_of(*setup.model), setup.model->hf_config(), tokenizer_of(setup),
+                                     state, keep);
 }
 
 void OutputFolder::save_model(const Setup& setup, const checkpoint::RunState& state) {
-  checkpoint::write_hf_folder(folder_, weights_of(*setup.model), setup.model->hf_config(),
-                              setup.tokenizer_fits_data ? setup.tokenizer.get() : nullptr);
+  models::CausalLm& model = *setup.model;
+  if (setup.lora)
+    checkpoint::write_adapter_folder(folder_, models::lora_state(model), *setup.lora, tokenizer_of(setup));
+  else
+    checkpoint::write_hf_folder(folder_, weights_of(model), model.hf_config(), tokenizer_of(setup));
   checkpoint::write_trainer_state(folder_, state);
+  if (!setup.lora || !setup.config.model.lora_merge) return;
+  models::merge_lora(model);
+  make_folders(path(kMerged));
+  checkpoint::write_hf_folder(path(kMerged), weights_of(model), model.hf_config(), tokenizer_of(setup));
 }
 
 void OutputFolder::write_report(const Report& report) { write_file_atomically(path("report.html"), render(report)); }

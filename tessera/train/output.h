@@ -19,9 +19,10 @@ class OutputFolder {
   MetricsFile& metrics() { return metrics_; }
   std::string path(const std::string& name) const;
 
-  /// Writes checkpoint-STEP and returns its path.
+  /// Writes checkpoint-STEP and returns its path. A run that trains LoRA adapters writes them alone (a PEFT folder).
   std::string save_checkpoint(const Setup& setup, const checkpoint::RunState& state);
-  /// Writes the model into the folder itself: what a user loads afterwards.
+  /// Writes the model, or its LoRA adapters, into the folder itself: what a user loads afterwards. With lora_merge also
+  /// the merged model into merged/; setup.model is merged then, and computes the same up to rounding.
   void save_model(const Setup& setup, const checkpoint::RunState& state);
   void write_report(const Report& report);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -29,12 +30,9 @@ bool is_token_file(const std::string& path) {
   return name.ends_with(".bin") || name.ends_with(".idx");
 }
 
-/// The tokenizer that the model's words ask for, in run_clm.py's order.
-std::string tokenizer_place(const ModelConfig& config) {
-  if (!config.tokenizer_name.empty()) return config.tokenizer_name;
-  for (const std::string& folder : {config.model_name_or_path, config.config_name})
-    if (has_tokenizer(folder)) return folder;
-  return "byte";
+void check_example_length(std::int64_t asked, std::int64_t positions) {
+  if (asked > positions)
+    throw InputError(concat("--max_seq_length ", asked, " is longer than the model's ", positions, " positions: lower it"));
 }
 
 std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
@@ -56,6 +54,63 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place
                           " rows: use the tokenizer the model was made for, or, from scratch, "
                           "--config_overrides vocab_size=",
                           tokenizer.vocab_size()));
+}
+
+bool lies_in(const std::string& path, const std::string& folder) {
+  const auto inner = std::filesystem::weakly_canonical(path), outer = std::filesystem::weakly_canonical(folder);
+  const auto [rest, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return rest == outer.end();
+}
+
+/// Adapters with as many parameters as what they adapt save nothing.
+void warn_of_large_rank(const models::CausalLm& model) {
+  const auto state = models::lora_state(model);  // pairs of A [r, in] and B [out, r]
+  for (std::size_t i = 0; i + 1 < state.size(); i += 2) {
+    const std::int64_t r = state[i].second.size(0), in = state[i].second.size(1), out = state[i + 1].second.size(0);
+    if (r < std::min(in, out)) continue;
+    log::warning("--lora_r ", r, " is not below the sides of a weight it adapts (", state[i].first, ": ", in, " x ", out,
+                 "): such adapters are larger than the weight and not of low rank");
+    return;
+  }
+}
+
+/// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are there.
+std::optional<models::LoraConfig> set_up_adapters(models::CausalLm& model, const RunConfig& config, std::int64_t rank) {
+  const std::string& folder = config.model.model_name_or_path;
+  const bool loaded = !folder.empty() && checkpoint::is_adapter_folder(folder);
+  if (config.model.lora_r == 0 && !loaded) return std::nullopt;
+  models::LoraConfig lora;
+  if (loaded) {
+    if (config.model.lora_r > 0)
+      throw InputError(concat("--lora_r ", config.model.lora_r, ": ", folder,
+                              " holds adapters already, which this run continues to train: leave --lora_r out, or start "
+                              "from a merged model (--lora_merge)"));
+    lora = models::loaded_lora_config(model, folder);
+  } else {
+    lora = models::lora_config(config.model);
+    lora.base_model = absolute_path(folder);
+    lora = models::apply_lora(model, std::move(lora), static_cast<std::uint64_t>(config.optimization.seed));
+    if (rank == 0) warn_of_large_rank(model);
+  }
+  if (lies_in(lora.base_model, config.output.output_dir))
+    throw InputError(concat("--output_dir ", config.output.output_dir, " holds the base model (", lora.base_model,
+                            "), which the adapters go on needing: choose another folder"));
+  return lora;
+}
+
+void load_checkpoint_weights(Setup& setup) {
+  const std::string& folder = setup.resume_folder;
+  const bool adapters = checkpoint::is_adapter_folder(folder);
+  if (setup.lora && !adapters)
+    throw InputError(concat("--resume_from_checkpoint ", folder,
+                            ": it is a checkpoint of a run that trained all weights; leave out --lora_r"));
+  if (!setup.lora && adapters)
+    throw InputError(concat("--resume_from_checkpoint ", folder, ": it holds LoRA adapters, but this run trains all "
+                            "weights: give --lora_r and --lora_alpha as the first run did"));
+  if (setup.lora)
+    models::load_adapters(*setup.model, *setup.lora, folder);
+  else
+    models::load_weights(*setup.model, folder);
 }
 
 /// The checkpoint to resume from; empty: none asked for.
@@ -83,6 +138,17 @@ std::string existing_ancestor(std::string path) {
 }
 
 }  // namespace
+
+std::string tokenizer_place(const ModelConfig& config) {
+  if (!config.tokenizer_name.empty()) return config.tokenizer_name;
+  const std::string& folder = config.model_name_or_path;
+  if (has_tokenizer(folder)) return folder;
+  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) {
+    const std::string base = checkpoint::base_model_folder(folder, checkpoint::read_adapter_config(folder));
+    if (has_tokenizer(base)) return base;
+  }
+  return has_tokenizer(config.config_name) ? config.config_name : "byte";
+}
 
 void check_output_folder(const OutputConfig& output) {
   const std::string& folder = output.output_dir;
@@ -114,7 +180,10 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   setup.model = models::load_model(config.model, seed);
+  setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
+
+  check_example_length(config.data.max_seq_length, setup.model->max_positions());
 
   const std::string place = tokenizer_place(config.model);
   setup.tokenizer = text::load_tokenizer(place);
@@ -124,12 +193,17 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
 
   const bool want_validation = config.output.eval_strategy != "no" || !config.data.validation_file.empty();
   setup.datasets =
-      data::open_datasets(config.data, *setup.tokenizer, setup.block_size, setup.model->vocab_size(), want_validation);
+      data::open_datasets(config.data, *setup.tokenizer, setup.block_size, setup.model->vocab_size(), want_validation,
+                          world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
+  if (world.rank() == 0) {
+    for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
+    for (const std::string& note : setup.datasets.notes) log::info(note);
+  }
 
   ResumePoint from;
   if (!setup.resume_folder.empty()) {
     setup.resume = checkpoint::read_run_state(setup.resume_folder);
-    models::load_weights(*setup.model, setup.resume_folder);
+    load_checkpoint_weights(setup);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,

@@ -9,6 +9,7 @@
 #include <tessera/config/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/causal_lm.h>
+#include <tessera/models/lora.h>
 #include <tessera/train/run_plan.h>
 
 #include <functional>
@@ -21,6 +22,7 @@ namespace tessera::train {
 struct Setup {
   RunConfig config;
   std::shared_ptr<models::CausalLm> model;  ///< on the world's device
+  std::optional<models::LoraConfig> lora;   ///< only adapters are trained; the model's own weights are frozen
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
   data::Datasets datasets;
@@ -32,6 +34,10 @@ struct Setup {
 
 /// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
 Setup prepare(const RunConfig& config, const comm::World& world);
+
+/// The tokenizer that a model's settings mean, for text::load_tokenizer: tokenizer_name, else the model's folder (of
+/// adapters without one: their base model's), else config_name's folder, else "byte".
+std::string tokenizer_place(const ModelConfig& config);
 
 /// Thrown on ranks where all was well while another rank failed: the same exit code, no message of its own.
 class FailedElsewhere : public Error {

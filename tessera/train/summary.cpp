@@ -62,8 +62,7 @@ std::string host_name() {
 
 std::int64_t parameter_count(const models::CausalLm& model) {
   std::int64_t count = 0;
-  for (const auto& parameter : model.parameters())
-    if (parameter.requires_grad()) count += parameter.numel();
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
   return count;
 }
 
@@ -77,6 +76,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
              setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
       concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
              " epochs")};
+  if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
   if (setup.resume) lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
   return lines;
 }
@@ -102,7 +102,11 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
                          ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)),
                          " per process"));
   if (t.steps_here > 0) lines.push_back(t.advice);
-  if (t.reason == "done") lines.push_back("model:  " + setup.config.output.output_dir);
+  if (t.reason == "done") {
+    const std::string& output = setup.config.output.output_dir;
+    lines.push_back((setup.lora ? "LoRA adapters: " : "model:  ") + output);
+    if (setup.lora && setup.config.model.lora_merge) lines.push_back("merged model:  " + output + "/merged");
+  }
   lines.push_back("report: " + report_path);
   return lines;
 }

@@ -16,7 +16,7 @@ struct Sample {
   std::string prompt, text;
 };
 
-/// Trainable parameters, tied ones once.
+/// Parameters, frozen ones too, tied ones once.
 std::int64_t parameter_count(const models::CausalLm& model);
 
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);

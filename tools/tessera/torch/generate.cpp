@@ -8,6 +8,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/base/value.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/models/load.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/train/generate.h>
@@ -20,21 +23,36 @@ namespace {
 
 constexpr const char* help =
     "tessera generate --model_name_or_path DIR --prompt TEXT [options]\n\n"
-    "Continues the prompt with a model that `tessera train` (or Hugging Face transformers) has written.\n\n"
-    "  --model_name_or_path DIR   folder with config.json, model.safetensors, tokenizer.json\n"
-    "  --tokenizer_name NAME      another tokenizer: a folder, a tokenizer.json, or 'byte'\n"
-    "  --prompt TEXT              text to continue\n"
-    "  --max_new_tokens N         default 100\n"
-    "  --greedy                   always the likeliest token (default: --do_sample)\n"
-    "  --temperature T            default 1\n"
-    "  --top_k K                  sample among the K likeliest; 0: all (default)\n"
-    "  --top_p P                  sample among the likeliest that reach probability P; default 1\n"
-    "  --seed S                   default 42\n"
-    "  --threads_per_process N    default: all cores\n";
+    "Continues the prompt with a model that `tessera train` (or Hugging Face\n"
+    "transformers) has written.\n\n"
+    "  --model_name_or_path DIR  folder with config.json, model.safetensors,\n"
+    "                            tokenizer.json; or a LoRA adapter's folder (PEFT)\n"
+    "  --tokenizer_name NAME     another tokenizer: a folder, a tokenizer.json, byte\n"
+    "  --prompt TEXT             text to continue\n"
+    "  --max_new_tokens N        length of the continuation [100]\n"
+    "  --greedy                  always the likeliest token (else: --do_sample)\n"
+    "  --temperature T           below 1 sharpens, above 1 flattens the choice [1]\n"
+    "  --top_k K                 sample among the K likeliest; 0: all [0]\n"
+    "  --top_p P                 sample among the likeliest that reach probability P [1]\n"
+    "  --seed S                  of the random choice [42]\n"
+    "  --bf16                    matrix products in bfloat16\n"
+    "  --threads_per_process N   [all cores]\n\n"
+    "The text ends at the model's eos_token_id or the tokenizer's end of text, which\n"
+    "are not printed. Text goes to standard output, the speed to standard error.\n";
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+/// What ends a text, by config.json and by generation_config.json if there is one.
+std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string& folder,
+                                const text::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids = train::stop_ids(model.hf_config(), tokenizer);
+  const std::string path = path_join(folder, "generation_config.json");
+  if (path_exists(path))
+    for (const std::int32_t id : train::stop_ids(read_json(path), tokenizer)) ids.push_back(id);
+  return ids;
 }
 
 }  // namespace
@@ -43,7 +61,7 @@ int generate(const Arguments& arguments) {
   const Flags flags("generate", arguments,
                     {"model_name_or_path", "tokenizer_name", "prompt", "max_new_tokens", "temperature", "top_k",
                      "top_p", "seed", "threads_per_process"},
-                    {"greedy", "do_sample", "help"});
+                    {"greedy", "do_sample", "bf16", "help"});
   if (flags.has("help")) {
     print(help);
     return 0;
@@ -61,8 +79,8 @@ int generate(const Arguments& arguments) {
   config.model_name_or_path = *folder;
   const auto model = models::load_model(config, 0);
   // A folder without a tokenizer was trained on bytes or on ready-made tokens.
-  const auto tokenizer = text::load_tokenizer(
-      flags.text("tokenizer_name").value_or(path_exists(path_join(*folder, "tokenizer.json")) ? *folder : "byte"));
+  config.tokenizer_name = flags.text("tokenizer_name").value_or("");
+  const auto tokenizer = text::load_tokenizer(train::tokenizer_place(config));
   if (tokenizer->vocab_size() > model->vocab_size())
     throw InputError(concat("the tokenizer has ", tokenizer->vocab_size(), " tokens but the model's embedding has ",
                             model->vocab_size(), " rows"));
@@ -75,7 +93,8 @@ int generate(const Arguments& arguments) {
   options.top_p = flags.real("top_p", 1);
   options.seed = static_cast<std::uint64_t>(flags.integer("seed", 42));
   options.vocabulary = tokenizer->vocab_size();
-  options.stop_id = tokenizer->end_of_text();
+  options.stop_ids = stops(*model, *folder, *tokenizer);
+  options.bf16 = flags.has("bf16");
 
   const std::vector<std::int32_t> ids = tokenizer->encode(*prompt);
   train::TextStream stream(*tokenizer);
@@ -85,9 +104,13 @@ int generate(const Arguments& arguments) {
     started = true;
     print(stream.add(id));
   };
+  const std::int64_t begin_ns = comm::monotonic_ns();
   const auto made = train::generate(*model, ids, options, show);
+  const double seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
   if (!started) print(*prompt);
   print(stream.finish() + "\n");
+  log::info(made.size(), " tokens in ", format_real(seconds, 3), " s (",
+            format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s, prompt of ", ids.size(), " included)");
   if (static_cast<std::int64_t>(ids.size() + made.size()) > model->max_positions())
     log::info("stopped at the model's ", model->max_positions(), " positions");
   return 0;
