@@ -32,8 +32,23 @@ class Tokenizer {
   /// Largest id + 1, added tokens included: the least number of rows of an embedding.
   virtual std::int64_t vocab_size() const = 0;
 
-  /// The id of <|endoftext|> (or <|end_of_text|>), if there is one: what goes between documents.
+  /// What goes between documents: the id of <|endoftext|> or <|end_of_text|>, the first that the vocabulary has; where it
+  /// has neither, end_of_turn().
   virtual std::optional<std::int32_t> end_of_text() const = 0;
+
+  /// What ends an answer: the id of tokenizer_config.json's `eos_token` (a text, or an object with `content`). Without
+  /// one, end_of_text(). The two differ where a chat model was made from a base model: SmolLM2-Instruct's documents end
+  /// with <|endoftext|>, its answers with <|im_end|>. Generation stops at either.
+  virtual std::optional<std::int32_t> end_of_turn() const { return end_of_text(); }
+
+  /// The ids that the post-processor puts before and after one text where Hugging Face's default call (with
+  /// add_special_tokens) does: Llama-3's <|begin_of_text|>. encode() adds neither.
+  virtual std::vector<std::int32_t> prefix() const { return {}; }
+  virtual std::vector<std::int32_t> suffix() const { return {}; }
+
+  /// The id of the added token with this content or, without one, of the vocabulary's token with this spelling in bytes
+  /// ("<|im_end|>", " the"), whether or not encode() would ever give it.
+  virtual std::optional<std::int32_t> token_id(std::string_view /*content*/) const { return std::nullopt; }
 
   /// Writes tokenizer.json and tokenizer_config.json into an existing folder so that transformers.AutoTokenizer loads
   /// the same tokenizer. A tokenizer that was loaded from files writes the bytes it was loaded from. Throws Error on
