@@ -6,7 +6,7 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::size_t help_column = 42, line_width = 120;
+constexpr std::size_t help_column = 30, line_width = 80;  // a terminal of 80 columns
 
 std::string default_text(const Field& field) {
   const Value value = field.get(RunConfig{});
@@ -73,20 +73,24 @@ std::string print_config_json(const Resolved& resolved) { return dump_json(to_va
 std::string help_text() {
   std::string out =
       "Trains a causal language model with one or more processes.\n\n"
-      "usage: tessera train (--model_name_or_path DIR | --config_name NAME|FILE) --train_file FILE --output_dir DIR "
-      "[settings]\n\n"
-      "Names and defaults are Hugging Face's (run_clm.py, TrainingArguments). --x_y and --x-y are the same; a boolean "
-      "is --x,\n"
-      "--x false or --no_x. --print_config prints all settings with their origins as JSON and exits.\n";
+      "usage: tessera train (--model_name_or_path DIR | --config_name NAME|FILE)\n"
+      "                     --train_file FILE --output_dir DIR [settings]\n\n"
+      "Names and defaults are Hugging Face's (run_clm.py, TrainingArguments).\n"
+      "--x_y and --x-y are the same; a boolean is --x, --x false or --no_x.\n"
+      "--print_config prints all settings with their origins as JSON and exits.\n";
   for (const Section section : all_sections) {
     out += concat("\n", section_title(section), "\n");
     for (const Field& field : fields()) {
       if (field.section != section) continue;
-      const std::string placeholder = field.placeholder();
+      std::string placeholder = field.placeholder(), help(field.help);
+      if (field.name.size() + placeholder.size() + 5 > line_width) {  // many words: into the text, which can be broken
+        placeholder = "WORD";
+        help += ": " + join(field.rule.words);
+      }
       const std::string left = concat("  --", field.name, placeholder.empty() ? "" : " ", placeholder);
       const std::string by_default = shown_default(field);
       out += left;
-      append_wrapped(out, left.size(), concat(field.help, by_default.empty() ? "" : concat(" [", by_default, "]")));
+      append_wrapped(out, left.size(), concat(help, by_default.empty() ? "" : concat(" [", by_default, "]")));
     }
   }
   return out;

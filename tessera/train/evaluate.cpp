@@ -15,7 +15,7 @@ data::Batch to_device(data::Batch batch, c10::Device device) {
   return batch;
 }
 
-EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size,
+EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, bool bf16) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = comm::monotonic_ns();

@@ -13,7 +13,7 @@ namespace tessera::train {
 /// formed in fp64 and added in rank order, so the result does not depend on the number of ranks beyond rounding. The
 /// model is left in training mode as it was. `bf16`: forward under autocast (nn/autocast.h), as in training.
 /// Collective. Fills loss, tokens, rows, batches and seconds.
-EvalMetrics evaluate(models::CausalLm& model, const data::BlockDataset& dataset, std::int64_t batch_size,
+EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, bool bf16 = false);
 
 /// `batch` with its tensors on a device.

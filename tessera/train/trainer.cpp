@@ -36,7 +36,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& confi
   std::vector<optim::Slot> slots;
   for (const auto& [name, parameter] : ddp.parameters())
     slots.push_back({name, parameter, model.is_norm_or_bias(name) ? 0.0 : config.weight_decay, 1.0});
-  if (config.optim == "sgd") return optim::make_sgd(std::move(slots), {config.momentum, false});
+  if (config.optim == "sgd") return optim::make_sgd(std::move(slots), {config.momentum, config.nesterov});
   return optim::make_adamw(std::move(slots), {config.adam_beta1, config.adam_beta2, config.adam_epsilon});
 }
 
@@ -94,6 +94,7 @@ class Trainer {
   const Value& configuration_;
   comm::World& world_;
   const RunPlan& plan_;
+  const data::Sampler sampler_;
   Ddp ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
@@ -125,6 +126,8 @@ Trainer::Trainer(Setup setup, const Value& configuration, std::int64_t process_b
       configuration_(configuration),
       world_(world()),
       plan_(setup_.plan),
+      sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train,
+               static_cast<std::uint64_t>(setup_.config.optimization.seed), plan_.rows_per_step()),
       ddp_(*setup_.model, {.group = world_.group(),
                            .bucket_mb = setup_.config.parallel.ddp_bucket_cap_mb,
                            .reduction = comm::Reduction::sum,
@@ -191,11 +194,9 @@ void Trainer::prepare_measuring() {
 
 /// This rank's micro-batches of the next step.
 std::vector<data::Batch> Trainer::read_step() const {
-  const data::Sampler sampler(setup_.config.data.train_sampling_strategy, setup_.datasets.train->size(),
-                              static_cast<std::uint64_t>(setup_.config.optimization.seed));
   std::vector<data::Batch> batches;
   for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro)
-    batches.push_back(data::make_batch(*setup_.datasets.train, sampler, plan_.first_row(step_, micro, world_.rank()),
+    batches.push_back(data::make_batch(*setup_.datasets.train, sampler_, plan_.first_row(step_, micro, world_.rank()),
                                        plan_.batch_size));
   return batches;
 }

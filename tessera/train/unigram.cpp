@@ -12,7 +12,8 @@ double unigram_entropy(const data::Dataset& dataset, std::int64_t vocabulary, st
   std::vector<std::int64_t> counts(static_cast<std::size_t>(vocabulary));
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < dataset.size() && (i == 0 || tokens + dataset.length(i) <= max_tokens); ++i) {
-    for (const std::int64_t id : dataset.read(i).ids) {
+    for (const std::int64_t id : dataset.read(i).labels) {
+      if (id == -100) continue;  // a prompt, say
       TESSERA_CHECK(id >= 0 && id < vocabulary, "token id ", id, " of ", vocabulary);
       ++counts[static_cast<std::size_t>(id)];
       ++tokens;

@@ -88,6 +88,28 @@ TEST(Generate, TheCacheDoesNotChangeTheText) {
   EXPECT_EQ(with_cache, (std::vector<std::int32_t>(all.begin() + 3, all.end())));
 }
 
+TEST(Generate, AStopIdEndsTheText) {
+  const auto model = tiny_model();
+  GenerateOptions options;
+  options.do_sample = false;
+  options.max_new_tokens = 8;
+  const auto whole = generate(*model, {10, 20, 30}, options);
+  ASSERT_EQ(whole.size(), 8u);
+  options.stop_ids = {999, whole[3]};
+  const auto first = std::find(whole.begin(), whole.end(), whole[3]);
+  EXPECT_EQ(generate(*model, {10, 20, 30}, options), std::vector<std::int32_t>(whole.begin(), first));
+}
+
+TEST(StopIds, OfTheConfigurationAndTheTokenizer) {
+  const auto tokenizer = text::load_tokenizer("byte");  // <|endoftext|> is 256
+  const auto ids = [&](Value eos) { return stop_ids(Value::make_object({{"eos_token_id", std::move(eos)}}), *tokenizer); };
+  EXPECT_EQ(ids(Value::of(7)), (std::vector<std::int32_t>{7, 256}));
+  EXPECT_EQ(ids(Value::make_array({Value::of(3), Value::of(256), Value::of(5000), Value::of(-1)})),
+            (std::vector<std::int32_t>{3, 256}))
+      << "an id without a token is none, each is named once";
+  EXPECT_EQ(ids(Value()), std::vector<std::int32_t>{256});
+}
+
 TEST(Generate, TheSeedDecides) {
   const auto model = tiny_model();
   GenerateOptions options;

@@ -40,6 +40,32 @@ TEST(Metrics, ALoggedStepHasTheAgreedMembers) {
   EXPECT_EQ(line.at("peak_memory_bytes_by_rank").items().size(), 3u);
 }
 
+TEST(Metrics, TellsWhereTimeGoes) {
+  StepMetrics metrics = at_step(7);
+  at(metrics.phases, Phase::backward) = 0.25;
+  metrics.cpu_utilization = 0.5;
+  EXPECT_EQ(to_json(metrics).find("mfu"), nullptr) << "not known";
+  metrics.flops_utilization = 0.4;
+  const Value line = to_json(metrics);
+  EXPECT_DOUBLE_EQ(line.at("phase_ms").at("backward").as_real(), 250);
+  EXPECT_EQ(line.at("phase_ms").members().size(), phase_count);
+  EXPECT_DOUBLE_EQ(line.at("mfu").as_real(), 0.4);
+  EXPECT_DOUBLE_EQ(line.at("cpu_utilization").as_real(), 0.5);
+}
+
+TEST(Metrics, TheEndAsHuggingFaceTellsIt) {
+  RunTotals totals;
+  totals.seconds = 8;
+  totals.rows = 64;
+  totals.steps_here = 16;
+  totals.total_flops = 1e15;
+  const Value entry = hf_log_entry(totals);
+  EXPECT_DOUBLE_EQ(entry.at("train_runtime").as_real(), 8);
+  EXPECT_DOUBLE_EQ(entry.at("train_samples_per_second").as_real(), 8);
+  EXPECT_DOUBLE_EQ(entry.at("train_steps_per_second").as_real(), 2);
+  EXPECT_DOUBLE_EQ(entry.at("total_flos").as_real(), 1e15);
+}
+
 TEST(Metrics, LossesHaveNineSignificantDigits) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "metrics.jsonl");

@@ -54,6 +54,16 @@ TEST(RunPlan, FractionsOfAnEpoch) {
   EXPECT_EQ(make_run_plan(config, 1, 80, false).total_steps, 5);
 }
 
+TEST(RunPlan, TheFirstStepIsLoggedWhenAsked) {
+  RunConfig config = small_run();
+  EXPECT_FALSE(make_run_plan(config, 1, 80, false).logs_after(1));
+  config.output.logging_first_step = true;
+  const RunPlan plan = make_run_plan(config, 1, 80, false);
+  EXPECT_TRUE(plan.logs_after(1));
+  EXPECT_FALSE(plan.logs_after(2));
+  EXPECT_TRUE(plan.logs_after(5));
+}
+
 TEST(RunPlan, MaxStepsWins) {
   RunConfig config = small_run();
   config.optimization.max_steps = 7;

@@ -19,6 +19,7 @@
       if (x >= limit) return (x / limit).toFixed(1) + ' ' + unit;
     return x + ' B';
   };
+  const percent = x => (100 * x).toFixed(0) + ' %';
   const duration = s => {
     s = Math.round(s);
     const pad = n => String(n).padStart(2, '0');
@@ -56,6 +57,17 @@
   if (speed) tile(count(speed), 'tokens per second');
   if (end) tile(duration(end.seconds), 'training time');
   if (last) tile(bytes(last.peak_memory_bytes), 'peak memory (rank)');
+  const rate = end && end.peak_flops_per_second > 0 ? end.model_flops_per_second / end.peak_flops_per_second : last && last.mfu;
+  if (rate) tile(percent(rate), 'of measured peak (MFU)');
+
+  const advice = data.advice || '', colon = advice.indexOf(': ');
+  if (steps.length > 0 && colon > 0) {
+    $('bound').textContent = advice.slice(0, colon);
+    const text = advice.slice(colon + 2);
+    $('advice').textContent = text.charAt(0).toUpperCase() + text.slice(1) + '.';
+  } else {
+    $('advice-card').hidden = true;
+  }
 
   // ---- curves: all share the x range -------------------------------------------------------------------------
   const graphs = [];
@@ -127,6 +139,14 @@
   chart('throughput', steps.map(l => [l.step, l.tokens_per_second]), ['tokens/s'], ['--c2'], count, {includeZero: true, fillGraph: true});
   chart('rate', steps.map(l => [l.step, l.learning_rate]), ['learning rate'], ['--c1'], y => y === 0 ? '0' : y.toExponential(1), {includeZero: true});
   chart('norm', steps.map(l => [l.step, number(l.grad_norm)]), ['gradient norm'], ['--c3'], y => y.toFixed(Math.abs(y) >= 100 ? 0 : 2), {includeZero: true});
+  const phaseColors = {data: '--c4', forward: '--c1', backward: '--c0', communication: '--c3', optimizer: '--c2', other: '--c5'};
+  const phaseNames = Object.keys(phaseColors);
+  chart('phases', steps.filter(l => l.phase_ms).map(l => [l.step, ...phaseNames.map(p => l.phase_ms[p])]), phaseNames, Object.values(phaseColors),
+        y => y >= 1000 ? (y / 1000).toFixed(1) + ' s' : y >= 10 ? y.toFixed(0) : y.toFixed(1), {stackedGraph: true, includeZero: true, strokeWidth: 1, fillAlpha: 0.55, highlightCircleSize: 0});
+  const hasPeak = steps.some(l => l.mfu !== undefined);
+  if (hasPeak) $('use-note').textContent = 'of the threads\u2019 time; of the measured peak FLOP/s';
+  chart('use', steps.filter(l => l.cpu_utilization !== undefined).map(l => [l.step, l.cpu_utilization, ...(hasPeak ? [l.mfu === undefined ? null : l.mfu] : [])]),
+        hasPeak ? ['CPU', 'MFU'] : ['CPU'], hasPeak ? ['--c2', '--c1'] : ['--c2'], percent, {includeZero: true});
   const ranks = last ? last.peak_memory_bytes_by_rank.length : 0;
   const palette = ['--c0', '--c1', '--c2', '--c3'];
   chart('memory', steps.filter(l => l.peak_memory_bytes_by_rank.length === ranks).map(l => [l.step, ...l.peak_memory_bytes_by_rank.map(b => b / 2 ** 30)]),
@@ -139,12 +159,41 @@
   $('log').onchange = e => lossGraph && lossGraph.updateOptions({logscale: e.target.checked});
 
   // ---- tables ------------------------------------------------------------------------------------------------
-  if (data.sample.text) {
-    $('sample').append(element('em', data.sample.prompt), data.sample.text);
-    $('sample-note').textContent = data.sample.note;
-  } else {
-    $('sample-card').hidden = true;
+  const kindColors = {process: '--c5', parameters: '--c1', gradients: '--c0', optimizer: '--c2', activations: '--c4'};
+  const kinds = Object.keys(kindColors);
+  const totals = data.memory.map(m => kinds.reduce((sum, k) => sum + m[k], 0));
+  data.memory.forEach((m, rank) => {
+    const track = element('div', undefined, 'track');
+    for (const k of kinds) {
+      const part = element('i');
+      part.style.background = `var(${kindColors[k]})`;
+      part.style.width = 100 * m[k] / Math.max(...totals) + '%';
+      part.title = `${k}: ${bytes(m[k])}`;
+      if (m[k] > 0) track.appendChild(part);
+    }
+    $('kinds').append(element('span', 'rank ' + rank), track, element('span', bytes(totals[rank]), 'total'));
+  });
+  for (const k of kinds) {
+    if (data.memory.length === 0) break;
+    const entry = element('span'), mark = element('i');
+    mark.style.background = `var(${kindColors[k]})`;
+    const sizes = data.memory.map(m => m[k]), least = bytes(Math.min(...sizes)), most = bytes(Math.max(...sizes));
+    entry.append(mark, k + ' ', element('b', least === most ? most : least + ' to ' + most));
+    $('kinds-legend').appendChild(entry);
   }
+  $('kinds-card').hidden = data.memory.length === 0;
+
+  const quote = (label, text, className) => {
+    if (label) $('samples').appendChild(element('p', label, 'sample-label'));
+    const block = element('blockquote', undefined, className);
+    block.append(element('em', data.sample.prompt), text);
+    $('samples').appendChild(block);
+  };
+  const {before, text: after} = data.sample;
+  if (before) quote('before the training', before, 'before');
+  if (after) quote(before ? 'after it' : '', after);
+  if (before || after) $('sample-note').textContent = data.sample.note;
+  else $('sample-card').hidden = true;
   if (data.communication.length > 0) {
     $('comm').appendChild(row([['operation', '', 'th'], ['count', 'number', 'th'], ['payload', 'number', 'th'], ['on the wire', 'number', 'th'], ['waited', 'number', 'th'], ['of training time', 'number', 'th']]));
     for (const c of data.communication)
