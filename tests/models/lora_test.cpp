@@ -1,0 +1,318 @@
+// LoRA against peft: tests/fixtures/lora, made by tests/parity/lora_fixture.py from the tiny models beside it.
+#include <gtest/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/load.h>
+#include <tessera/models/lora.h>
+#include <tessera/optim/optimizer.h>
+
+#include <cmath>
+#include <set>
+
+using namespace tessera;
+
+namespace {
+
+const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures";
+
+ModelConfig from(const std::string& path) {
+  ModelConfig config;
+  config.model_name_or_path = path;
+  return config;
+}
+
+std::shared_ptr<models::CausalLm> gpt2() { return models::load_model(from(fixtures + "/gpt2_tiny"), 0); }
+
+at::Tensor tokens(std::int64_t step) {  // as in lora_fixture.py
+  at::Tensor ids = at::empty({2, 12}, at::kLong);
+  std::uint32_t x = static_cast<std::uint32_t>(step + 1);
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    x = (1103515245u * x + 12345u) & 0x7fffffffu;
+    ids.data_ptr<std::int64_t>()[i] = (x >> 8) % 97;
+  }
+  return ids;
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
+  return ((x - y).abs().max() / y.abs().max()).item<double>();
+}
+
+std::set<std::string> adapted(const models::CausalLm& model) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : models::lora_state(model)) names.insert(name.substr(0, name.find(".lora_")));
+  return names;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+models::LoraConfig targets(std::vector<std::string> names, std::int64_t r = 4) {
+  models::LoraConfig config;
+  config.r = r;
+  config.target_modules = std::move(names);
+  return config;
+}
+
+class AgainstPeft : public ::testing::TestWithParam<const char*> {
+ protected:
+  const std::string folder = fixtures + "/lora/" + GetParam();
+  const Value expected = read_json(folder + "/expected.json");
+  const std::shared_ptr<models::CausalLm> model = models::load_model(from(folder), 0);
+
+  at::Tensor expected_logits() const {
+    std::vector<double> flat;
+    for (const Value& row : expected.at("logits").items())
+      for (const Value& token : row.items())
+        for (const Value& x : token.items()) flat.push_back(x.as_real());
+    return at::tensor(flat, at::kDouble).view({2, 12, 97});
+  }
+};
+
+TEST_P(AgainstPeft, Logits) { EXPECT_LT(difference(model->logits(tokens(99)), expected_logits()), 1e-5); }
+
+TEST_P(AgainstPeft, MergedLogits) {
+  models::merge_lora(*model);
+  EXPECT_TRUE(models::lora_state(*model).empty());
+  for (const auto& p : model->named_parameters()) EXPECT_EQ(p.key().find("lora"), std::string::npos) << p.key();
+  EXPECT_LT(difference(model->logits(tokens(99)), expected_logits()), 1e-5);
+}
+
+TEST_P(AgainstPeft, TrainableParameters) {
+  EXPECT_EQ(models::describe_trainable(*model), expected.at("trainable").as_string());
+}
+
+TEST_P(AgainstPeft, LossesAndGradientNormsOfTwentySteps) {
+  model->train();
+  std::vector<optim::Slot> slots;
+  for (auto& p : model->named_parameters())
+    if (p.value().requires_grad()) slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
+  ASSERT_EQ(slots.size(), models::lora_state(*model).size());
+  const auto optimizer = optim::make_adamw(slots, {0.9, 0.999, 1e-8});
+  const auto& losses = expected.at("losses").items();
+  const auto& norms = expected.at("grad_norms").items();
+  ASSERT_EQ(losses.size(), 20u);
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    const at::Tensor ids = tokens(static_cast<std::int64_t>(step));
+    at::Tensor labels = ids.clone();
+    labels[0][5] = -100;
+    const at::Tensor loss = model->loss(ids, labels, 1.0 / (2 * 11 - 1));
+    loss.backward();
+    std::vector<at::Tensor> gradients;
+    for (const auto& slot : slots) gradients.push_back(slot.parameter.grad());
+    const double norm = optim::gradient_norm(gradients);
+    EXPECT_NEAR(loss.item<double>(), losses[step].as_real(), 1e-5 * losses[step].as_real()) << step;
+    EXPECT_NEAR(norm, norms[step].as_real(), 1e-5 * norms[step].as_real()) << step;
+    optimizer->step(1e-3, optim::clip_coefficient(norm, 1.0));
+    for (auto& slot : slots) slot.parameter.mutable_grad().reset();
+  }
+  for (const auto& p : model->named_parameters())
+    EXPECT_EQ(p.value().grad().defined(), false) << "frozen weights have no gradients: " << p.key();
+}
+
+TEST_P(AgainstPeft, TheFolderSavedAgainIsTheSame) {
+  const TemporaryFolder out;
+  const auto config = models::loaded_lora_config(*model, folder);
+  checkpoint::write_adapter_folder(out.path(), models::lora_state(*model), config, nullptr);
+  EXPECT_EQ(read_file(out.path() + "/adapter_model.safetensors"), read_file(folder + "/adapter_model.safetensors"));
+  const Value ours = read_json(out.path() + "/adapter_config.json"), theirs = read_json(folder + "/adapter_config.json");
+  for (const char* member : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out"})
+    EXPECT_EQ(dump_json(ours.at(member)), dump_json(theirs.at(member))) << member;
+  const auto again = models::load_model(from(out.path()), 0);
+  EXPECT_EQ(adapted(*again), adapted(*model));
+  EXPECT_TRUE(at::equal(again->logits(tokens(3)), model->logits(tokens(3))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, AgainstPeft, ::testing::Values("gpt2", "llama"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ApplyLora, ComputesTheSameAtFirstAndTrainsAdaptersOnly) {
+  const auto model = gpt2(), plain = gpt2();
+  const auto config = models::apply_lora(*model, targets({}, 3), 5);
+  EXPECT_EQ(config.target_modules, std::vector<std::string>{"c_attn"});
+  EXPECT_TRUE(config.fan_in_fan_out);
+  EXPECT_TRUE(at::equal(model->logits(tokens(1)), plain->logits(tokens(1))));
+  for (const auto& p : model->named_parameters())
+    EXPECT_EQ(p.value().requires_grad(), p.key().find(".lora_") != std::string::npos) << p.key();
+  const auto state = models::lora_state(*model);
+  ASSERT_EQ(state.size(), 4u);
+  EXPECT_EQ(state[0].first, "transformer.h.0.attn.c_attn.lora_A.weight");
+  EXPECT_EQ(state[0].second.sizes(), (std::vector<std::int64_t>{3, 32}));
+  EXPECT_EQ(state[1].second.sizes(), (std::vector<std::int64_t>{96, 3}));
+}
+
+TEST(ApplyLora, InitialValuesFollowSeedAndNameAndHaveThePeftRange) {
+  const auto a = gpt2(), b = gpt2(), other = gpt2();
+  models::apply_lora(*a, targets({"c_attn"}, 16), 5);
+  models::apply_lora(*b, targets({"all-linear"}, 16), 5);
+  models::apply_lora(*other, targets({"c_attn"}, 16), 6);
+  const auto name = "transformer.h.1.attn.c_attn.lora_A.weight";
+  const at::Tensor values = a->named_parameters()[name];
+  EXPECT_TRUE(at::equal(values, b->named_parameters()[name])) << "whatever else is adapted";
+  EXPECT_FALSE(at::equal(values, other->named_parameters()[name]));
+  EXPECT_FALSE(at::equal(values, a->named_parameters()["transformer.h.0.attn.c_attn.lora_A.weight"]));
+  const double bound = 1 / std::sqrt(32.0);  // kaiming_uniform_(a = sqrt(5)): sqrt(6 / (6 in))
+  EXPECT_LE(values.abs().max().item<double>(), bound);
+  EXPECT_NEAR(values.std().item<double>(), bound / std::sqrt(3.0), 0.1 * bound);
+}
+
+TEST(ApplyLora, TargetsAreNamesOrTheirEnds) {
+  const auto chosen = [](std::vector<std::string> names) {
+    const auto model = gpt2();
+    models::apply_lora(*model, targets(std::move(names)), 0);
+    return adapted(*model);
+  };
+  using Names = std::set<std::string>;
+  EXPECT_EQ(chosen({"transformer.h.1.mlp.c_fc"}), Names{"transformer.h.1.mlp.c_fc"});
+  EXPECT_EQ(chosen({"mlp.c_proj"}), (Names{"transformer.h.0.mlp.c_proj", "transformer.h.1.mlp.c_proj"}));
+  EXPECT_EQ(chosen({"c_proj", "0.mlp.c_proj"}).size(), 4u) << "each module once";
+  EXPECT_EQ(chosen({"all-linear"}).size(), 8u);
+}
+
+TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
+  const auto model = models::load_model(from(fixtures + "/llama/llama"), 0);
+  const auto config = models::apply_lora(*model, targets({"all-linear"}), 0);
+  EXPECT_EQ(config.target_modules, (std::vector<std::string>{"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj",
+                                                             "up_proj", "v_proj"}));
+  EXPECT_FALSE(config.fan_in_fan_out);
+  EXPECT_EQ(adapted(*model).size(), 14u);
+}
+
+TEST(ApplyLora, TargetsThatMatchNothing) {
+  const auto model = gpt2();
+  const auto error = [&](std::vector<std::string> names) {
+    return error_of([&] { models::apply_lora(*model, targets(std::move(names)), 0); });
+  };
+  EXPECT_EQ(error({"c_atn"}),
+            "LoRA target 'c_atn' matches no module of the model; did you mean 'c_attn'? Its linear maps are c_attn, c_fc, "
+            "c_proj (for example transformer.h.0.attn.c_attn), or all of them: all-linear");
+  EXPECT_EQ(error({"c_attn", "ttn"}).rfind("LoRA target 'ttn' matches no module of the model", 0), 0u)
+      << "an end of a name begins after a dot";
+  EXPECT_EQ(error({"wte"}),
+            "LoRA target 'wte' names transformer.wte, which is no linear map; adapters are for linear maps only");
+  EXPECT_TRUE(models::lora_state(*model).empty()) << "nothing has changed";
+  for (const auto& p : model->parameters()) EXPECT_TRUE(p.requires_grad());
+  models::apply_lora(*model, targets({"c_attn"}), 0);
+  EXPECT_NE(error({"c_proj"}).find("has LoRA adapters already"), std::string::npos);
+}
+
+TEST(ApplyLora, DropoutActsOnTheAdaptersOfATrainingModelOnly) {
+  models::Linear linear(16, 8, /*with_bias=*/true);
+  linear.add_lora(4, 8, 0.5);
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& p : linear.parameters()) p.normal_();
+  const at::Tensor x = at::randn({3, 16}), own = at::linear(x, linear.weight, linear.bias);
+  linear.eval();
+  const at::Tensor whole = linear.forward(x);
+  EXPECT_TRUE(at::allclose(whole, own + 2 * at::mm(at::mm(x, linear.lora_A->weight.t()), linear.lora_B->weight.t()), 1e-5, 1e-4));
+  EXPECT_TRUE(at::equal(linear.forward(x), whole));
+  linear.train();
+  EXPECT_FALSE(at::equal(linear.forward(x), linear.forward(x)));
+  at::Tensor mean = at::zeros_like(whole);
+  constexpr int draws = 4000;
+  for (int i = 0; i < draws; ++i) mean += linear.forward(x) / draws;
+  EXPECT_LT(((mean - whole).norm() / (whole - own).norm()).item<double>(), 0.1) << "its mean is what it drops from";
+}
+
+TEST(ApplyLora, TheCommandLinesWords) {
+  ModelConfig words;
+  words.lora_r = 8;
+  words.lora_alpha = 32;
+  words.lora_target_modules = "q_proj, v_proj";
+  const auto config = models::lora_config(words);
+  EXPECT_EQ(config.target_modules, (std::vector<std::string>{"q_proj", "v_proj"}));
+  EXPECT_EQ(config.scale(), 4);
+  words.lora_target_modules = "q_proj,,v_proj";
+  EXPECT_NE(error_of([&] { models::lora_config(words); }).find("empty name"), std::string::npos);
+}
+
+/// A copy of the GPT-2 adapter folder whose files a test may damage; its base is named absolutely.
+class DamagedAdapters : public ::testing::Test {
+ protected:
+  DamagedAdapters() { write(checkpoint::read_adapter_weights(fixtures + "/lora/gpt2")); }
+
+  void write(const checkpoint::NamedTensors& tensors, std::vector<std::string> names = {"c_attn", "c_proj", "mlp.c_fc"}) {
+    auto config = targets(std::move(names));
+    config.base_model = base;
+    checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
+  }
+  void edit(const std::function<void(checkpoint::NamedTensors&)>& change) {
+    auto tensors = checkpoint::read_adapter_weights(fixtures + "/lora/gpt2");
+    change(tensors);
+    write(tensors);
+  }
+  std::string load_error() {
+    return error_of([&] { models::load_model(from(folder_.path()), 0); });
+  }
+
+  const std::string base = absolute_path(fixtures + "/gpt2_tiny");
+  TemporaryFolder folder_;
+};
+
+TEST_F(DamagedAdapters, MissingUnexpectedAndMisshapenTensorsAreAllListed) {
+  EXPECT_EQ(load_error(), "");
+  edit([](auto& tensors) {
+    tensors[0].second = at::zeros({4, 31});
+    tensors[1].second = at::zeros({3});
+    tensors[2].first = "transformer.h.7.attn.c_proj.lora_A.weight";
+  });
+  const std::string error = load_error();
+  for (const char* part : {"lora_A.weight has shape [4, 31], the model needs [4, 32]", "has 1 dimensions",
+                           "unexpected tensor transformer.h.7.attn.c_proj.lora_A.weight", "missing tensor"})
+    EXPECT_NE(error.find(part), std::string::npos) << part << " in " << error;
+}
+
+TEST_F(DamagedAdapters, CutFile) {
+  const std::string path = folder_.path() + "/adapter_model.safetensors";
+  write_file_atomically(path, read_file(path).substr(0, 9000));
+  EXPECT_NE(load_error().find(path), std::string::npos) << load_error();
+}
+
+TEST_F(DamagedAdapters, AnotherRankInTheConfiguration) {
+  auto config = targets({"c_attn", "c_proj", "mlp.c_fc"}, 8);
+  config.base_model = base;
+  checkpoint::write_adapter_folder(folder_.path(), checkpoint::read_adapter_weights(fixtures + "/lora/gpt2"), config, nullptr);
+  EXPECT_NE(load_error().find("has shape [4, 32], the model needs [8, 32]"), std::string::npos) << load_error();
+}
+
+TEST_F(DamagedAdapters, AnotherScaleWhenARunContinues) {
+  const auto model = gpt2();
+  auto config = models::apply_lora(*model, targets({"c_attn", "c_proj", "mlp.c_fc"}), 0);
+  models::load_adapters(*model, config, folder_.path());
+  config.alpha = 3;
+  EXPECT_NE(error_of([&] { models::load_adapters(*model, config, folder_.path()); }).find("--lora_alpha"),
+            std::string::npos);
+}
+
+TEST_F(DamagedAdapters, NoBaseModel) {
+  auto config = targets({"c_attn"});
+  const auto tensors = checkpoint::read_adapter_weights(fixtures + "/lora/gpt2");
+  config.base_model = "no/such/model";
+  checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
+  EXPECT_NE(load_error().find("base_model_name_or_path is \"no/such/model\", but there is no such folder"),
+            std::string::npos)
+      << load_error();
+  config.base_model = folder_.path();
+  checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
+  EXPECT_NE(load_error().find("holds adapters itself"), std::string::npos) << load_error();
+}
+
+TEST_F(DamagedAdapters, ARegularExpressionMeansTheModulesInTheFile) {
+  const std::string path = folder_.path() + "/adapter_config.json";
+  Value config = read_json(path);
+  config.set("target_modules", Value::of(".*\\.(c_attn|c_proj|c_fc)"));
+  write_file_atomically(path, dump_json(config));
+  const auto model = models::load_model(from(folder_.path()), 0);
+  EXPECT_EQ(adapted(*model).size(), 8u);
+  EXPECT_EQ(models::loaded_lora_config(*model, folder_.path()).target_modules,
+            (std::vector<std::string>{"c_attn", "c_fc", "c_proj"}));
+}
+
+}  // namespace
