@@ -49,20 +49,22 @@ std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int6
 /// Rows [first, first + count) of another dataset.
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count);
 
+/// Told how many of a file's bytes have become tokens, from the calling thread, a few times a second.
+using ReadProgress = std::function<void(const std::string& path, std::uint64_t done, std::uint64_t of)>;
+/// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; short work stays silent.
+ReadProgress logged_progress();
+
 /// The ids of a text as run_clm.py makes them: each line, its '\n' included, is encoded by itself and the ids are joined.
-/// (So white space never merges into one token across a line end; '\r' is left as it is.)
-std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokenizer& tokenizer);
+/// (So white space never merges into one token across a line end; '\r' is left as it is.) `name` is what progress is
+/// told; the result does not depend on the number of threads.
+std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokenizer& tokenizer, int threads = 1,
+                                       const std::string& name = "", const ReadProgress& progress = {});
 
 struct Datasets {
   std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
   double train_bytes_per_token = 0;                  ///< of text input; 0 when unknown
   std::vector<std::string> notes, warnings;          ///< for the log, to be said once (by rank 0)
 };
-
-/// Told how many of a file's bytes have become tokens, from the calling thread, a few times a second.
-using ReadProgress = std::function<void(const std::string& path, std::uint64_t done, std::uint64_t of)>;
-/// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; short work stays silent.
-ReadProgress logged_progress();
 
 /// Opens train_file/validation_file: .txt tokenised in memory and .bin/.idx mapped, both cut into blocks; .jsonl read as
 /// examples of at most max_seq_length (0: block_size) tokens, `packing` puts several in a row. Without validation_file the
@@ -113,7 +115,5 @@ struct Batch {
 /// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
 /// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).
 Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows);
-
-using BlockDataset = Dataset;
 
 }  // namespace tessera::data
