@@ -72,6 +72,45 @@ TEST(Parity, LossesAndGradientNormsOfTwentySteps) {
   }
 }
 
+/// Loss and gradient norm of a batch against transformers (batches.json).
+void expect_batch(data::Batch data, const Value& expected) {
+  data.scored_tokens = data.labels.slice(1, 1).ne(-100).sum().item<std::int64_t>();
+  const auto model = models::load_model(from(folder), 0);
+  model->train();
+  const at::Tensor loss = model->loss(data, 1.0 / static_cast<double>(data.scored_tokens));
+  loss.backward();
+  std::vector<at::Tensor> gradients;
+  for (const auto& p : model->parameters()) gradients.push_back(p.grad());
+  EXPECT_NEAR(loss.item<double>() / expected.at("loss").as_real(), 1, 1e-5);
+  EXPECT_NEAR(optim::gradient_norm(gradients) / expected.at("grad_norm").as_real(), 1, 1e-5);
+}
+
+TEST(Parity, PaddedRows) {
+  const Value all = read_json(folder + "/batches.json"), &expected = all.at("padded");
+  data::Batch data;
+  data.ids = tokens(50, 3, 16, 97);
+  data.labels = data.ids.clone();
+  for (std::int64_t row = 0; row < 3; ++row) {
+    const std::int64_t length = expected.at("lengths").items()[static_cast<std::size_t>(row)].as_int();
+    data.ids[row].slice(0, length).fill_(0);
+    data.labels[row].slice(0, length).fill_(-100);
+  }
+  expect_batch(data, expected);
+}
+
+TEST(Parity, PackedRows) {
+  const Value all = read_json(folder + "/batches.json"), &expected = all.at("packed");
+  data::Batch data;
+  data.ids = tokens(60, 3, 16, 97);
+  data.labels = data.ids.clone();
+  for (std::int64_t row = 0; row < 3; ++row)
+    for (const Value& start : expected.at("starts").items()[static_cast<std::size_t>(row)].items()) {
+      data.document_starts.push_back(row * 16 + start.as_int());
+      data.labels[row][start.as_int()] = -100;
+    }
+  expect_batch(data, expected);
+}
+
 TEST(RoundTrip, EveryTensorKeepsItsBytes) {
   const auto model = models::load_model(from(folder), 0);
   checkpoint::NamedTensors weights;

@@ -3,15 +3,20 @@
     python make_gpt2_fixture.py            (torch 2.11, transformers; not needed by `make test`)
 
 expected.json: ids [B][T]; logits of those ids; mean losses and gradient norms (before clipping) of 20 AdamW steps, each on its
-own ids from the generator of tokens(). One thread, fp32.
+own ids from the generator of tokens(). One thread, fp32. batches.json: loss and gradient norm of right-padded rows
+(attention_mask, labels -100) and of packed rows (positions from 0 in each document, block-diagonal causal mask), in float64.
+
+    python make_gpt2_fixture.py batches       writes batches.json alone, for the model that is there
 """
-import json, os
+import json, os, sys
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "fixtures", "gpt2_tiny")
 B, T, V, STEPS = 3, 16, 97, 20
+PADDED = [16, 7, 2]
+PACKED = [[0, 5, 12], [0, 1, 9], [0]]
 
 
 def tokens(step):
@@ -26,8 +31,35 @@ def tokens(step):
     return rows
 
 
+def loss_and_norm(ids, labels, **inputs):
+    model = GPT2LMHeadModel.from_pretrained(OUT).double().train()
+    logits = model(input_ids=ids, **inputs).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1), ignore_index=-100)
+    loss.backward()
+    return {"loss": float(loss.detach()), "grad_norm": float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))}
+
+
+def batches():
+    ids = torch.tensor(tokens(50))
+    mask = torch.arange(T)[None] < torch.tensor(PADDED)[:, None]
+    ids = ids.where(mask, 0)
+    padded = loss_and_norm(ids, ids.where(mask, -100), attention_mask=mask.long())
+    document, position = torch.zeros(B, T, dtype=torch.long), torch.zeros(B, T, dtype=torch.long)
+    for r, starts in enumerate(PACKED):
+        for d, (begin, end) in enumerate(zip(starts, starts[1:] + [T])):
+            document[r, begin:end], position[r, begin:end] = d, torch.arange(end - begin)
+    ids = torch.tensor(tokens(60))
+    seen = (document[:, :, None] == document[:, None, :]) & torch.ones(T, T, dtype=torch.bool).tril()
+    additive = torch.zeros(B, 1, T, T, dtype=torch.float64).masked_fill(~seen[:, None], torch.finfo(torch.float64).min)
+    packed = loss_and_norm(ids, ids.where(position > 0, -100), attention_mask=additive, position_ids=position)
+    json.dump({"padded": {"lengths": PADDED, **padded}, "packed": {"starts": PACKED, **packed}},
+              open(os.path.join(OUT, "batches.json"), "w"), indent=1)
+
+
 def main():
     torch.set_num_threads(1)
+    if sys.argv[1:] == ["batches"]:
+        return batches()
     torch.manual_seed(7)
     config = GPT2Config(n_layer=2, n_embd=32, n_head=4, n_positions=T, vocab_size=V, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                         bos_token_id=V - 1, eos_token_id=V - 1, use_cache=False)
@@ -59,6 +91,7 @@ def main():
         optimizer.step()
     json.dump({"ids": ids.tolist(), "logits": [[[float(f"{x:.8g}") for x in t] for t in r] for r in logits.tolist()],
                "losses": losses, "grad_norms": norms}, open(os.path.join(OUT, "expected.json"), "w"))
+    batches()
 
 
 main()
