@@ -163,6 +163,21 @@ TEST(ApplyLora, InitialValuesFollowSeedAndNameAndHaveThePeftRange) {
   EXPECT_NEAR(values.std().item<double>(), bound / std::sqrt(3.0), 0.1 * bound);
 }
 
+TEST(ApplyLora, FrozenWeightsCostNoGraphAndKeepNoActivations) {
+  models::Linear linear(16, 8, /*with_bias=*/true), trained(16, 8, /*with_bias=*/true);
+  for (at::Tensor& p : linear.parameters()) p.set_requires_grad(false);
+  const at::Tensor embedded = at::randn({3, 16});
+  EXPECT_FALSE(linear.forward(embedded).requires_grad()) << "what comes from frozen embeddings needs no gradient";
+  const auto users = [&](models::Linear& module) {  // of the input's memory, after forward
+    const at::Tensor x = embedded.clone().requires_grad_(true) + 1;
+    const at::Tensor y = module.forward(x);
+    EXPECT_TRUE(y.requires_grad());
+    return x.storage().use_count();
+  };
+  EXPECT_EQ(users(linear), 1u);
+  EXPECT_GT(users(trained), 1u);
+}
+
 TEST(ApplyLora, TargetsAreNamesOrTheirEnds) {
   const auto chosen = [](std::vector<std::string> names) {
     const auto model = gpt2();
