@@ -37,6 +37,17 @@ std::uint64_t least_bytes(GgufType type) {
   return bytes_of(type);
 }
 
+/// What is being read, for complaints: put into words only when there is one.
+struct What {
+  const char* kind;
+  std::string_view name;    ///< or, when empty,
+  std::uint64_t index = 0;  ///< its number
+  friend std::ostream& operator<<(std::ostream& out, const What& what) {
+    out << what.kind;
+    return what.name.empty() ? out << " " << what.index : out << " '" << what.name << "'";
+  }
+};
+
 /// Reads forward through the file; what would pass the end throws, naming what was being read.
 class Cursor {
  public:
@@ -48,7 +59,7 @@ class Cursor {
     return file_.subspan(begin, end - begin);
   }
 
-  std::span<const std::byte> take(std::uint64_t bytes, const std::string& what) {
+  std::span<const std::byte> take(std::uint64_t bytes, const What& what) {
     if (bytes > left())
       fail(what, " needs ", bytes, " bytes at offset ", at_, ", but ", left(),
            " are left: the file is truncated or damaged");
@@ -58,13 +69,13 @@ class Cursor {
   }
 
   template <class Number>
-  Number number(const std::string& what) {
+  Number number(const What& what) {
     Number out;
     std::memcpy(&out, take(sizeof(Number), what).data(), sizeof(Number));
     return out;
   }
 
-  std::string_view string(const std::string& what, std::uint64_t most = ~std::uint64_t{0}) {
+  std::string_view string(const What& what, std::uint64_t most = ~std::uint64_t{0}) {
     const auto length = number<std::uint64_t>(what);
     if (length > most) fail(what, " has ", length, " bytes; at most ", most, " are allowed");
     const std::uint64_t begin = at_;
@@ -74,7 +85,7 @@ class Cursor {
     return text;
   }
 
-  GgufType type(const std::string& what) {
+  GgufType type(const What& what) {
     const auto number_ = number<std::uint32_t>(what);
     if (number_ >= kTypeCount) fail(what, " has type ", number_, "; the format has types 0 to ", kTypeCount - 1);
     return static_cast<GgufType>(number_);
@@ -91,21 +102,21 @@ class Cursor {
   std::uint64_t at_ = 0;
 };
 
-void check_booleans(const Cursor& cursor, std::span<const std::byte> bytes, const std::string& what) {
+void check_booleans(const Cursor& cursor, std::span<const std::byte> bytes, const What& what) {
   for (std::byte b : bytes)
     if (b > std::byte{1}) cursor.fail(what, " is a bool of value ", std::to_integer<int>(b), "; only 0 and 1 are");
 }
 
 /// Walks over `count` elements, checking them.
-void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, const std::string& what, int depth);
+void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, const What& what, int depth);
 
-void skip_array(Cursor& cursor, const std::string& what, int depth) {
+void skip_array(Cursor& cursor, const What& what, int depth) {
   if (depth > kMostDepth) cursor.fail(what, " has arrays nested deeper than ", kMostDepth);
   const GgufType element = cursor.type(what);
   skip_elements(cursor, element, cursor.number<std::uint64_t>(what), what, depth);
 }
 
-void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, const std::string& what, int depth) {
+void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, const What& what, int depth) {
   const std::uint64_t least = least_bytes(type);
   if (count > cursor.left() / least)
     cursor.fail(what, " claims ", count, " elements of ", gguf_type_name(type), ", which need at least ", least,
@@ -120,7 +131,7 @@ void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, const std
   }
 }
 
-GgufValue read_value(Cursor& cursor, const std::string& what) {
+GgufValue read_value(Cursor& cursor, const What& what) {
   GgufValue value;
   value.type = cursor.type(what);
   if (value.type == GgufType::string) {
@@ -151,8 +162,8 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 /// Offset and end relative to the data section, whose size is not known yet.
 GgufTensor read_tensor(Cursor& cursor, std::uint64_t index) {
   GgufTensor tensor;
-  tensor.name = cursor.string(concat("the name of tensor ", index), kMostKeyBytes);
-  const std::string what = concat("tensor '", tensor.name, "'");
+  tensor.name = cursor.string(What{"the name of tensor", {}, index}, kMostKeyBytes);
+  const What what{"tensor", tensor.name};
   if (tensor.name.empty()) cursor.fail("tensor ", index, " has no name");
   const auto dimensions = cursor.number<std::uint32_t>(what);
   if (dimensions > kMostDimensions)
@@ -219,7 +230,7 @@ std::uint64_t alignment_of(const Cursor& cursor, const GgufHeader& header) {
 }
 
 std::uint32_t read_version(Cursor& cursor) {
-  const auto version = cursor.number<std::uint32_t>("the version");
+  const auto version = cursor.number<std::uint32_t>(What{"the file's", "version"});
   if (version == 2 || version == 3) return version;
   const std::uint32_t swapped = __builtin_bswap32(version);
   if (swapped >= 1 && swapped <= 3)
@@ -228,7 +239,7 @@ std::uint32_t read_version(Cursor& cursor) {
 }
 
 std::uint64_t read_count(Cursor& cursor, const char* what, std::uint64_t least) {
-  const auto count = cursor.number<std::uint64_t>(concat("the number of ", what));
+  const auto count = cursor.number<std::uint64_t>(What{"the number of", what});
   if (count > kMostEntries || count > cursor.left() / least)
     cursor.fail("claims ", count, " ", what, "; at most ", std::min(kMostEntries, cursor.left() / least),
                 " fit into the bytes that follow: the file is truncated or damaged");
@@ -249,7 +260,7 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
   Cursor cursor(file, path);
   if (file.size() < 4 || std::memcmp(file.data(), "GGUF", 4) != 0)
     cursor.fail("not a GGUF file: it does not begin with the letters GGUF");
-  cursor.take(4, "the magic");
+  cursor.take(4, What{"the file's", "magic"});
   GgufHeader header;
   header.version = read_version(cursor);
   constexpr std::uint64_t least_entry = 8 + 1 + 4 + 1, least_tensor = 8 + 1 + 4 + 4 + 8;
@@ -258,10 +269,10 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
 
   std::unordered_set<std::string_view> seen;  // of views into the file
   for (std::uint64_t i = 0; i < entries; ++i) {
-    const std::string_view key = cursor.string(concat("the key of metadata entry ", i), kMostKeyBytes);
+    const std::string_view key = cursor.string(What{"the key of metadata entry", {}, i}, kMostKeyBytes);
     if (key.empty()) cursor.fail("metadata entry ", i, " has no key");
     if (!seen.insert(key).second) cursor.fail("the metadata key '", key, "' is there twice");
-    const GgufValue value = read_value(cursor, concat("the value of '", key, "'"));
+    const GgufValue value = read_value(cursor, What{"the value of", key});
     header.metadata.emplace_back(key, value);
   }
   header.alignment = alignment_of(cursor, header);

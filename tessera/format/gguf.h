@@ -59,9 +59,11 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
+  /// A file that is in memory already: `bytes` must outlive this object; `name` is for messages.
+  GgufFile(std::span<const std::byte> bytes, std::string name);
 
-  const std::string& path() const { return mapping_.path(); }
-  std::uint64_t file_bytes() const { return mapping_.bytes().size(); }
+  const std::string& path() const { return path_; }
+  std::uint64_t file_bytes() const { return bytes_.size(); }
   const GgufHeader& header() const { return header_; }
   const std::vector<GgufTensor>& tensors() const { return header_.tensors; }
   const GgufTensor* find(const std::string& name) const;             ///< nullptr: none
@@ -80,9 +82,12 @@ class GgufFile {
   std::optional<std::vector<std::int64_t>> integers(std::string_view key) const;
 
  private:
+  GgufFile(std::span<const std::byte> bytes, std::string name, MappedFile mapping);
   [[noreturn]] void wrong_type(std::string_view key, const GgufValue& value, const char* expected) const;
 
-  MappedFile mapping_;
+  MappedFile mapping_;  // empty when the bytes are someone else's
+  std::string path_;
+  std::span<const std::byte> bytes_;
   GgufHeader header_;
   std::unordered_map<std::string_view, std::size_t> keys_, names_;  // views into header_
 };

@@ -46,7 +46,16 @@ std::optional<std::int64_t> integer_at(GgufType type, std::span<const std::byte>
 
 }  // namespace
 
-GgufFile::GgufFile(const std::string& path) : mapping_(path), header_(parse_gguf_header(mapping_.bytes(), path)) {
+GgufFile::GgufFile(const std::string& path) : GgufFile({}, path, MappedFile(path)) {}
+
+GgufFile::GgufFile(std::span<const std::byte> bytes, std::string name)
+    : GgufFile(bytes, std::move(name), MappedFile()) {}
+
+GgufFile::GgufFile(std::span<const std::byte> bytes, std::string name, MappedFile mapping)
+    : mapping_(std::move(mapping)),
+      path_(std::move(name)),
+      bytes_(bytes.empty() ? mapping_.bytes() : bytes),
+      header_(parse_gguf_header(bytes_, path_)) {
   for (std::size_t i = 0; i < header_.metadata.size(); ++i) keys_.emplace(header_.metadata[i].first, i);
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) names_.emplace(header_.tensors[i].name, i);
 }
@@ -57,7 +66,7 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
 }
 
 std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
-  return mapping_.bytes().subspan(header_.data_begin + tensor.begin, tensor.end - tensor.begin);
+  return bytes_.subspan(header_.data_begin + tensor.begin, tensor.end - tensor.begin);
 }
 
 const GgufValue* GgufFile::value(std::string_view key) const {

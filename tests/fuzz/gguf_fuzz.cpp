@@ -1,0 +1,74 @@
+// libFuzzer entry for GGUF: whatever the bytes, a header whose tensors lie inside the file without overlap and metadata
+// that can be read, and a model that converts, or InputError. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/gguf_fuzz.cpp
+//     tessera/format/{gguf,gguf_file,ggml_types,gguf_quants,gguf_model,gguf_rope,gguf_config,gguf_tensors,gguf_tokenizer,
+//     gguf_to_hf,safetensors_write,safetensors,crc32c}.cpp tessera/base/{error,file,json,log,text,utf8,value}.cpp -o
+//     fuzz
+//   ./fuzz -max_len=2048 -max_total_time=60 CORPUS tests/fixtures/gguf
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/format/gguf.h>
+#include <tessera/format/gguf_to_hf.h>
+
+namespace {
+
+using namespace tessera::format;
+
+void check_places(const GgufFile& file) {
+  std::vector<const GgufTensor*> order;
+  for (const GgufTensor& tensor : file.tensors()) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });
+  std::uint64_t end = 0;
+  for (const GgufTensor* tensor : order) {
+    if (tensor->begin < end || tensor->end < tensor->begin || tensor->begin % file.header().alignment != 0)
+      std::abort();
+    end = tensor->end;
+    if (file.find(tensor->name) != tensor) std::abort();
+  }
+  if (!order.empty() && file.header().data_begin + end > file.file_bytes()) std::abort();
+}
+
+/// With the accessors that fit: the other ones only throw, which is slow.
+void read_metadata(const GgufFile& file) {
+  for (const auto& [key, value] : file.header().metadata) {
+    if (value.type == GgufType::string) {
+      file.text(key);
+    } else if (value.type == GgufType::boolean) {
+      file.boolean(key);
+    } else if (value.type != GgufType::array) {
+      file.real(key);
+    } else if (value.element == GgufType::string) {
+      file.strings(key);
+    } else if (value.element == GgufType::i32) {
+      file.integers(key);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    const GgufFile file(std::as_bytes(std::span(data, size)), "fuzzed");
+    check_places(file);
+    read_metadata(file);
+    const GgufToHf plan = plan_gguf_to_hf(file, {});
+    hf_config(plan.model, "float32");
+    std::vector<std::byte> out;
+    for (const HfTensor& tensor : plan.tensors) {
+      out.resize(static_cast<std::size_t>(tensor.source->elements()) * 4);
+      read_gguf_tensor(file, tensor, DType::f32, out, 1);
+      out.resize(static_cast<std::size_t>(tensor.source->elements()) * 2);
+      read_gguf_tensor(file, tensor, DType::bf16, out, 1);
+    }
+  } catch (const tessera::InputError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,59 @@
+// libFuzzer entry for Megatron's .idx: whatever its bytes, a dataset every token of which can be read from a .bin of
+// 256 bytes, or InputError. Files lie in $TMPDIR: a memory file system makes it fast. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/indexed_fuzz.cpp
+//     tessera/format/indexed.cpp tessera/base/{error,file,text}.cpp -o fuzz
+//   TMPDIR=/dev/shm ./fuzz -max_len=512 -max_total_time=60 CORPUS
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/format/indexed.h>
+
+namespace {
+
+/// PREFIX.bin with 256 bytes, PREFIX.idx still open for writing.
+struct Files {
+  tessera::TemporaryFolder folder;
+  std::string prefix = tessera::path_join(folder.path(), "set");
+  int idx = -1;
+
+  Files() {
+    std::string bytes;
+    for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
+    tessera::write_file_atomically(prefix + ".bin", bytes);
+    idx = ::open((prefix + ".idx").c_str(), O_RDWR | O_CREAT, 0600);
+    if (idx < 0) std::abort();
+  }
+  ~Files() { ::close(idx); }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Files files;
+  if (::ftruncate(files.idx, static_cast<off_t>(size)) != 0) std::abort();
+  if (::pwrite(files.idx, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
+  try {
+    const tessera::format::IndexedDataset set(files.prefix);
+    std::int64_t total = 0;
+    for (std::int64_t i = 0; i < set.sequence_count(); ++i) {
+      if (set.sequence_begin(i) != total || set.sequence_length(i) < 0) std::abort();
+      total += set.sequence_length(i);
+    }
+    if (total != set.token_count()) std::abort();
+    for (std::int64_t d = 0; d <= set.document_count(); ++d)
+      if (set.document_begin(d) < 0 || set.document_begin(d) > set.sequence_count()) std::abort();
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(total));  // at most 256 for each 12 bytes of the index
+    set.read(0, tokens);
+  } catch (const tessera::InputError&) {
+  }
+  return 0;
+}
