@@ -60,7 +60,14 @@ Advice compute_advice(const Utilization& run, double share) {
     why += concat(", ", percent(run.flops_utilization), " of the peak that a matrix product reaches here");
   const bool idle = run.cpu_utilization > 0 && run.cpu_utilization < idle_threads;
   const bool inefficient = run.flops_utilization > 0 && run.flops_utilization < low_flops;
-  if (idle && run.threads > 1)
+  const std::int64_t threads = run.local_ranks * run.threads;
+  if (idle && run.cores > 0 && threads > run.cores)
+    return {"compute-bound", concat(why, ": ", threads, " threads share ", run.cores,
+                                    run.cores == 1 ? " core" : " cores",
+                                    "; lower --num_processes or --threads_per_process")};
+  if (idle && run.threads == 1)
+    return {"compute-bound", concat(why, ": other programs take the cores' time; end them, or wait for them")};
+  if (idle)
     return {"compute-bound", concat(why, ": ", run.threads, " threads per process have too little to do; raise "
                                                             "--per_device_train_batch_size (now ",
                                     run.micro_batch, ") or use more processes with fewer threads")};

@@ -16,6 +16,7 @@ struct Utilization {
   double flops_utilization = 0;    ///< of the measured peak (MFU); 0: unknown
   std::int64_t ranks = 1, local_ranks = 1;
   std::int64_t threads = 1;        ///< per rank
+  std::int64_t cores = 0;          ///< of the host that the processes may use; 0: unknown
   std::int64_t micro_batch = 1;    ///< rows
   std::int64_t accumulation = 1;   ///< micro-batches per step
   std::int64_t peak_bytes = 0;     ///< of the rank that needs most

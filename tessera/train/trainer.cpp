@@ -14,6 +14,7 @@
 
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/overrides.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
@@ -38,6 +39,13 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& confi
     slots.push_back({name, parameter, model.is_norm_or_bias(name) ? 0.0 : config.weight_decay, 1.0});
   if (config.optim == "sgd") return optim::make_sgd(std::move(slots), {config.momentum, config.nesterov});
   return optim::make_adamw(std::move(slots), {config.adam_beta1, config.adam_beta2, config.adam_epsilon});
+}
+
+optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
+  optim::Schedule schedule{config.lr_scheduler_type, plan.warmup_steps, plan.total_steps, config.learning_rate,
+                           config::parse_overrides(config.lr_scheduler_kwargs, "--lr_scheduler_kwargs")};
+  optim::check_schedule(schedule);
+  return schedule;
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const checkpoint::RunState& saved, const std::string& folder) {
@@ -134,7 +142,7 @@ Trainer::Trainer(Setup setup, const Value& configuration, std::int64_t process_b
                            .find_unused_parameters = setup_.config.parallel.ddp_find_unused_parameters,
                            .broadcast_buffers = setup_.config.parallel.ddp_broadcast_buffers}),
       optimizer_(make_optimizer(setup_.config.optimization, *setup_.model, ddp_)),
-      schedule_{setup_.config.optimization.lr_scheduler_type, plan_.warmup_steps, plan_.total_steps},
+      schedule_(make_schedule(setup_.config.optimization, plan_)),
       journal_(setup_, world_),
       step_(plan_.resumed_step),
       window_(setup_.config.output.hf_loss_scale),
@@ -343,6 +351,7 @@ Utilization Trainer::utilization() const {
   run.ranks = world_.size();
   run.local_ranks = world_.local_size();
   run.threads = at::get_num_threads();
+  run.cores = usable_cores();
   run.micro_batch = plan_.batch_size;
   run.accumulation = plan_.accumulation;
   if (train_seconds_ > 0) {

@@ -39,6 +39,15 @@ TEST(Advice, IdleThreads) {
   expect_says(advise(run), "compute-bound", {"40 % busy", "2 threads", "--per_device_train_batch_size (now 16)"});
 }
 
+TEST(Advice, CoresThatOthersUse) {
+  Utilization run = good_run();
+  run.cpu_utilization = 0.4;
+  run.cores = 2;
+  expect_says(advise(run), "compute-bound", {"4 threads share 2 cores", "--num_processes"});
+  run.threads = 1;
+  expect_says(advise(run), "compute-bound", {"other programs"});
+}
+
 TEST(Advice, SmallMatrices) {
   Utilization run = good_run();
   run.flops_utilization = 0.1;
@@ -98,6 +107,8 @@ RC_GTEST_PROP(Advice, IsAlwaysOneLineWithANumber, ()) {
   run.flops_utilization = *rc::gen::inRange(0, 150) * 1e-2;
   run.ranks = *rc::gen::inRange(1, 65);
   run.local_ranks = *rc::gen::inRange<std::int64_t>(1, run.ranks + 1);
+  run.cores = *rc::gen::inRange(0, 9);
+  run.threads = *rc::gen::inRange(1, 5);
   run.peak_bytes = *rc::gen::inRange<std::int64_t>(0, 64 * gib);
   run.activation_bytes = *rc::gen::inRange<std::int64_t>(0, run.peak_bytes + 1);
   run.machine_bytes = *rc::gen::element<std::int64_t>(0, 24 * gib, 1024 * gib);

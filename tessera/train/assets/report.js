@@ -50,15 +50,15 @@
     t.append(element('b', value), element('span', label));
     $('tiles').appendChild(t);
   };
-  if (last) tile(number(last.loss).toFixed(4), `training loss, step ${last.step}`);
+  if (last) tile(number(last.loss).toFixed(4), 'training loss');
   if (lastEval) tile(number(lastEval.eval_loss).toFixed(4), 'validation loss');
   if (lastEval) tile(count(number(lastEval.perplexity)), 'perplexity');
   const speed = end ? end.tokens_per_second : last && last.tokens_per_second;
   if (speed) tile(count(speed), 'tokens per second');
   if (end) tile(duration(end.seconds), 'training time');
-  if (last) tile(bytes(last.peak_memory_bytes), 'peak memory (rank)');
+  if (last) tile(bytes(last.peak_memory_bytes), 'peak memory');
   const rate = end && end.peak_flops_per_second > 0 ? end.model_flops_per_second / end.peak_flops_per_second : last && last.mfu;
-  if (rate) tile(percent(rate), 'of measured peak (MFU)');
+  if (rate) tile(percent(rate), 'MFU (measured)');
 
   const advice = data.advice || '', colon = advice.indexOf(': ');
   if (steps.length > 0 && colon > 0) {

@@ -12,6 +12,7 @@
 #include <tessera/base/value.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/models/load.h>
+#include <tessera/text/chat_template.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/train/generate.h>
 #include <tessera/train/setup.h>
@@ -29,6 +30,9 @@ constexpr const char* help =
     "                            tokenizer.json; or a LoRA adapter's folder (PEFT)\n"
     "  --tokenizer_name NAME     another tokenizer: a folder, a tokenizer.json, byte\n"
     "  --prompt TEXT             text to continue\n"
+    "  --chat                    the prompt is a question; only the answer is printed.\n"
+    "                            For models that were taught ChatML (<|im_start|>)\n"
+    "  --system TEXT             with --chat: how to answer\n"
     "  --max_new_tokens N        length of the continuation [100]\n"
     "  --greedy                  always the likeliest token (else: --do_sample)\n"
     "  --temperature T           below 1 sharpens, above 1 flattens the choice [1]\n"
@@ -37,12 +41,35 @@ constexpr const char* help =
     "  --seed S                  of the random choice [42]\n"
     "  --bf16                    matrix products in bfloat16\n"
     "  --threads_per_process N   [all cores]\n\n"
-    "The text ends at the model's eos_token_id or the tokenizer's end of text, which\n"
-    "are not printed. Text goes to standard output, the speed to standard error.\n";
+    "The text ends at the model's eos_token_id or the tokenizer's end of text (or of\n"
+    "turn), which are not printed. Text goes to standard output, the speed to standard error.\n";
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+/// What the model is to continue, and what of it is printed before the continuation.
+struct Prompt {
+  std::vector<std::int32_t> ids;
+  std::string shown;
+};
+
+Prompt read_prompt(const config::Flags& flags, const text::Tokenizer& tokenizer, const std::string& tokenizer_name) {
+  const std::string given = flags.required("prompt", "the text to continue");
+  const auto system = flags.text("system");
+  if (!flags.has("chat")) {
+    if (system) throw InputError("--system belongs to --chat: give both, or put the text into --prompt");
+    return {tokenizer.encode(given), given};
+  }
+  text::check_chat_tokens(tokenizer, tokenizer_name);
+  std::vector<text::Message> messages;
+  if (system) messages.push_back({"system", *system});
+  messages.push_back({"user", given});
+  Prompt prompt;
+  for (const text::Piece& piece : text::render_chat(messages, true))
+    for (const std::int32_t id : tokenizer.encode(piece.text)) prompt.ids.push_back(id);
+  return prompt;
 }
 
 /// What ends a text, by config.json and by generation_config.json if there is one.
@@ -52,6 +79,7 @@ std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string
   const std::string path = path_join(folder, "generation_config.json");
   if (path_exists(path))
     for (const std::int32_t id : train::stop_ids(read_json(path), tokenizer)) ids.push_back(id);
+  if (text::has_chat_tokens(tokenizer)) ids.push_back(tokenizer.encode(text::chat_end).front());
   return ids;
 }
 
@@ -59,28 +87,27 @@ std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string
 
 int generate(const Arguments& arguments) {
   const Flags flags("generate", arguments,
-                    {"model_name_or_path", "tokenizer_name", "prompt", "max_new_tokens", "temperature", "top_k",
+                    {"model_name_or_path", "tokenizer_name", "prompt", "system", "max_new_tokens", "temperature", "top_k",
                      "top_p", "seed", "threads_per_process"},
-                    {"greedy", "do_sample", "bf16", "help"});
+                    {"chat", "greedy", "do_sample", "bf16", "help"});
   if (flags.has("help")) {
     print(help);
     return 0;
   }
-  const auto folder = flags.text("model_name_or_path");
-  const auto prompt = flags.text("prompt");
-  if (!folder) throw InputError("--model_name_or_path is missing: the folder of a trained model");
-  if (!prompt) throw InputError("--prompt is missing: the text to continue");
+  const std::string folder = flags.required("model_name_or_path", "the folder of a trained model");
+  flags.required("prompt", "the text to continue");
   if (flags.has("greedy") && flags.has("do_sample")) throw InputError("--greedy and --do_sample contradict each other");
   const std::int64_t threads = flags.integer("threads_per_process", 0);
   if (threads < 0) throw InputError(concat("--threads_per_process is ", threads, ", must be >= 0"));
   train::set_threads(threads, 1);
 
   ModelConfig config;
-  config.model_name_or_path = *folder;
+  config.model_name_or_path = folder;
   const auto model = models::load_model(config, 0);
   // A folder without a tokenizer was trained on bytes or on ready-made tokens.
   config.tokenizer_name = flags.text("tokenizer_name").value_or("");
-  const auto tokenizer = text::load_tokenizer(train::tokenizer_place(config));
+  const std::string place = train::tokenizer_place(config);
+  const auto tokenizer = text::load_tokenizer(place);
   if (tokenizer->vocab_size() > model->vocab_size())
     throw InputError(concat("the tokenizer has ", tokenizer->vocab_size(), " tokens but the model's embedding has ",
                             model->vocab_size(), " rows"));
@@ -93,25 +120,25 @@ int generate(const Arguments& arguments) {
   options.top_p = flags.real("top_p", 1);
   options.seed = static_cast<std::uint64_t>(flags.integer("seed", 42));
   options.vocabulary = tokenizer->vocab_size();
-  options.stop_ids = stops(*model, *folder, *tokenizer);
+  options.stop_ids = stops(*model, folder, *tokenizer);
   options.bf16 = flags.has("bf16");
 
-  const std::vector<std::int32_t> ids = tokenizer->encode(*prompt);
+  const Prompt prompt = read_prompt(flags, *tokenizer, place);
   train::TextStream stream(*tokenizer);
   bool started = false;
   const auto show = [&](std::int32_t id) {
-    if (!started) print(*prompt);  // after all checks: bad input prints nothing on standard output
+    if (!started) print(prompt.shown);  // after all checks: bad input prints nothing on standard output
     started = true;
     print(stream.add(id));
   };
   const std::int64_t begin_ns = comm::monotonic_ns();
-  const auto made = train::generate(*model, ids, options, show);
+  const auto made = train::generate(*model, prompt.ids, options, show);
   const double seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
-  if (!started) print(*prompt);
+  if (!started) print(prompt.shown);
   print(stream.finish() + "\n");
   log::info(made.size(), " tokens in ", format_real(seconds, 3), " s (",
-            format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s, prompt of ", ids.size(), " included)");
-  if (static_cast<std::int64_t>(ids.size() + made.size()) > model->max_positions())
+            format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s, prompt of ", prompt.ids.size(), " included)");
+  if (static_cast<std::int64_t>(prompt.ids.size() + made.size()) > model->max_positions())
     log::info("stopped at the model's ", model->max_positions(), " positions");
   return 0;
 }
