@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// What every fused optimizer shares: the checked slots, their places in one flat state buffer, and the one parallel
+/// The checked slots of an optimizer, their places in one flat state buffer, and the one parallel
 /// pass over blocks of all of them.
 
 #include <tessera/layout/flat.h>

@@ -1,8 +1,11 @@
 #pragma once
 /// \file
-/// optim/: optimizers fused over flat buffers, schedules, norms. This header: what the trainer and the checkpoint see.
+/// optim/: optimizers fused over flat buffers, schedules (schedule.h), norms. This header: what the trainer and the
+/// checkpoint see.
 
 #include <ATen/core/Tensor.h>
+
+#include <tessera/optim/schedule.h>
 
 #include <memory>
 #include <string>
@@ -50,13 +53,5 @@ std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& o
 double gradient_norm(const std::vector<at::Tensor>& gradients);
 /// min(1, max_norm / (norm + 1e-6)); 1 when max_norm <= 0.
 double clip_coefficient(double norm, double max_norm);
-
-/// Learning-rate factor of step `step` (from 0), Hugging Face's formulas (transformers/optimization.py).
-struct Schedule {
-  std::string type = "linear";
-  std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 0;
-};
-double schedule_factor(const Schedule& schedule, std::int64_t step);
 
 }  // namespace tessera::optim

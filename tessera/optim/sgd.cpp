@@ -1,68 +1,49 @@
 // SGD over all parameters in one pass: CPU float32 by the kernel, anything else by ATen's operators.
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/sgd.h>
-#include <tessera/optim/flat_state.h>
+#include <tessera/optim/fused.h>
 
 namespace tessera::optim {
 namespace {
 
-class Sgd final : public Optimizer {
+// The momentum buffer starts as zeros: torch starts it with the gradient, and momentum * 0 + g is the gradient.
+class Sgd final : public FusedOptimizer {
  public:
   Sgd(std::vector<Slot> slots, const SgdOptions& options)
-      : options_(options),
-        state_(std::move(slots),
-               options.momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum_buffer"}) {}
-
-  void step(double learning_rate, double gradient_scale) override {
-    const at::NoGradGuard no_grad;
-    const std::vector<at::Tensor> gradients = state_.gradients();
-    ++steps_;
-    if (state_.has_kernels()) {
-      state_.for_each_block(gradients, [&](const Block& b) {
-        float* momentum = options_.momentum == 0 ? nullptr : state_.view(0, b.slot).data_ptr<float>() + b.offset;
-        kernels::sgd(state_.slots()[b.slot].parameter.data_ptr<float>() + b.offset,
-                     gradients[b.slot].const_data_ptr<float>() + b.offset, momentum, b.numel,
-                     arguments(b.slot, learning_rate, gradient_scale));
-      });
-      return;
-    }
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      if (gradients[i].defined()) generic_step(i, gradients[i], arguments(i, learning_rate, gradient_scale));
-  }
-
-  std::vector<std::pair<std::string, at::Tensor>> state() const override { return state_.named(); }
-  std::int64_t steps() const override { return steps_; }
-  void set_steps(std::int64_t steps) override { steps_ = steps; }
+      : FusedOptimizer(std::move(slots), options.momentum == 0 ? std::vector<std::string>{}
+                                                               : std::vector<std::string>{"momentum_buffer"}),
+        options_(options) {}
 
  private:
-  // first_step stays false: torch starts the buffer with the gradient, and momentum * 0 + g is the gradient.
-  kernels::SgdArgs arguments(std::size_t slot, double learning_rate, double gradient_scale) const {
-    const Slot& s = state_.slots()[slot];
-    return {.learning_rate = learning_rate * s.learning_rate_scale,
-            .momentum = options_.momentum,
-            .nesterov = options_.nesterov,
-            .weight_decay = s.weight_decay,
-            .gradient_scale = gradient_scale};
+  void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
+    kernels::sgd(parameter_data(b), gradient, options_.momentum == 0 ? nullptr : state_data(0, b), b.numel,
+                 arguments(b.slot, factors));
   }
 
   /// torch/optim/sgd.py, _single_tensor_sgd, on any device.
-  void generic_step(std::size_t i, const at::Tensor& gradient, const kernels::SgdArgs& a) {
-    at::Tensor p = state_.slots()[i].parameter;
+  void update_slot(std::size_t i, const at::Tensor& gradient, const StepFactors& factors) override {
+    const kernels::SgdArgs a = arguments(i, factors);
+    const at::Tensor p = slot(i).parameter;
     at::Tensor g = (gradient * a.gradient_scale).add_(p, a.weight_decay);
     if (a.momentum != 0) {
-      at::Tensor b = state_.view(0, i);
+      const at::Tensor b = state_of(0, i);
       b.mul_(a.momentum).add_(g);
       g = a.nesterov ? g.add_(b, a.momentum) : b;
     }
     p.add_(g, -a.learning_rate);
   }
 
+  kernels::SgdArgs arguments(std::size_t i, const StepFactors& factors) const {
+    return {.learning_rate = factors.learning_rate * slot(i).learning_rate_scale,
+            .momentum = options_.momentum,
+            .nesterov = options_.nesterov,
+            .weight_decay = slot(i).weight_decay,
+            .gradient_scale = factors.gradient_scale};
+  }
+
   SgdOptions options_;
-  FlatState state_;
-  std::int64_t steps_ = 0;
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ inline void sgd(Doubles& p, const Doubles& g, Doubles& b, const SgdArgs& a) {
   for (std::size_t i = 0; i < p.size(); ++i) {
     double gi = g[i] * a.gradient_scale + a.weight_decay * p[i];
     if (a.momentum != 0) {
-      b[i] = a.first_step ? gi : a.momentum * b[i] + gi;
+      b[i] = a.momentum * b[i] + gi;
       gi = a.nesterov ? gi + a.momentum * b[i] : b[i];
     }
     p[i] -= a.learning_rate * gi;

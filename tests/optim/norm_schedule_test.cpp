@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/overrides.h>
 #include <tessera/optim/optimizer.h>
 
 #include <cmath>
@@ -66,26 +67,70 @@ TEST(ClipCoefficient, is_hugging_faces) {
   EXPECT_EQ(clip_coefficient(100, -1), 1);
 }
 
+Schedule schedule_of(const std::string& type, const std::string& parameters, std::int64_t warmup = 3) {
+  return {.type = type,
+          .warmup_steps = warmup,
+          .total_steps = 10,
+          .learning_rate = schedule_learning_rate,
+          .parameters = config::parse_overrides(parameters, "--lr_scheduler_kwargs")};
+}
+
 TEST(Schedule, is_transformers) {
   int checked = 0;
-  for (const ScheduleValue& value : transformers_schedules) {
-    const Schedule schedule{.type = value.type, .warmup_steps = value.warmup, .total_steps = value.total};
-    EXPECT_NEAR(schedule_factor(schedule, value.step), value.factor, 1e-15)
-        << value.type << " warmup " << value.warmup << " total " << value.total << " step " << value.step;
-    ++checked;
+  for (const ScheduleValues& values : transformers_schedules) {
+    Schedule schedule = schedule_of(values.type, values.parameters, values.warmup);
+    schedule.total_steps = values.total;
+    check_schedule(schedule);
+    for (std::size_t i = 0; i < std::size(schedule_steps); ++i, ++checked)
+      EXPECT_NEAR(schedule_factor(schedule, schedule_steps[i]), values.factors[i], 1e-15)
+          << values.type << " " << values.parameters << " warmup " << values.warmup << " total " << values.total
+          << " step " << schedule_steps[i];
   }
-  EXPECT_EQ(checked, 128);
+  EXPECT_EQ(checked, 9 * 62);
+}
+
+TEST(Schedule, parameters_may_be_json) {
+  EXPECT_EQ(schedule_factor(schedule_of("cosine_with_restarts", R"({"num_cycles": 3})"), 5),
+            schedule_factor(schedule_of("cosine_with_restarts", "num_cycles=3"), 5));
+}
+
+std::string refusal(const Schedule& schedule) {
+  try {
+    check_schedule(schedule);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << schedule.type << " was accepted";
+  return "";
 }
 
 TEST(Schedule, unknown_types_are_refused_with_the_nearest) {
-  try {
-    schedule_factor({.type = "cosin"}, 0);
-    FAIL() << "nothing was thrown";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean 'cosine'"), std::string::npos) << error.what();
-  }
+  EXPECT_NE(refusal({.type = "cosin"}).find("did you mean 'cosine'"), std::string::npos);
   EXPECT_THROW(schedule_factor({.type = "linear", .warmup_steps = -1}, 0), InputError);
   EXPECT_THROW(schedule_factor({.type = "linear"}, -1), InputError);
+}
+
+TEST(Schedule, bad_parameters_are_refused_with_the_rule) {
+  const struct {
+    const char *type, *parameters, *message;
+  } cases[] = {
+      {"polynomial", "lr_ned=0", "parameter of polynomial 'lr_ned' is unknown; did you mean 'lr_end'? (known: lr_end, power)"},
+      {"linear", "power=2", "'power' is unknown (there are none)"},
+      {"polynomial", "lr_end=0.5", "lr_end of polynomial: 0.5 must be below --learning_rate 0.001"},
+      {"polynomial", "power=-1", "power of polynomial: -1 must be at least 0"},
+      {"inverse_sqrt", "timescale=0", "timescale of inverse_sqrt: 0 must be at least 1"},
+      {"inverse_sqrt", "timescale=2.5", "expected an integer"},
+      {"cosine", "num_cycles=many", "expected a number"},
+      {"cosine_with_min_lr", "", "exactly one of the two must be given"},
+      {"cosine_with_min_lr", "min_lr=1e-4,min_lr_rate=0.1", "exactly one of the two must be given"},
+      {"warmup_stable_decay", "", "num_decay_steps of warmup_stable_decay: it must be given"},
+      {"warmup_stable_decay", "num_decay_steps=8", "8 and 3 steps of warm-up are more than all 10"},
+      {"warmup_stable_decay", "num_decay_steps=2,decay_type=sqrt", "'sqrt' is unknown (known: linear, cosine, 1-sqrt)"},
+  };
+  for (const auto& c : cases) {
+    const std::string message = refusal(schedule_of(c.type, c.parameters));
+    EXPECT_NE(message.find(c.message), std::string::npos) << message;
+  }
 }
 
 }  // namespace

@@ -8,6 +8,23 @@ the test can repeat them; the learning rate is 1e-2 and falls by a tenth of itse
 import torch
 import transformers
 
+LR = 1e-3
+STEPS = (0, 1, 2, 3, 5, 7, 9, 10, 12)
+sizes = ((0, 10), (3, 10), (5, 5), (0, 0))
+long_enough = ((0, 10), (3, 10), (5, 12))  # transformers divides by zero when nothing follows the warm-up
+SCHEDULES = [("linear", {}, sizes), ("cosine", {}, sizes), ("constant", {}, sizes), ("constant_with_warmup", {}, sizes),
+             ("cosine", {"num_cycles": 1.25}, sizes),
+             ("polynomial", {}, long_enough), ("polynomial", {"lr_end": 1e-5, "power": 2.5}, long_enough),
+             ("inverse_sqrt", {}, sizes), ("inverse_sqrt", {"timescale": 7}, sizes),
+             ("cosine_with_restarts", {}, sizes), ("cosine_with_restarts", {"num_cycles": 3}, sizes),
+             ("cosine_with_min_lr", {"min_lr": 2e-4}, sizes), ("cosine_with_min_lr", {"min_lr_rate": 0.1, "num_cycles": 0.75}, sizes),
+             ("warmup_stable_decay", {"num_decay_steps": 4}, long_enough),
+             ("warmup_stable_decay", {"num_decay_steps": 3, "num_stable_steps": 2, "warmup_type": "cosine", "decay_type": "linear",
+                                      "min_lr_ratio": 0.1}, long_enough),
+             ("warmup_stable_decay", {"num_decay_steps": 5, "warmup_type": "1-sqrt", "decay_type": "1-sqrt", "min_lr_ratio": 0.05},
+              long_enough),
+             ("warmup_stable_decay", {"num_decay_steps": 6, "num_cycles": 0.25}, long_enough)]
+
 
 def start(i):
     return torch.tensor([((7 * k + 3 * i) % 16 - 8) / 8 for k in range(5 if i == 0 else 3)], dtype=torch.float32)
@@ -43,15 +60,18 @@ def main():
     show("torch_sgd", train(lambda g: torch.optim.SGD(g, lr=1, **one), [0.1, 0.0]))
     show("torch_sgd_momentum", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, **one), [0.1, 0.0]))
     show("torch_sgd_nesterov", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, nesterov=True, **one), [0.1, 0.0]))
-    print("struct ScheduleValue { const char* type; std::int64_t warmup, total, step; double factor; };")
-    print("constexpr ScheduleValue transformers_schedules[] = {")
-    for kind in ("linear", "cosine", "constant", "constant_with_warmup"):
-        for warmup, total in ((0, 10), (3, 10), (5, 5), (0, 0)):
-            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-            scheduler = transformers.get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=total)
-            factor = scheduler.lr_lambdas[0]
-            for step in (0, 1, 2, 3, 5, 7, 10, 12):
-                print(f'    {{"{kind}", {warmup}, {total}, {step}, {float(factor(step))!r}}},')
+    print("struct ScheduleValues { const char *type, *parameters; std::int64_t warmup, total; double factors[9]; };")
+    print(f"constexpr std::int64_t schedule_steps[9] = {{{', '.join(map(str, STEPS))}}};")
+    print(f"constexpr double schedule_learning_rate = {LR};")
+    print("constexpr ScheduleValues transformers_schedules[] = {")
+    for kind, parameters, sizes in SCHEDULES:
+        for warmup, total in sizes:
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LR)
+            scheduler = transformers.get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=total,
+                                                   scheduler_specific_kwargs=parameters)
+            factors = ", ".join(repr(float(scheduler.lr_lambdas[0](step))) for step in STEPS)
+            text = ",".join(f"{k}={v}" for k, v in parameters.items())
+            print(f'    {{"{kind}", "{text}", {warmup}, {total}, {{{factors}}}}},')
     print("};")
 
 

@@ -81,7 +81,6 @@ void sgd_loop(float* p, const float* g, float* b, std::int64_t n, const SgdArgs&
   const auto of = [](double x) { return F32::of(static_cast<float>(x)); };
   const SgdVectors c{of(a.learning_rate), of(a.momentum), of(a.weight_decay), of(a.gradient_scale)};
   if (a.momentum == 0) return sgd_range<0>(c, p, g, b, n);
-  if (a.first_step) __builtin_memset(b, 0, static_cast<std::size_t>(n) * sizeof(float));  // momentum * 0 + g == g
   return a.nesterov ? sgd_range<2>(c, p, g, b, n) : sgd_range<1>(c, p, g, b, n);
 }
 

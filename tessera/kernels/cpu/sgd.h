@@ -13,8 +13,6 @@ struct SgdArgs {
   bool nesterov = false;
   double weight_decay = 0;
   double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
-  bool first_step =
-      false;  ///< true: the momentum buffer is set to the gradient (torch makes it so), else momentum * b + g
 };
 
 /// SGD as torch/optim/sgd.py _single_tensor_sgd computes it, on n elements:
