@@ -1,6 +1,9 @@
+#include <tessera/base/error.h>
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/char_class.h>
+#include <tessera/text/unicode_properties.h>
 #include <tessera/text/utf8.h>
+
 #include <algorithm>
 
 namespace tessera::text {
@@ -30,63 +33,92 @@ std::size_t blanks_end(std::string_view text, std::size_t at) {
   return at;
 }
 
-}  // namespace
-
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) {
-  for (const AddedToken& token : tokens) (token.normalized ? second_ : first_).tokens.push_back(token);
-  first_.build();
-  second_.build();
+/// \w of the Rust regex crate.
+bool is_word(std::uint32_t code_point) {
+  const auto after = std::upper_bound(word_ranges.begin(), word_ranges.end(), code_point,
+                                      [](std::uint32_t c, const CodeRange& range) { return c < range.first; });
+  return after != word_ranges.begin() && code_point <= std::prev(after)->last;
 }
 
-void AddedTokens::Matcher::build() {
-  std::stable_sort(tokens.begin(), tokens.end(),
-                   [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto first = static_cast<unsigned char>(tokens[i].content.front());
-    begins[first].push_back(static_cast<std::uint16_t>(i));
-    is_first[first] = true;
+bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
+  if (end < text.size() && is_word(code_point_at(text, end).value)) return false;
+  if (begin == 0) return true;
+  std::size_t before = begin - 1;
+  while (before > 0 && (static_cast<unsigned char>(text[before]) & 0xC0) == 0x80) --before;
+  return !is_word(code_point_at(text, before).value);
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer) {
+  std::string storage;
+  for (const AddedToken& token : tokens) {
+    if (token.normalized)
+      second_.add(std::string(normalizer.apply(token.content, storage)), token);
+    else
+      first_.add(token.content, token);
   }
+}
+
+void AddedTokens::Matcher::add(const std::string& content, const AddedToken& token) {
+  const auto [known, is_new] = tokens_.emplace(content, Flags{token.id, token.single_word, token.lstrip, token.rstrip});
+  if (!is_new)
+    throw InputError(concat("the added tokens ", known->second.id, " and ", token.id, " have the same content \"", content,
+                            "\"", content == token.content ? "" : " after normalization"));
+  const auto first = static_cast<unsigned char>(content.front());
+  is_first_[first] = true;
+  std::vector<std::size_t>& sizes = sizes_[first];
+  const auto at = std::lower_bound(sizes.begin(), sizes.end(), content.size(), std::greater<>());
+  if (at == sizes.end() || *at != content.size()) sizes.insert(at, content.size());
+}
+
+std::size_t AddedTokens::Matcher::longest(std::string_view text, std::size_t at, const Flags** flags) const {
+  for (const std::size_t size : sizes_[static_cast<unsigned char>(text[at])]) {
+    if (size > text.size() - at) continue;
+    const auto found = tokens_.find(text.substr(at, size));
+    if (found == tokens_.end()) continue;
+    *flags = &found->second;
+    return size;
+  }
+  return 0;
 }
 
 void AddedTokens::Matcher::split(std::string_view text, std::vector<Segment>& out) const {
   std::size_t done = 0;  // end of the last segment, which stripped blanks may have pushed beyond `at`
   for (std::size_t at = 0; at < text.size();) {
-    const auto first = static_cast<unsigned char>(text[at]);
-    const AddedToken* found = nullptr;
-    if (is_first[first]) {
-      for (const std::uint16_t i : begins[first]) {
-        if (text.substr(at).starts_with(tokens[i].content)) {
-          found = &tokens[i];
-          break;
-        }
-      }
-    }
-    if (!found) {
+    const Flags* token = nullptr;
+    const std::size_t size = is_first_[static_cast<unsigned char>(text[at])] ? longest(text, at, &token) : 0;
+    if (size == 0) {
       ++at;
       continue;
     }
-    const std::size_t match_end = at + found->content.size();
-    const std::size_t begin = found->lstrip ? std::max(blanks_begin(text, at), done) : at;
-    const std::size_t end = found->rstrip ? blanks_end(text, match_end) : match_end;
-    if (done < begin) out.push_back({text.substr(done, begin - done)});
-    out.push_back({text.substr(at, match_end - at), found->id});
-    done = end;
+    const std::size_t match = at, match_end = at + size;
     at = match_end;
+    if (token->single_word && !stands_alone(text, match, match_end)) continue;
+    const std::size_t begin = token->lstrip ? std::max(blanks_begin(text, match), done) : match;
+    const std::size_t end = token->rstrip ? blanks_end(text, match_end) : match_end;
+    if (done < begin) out.push_back({text.substr(done, begin - done)});
+    out.push_back({text.substr(match, size), token->id});
+    done = end;
   }
   if (done < text.size()) out.push_back({text.substr(done)});
 }
 
-std::vector<Segment> AddedTokens::split(std::string_view text) const {
+std::vector<Segment> AddedTokens::split(std::string_view text, const Normalizer& normalizer,
+                                        std::deque<std::string>& storage) const {
   std::vector<Segment> once;
   first_.split(text, once);
-  if (second_.tokens.empty()) return once;
+  if (second_.empty() && normalizer.steps.empty()) return once;
   std::vector<Segment> twice;
   for (const Segment& segment : once) {
     if (segment.id >= 0) {
       twice.push_back(segment);
-    } else {
-      second_.split(segment.text, twice);
+      continue;
     }
+    std::string normal;
+    std::string_view plain = normalizer.apply(segment.text, normal);
+    if (plain.data() != segment.text.data()) plain = storage.emplace_back(std::move(normal));
+    second_.split(plain, twice);
   }
   return twice;
 }

@@ -1,11 +1,15 @@
 #pragma once
 /// \file
-/// Tokens that are found literally in the text before anything else is done with it (special or not).
+/// Tokens that are found literally in the text before it is cut into words (special or not).
+
+#include <tessera/text/normalizer.h>
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace tessera::text {
@@ -13,9 +17,10 @@ namespace tessera::text {
 struct AddedToken {
   std::string content;
   std::int32_t id = 0;
-  bool lstrip = false;      ///< swallows blanks before it
-  bool rstrip = false;      ///< swallows blanks after it
-  bool normalized = false;  ///< matched in the second round (after normalization, of which there is none here)
+  bool single_word = false;  ///< only where no word character (\w) stands before or after it
+  bool lstrip = false;       ///< swallows blanks before it
+  bool rstrip = false;       ///< swallows blanks after it
+  bool normalized = false;   ///< looked for, in its normal form, in normalized text, after the others
   bool special = false;
 };
 
@@ -29,19 +34,37 @@ struct Segment {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  explicit AddedTokens(const std::vector<AddedToken>& tokens);
+  /// Throws InputError when two tokens have the same content, or the same normal form.
+  AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer);
 
-  /// Cuts well-formed UTF-8 into segments, leftmost and longest match first, as Hugging Face does: tokens with
-  /// normalized = false in the whole text, then the others in what is left. Empty pieces are left out.
-  std::vector<Segment> split(std::string_view text) const;
+  /// Normalizes well-formed UTF-8 and cuts it into segments, leftmost and longest match first, as Hugging Face does:
+  /// tokens with normalized = false in the text as it stands; what is left between them is normalized, each piece on
+  /// its own, and the other tokens are looked for in it. Empty pieces are left out. Segments view `text` or `storage`.
+  std::vector<Segment> split(std::string_view text, const Normalizer& normalizer,
+                             std::deque<std::string>& storage) const;
 
  private:
-  struct Matcher {
-    std::vector<AddedToken> tokens;                      ///< longest first
-    std::array<std::vector<std::uint16_t>, 256> begins;  ///< by first byte, indices into tokens
-    std::array<bool, 256> is_first{};
-    void build();
+  struct Flags {
+    std::int32_t id = 0;
+    bool single_word = false, lstrip = false, rstrip = false;
+  };
+  class Matcher {
+   public:
+    void add(const std::string& content, const AddedToken& token);
     void split(std::string_view text, std::vector<Segment>& out) const;
+    bool empty() const { return tokens_.empty(); }
+
+   private:
+    /// The longest token that text[at...] begins with; its size, or 0.
+    std::size_t longest(std::string_view text, std::size_t at, const Flags** flags) const;
+
+    struct Hash {
+      using is_transparent = void;
+      std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
+    };
+    std::unordered_map<std::string, Flags, Hash, std::equal_to<>> tokens_;
+    std::array<std::vector<std::size_t>, 256> sizes_;  ///< by first byte, descending, distinct
+    std::array<bool, 256> is_first_{};
   };
   Matcher first_, second_;
 };

@@ -20,8 +20,8 @@ std::uint64_t mix(std::uint64_t key) {
 
 }  // namespace
 
-BpeModel::BpeModel(const std::array<std::int32_t, 256>& byte_ids, std::span<const Merge> merges)
-    : byte_ids_(byte_ids), slots_(std::bit_ceil(2 * merges.size() + 2)) {
+BpeModel::BpeModel(const std::array<std::int32_t, 256>& byte_ids, std::span<const Merge> merges, Unknown unknown)
+    : byte_ids_(byte_ids), unknown_(unknown), slots_(std::bit_ceil(2 * merges.size() + 2)) {
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const std::uint64_t key = pair_key(merges[rank].left, merges[rank].right);
@@ -54,9 +54,14 @@ void BpeModel::encode_word(std::string_view bytes, std::vector<std::int32_t>& ou
     symbols = many.data();
   }
   std::size_t count = 0;
+  bool in_unknown = false;
   for (const char byte : bytes) {
     const std::int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
-    if (id != no_token) symbols[count++] = id;
+    if (id != no_token)
+      symbols[count++] = id;
+    else if (unknown_.id != no_token && !(in_unknown && unknown_.fuse))
+      symbols[count++] = unknown_.id;
+    in_unknown = id == no_token;
   }
   if (count <= short_word) {
     join_short({symbols, count}, out);

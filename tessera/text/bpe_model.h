@@ -21,8 +21,13 @@ class BpeModel {
  public:
   static constexpr std::int32_t no_token = -1;
 
-  /// byte_ids: the symbol of each byte, or no_token: such bytes are dropped. Of equal pairs the last counts.
-  BpeModel(const std::array<std::int32_t, 256>& byte_ids, std::span<const Merge> merges);
+  /// byte_ids: the symbol of each byte, or no_token: such bytes become `unknown.id` (dropped without one; with `fuse` one
+  /// for each run of them). Of equal pairs the last counts.
+  struct Unknown {
+    std::int32_t id = no_token;
+    bool fuse = false;
+  };
+  BpeModel(const std::array<std::int32_t, 256>& byte_ids, std::span<const Merge> merges, Unknown unknown);
 
   /// Appends the symbols of one word. O(n^2) with a small constant for short words, O(n log n) for long ones.
   void encode_word(std::string_view bytes, std::vector<std::int32_t>& out) const;
@@ -42,6 +47,7 @@ class BpeModel {
   void join_long(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const;
 
   std::array<std::int32_t, 256> byte_ids_;
+  Unknown unknown_;
   std::vector<Slot> slots_;  ///< open addressing, a power of two, at most half full
 };
 

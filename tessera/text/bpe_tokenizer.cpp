@@ -1,45 +1,40 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/text/bpe_tokenizer.h>
-#include <tessera/text/gpt2_split.h>
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/utf8.h>
 #include <tessera/text/word_cache.h>
 
+#include <deque>
+
 namespace tessera::text {
 namespace {
-
-std::optional<std::int32_t> find_end_of_text(const BpeParts& parts) {
-  for (const std::string_view content : {"<|endoftext|>", "<|end_of_text|>"}) {
-    for (const AddedToken& token : parts.added) {
-      if (token.content == content) return token.id;
-    }
-  }
-  return std::nullopt;
-}
 
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeParts parts)
       : parts_(std::move(parts)),
-        model_(parts_.byte_ids, parts_.merges),
-        added_(parts_.added),
-        end_of_text_(find_end_of_text(parts_)) {
+        model_(parts_.byte_ids, parts_.merges, parts_.unknown),
+        added_(parts_.added, parts_.normalizer) {
     parts_.merges = {};  // the model has its own table of them
+    for (const AddedToken& token : parts_.added) added_ids_.emplace(token.content, token.id);
+    for (const std::string_view content : {"<|endoftext|>", "<|end_of_text|>"})
+      if (!end_of_text_) end_of_text_ = token_id(content);
   }
 
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::string repaired;
     if (!is_utf8(text)) text = repaired = replace_ill_formed(text);
-    const WordCachePool::Lease cache(caches_);
+    const Pool<Scratch>::Lease scratch(scratches_);
+    std::deque<std::string> normalized;
     std::vector<std::int32_t> ids;
     ids.reserve(text.size() / 3 + 8);
-    for (const Segment& segment : added_.split(text)) {
-      if (segment.id >= 0) {
+    for (const Segment& segment : added_.split(text, parts_.normalizer, normalized)) {
+      if (segment.id >= 0)
         ids.push_back(segment.id);
-      } else {
-        encode_segment(segment.text, *cache, ids);
-      }
+      else
+        parts_.pre_tokenizer.for_each_word(segment.text, (*scratch).regex,
+                                           [&](std::string_view word) { encode_word(word, (*scratch).words, ids); });
     }
     return ids;
   }
@@ -57,7 +52,19 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(parts_.bytes_of_id.size()); }
-  std::optional<std::int32_t> end_of_text() const override { return end_of_text_; }
+  std::optional<std::int32_t> end_of_text() const override { return end_of_text_ ? end_of_text_ : parts_.end_of_turn; }
+  std::optional<std::int32_t> end_of_turn() const override {
+    return parts_.end_of_turn ? parts_.end_of_turn : end_of_text_;
+  }
+  std::vector<std::int32_t> prefix() const override { return parts_.prefix; }
+  std::vector<std::int32_t> suffix() const override { return parts_.suffix; }
+
+  std::optional<std::int32_t> token_id(std::string_view content) const override {
+    const std::string key(content);
+    for (const auto* ids : {&added_ids_, &parts_.ids_of_bytes, &parts_.other_ids})
+      if (const auto found = ids->find(key); found != ids->end()) return found->second;
+    return std::nullopt;
+  }
 
   void save(const std::string& folder) const override {
     if (parts_.config_json.empty())
@@ -68,25 +75,11 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
-  void encode_segment(std::string_view text, WordCache& cache, std::vector<std::int32_t>& ids) const {
-    if (!parts_.words.pattern) return encode_piece(text, cache, ids);
-    std::vector<std::string_view> pieces;
-    parts_.words.pattern->split(text, pieces);
-    for (const std::string_view piece : pieces) encode_piece(piece, cache, ids);
-  }
-
-  /// A piece as ByteLevel sees it.
-  void encode_piece(std::string_view text, WordCache& cache, std::vector<std::int32_t>& ids) const {
-    std::string prefixed;
-    if (parts_.words.add_prefix_space && !text.starts_with(' ')) text = prefixed = concat(' ', text);
-    if (!parts_.words.gpt2_pattern) return encode_word(text, cache, ids);
-    const Gpt2Splitter splitter;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = splitter.word_end(text, at);
-      encode_word(text.substr(at, end - at), cache, ids);
-      at = end;
-    }
-  }
+  /// Working memory of one encode() at a time.
+  struct Scratch {
+    WordCache words;
+    RegexScratch regex;
+  };
 
   void encode_word(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids) const {
     if (word.size() > WordCache::max_bytes) return encode_uncached(word, ids);
@@ -101,9 +94,9 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   void encode_uncached(std::string_view word, std::vector<std::int32_t>& ids) const {
-    if (!parts_.whole_words.empty()) {
-      const auto whole = parts_.whole_words.find(std::string(word));
-      if (whole != parts_.whole_words.end()) return ids.push_back(whole->second);
+    if (parts_.ignore_merges) {
+      const auto whole = parts_.ids_of_bytes.find(std::string(word));
+      if (whole != parts_.ids_of_bytes.end()) return ids.push_back(whole->second);
     }
     model_.encode_word(word, ids);
   }
@@ -111,14 +104,19 @@ class BpeTokenizer final : public Tokenizer {
   BpeParts parts_;
   BpeModel model_;
   AddedTokens added_;
+  std::unordered_map<std::string, std::int32_t> added_ids_;
   std::optional<std::int32_t> end_of_text_;
-  mutable WordCachePool caches_;
+  mutable Pool<Scratch> scratches_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeParts parts) {
-  return std::make_shared<BpeTokenizer>(std::move(parts));
+std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeParts parts, const std::string& path) {
+  try {
+    return std::make_shared<BpeTokenizer>(std::move(parts));
+  } catch (const InputError& error) {
+    throw InputError(concat(path, ": ", error.what()));
+  }
 }
 
 }  // namespace tessera::text

@@ -1,11 +1,12 @@
 #pragma once
 /// \file
-/// Byte-level BPE as tokenizer.json describes it: added tokens, then splitting into words, then BPE over the bytes of
-/// each.
+/// Byte-level BPE as tokenizer.json describes it: added tokens and normalization, then splitting into words, then BPE over
+/// the bytes of each.
 
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/bpe_model.h>
-#include <tessera/text/regex_split.h>
+#include <tessera/text/normalizer.h>
+#include <tessera/text/pre_tokenizer.h>
 #include <tessera/text/tokenizer.h>
 
 #include <array>
@@ -17,28 +18,26 @@
 
 namespace tessera::text {
 
-/// How text becomes words: Split by a pattern if there is one, then ByteLevel's prefix space and its own (GPT-2's)
-/// pattern.
-struct WordRule {
-  std::optional<RegexSplitter> pattern;
-  bool add_prefix_space = false;  ///< text between added tokens that does not begin with ' ' gets one
-  bool gpt2_pattern = true;       ///< false without `pattern`: the whole text is one word
-};
-
 /// Everything that a tokenizer.json says and that encoding, decoding and saving need.
 struct BpeParts {
   std::array<std::int32_t, 256> byte_ids{};  ///< BpeModel::no_token where the vocabulary lacks a byte
+  BpeModel::Unknown unknown;                 ///< what such bytes become
   std::vector<Merge> merges;                 ///< by rank
   std::vector<std::string> bytes_of_id;      ///< what an id decodes to
   std::vector<bool> has_token;               ///< by id: vocabularies may have holes
-  std::unordered_map<std::string, std::int32_t>
-      whole_words;  ///< for ignore_merges: a word that is a token is that token
+  std::unordered_map<std::string, std::int32_t> ids_of_bytes;  ///< the vocabulary, where it is spelt in the byte alphabet
+  std::unordered_map<std::string, std::int32_t> other_ids;     ///< and the rest of it, by spelling
+  bool ignore_merges = false;                ///< a word that is a token is that token
   std::vector<AddedToken> added;
-  WordRule words;
-  std::string json;         ///< tokenizer.json as it was read
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  std::vector<std::int32_t> prefix, suffix;  ///< of the post-processor
+  std::optional<std::int32_t> end_of_turn;   ///< eos_token of tokenizer_config.json
+  std::string json;                          ///< tokenizer.json as it was read
   std::string config_json;  ///< tokenizer_config.json as it was read; empty: save() makes one
 };
 
-std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeParts parts);
+/// Throws InputError beginning with `path` for contradicting added tokens.
+std::shared_ptr<const Tokenizer> make_bpe_tokenizer(BpeParts parts, const std::string& path);
 
 }  // namespace tessera::text

@@ -3,8 +3,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/text/regex_split.h>
-#include <tessera/text/unicode_ranges.h>
+#include <tessera/text/unicode_properties.h>
 #include <array>
+#include <span>
 #include <utility>
 
 namespace tessera::text {
@@ -18,8 +19,27 @@ std::string hex(std::uint32_t c) {
   return concat("\\x{", out, "}");
 }
 
-template <std::size_t N>
-std::string spell(const std::array<CodeRange, N>& ranges, bool complement) {
+struct Property {
+  std::string_view name;
+  std::span<const CodeRange> ranges;
+};
+
+const std::array<Property, 11>& properties() {
+  static const std::array<Property, 11> all{{{"L", letter_ranges},
+                                             {"Lu", upper_ranges},
+                                             {"Ll", lower_ranges},
+                                             {"Lt", title_ranges},
+                                             {"Lm", modifier_letter_ranges},
+                                             {"Lo", other_letter_ranges},
+                                             {"M", mark_ranges},
+                                             {"N", number_ranges},
+                                             {"Nd", decimal_ranges},
+                                             {"P", punctuation_ranges},
+                                             {"S", symbol_ranges}}};
+  return all;
+}
+
+std::string spell(std::span<const CodeRange> ranges, bool complement) {
   std::string out;
   std::uint32_t next = 0;
   for (const CodeRange& range : ranges) {
@@ -58,7 +78,9 @@ class Rewriter {
   [[noreturn]] void refuse(std::string_view what) const {
     throw InputError(
         concat(where_, ": regular expression with ", what, " at offset ", at_,
-               " is not supported (\\p{L} \\p{N} \\s, their complements, and plain characters are): ", pattern_));
+               " is not supported (plain characters, classes, groups, lookahead, \\s and \\p{L Lu Ll Lt Lm Lo M N Nd P S} "
+               "are): ",
+               pattern_));
   }
 
   char peek(std::size_t ahead) const { return at_ + ahead < pattern_.size() ? pattern_[at_ + ahead] : '\0'; }
@@ -100,8 +122,11 @@ class Rewriter {
     if (c == 's' || c == 'S') return put(spell(space_ranges, c == 'S'), 2);
     if (c == 'p' || c == 'P') {
       const bool complement = c == 'P';
-      if (rest.substr(2).starts_with("{L}")) return put(spell(letter_ranges, complement), 5);
-      if (rest.substr(2).starts_with("{N}")) return put(spell(number_ranges, complement), 5);
+      const std::size_t end = rest.find('}');
+      if (rest.substr(2).starts_with('{') && end != std::string_view::npos) {
+        for (const Property& property : properties())
+          if (rest.substr(3, end - 3) == property.name) return put(spell(property.ranges, complement), end + 1);
+      }
       refuse(concat("the property ", rest.substr(0, rest.find('}') + 1)));
     }
     const bool letter_or_digit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -157,26 +182,30 @@ RegexSplitter::~RegexSplitter() = default;
 RegexSplitter::RegexSplitter(RegexSplitter&&) noexcept = default;
 RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 
-void RegexSplitter::split(std::string_view text, std::vector<std::string_view>& out) const {
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
-      pcre2_match_data_create_from_pattern(code_->regex, nullptr), &pcre2_match_data_free);
-  std::size_t done = 0, from = 0;
-  while (from < text.size()) {
-    const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                               PCRE2_NO_UTF_CHECK, match.get(), nullptr);
-    if (rc == PCRE2_ERROR_NOMATCH) break;
-    if (rc < 0) {
-      throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", from, " of ",
-                         text.size(), " bytes of text"));
-    }
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match.get());
-    const std::size_t begin = bounds[0], end = bounds[1];
-    TESSERA_CHECK(begin < end && begin >= done, "match [", begin, ", ", end, ") after ", done);
-    if (done < begin) out.push_back(text.substr(done, begin - done));
-    out.push_back(text.substr(begin, end - begin));
-    done = from = end;
-  }
-  if (done < text.size()) out.push_back(text.substr(done));
+struct RegexScratch::Data {
+  pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not asked for
+  Data() = default;
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+  ~Data() { pcre2_match_data_free(match); }
+};
+
+RegexScratch::RegexScratch() : data_(std::make_unique<Data>()) {
+  if (!data_->match) throw Error("out of memory for a regular expression's matches");
+}
+RegexScratch::~RegexScratch() = default;
+
+std::optional<RegexSplitter::Match> RegexSplitter::find(std::string_view text, std::size_t from,
+                                                        RegexScratch& scratch) const {
+  const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                             PCRE2_NO_UTF_CHECK, scratch.data_->match, nullptr);
+  if (rc == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (rc < 0)
+    throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", from, " of ",
+                       text.size(), " bytes of text"));
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch.data_->match);
+  TESSERA_CHECK(bounds[0] < bounds[1] && bounds[0] >= from, "match [", bounds[0], ", ", bounds[1], ") from ", from);
+  return Match{bounds[0], bounds[1]};
 }
 
 }  // namespace tessera::text

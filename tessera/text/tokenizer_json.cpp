@@ -1,12 +1,13 @@
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/text/bpe_tokenizer.h>
 #include <tessera/text/byte_alphabet.h>
+#include <tessera/text/tokenizer_components.h>
 #include <tessera/text/tokenizer_json.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 namespace tessera::text {
 namespace {
@@ -20,64 +21,30 @@ constexpr std::int64_t most_ids = std::int64_t{1}
 
 bool is_set(const Value* value) { return value != nullptr && !value->is_null(); }
 
-bool flag(const Value& object, std::string_view key, bool by_default) {
+const Value& member_or_null(const Value& object, std::string_view key) {
+  static const Value null;
   const Value* value = object.find(key);
-  return is_set(value) ? value->as_bool() : by_default;
-}
-
-const std::string& type_of(const Value& component) { return component.at("type").as_string(); }
-
-/// {"type": "ByteLevel"}, or Split by a pattern followed by ByteLevel without its own, as Llama-3 and Qwen have it.
-WordRule read_pre_tokenizer(const Value& value) {
-  WordRule rule;
-  if (value.is_null()) refuse(value, "a tokenizer without a pre_tokenizer");
-  if (type_of(value) == "ByteLevel") {
-    rule.add_prefix_space = flag(value, "add_prefix_space", true);
-    rule.gpt2_pattern = flag(value, "use_regex", true);
-    return rule;
-  }
-  if (type_of(value) != "Sequence") refuse(value.at("type"), concat("the pre_tokenizer ", type_of(value)));
-  const auto& parts = value.at("pretokenizers").items();
-  if (parts.size() != 2 || type_of(parts[0]) != "Split" || type_of(parts[1]) != "ByteLevel")
-    refuse(value, "a pre_tokenizer Sequence other than Split, ByteLevel");
-  const Value& split = parts[0];
-  const Value* regex = split.at("pattern").find("Regex");
-  if (regex == nullptr) refuse(split.at("pattern"), "a Split pattern other than a Regex");
-  if (split.at("behavior").as_string() != "Isolated")
-    refuse(split.at("behavior"), concat("the Split behavior ", split.at("behavior").as_string()));
-  if (flag(split, "invert", false)) refuse(split, "an inverted Split");
-  if (flag(parts[1], "add_prefix_space", true) || flag(parts[1], "use_regex", true))
-    refuse(parts[1], "ByteLevel with add_prefix_space or use_regex after a Split");
-  rule.gpt2_pattern = false;
-  rule.pattern.emplace(regex->as_string(), regex->where().str());
-  return rule;
-}
-
-/// Only what would change the ids of a text must be known; post-processors add special tokens, which encode() never
-/// does.
-void check_other_components(const Value& root) {
-  if (const Value* normalizer = root.find("normalizer"); is_set(normalizer))
-    refuse(*normalizer, concat("the normalizer ", type_of(*normalizer)));
-  if (const Value* decoder = root.find("decoder"); is_set(decoder) && type_of(*decoder) != "ByteLevel")
-    refuse(*decoder, concat("the decoder ", type_of(*decoder)));
-  static const std::vector<std::string> known = {"ByteLevel", "TemplateProcessing", "RobertaProcessing",
-                                                 "BertProcessing", "Sequence"};
-  if (const Value* post = root.find("post_processor");
-      is_set(post) && std::find(known.begin(), known.end(), type_of(*post)) == known.end())
-    refuse(*post, concat("the post_processor ", type_of(*post)));
+  return value != nullptr ? *value : null;
 }
 
 void check_model(const Value& model) {
   // GPT-2's own old files leave the type out
   if (const Value* type = model.find("type"); is_set(type) && type->as_string() != "BPE")
-    refuse(*type, concat("the model ", type->as_string()));
+    refuse_component(model, "model", "BPE (byte-level)");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (const Value* value = model.find(key); is_set(value) && !value->as_string().empty())
       refuse(*value, concat("a BPE model with ", key));
   }
   if (const Value* dropout = model.find("dropout"); is_set(dropout) && dropout->as_real() != 0)
     refuse(*dropout, "BPE dropout");
-  if (flag(model, "byte_fallback", false)) refuse(model.at("byte_fallback"), "byte_fallback");
+}
+
+/// tokenizers' own encode() applies them; transformers' tokenizers switch both off unless asked, as training wants it.
+void note_what_is_not_applied(const Value& root) {
+  for (const char* key : {"truncation", "padding"}) {
+    if (const Value* value = root.find(key); is_set(value))
+      log::info(value->where().str(), ": \"", key, "\" is not applied, as in transformers: texts are encoded whole");
+  }
 }
 
 class Reader {
@@ -87,16 +54,20 @@ class Reader {
   BpeParts read(std::string json, std::string config_json) {
     const Value& model = root_.at("model");
     check_model(model);
-    check_other_components(root_);
+    check_decoder(member_or_null(root_, "decoder"));
+    note_what_is_not_applied(root_);
     BpeParts parts;
-    parts.words = read_pre_tokenizer(root_.at("pre_tokenizer"));
-    read_vocabulary(model.at("vocab"));
-    check_bytes(model);
+    parts.normalizer = read_normalizer(member_or_null(root_, "normalizer"));
+    parts.pre_tokenizer = read_pre_tokenizer(root_.at("pre_tokenizer"));
+    read_vocabulary(model.at("vocab"), parts);
     parts.byte_ids = byte_ids_;
+    parts.unknown = read_unknown(model);
     parts.merges = read_merges(model.at("merges"));
-    if (flag(model, "ignore_merges", false))
-      for (const auto& [spelling, id] : ids_) parts.whole_words.emplace(bytes_of_[static_cast<std::size_t>(id)], id);
+    parts.ignore_merges = read_flag(model, "ignore_merges", false);
     if (const Value* list = root_.find("added_tokens"); is_set(list)) parts.added = read_added_tokens(*list);
+    PostProcessor post = read_post_processor(member_or_null(root_, "post_processor"), vocab_size());
+    parts.prefix = std::move(post.prefix);
+    parts.suffix = std::move(post.suffix);
     parts.bytes_of_id = std::move(bytes_of_);
     parts.has_token = std::move(exists_);
     parts.json = std::move(json);
@@ -107,15 +78,24 @@ class Reader {
  private:
   std::int64_t vocab_size() const { return static_cast<std::int64_t>(exists_.size()); }
 
-  /// Hugging Face drops a byte that has no token, or writes unk_token for it. The first is done here too, with a
-  /// warning.
-  void check_bytes(const Value& model) const {
+  /// What becomes of bytes that the vocabulary lacks. As Hugging Face does: unk_token if there is one, else nothing, which
+  /// gets a warning.
+  BpeModel::Unknown read_unknown(const Value& model) const {
     const auto missing = std::count(byte_ids_.begin(), byte_ids_.end(), BpeModel::no_token);
-    if (missing == 0) return;
-    if (const Value* unk = model.find("unk_token"); is_set(unk))
-      refuse(*unk, concat("unk_token with a vocabulary that lacks ", missing, " of the 256 bytes"));
+    if (missing == 0) return {};
+    if (read_flag(model, "byte_fallback", false))
+      refuse(model.at("byte_fallback"), concat("byte_fallback with a vocabulary that lacks ", missing,
+                                               " of the 256 characters of the byte alphabet"));
+    if (const Value* unk = model.find("unk_token"); is_set(unk)) {
+      const auto known = ids_.find(unk->as_string());
+      if (known == ids_.end())
+        throw InputError(concat(unk->where().str(), ": the unk_token \"", unk->as_string(),
+                                "\" is not in the vocabulary, which lacks ", missing, " of the 256 bytes"));
+      return {known->second, read_flag(model, "fuse_unk", false)};
+    }
     log::warning(model.at("vocab").where().str(), ": the vocabulary lacks ", missing,
                  " of the 256 bytes: they vanish from texts");
+    return {};
   }
 
   void place(std::int64_t id, std::string bytes, const Value& at) {
@@ -130,7 +110,7 @@ class Reader {
     exists_[i] = true;
   }
 
-  void read_vocabulary(const Value& vocabulary) {
+  void read_vocabulary(const Value& vocabulary, BpeParts& parts) {
     const ByteAlphabet& alphabet = ByteAlphabet::get();
     ids_.reserve(vocabulary.members().size());
     for (const auto& [spelling, id] : vocabulary.members()) {
@@ -139,7 +119,9 @@ class Reader {
         throw InputError(
             concat(id.where().str(), ": token id ", number, " is given twice, here for \"", spelling, "\""));
       // a spelling outside the alphabet can only be an added token: it stands for itself
-      place(number, alphabet.bytes(spelling).value_or(spelling), id);
+      const auto bytes = alphabet.bytes(spelling);
+      place(number, bytes.value_or(spelling), id);
+      (bytes ? parts.ids_of_bytes : parts.other_ids).emplace(bytes.value_or(spelling), static_cast<std::int32_t>(number));
       ids_.emplace(spelling, static_cast<std::int32_t>(number));
     }
     for (std::size_t byte = 0; byte < 256; ++byte) {
@@ -162,6 +144,7 @@ class Reader {
       std::string left, right;
       if (merge.is_string()) {
         const std::string& text = merge.as_string();
+        if (text.starts_with("#version")) continue;  // the first line of an old merges.txt
         const std::size_t blank = text.find(' ');
         if (blank == std::string::npos || text.find(' ', blank + 1) != std::string::npos)
           throw InputError(
@@ -187,11 +170,11 @@ class Reader {
       check_added_id(token.content, value.at("id"));
       place(value.at("id").as_int(), token.content, value.at("id"));
       token.id = static_cast<std::int32_t>(value.at("id").as_int());
-      if (flag(value, "single_word", false)) refuse(value, "an added token with single_word");
-      token.lstrip = flag(value, "lstrip", false);
-      token.rstrip = flag(value, "rstrip", false);
-      token.normalized = flag(value, "normalized", false);
-      token.special = flag(value, "special", false);
+      token.single_word = read_flag(value, "single_word", false);
+      token.lstrip = read_flag(value, "lstrip", false);
+      token.rstrip = read_flag(value, "rstrip", false);
+      token.normalized = read_flag(value, "normalized", false);
+      token.special = read_flag(value, "special", false);
       added.push_back(std::move(token));
     }
     return added;
@@ -217,13 +200,31 @@ class Reader {
   std::vector<bool> exists_;
 };
 
-std::string tokenizer_config(std::string_view end_of_text) {
-  Value config = Value::make_object(
-      {{"tokenizer_class", Value::of("PreTrainedTokenizerFast")}, {"clean_up_tokenization_spaces", Value::of(false)}});
-  if (!end_of_text.empty())
-    for (const char* role : {"bos_token", "eos_token", "unk_token"})
-      config.set(role, Value::of(std::string(end_of_text)));
-  return dump_json(config) + "\n";
+/// What tokenizer_config.json says that encoding must know.
+void read_config(const std::string& json, const std::string& tokenizer_path, BpeParts& parts) {
+  const std::filesystem::path beside = std::filesystem::path(tokenizer_path).parent_path() / "tokenizer_config.json";
+  const Value root = parse_json(json, beside.string());
+  const auto id_of = [&](const std::string& content) -> std::optional<std::int32_t> {
+    for (const AddedToken& token : parts.added)
+      if (token.content == content) return token.id;
+    for (const auto* ids : {&parts.ids_of_bytes, &parts.other_ids})
+      if (const auto found = ids->find(content); found != ids->end()) return found->second;
+    return std::nullopt;
+  };
+  if (const Value* eos = root.find("eos_token"); is_set(eos)) {
+    const std::string& content = eos->is_object() ? eos->at("content").as_string() : eos->as_string();
+    parts.end_of_turn = id_of(content);
+    if (!parts.end_of_turn)
+      log::warning(eos->where().str(), ": the eos_token \"", content, "\" is not in tokenizer.json and is not used");
+  }
+  if (const Value* list = root.find("added_tokens_decoder"); is_set(list)) {
+    for (const auto& [id, token] : list->members()) {
+      const std::string& content = token.at("content").as_string();
+      if (const auto known = id_of(content); !known || std::to_string(*known) != id)
+        log::warning(token.where().str(), ": added_tokens_decoder has \"", content, "\" with id ", id,
+                     ", tokenizer.json does not: it is not used");
+    }
+  }
 }
 
 }  // namespace
@@ -231,53 +232,9 @@ std::string tokenizer_config(std::string_view end_of_text) {
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,
                                                       std::string config_json) {
   const Value root = parse_json(text, path);
-  return make_bpe_tokenizer(Reader(root).read(std::move(text), std::move(config_json)));
-}
-
-std::string tokenizer_json(const BpeFile& file) {
-  const auto byte_level = [](bool add_prefix_space) {
-    return Value::make_object({{"type", Value::of("ByteLevel")},
-                               {"add_prefix_space", Value::of(add_prefix_space)},
-                               {"trim_offsets", Value::of(true)},
-                               {"use_regex", Value::of(true)}});
-  };
-  std::vector<Value> added, merges;
-  for (const auto& [content, id] : file.specials)
-    added.push_back(Value::make_object({{"id", Value::of(std::int64_t{id})},
-                                        {"content", Value::of(content)},
-                                        {"single_word", Value::of(false)},
-                                        {"lstrip", Value::of(false)},
-                                        {"rstrip", Value::of(false)},
-                                        {"normalized", Value::of(false)},
-                                        {"special", Value::of(true)}}));
-  std::vector<Value::Member> vocabulary;
-  for (const auto& [spelling, id] : file.vocabulary) vocabulary.emplace_back(spelling, Value::of(std::int64_t{id}));
-  for (const auto& [left, right] : file.merges)
-    merges.push_back(Value::make_array({Value::of(left), Value::of(right)}));
-  return dump_json(
-      Value::make_object({{"version", Value::of("1.0")},
-                          {"truncation", Value()},
-                          {"padding", Value()},
-                          {"added_tokens", Value::make_array(std::move(added))},
-                          {"normalizer", Value()},
-                          {"pre_tokenizer", byte_level(false)},
-                          {"post_processor", Value()},
-                          {"decoder", byte_level(true)},
-                          {"model", Value::make_object({{"type", Value::of("BPE")},
-                                                        {"dropout", Value()},
-                                                        {"unk_token", Value()},
-                                                        {"continuing_subword_prefix", Value()},
-                                                        {"end_of_word_suffix", Value()},
-                                                        {"fuse_unk", Value::of(false)},
-                                                        {"byte_fallback", Value::of(false)},
-                                                        {"ignore_merges", Value::of(false)},
-                                                        {"vocab", Value::make_object(std::move(vocabulary))},
-                                                        {"merges", Value::make_array(std::move(merges))}})}}));
-}
-
-void write_tokenizer_files(const std::string& folder, std::string_view json, std::string_view end_of_text) {
-  write_file_atomically(path_join(folder, "tokenizer.json"), json);
-  write_file_atomically(path_join(folder, "tokenizer_config.json"), tokenizer_config(end_of_text));
+  BpeParts parts = Reader(root).read(std::move(text), std::move(config_json));
+  if (!parts.config_json.empty()) read_config(parts.config_json, path, parts);
+  return make_bpe_tokenizer(std::move(parts), path);
 }
 
 }  // namespace tessera::text

@@ -27,8 +27,9 @@ std::string tokenizer_json(const BpeFile& file);
 /// Writes tokenizer.json (these bytes) and tokenizer_config.json into an existing folder.
 void write_tokenizer_files(const std::string& folder, std::string_view tokenizer_json, std::string_view end_of_text);
 
-/// A tokenizer from the text of a tokenizer.json; `path` names it in messages. Components that are not byte-level BPE
-/// (other models, normalizers, byte_fallback, ...) throw InputError with file:line:column and the component.
+/// A tokenizer from the text of a tokenizer.json; `path` names it in messages. What is not supported (other models,
+/// normalizers, pre_tokenizers, ...) throws InputError with file:line:column, the component and those that are;
+/// tokenizer_components.h lists them. `truncation` and `padding` are not applied, which is logged.
 /// `config_json`: the tokenizer_config.json beside it, which save() writes again; empty: save() makes one.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,
                                                       std::string config_json = "");

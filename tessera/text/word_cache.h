@@ -60,41 +60,42 @@ class WordCache {
   std::unique_ptr<Slot[]> slots_;
 };
 
-/// Lends caches to concurrent encoders: as many exist as were ever in use at once. Thread-safe.
-class WordCachePool {
+/// Lends objects (working memory) to concurrent users: as many exist as were ever in use at once. Thread-safe.
+template <class T>
+class Pool {
  public:
   class Lease {
    public:
-    explicit Lease(WordCachePool& pool) : pool_(pool), cache_(pool.take()) {}
-    ~Lease() { pool_.give_back(std::move(cache_)); }
+    explicit Lease(Pool& pool) : pool_(pool), object_(pool.take()) {}
+    ~Lease() { pool_.give_back(std::move(object_)); }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    WordCache& operator*() const { return *cache_; }
+    T& operator*() const { return *object_; }
 
    private:
-    WordCachePool& pool_;
-    std::unique_ptr<WordCache> cache_;
+    Pool& pool_;
+    std::unique_ptr<T> object_;
   };
 
  private:
-  std::unique_ptr<WordCache> take() {
+  std::unique_ptr<T> take() {
     {
       const std::lock_guard lock(mutex_);
       if (!idle_.empty()) {
-        auto cache = std::move(idle_.back());
+        auto object = std::move(idle_.back());
         idle_.pop_back();
-        return cache;
+        return object;
       }
     }
-    return std::make_unique<WordCache>();
+    return std::make_unique<T>();
   }
-  void give_back(std::unique_ptr<WordCache> cache) {
+  void give_back(std::unique_ptr<T> object) {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(cache));
+    idle_.push_back(std::move(object));
   }
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<WordCache>> idle_;
+  std::vector<std::unique_ptr<T>> idle_;
 };
 
 }  // namespace tessera::text

@@ -1,0 +1,159 @@
+#pragma once
+/// \file
+/// How text becomes words: the `pre_tokenizer` of a tokenizer.json, which is any number of Split and Digits steps and
+/// then ByteLevel. Every step cuts the pieces that the step before it made; pieces are handed on one by one, none is
+/// stored.
+
+#include <tessera/text/gpt2_split.h>
+#include <tessera/text/regex_split.h>
+#include <tessera/text/unicode_properties.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tessera::text {
+
+/// What becomes of the matches of a pattern, and of what lies between them (Hugging Face's SplitDelimiterBehavior).
+enum class SplitBehavior {
+  isolated,              ///< each match and each piece between is a piece
+  removed,               ///< matches vanish
+  contiguous,            ///< neighbouring matches are one piece
+  merged_with_previous,  ///< a match joins the piece before it, unless that ends with a match
+  merged_with_next       ///< a match joins the piece after it, unless that is a match
+};
+
+/// The numbers that Digits cuts out: char::is_numeric of Rust's library.
+struct DigitsPattern {};
+
+struct SplitStep {
+  std::variant<RegexSplitter, std::string, DigitsPattern> pattern;  ///< std::string: literally
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;  ///< what lies between matches counts as match, and the other way round
+};
+
+/// Groups the stream of matches and pieces between them as a SplitBehavior says. They cover a text in order.
+template <class Emit>
+class SplitJoiner {
+ public:
+  SplitJoiner(SplitBehavior behavior, bool invert, Emit emit) : behavior_(behavior), invert_(invert), emit_(emit) {}
+
+  void add(std::string_view piece, bool is_match) {
+    is_match ^= invert_;
+    switch (behavior_) {
+      case SplitBehavior::isolated:
+        return emit_(piece);
+      case SplitBehavior::removed:
+        if (!is_match) emit_(piece);
+        return;
+      case SplitBehavior::contiguous:
+        return join_or_begin(piece, is_match, is_match == previous_);
+      case SplitBehavior::merged_with_previous:
+        return join_or_begin(piece, is_match, is_match && !previous_);
+      case SplitBehavior::merged_with_next:
+        return join_or_begin(piece, is_match, previous_ && !is_match);
+    }
+  }
+  void finish() {
+    if (!held_.empty()) emit_(held_);
+  }
+
+ private:
+  void join_or_begin(std::string_view piece, bool is_match, bool joins) {
+    if (joins && !held_.empty()) {
+      held_ = {held_.data(), held_.size() + piece.size()};
+    } else {
+      finish();
+      held_ = piece;
+    }
+    previous_ = is_match;
+  }
+
+  SplitBehavior behavior_;
+  bool invert_;
+  Emit emit_;
+  std::string_view held_;
+  bool previous_ = false;
+};
+
+/// Immutable in use; thread-safe.
+struct PreTokenizer {
+  static constexpr std::size_t most_steps = 64;
+
+  std::vector<SplitStep> steps;
+  bool add_prefix_space = false;  ///< a piece that does not begin with ' ' gets one
+  bool gpt2_pattern = true;       ///< ByteLevel(use_regex=true); false: a piece is a word
+
+  /// Calls word(std::string_view) for each word of well-formed UTF-8, in order. Words are not empty.
+  template <class Word>
+  void for_each_word(std::string_view text, RegexScratch& scratch, Word&& word) const {
+    cut(text, 0, scratch, word);
+  }
+
+ private:
+  template <class Word>
+  void cut(std::string_view text, std::size_t number, RegexScratch& scratch, Word& word) const {
+    if (number == steps.size()) return byte_level(text, word);
+    const SplitStep& step = steps[number];
+    SplitJoiner joiner(step.behavior, step.invert,
+                       [&](std::string_view piece) { cut(piece, number + 1, scratch, word); });
+    std::size_t done = 0;
+    const auto match = [&](std::size_t begin, std::size_t end) {
+      if (done < begin) joiner.add(text.substr(done, begin - done), false);
+      joiner.add(text.substr(begin, end - begin), true);
+      done = end;
+    };
+    if (const auto* regex = std::get_if<RegexSplitter>(&step.pattern)) {
+      while (done < text.size()) {
+        const auto found = regex->find(text, done, scratch);
+        if (!found) break;
+        match(found->begin, found->end);
+      }
+    } else if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
+      for (std::size_t at; (at = text.find(*literal, done)) != std::string_view::npos;) match(at, at + literal->size());
+    } else {
+      for_each_digit(text, match);
+    }
+    if (done < text.size()) joiner.add(text.substr(done), false);
+    joiner.finish();
+  }
+
+  template <class Found>
+  static void for_each_digit(std::string_view text, const Found& found) {
+    const CharClasses& classes = CharClasses::get();
+    for (std::size_t at = 0; at < text.size();) {
+      const auto byte = static_cast<unsigned char>(text[at]);
+      if (byte < 0x80) {
+        if (byte >= '0' && byte <= '9') found(at, at + 1);
+        ++at;
+        continue;
+      }
+      const CodePoint c = code_point_at(text, at);
+      bool number = classes.of(c.value) == CharClass::number;
+      for (const CodeRange& range : more_number_ranges) number |= c.value >= range.first && c.value <= range.last;
+      if (number) found(at, at + c.size);
+      at += c.size;
+    }
+  }
+
+  template <class Word>
+  void byte_level(std::string_view text, Word& word) const {
+    std::string prefixed;
+    if (add_prefix_space && !text.starts_with(' ')) {
+      prefixed.reserve(text.size() + 1);
+      prefixed += ' ';
+      text = prefixed += text;
+    }
+    if (!gpt2_pattern) return word(text);
+    const Gpt2Splitter splitter;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = splitter.word_end(text, at);
+      word(text.substr(at, end - at));
+      at = end;
+    }
+  }
+};
+
+}  // namespace tessera::text
