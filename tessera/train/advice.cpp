@@ -19,6 +19,8 @@ std::string percent(double share) {
   return text;
 }
 
+double total(const Utilization& run) { return std::accumulate(run.seconds.begin(), run.seconds.end(), 0.0); }
+
 std::string size(std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); }
 
 Advice memory_advice(const Utilization& run) {
@@ -58,7 +60,10 @@ Advice compute_advice(const Utilization& run, double share) {
   if (run.cpu_utilization > 0) why += concat(", processors ", percent(run.cpu_utilization), " busy");
   if (run.flops_utilization > 0)
     why += concat(", ", percent(run.flops_utilization), " of the peak that a matrix product reaches here");
-  const bool idle = run.cpu_utilization > 0 && run.cpu_utilization < idle_threads;
+  // Who waits for others is not idle for want of work.
+  const double steps = total(run) - at(run.seconds, Phase::other);
+  const double working = steps > 0 ? 1 - at(run.seconds, Phase::communication) / steps : 1;
+  const bool idle = run.cpu_utilization > 0 && run.cpu_utilization < idle_threads * working;
   const bool inefficient = run.flops_utilization > 0 && run.flops_utilization < low_flops;
   const std::int64_t threads = run.local_ranks * run.threads;
   if (idle && run.cores > 0 && threads > run.cores)
@@ -87,9 +92,9 @@ Advice advise(const Utilization& run) {
   if (run.machine_bytes > 0 && static_cast<double>(run.peak_bytes * run.local_ranks) >
                                    much_memory * static_cast<double>(run.machine_bytes))
     return memory_advice(run);
-  const double total = std::accumulate(run.seconds.begin(), run.seconds.end(), 0.0);
-  if (!(total > 0)) return {"compute-bound", "nothing was measured"};
-  const auto share = [&](Phase phase) { return at(run.seconds, phase) / total; };
+  const double all = total(run);
+  if (!(all > 0)) return {"compute-bound", "nothing was measured"};
+  const auto share = [&](Phase phase) { return at(run.seconds, phase) / all; };
   const double input = share(Phase::data), other = share(Phase::other);
   const double communication = run.ranks > 1 ? share(Phase::communication) : 0;
   const double most = std::max({input, communication, other});

@@ -39,6 +39,13 @@ TEST(Advice, IdleThreads) {
   expect_says(advise(run), "compute-bound", {"40 % busy", "2 threads", "--per_device_train_batch_size (now 16)"});
 }
 
+TEST(Advice, WaitingForOthersIsNotIdleness) {
+  Utilization run = good_run();
+  run.seconds = {0, 0.27, 0.54, 0.19, 0, 0};
+  run.cpu_utilization = 0.6;
+  expect_says(advise(run), "compute-bound", {"as it should be"});
+}
+
 TEST(Advice, CoresThatOthersUse) {
   Utilization run = good_run();
   run.cpu_utilization = 0.4;
