@@ -27,4 +27,14 @@ void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, b
     at::mm_out(result, a, b);
 }
 
+void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  // oneDNN has bf16 kernels on every CPU that has bf16 instructions, MKL's are the fallback inside it.
+  at::Tensor rounded = at::empty(out.sizes(), a.options());
+  at::mm_out(rounded, a, b);
+  if (accumulate)
+    out.add_(rounded);
+  else
+    out.copy_(rounded);
+}
+
 }  // namespace tessera::nn

@@ -13,15 +13,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// a b in fp32; with `half`, of a and b in bf16.
+/// a b in fp32; with `half`, of a and b rounded to bf16.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, bool half) {
-  if (half) {
-    const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kBFloat16));
-    multiply(out, a.to(at::kBFloat16), b.to(at::kBFloat16));
-    return out.to(at::kFloat);
-  }
-  const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
-  multiply(out, a, b);
+  const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
+  if (half)
+    multiply_half(out, a.to(at::kBFloat16), b.to(at::kBFloat16));
+  else
+    multiply(out, a, b);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
+#include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 
@@ -39,19 +40,23 @@ std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, double scale, bool hidden_gradient, bool weight_gradient) {
+    const bool half = autocast_enabled(at::kCPU);
+    const auto narrow = [&](const at::Tensor& t) { return half ? t.to(at::kBFloat16) : t; };
+    const auto times = half ? multiply_half : multiply;
     const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
                        chunk = chunk_rows(n, c);
     const auto targets = shifted_targets(labels, v);
-    const at::Tensor x = hidden.reshape({n, c});
-    at::Tensor dx, dweight, buffer = at::empty({chunk, v}, x.options());
-    if (hidden_gradient) dx = at::empty({n, c}, x.options());
-    if (weight_gradient) dweight = at::empty({v, c}, x.options());
+    const at::Tensor x = narrow(hidden.reshape({n, c})), w = narrow(weight);
+    const auto options = hidden.options();
+    at::Tensor dx, dweight, buffer = at::empty({chunk, v}, options);
+    if (hidden_gradient) dx = at::empty({n, c}, options);
+    if (weight_gradient) dweight = at::empty({v, c}, options);
     double total = 0;
     for (std::int64_t first = 0; first < n; first += chunk) {
       const std::int64_t rows = std::min(chunk, n - first);
       const at::Tensor part = x.narrow(0, first, rows);
       const at::Tensor logits = buffer.narrow(0, 0, rows);
-      multiply(logits, part, weight.t());
+      times(logits, part, w.t(), /*accumulate=*/false);
       std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
       for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
         losses[static_cast<std::size_t>(at::get_thread_num())] +=
@@ -59,13 +64,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                                            static_cast<float>(scale), hidden_gradient || weight_gradient);
       });
       for (const double loss : losses) total += loss;
-      if (hidden_gradient) multiply(dx.narrow(0, first, rows), logits, weight);
-      if (weight_gradient) multiply(dweight, logits.t(), part, /*accumulate=*/first > 0);
+      if (!hidden_gradient && !weight_gradient) continue;
+      const at::Tensor dlogits = narrow(logits);
+      if (hidden_gradient) times(dx.narrow(0, first, rows), dlogits, w, /*accumulate=*/false);
+      if (weight_gradient) times(dweight, dlogits.t(), part, /*accumulate=*/first > 0);
     }
     if (dx.defined()) dx = dx.view(hidden.sizes());
     ctx->saved_data["gradients"] =
         std::vector<at::Tensor>{dx.defined() ? dx : at::empty({0}), dweight.defined() ? dweight : at::empty({0})};
-    return at::scalar_tensor(total * scale, x.options());
+    return at::scalar_tensor(total * scale, options);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {

@@ -1,4 +1,5 @@
 #include <tessera/base/error.h>
+#include <tessera/nn/autocast.h>
 #include <tessera/nn/linear_cross_entropy.h>
 
 #include "compare.h"
@@ -74,6 +75,29 @@ TEST_F(LinearCrossEntropy, GoesBackwardOnce) {
   const at::Tensor loss = nn::linear_cross_entropy(hidden, at::randn({11, 8}), at::zeros({1, 3}, at::kLong), 1);
   loss.backward({}, /*retain_graph=*/true);
   EXPECT_THROW(loss.backward(), Error);
+}
+
+TEST_F(LinearCrossEntropy, UnderAutocastTheProductsAreBf16) {
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({2, 300, 64}).set_requires_grad(true), w = (at::randn({97, 64}) * 0.2).set_requires_grad(true),
+                   labels = at::randint(0, 97, {2, 300}, at::kLong);
+  const auto run = [&](bool half) {
+    x.mutable_grad() = at::Tensor(), w.mutable_grad() = at::Tensor();
+    at::Tensor loss;
+    {
+      const nn::Autocast bf16(half, at::kCPU);
+      loss = nn::linear_cross_entropy(x, w, labels, 1.0 / 598);
+    }
+    loss.backward();
+    return std::tuple(loss.item<double>(), x.grad().clone(), w.grad().clone());
+  };
+  const auto [loss, dx, dw] = run(false);
+  const auto [half_loss, half_dx, half_dw] = run(true);
+  EXPECT_NEAR(half_loss, loss, 1e-2);
+  EXPECT_NE(half_loss, loss);
+  EXPECT_EQ(half_dw.scalar_type(), at::kFloat);
+  EXPECT_LT(compare::error(half_dx, dx), 2e-2);
+  EXPECT_LT(compare::error(half_dw, dw), 2e-2);
 }
 
 }  // namespace
