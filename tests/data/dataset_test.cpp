@@ -125,9 +125,63 @@ TEST_F(DatasetTest, BadInputIsNamed) {
   expect_complaint(from(train, -1), "--validation_split_percentage is -1");
   expect_complaint(from(train, 5, "absent.txt"), "--validation_file: no such file: absent.txt");
   expect_complaint(from(write("lone.bin", "xx")), "lone");
+  expect_complaint(from(write("x.jsonl", "{}\n")), "x.jsonl:1:1: has none of the fields of an example");
+  expect_complaint(from(write("one.jsonl", "{\"text\": \"ab\"}\n")), "one.jsonl: has 1 example: none can be held out");
   const auto indexed = write_indexed("m", {{1, 2, 3}, {4, 5}, {6, 7, 8, 9, 10, 11}});
   expect_complaint(from(indexed), "token 6 has id 7, but the model's vocabulary has 7 entries", 4, 7);
   expect_complaint(from(indexed), "has 11 tokens, fewer than one block of 12", 12);
+}
+
+TEST_F(DatasetTest, ThreadsAndPiecesChangeNoToken) {
+  std::string text = "begin ";
+  while (text.size() < 3'000'000) text += concat("line ", text.size(), "  of words\n", text.size() % 3 ? "" : "\n \n");
+  text += std::string(400'000, 'x') + "\nno line feed at the end";
+  std::vector<std::int32_t> expected;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const auto ids = tokenizer_.encode(std::string_view(text).substr(at, end - at));
+    expected.insert(expected.end(), ids.begin(), ids.end());
+    at = end;
+  }
+  std::uint64_t seen = 0;
+  const auto progress = [&](const std::string&, std::uint64_t done, std::uint64_t) { seen = done; };
+  EXPECT_EQ(encode_lines(text, tokenizer_, 1, "t", progress), expected);
+  EXPECT_EQ(seen, text.size());
+  EXPECT_EQ(encode_lines(text, tokenizer_, 3), expected);
+}
+
+TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(2 + i % 4), static_cast<char>('0' + i)), "\", \"id\": 1}\n");
+  text += "{\"text\": \"a\"}\n";  // FakeTokenizer ends no text: nothing to score
+  DataConfig config = from(write("t.jsonl", text), 10);
+  const Datasets padded = open(config, 4);
+  ASSERT_EQ(padded.train->size(), 36);
+  ASSERT_EQ(padded.validation->size(), 4);
+  EXPECT_EQ(padded.train->max_length(), 4);
+  EXPECT_EQ(block(*padded.train, 35), (std::vector<std::int64_t>(4, '0' + 35)));
+  EXPECT_EQ(block(*padded.validation, 0), (std::vector<std::int64_t>(2, '0' + 36)));
+  EXPECT_THROW(padded.train->read(36), Error);
+  ASSERT_EQ(padded.warnings.size(), 3u);
+  EXPECT_NE(padded.warnings[0].find("10 of 40 examples are longer than 4 tokens and were cut"), std::string::npos);
+  EXPECT_NE(padded.warnings[1].find("1 example was left out: no scored token within the first 4"), std::string::npos);
+  EXPECT_NE(padded.warnings[2].find("fields that are not used: id"), std::string::npos);
+  ASSERT_EQ(padded.notes.size(), 1u);
+  EXPECT_NE(padded.notes[0].find("40 examples (text), 130 tokens, 69.2% of them scored"), std::string::npos) << padded.notes[0];
+
+  config.max_seq_length = 5;
+  EXPECT_EQ(open(config, 4).train->max_length(), 5) << "--max_seq_length counts, not the block size";
+  config.packing = true;
+  const Datasets packed = open(config, 4);
+  EXPECT_EQ(packed.train->max_length(), 5);
+  EXPECT_LT(packed.train->size(), 36);
+  std::int64_t train = 0, validation = 0;
+  for (std::int64_t i = 0; i < packed.train->size(); ++i) train += packed.train->length(i);
+  for (std::int64_t i = 0; i < packed.validation->size(); ++i) validation += packed.validation->length(i);
+  EXPECT_EQ(train, 9 * (2 + 3 + 4 + 5));
+  EXPECT_EQ(validation, 2 + 3 + 4 + 5) << "no row mixes the two";
+  ASSERT_EQ(packed.notes.size(), 3u);
+  EXPECT_EQ(packed.notes[2], "packing: 36 examples in 27 rows of 5 tokens, 93.3% full");
 }
 
 TEST_F(DatasetTest, OneStepMustFit) {

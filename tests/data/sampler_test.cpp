@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -110,6 +111,103 @@ TEST(Sampler, HugeDatasetsAndBadArguments) {
   EXPECT_THROW(Sampler("shuffled", 10, 5), InputError);
   EXPECT_THROW(Sampler("random", 0, 5), InputError);
   EXPECT_THROW(sampler(-1), Error);
+}
+
+/// A dataset of which only the lengths matter.
+class Lengths final : public Dataset {
+ public:
+  explicit Lengths(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
+  std::int64_t size() const override { return static_cast<std::int64_t>(lengths_.size()); }
+  std::int64_t max_length() const override { return *std::max_element(lengths_.begin(), lengths_.end()); }
+  std::int64_t length(std::int64_t row) const override { return lengths_[static_cast<std::size_t>(row)]; }
+  Row read(std::int64_t) const override { return {}; }
+
+ private:
+  std::vector<std::int64_t> lengths_;
+};
+
+TEST(GroupByLength, EveryEpochIsAPermutationThatBeginsWithTheLongest) {
+  EXPECT_TRUE(rc::check([](std::uint64_t seed) {
+    const Lengths dataset(*rc::gen::nonEmpty(rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange(1, 50))));
+    const auto rows = *rc::gen::inRange<std::int64_t>(1, 20);
+    const auto epoch = *rc::gen::inRange<std::int64_t>(0, 1000);
+    auto order = epoch_order(Sampler("group_by_length", dataset, seed, rows), dataset.size(), epoch);
+    RC_ASSERT(dataset.length(order[0]) == dataset.max_length());
+    std::sort(order.begin(), order.end());
+    for (std::int64_t i = 0; i < dataset.size(); ++i) RC_ASSERT(order[static_cast<std::size_t>(i)] == i);
+  }));
+}
+
+std::vector<std::int64_t> skewed_lengths(std::int64_t count) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < count; ++i) lengths.push_back(1 + (i * 7919 % 997) * (i * 7919 % 997) / 1000);
+  return lengths;
+}
+
+TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
+  const Lengths dataset(skewed_lengths(4000));
+  const Sampler grouped("group_by_length", dataset, 3, 8), random("random", 4000, 3);
+  const auto order = epoch_order(grouped, 4000, 2), shuffled = epoch_order(random, 4000, 2);
+  for (std::size_t begin = 0; begin < 4000; begin += 400) {
+    // Apart from the one row that was moved to the front, a megabatch has the rows of the random order, sorted.
+    std::size_t unsorted = 0;
+    for (std::size_t i = begin + 1; i < begin + 400; ++i) unsorted += dataset.length(order[i]) > dataset.length(order[i - 1]);
+    EXPECT_LE(unsorted, 1u);
+    std::vector<std::int64_t> mine(order.begin() + begin, order.begin() + begin + 400);
+    std::vector<std::int64_t> theirs(shuffled.begin() + begin, shuffled.begin() + begin + 400);
+    std::sort(mine.begin(), mine.end());
+    std::sort(theirs.begin(), theirs.end());
+    std::vector<std::int64_t> moved;
+    std::set_difference(mine.begin(), mine.end(), theirs.begin(), theirs.end(), std::back_inserter(moved));
+    EXPECT_LE(moved.size(), 1u);
+  }
+  EXPECT_NE(order, epoch_order(grouped, 4000, 1));
+  EXPECT_NE(order, epoch_order(Sampler("group_by_length", dataset, 4, 8), 4000, 2));
+}
+
+// transformers' rule: min(size / (4 x rows), 50) steps, at least 1.
+TEST(GroupByLength, SmallDatasetsHaveSmallerMegabatches) {
+  const Lengths dataset(skewed_lengths(64));
+  const auto order = epoch_order(Sampler("group_by_length", dataset, 3, 4), 64, 0);
+  std::size_t rises = 0;  // at the borders of 4 megabatches of 16, and behind the row that was moved to the front
+  for (std::size_t i = 1; i < 64; ++i) rises += dataset.length(order[i]) > dataset.length(order[i - 1]);
+  EXPECT_GE(rises, 2u);
+  EXPECT_LE(rises, 5u);
+}
+
+/// Tokens that `rows` per step are padded to, of an epoch.
+std::int64_t padded_tokens(const Sampler& sampler, const Dataset& dataset, std::int64_t rows) {
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i + rows <= dataset.size(); i += rows) {
+    std::int64_t longest = 0;
+    for (std::int64_t j = i; j < i + rows; ++j) longest = std::max(longest, dataset.length(sampler(j)));
+    tokens += longest * rows;
+  }
+  return tokens;
+}
+
+TEST(GroupByLength, PaddingFalls) {
+  const Lengths dataset(skewed_lengths(4000));
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) tokens += dataset.length(i);
+  const auto waste = [&](const char* strategy) {
+    return static_cast<double>(padded_tokens(Sampler(strategy, dataset, 5, 16), dataset, 16) - tokens) / static_cast<double>(tokens);
+  };
+  EXPECT_GT(waste("random"), 1.0);
+  EXPECT_LT(waste("group_by_length"), 0.15);
+}
+
+TEST(GroupByLength, SeekingGivesTheSameRows) {
+  const Lengths dataset(skewed_lengths(1000));
+  const Sampler whole("group_by_length", dataset, 5, 8);
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < 5000; ++i) order.push_back(whole(i));
+  const Sampler resumed("group_by_length", dataset, 5, 8);  // in the fourth epoch, then back
+  for (const std::int64_t from : {3210, 500, 4999}) EXPECT_EQ(resumed(from), order[static_cast<std::size_t>(from)]);
+  EXPECT_THROW(Sampler("group_by_size", dataset, 5, 8), InputError);
+  EXPECT_THROW(Sampler("group_by_length", 10, 5), InputError) << "needs the lengths";
+  EXPECT_EQ(Sampler("random", dataset, 5, 8)(77), Sampler("random", 1000, 5)(77));
+  EXPECT_EQ(Sampler("sequential", dataset, 5, 8)(1077), 77);
 }
 
 }  // namespace

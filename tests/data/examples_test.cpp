@@ -1,0 +1,211 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/data/examples.h>
+
+#include "fake_tokenizer.h"
+#include "marked_tokenizer.h"
+
+namespace tessera::data {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+using T = MarkedTokenizer;
+
+class ExamplesTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& text, const std::string& name = "e.jsonl") {
+    const std::string path = path_join(folder_.path(), name);
+    write_file_atomically(path, text);
+    return path;
+  }
+  ExampleFile read(const std::string& text) { return read_examples(write(text), tokenizer_, options_); }
+  static Row row(const ExampleFile& file, std::int64_t example) {
+    return example_rows(std::make_shared<const Examples>(file.examples), 0, file.examples.size())->read(example);
+  }
+  /// The complaint, without the folder's name.
+  std::string complaint(const std::string& text, const text::Tokenizer& tokenizer) {
+    try {
+      read_examples(write(text), tokenizer, options_);
+    } catch (const InputError& error) {
+      std::string what = error.what();
+      const std::string folder = folder_.path() + "/";
+      for (std::size_t at; (at = what.find(folder)) != std::string::npos;) what.erase(at, folder.size());
+      return what;
+    }
+    return "accepted";
+  }
+  std::string complaint(const std::string& text) { return complaint(text, tokenizer_); }
+
+  TemporaryFolder folder_;
+  MarkedTokenizer tokenizer_;
+  ExampleOptions options_{.max_length = 64, .vocab_size = 260};
+};
+
+TEST_F(ExamplesTest, TextIsScoredWhole) {
+  const ExampleFile file = read("{\"text\": \"ab\"}\n\n{\"text\": \"c\"}\r\n");
+  ASSERT_EQ(file.examples.size(), 2);
+  EXPECT_EQ(row(file, 0).ids, (Ids{T::begin, 'a', 'b', T::end}));
+  EXPECT_EQ(row(file, 0).labels, row(file, 0).ids);
+  EXPECT_EQ(row(file, 0).document_starts, Ids{0});
+  EXPECT_EQ(row(file, 1).ids, (Ids{T::begin, 'c', T::end}));
+  EXPECT_STREQ(file.kind, "text");
+  EXPECT_EQ(file.tokens, 7);
+  EXPECT_EQ(file.scored, 5) << "all but the first of each";
+  EXPECT_EQ(file.text_bytes, 3u);
+  EXPECT_EQ(file.text_tokens, 3u);
+}
+
+TEST_F(ExamplesTest, OfPromptAndCompletionTheCompletionIsScored) {
+  const ExampleFile file = read("{\"completion\": \"cd\", \"prompt\": \"ab\"}\n{\"prompt\": \"\", \"completion\": \"x\"}\n");
+  EXPECT_EQ(row(file, 0).ids, (Ids{T::begin, 'a', 'b', 'c', 'd', T::turn_end}));
+  EXPECT_EQ(row(file, 0).labels, (Ids{-100, -100, -100, 'c', 'd', T::turn_end}));
+  EXPECT_EQ(row(file, 1).labels, (Ids{-100, 'x', T::turn_end}));
+  EXPECT_EQ(file.scored, 5);
+}
+
+TEST_F(ExamplesTest, OfMessagesTheAssistantIsScored) {
+  const std::string line =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"assistant\", \"content\": \"a\"},"
+      " {\"role\": \"user\", \"content\": \"v\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n";
+  const auto turn = [](const std::string& role, char content) {
+    Ids ids = {T::turn_begin};
+    ids.insert(ids.end(), role.begin(), role.end());
+    ids.insert(ids.end(), {'\n', content, T::turn_end, '\n'});
+    return ids;
+  };
+  Ids ids = {T::begin};
+  for (const auto& part : {turn("user", 'u'), turn("assistant", 'a'), turn("user", 'v'), turn("assistant", 'b')})
+    ids.insert(ids.end(), part.begin(), part.end());
+  options_.max_length = 100;
+  const Row chat = row(read(line), 0);
+  EXPECT_EQ(chat.ids, ids);
+  Ids labels(ids.size(), -100);
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i)
+    if ((ids[i] == 'a' || ids[i] == 'b') && ids[i + 1] == T::turn_end) {
+      labels[i] = ids[i];
+      labels[i + 1] = ids[i + 1];
+    }
+  EXPECT_EQ(chat.labels, labels);
+  options_.assistant_only = false;
+  Ids all = ids;
+  all[0] = -100;  // the tokenizer's own prefix
+  EXPECT_EQ(row(read(line), 0).labels, all);
+}
+
+TEST_F(ExamplesTest, LongExamplesAreCutAndThoseWithNothingToScoreLeftOut) {
+  options_.max_length = 4;
+  const ExampleFile file = read(
+      "{\"prompt\": \"a\", \"completion\": \"bcdef\"}\n"
+      "{\"prompt\": \"abc\", \"completion\": \"d\"}\n"
+      "{\"prompt\": \"ab\", \"completion\": \"c\"}\n");
+  ASSERT_EQ(file.examples.size(), 2);
+  EXPECT_EQ(row(file, 0).ids, (Ids{T::begin, 'a', 'b', 'c'}));
+  EXPECT_EQ(row(file, 1).labels, (Ids{-100, -100, -100, 'c'}));
+  EXPECT_EQ(file.dropped, 1);
+  EXPECT_EQ(file.cut, 2);
+  EXPECT_EQ(complaint("{\"prompt\": \"abcd\", \"completion\": \"e\"}\n"),
+            "e.jsonl: none of its 1 examples has a scored token within the first 4 tokens: raise --max_seq_length or "
+            "shorten the prompts");
+}
+
+TEST_F(ExamplesTest, AnotherTextFieldDecidesByItself) {
+  options_.text_field = "prompt";
+  const ExampleFile file = read("{\"prompt\": \"ab\", \"completion\": \"c\"}\n");
+  EXPECT_STREQ(file.kind, "text");
+  EXPECT_EQ(row(file, 0).ids, (Ids{T::begin, 'a', 'b', T::end}));
+  EXPECT_EQ(file.unused_fields, std::vector<std::string>{"completion"});
+}
+
+TEST_F(ExamplesTest, OtherFieldsAreNamed) {
+  const ExampleFile file = read("{\"text\": \"a\", \"url\": 1}\n{\"id\": {}, \"text\": \"b\", \"url\": null}\n");
+  EXPECT_EQ(file.unused_fields, (std::vector<std::string>{"id", "url"}));
+}
+
+TEST_F(ExamplesTest, BadLinesAreNamed) {
+  EXPECT_EQ(complaint("{\"text\": \"\"}\n"), "e.jsonl:1:10: \"text\" is empty: nothing can be learnt from it");
+  EXPECT_EQ(complaint("{\"prompt\": \"a\", \"completion\": \"\"}\n"),
+            "e.jsonl:1:31: \"completion\" is empty: nothing can be learnt from it");
+  EXPECT_EQ(complaint("\n{\"text\": 5}\n"), "e.jsonl:2:10: expected a string, found an integer");
+  EXPECT_EQ(complaint("{\"prompt\": null, \"completion\": \"x\"}\n"), "e.jsonl:1:12: expected a string, found null");
+  EXPECT_EQ(complaint("[\"text\"]\n"), "e.jsonl:1:1: expected an object, found an array");
+  EXPECT_EQ(complaint("{\"prompt\": \"a\"}\n"), "e.jsonl:1:1: has \"prompt\" but no \"completion\"");
+  EXPECT_EQ(complaint("{\"completion\": \"a\"}\n"), "e.jsonl:1:1: has \"completion\" but no \"prompt\"");
+  EXPECT_EQ(complaint("{\"texts\": \"a\"}\n"),
+            "e.jsonl:1:1: has none of the fields of an example: \"text\", or \"prompt\" and \"completion\", or "
+            "\"messages\"");
+  EXPECT_EQ(complaint("{\"text\": \"a\", \"prompt\": \"b\", \"completion\": \"c\"}\n"),
+            "e.jsonl:1:1: has fields of several kinds of example; give either \"text\", or \"prompt\" and "
+            "\"completion\", or \"messages\"");
+  EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"prompt\": \"b\", \"completion\": \"c\"}\n"),
+            "e.jsonl:2:1: holds prompt and completion, but line 1 holds text: a file has examples of one kind");
+  EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n"), "e.jsonl:2:11: not valid UTF-8");
+  EXPECT_EQ(complaint("{\"text\": \"a\"\n"), "e.jsonl:1:13: expected ',' or '}' in an object, found the end of the line");
+  EXPECT_EQ(complaint(""), "e.jsonl: has no lines: there is nothing to train on");
+  EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: there is nothing to train on");
+  options_.vocab_size = 100;
+  EXPECT_EQ(complaint("{\"text\": \"a\"}\n"),
+            "e.jsonl:1:1: a token has id 256, but the model's vocabulary has 100 entries: tokenizer and model do not "
+            "belong together");
+}
+
+TEST_F(ExamplesTest, BadConversationsAreNamed) {
+  const auto with = [&](const std::string& messages) { return complaint("{\"messages\": " + messages + "}\n"); };
+  EXPECT_EQ(with("\"a\""), "e.jsonl:1:14: expected an array, found a string");
+  EXPECT_EQ(with("[]"), "e.jsonl:1:14: a conversation without messages");
+  EXPECT_EQ(with("[{\"role\": \"user\", \"content\": \"u\"}]"),
+            "e.jsonl:1:14: no message is the assistant's, so that nothing is scored");
+  EXPECT_EQ(with("[{\"role\": \"assistant\", \"content\": \"\"}]"),
+            "e.jsonl:1:48: \"content\" is empty: nothing can be learnt from it");
+  EXPECT_EQ(with("[{\"role\": \"assistant\", \"content\": null}]"), "e.jsonl:1:48: expected a string, found null");
+  EXPECT_NE(with("[{\"role\": \"assistant\"}]").find("e.jsonl:1:15: "), std::string::npos);
+  EXPECT_NE(with("[{\"role\": \"bot\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"x\"}]")
+                .find("e.jsonl:1:14: message 1: unknown role 'bot'"),
+            std::string::npos);
+  EXPECT_NE(complaint("{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n", FakeTokenizer())
+                .find("e.jsonl:1:1: holds messages, but the tokenizer has no tokens <|im_start|> and <|im_end|>"),
+            std::string::npos);
+}
+
+TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
+  EXPECT_EQ(complaint("{}}\n{\"text\": \"fine\"}\n{\"text\": 1}\n"),
+            "e.jsonl: 2 lines that cannot be used:\n"
+            "  e.jsonl:1:3: expected the end of the line after the value, found '}'\n"
+            "  e.jsonl:3:10: expected a string, found an integer");
+  std::string text;
+  for (int i = 0; i < 25; ++i) text += "{\"text\": 1}\n";
+  const std::string what = complaint(text);
+  EXPECT_TRUE(what.starts_with("e.jsonl: the first 20 lines that cannot be used:\n  e.jsonl:1:10: ")) << what;
+  EXPECT_TRUE(what.ends_with("\n  e.jsonl:20:10: expected a string, found an integer\n  ... and more")) << what;
+}
+
+TEST_F(ExamplesTest, TheNumberOfThreadsChangesNothing) {
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(i % 37 + 1), 'a' + i % 26), "\"}\n");
+  text += concat("{\"text\": \"", std::string(10'000'000, 'z'), "\"}\n");
+  text += "{\"text\": \"last\"}\n";
+  const std::string path = write(text);
+  std::uint64_t seen = 0;
+  const auto progress = [&](const std::string& name, std::uint64_t done, std::uint64_t of) {
+    EXPECT_EQ(name, path);
+    EXPECT_GT(done, seen);
+    EXPECT_EQ(of, text.size());
+    seen = done;
+  };
+  const ExampleFile one = read_examples(path, tokenizer_, options_, progress);
+  EXPECT_EQ(seen, text.size());
+  options_.threads = 4;
+  const ExampleFile four = read_examples(path, tokenizer_, options_);
+  ASSERT_EQ(one.examples.size(), 502);
+  ASSERT_EQ(four.examples.size(), 502);
+  EXPECT_EQ(one.cut, 1);
+  for (std::int64_t i = 0; i < 502; ++i) EXPECT_EQ(row(one, i).labels, row(four, i).labels);
+  EXPECT_EQ(one.examples.length(500), 64);
+}
+
+}  // namespace
+}  // namespace tessera::data
