@@ -37,10 +37,10 @@ def check(name, work):
             for i in range(first, first + count):
                 out.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
     common = ["--train_file", at("train.txt"), "--validation_file", at("validation.txt"), "--block_size", str(T), "--lr_scheduler_type",
-              "constant", "--per_device_train_batch_size", "8", "--save_strategy", "no", "--tokenizer_name", "byte"]
-    run("train", *shape, *common, "--learning_rate", "3e-3", "--max_steps", "10", "--output_dir", at("base"))
+              "constant", "--per_device_train_batch_size", "8", "--save_strategy", "no", "--tokenizer_name", "byte", "--seed", "3"]
+    run("train", *shape, *common, "--learning_rate", "1e-2", "--max_steps", "40", "--output_dir", at("base"))
     run("train", "--model_name_or_path", at("base"), *common, "--learning_rate", "1e-2", "--max_steps", "20", "--eval_steps", "20",
-        "--lora_r", "4", "--lora_alpha", "12", *targets, "--lora_merge", "--output_dir", at("out"))
+        "--lora_r", "4", "--lora_alpha", "32", *targets, "--lora_merge", "--output_dir", at("out"))
     lines = [json.loads(line) for line in open(at("out", "metrics.jsonl"))]
     reported = [line["eval_loss"] for line in lines if "eval_loss" in line][0]
 
