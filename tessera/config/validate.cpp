@@ -133,6 +133,9 @@ class Rules {
     if (o.eval_strategy != "no" && c_.data.validation_file.empty() && c_.data.validation_split_percentage == 0)
       problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
               " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+    if (o.eval_on_start && o.eval_strategy == "no" && c_.data.validation_file.empty())
+      problem({"eval_on_start", "eval_strategy"},
+              "--eval_on_start needs something to evaluate on: give --validation_file or an --eval_strategy");
     if (o.eval_steps > 0 && o.eval_strategy == "no" && !is_default("eval_strategy"))
       problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps,
               " contradicts --eval_strategy no: leave one of them out");

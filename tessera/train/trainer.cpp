@@ -165,6 +165,7 @@ ExitCode Trainer::run() {
   started_ns_ = comm::monotonic_ns();
   setup_.model->train();
 
+  if (setup_.config.output.eval_on_start && setup_.datasets.validation) evaluate();
   while (step_ < plan_.total_steps) {
     const std::int64_t begin_ns = comm::monotonic_ns();
     const double begin_cpu = process_cpu_seconds();
