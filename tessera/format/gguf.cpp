@@ -85,6 +85,15 @@ class Cursor {
     return text;
   }
 
+  /// A key or a name: they come back in messages, so they hold no control characters.
+  std::string_view name(const What& what) {
+    const std::string_view text = string(what, kMostKeyBytes);
+    for (const char c : text)
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+        fail(what, " holds the control character ", static_cast<int>(c), ", which names must not");
+    return text;
+  }
+
   GgufType type(const What& what) {
     const auto number_ = number<std::uint32_t>(what);
     if (number_ >= kTypeCount) fail(what, " has type ", number_, "; the format has types 0 to ", kTypeCount - 1);
@@ -162,7 +171,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 /// Offset and end relative to the data section, whose size is not known yet.
 GgufTensor read_tensor(Cursor& cursor, std::uint64_t index) {
   GgufTensor tensor;
-  tensor.name = cursor.string(What{"the name of tensor", {}, index}, kMostKeyBytes);
+  tensor.name = cursor.name(What{"the name of tensor", {}, index});
   const What what{"tensor", tensor.name};
   if (tensor.name.empty()) cursor.fail("tensor ", index, " has no name");
   const auto dimensions = cursor.number<std::uint32_t>(what);
@@ -269,7 +278,7 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
 
   std::unordered_set<std::string_view> seen;  // of views into the file
   for (std::uint64_t i = 0; i < entries; ++i) {
-    const std::string_view key = cursor.string(What{"the key of metadata entry", {}, i}, kMostKeyBytes);
+    const std::string_view key = cursor.name(What{"the key of metadata entry", {}, i});
     if (key.empty()) cursor.fail("metadata entry ", i, " has no key");
     if (!seen.insert(key).second) cursor.fail("the metadata key '", key, "' is there twice");
     const GgufValue value = read_value(cursor, What{"the value of", key});

@@ -55,17 +55,19 @@ class Plan {
     std::vector<std::string> absent;  // for "did you mean"
     for (const std::string& name : wanted_)
       if (file_.find(name) == nullptr) absent.push_back(name);
+    std::sort(absent.begin(), absent.end());
     problems.insert(problems.end(), wrong_.begin(), wrong_.end());
+    constexpr std::size_t most = 40;
+    std::size_t all = problems.size();
     for (const GgufTensor& tensor : file_.tensors()) {
-      if (wanted_.contains(tensor.name)) continue;
+      if (wanted_.contains(tensor.name) || ++all > most)
+        continue;  // the nearest name takes a search: for those shown only
       const auto near = nearest(tensor.name, absent);
       problems.push_back(concat("unexpected tensor '", tensor.name, "' ", shape_text(tensor.shape),
                                 near ? concat("; did you mean '", *near, "'?") : ""));
     }
-    if (problems.empty()) return std::move(tensors_);
-    constexpr std::size_t most = 40;
-    const std::size_t all = problems.size();
-    problems.resize(std::min(all, most));
+    if (all == 0) return std::move(tensors_);
+    problems.resize(std::min(problems.size(), most));
     throw InputError(concat(file_.path(), ": the tensors are not those of a ",
                             model_.prefix.substr(0, model_.prefix.size() - 1), " model of ", model_.layers, " layers (",
                             all, all == 1 ? " problem):\n  " : " problems):\n  ", join(problems, "\n  "),

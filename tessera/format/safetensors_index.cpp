@@ -53,8 +53,8 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
   for (const auto& [tensor, file] : map.members()) {
     const std::string& name = file.as_string();
     if (!is_plain_file_name(name) || !name.ends_with(kSuffix)) {
-      throw InputError(concat(file.where().str(), ": tensor '", tensor, "' is in '", name,
-                              "': a shard must be a .safetensors file directly inside the folder"));
+      throw InputError(concat(file.where().str(), ": tensor '", tensor, "' is in ", dump_json(file, -1),
+                              ": a shard must be a .safetensors file directly inside the folder"));
     }
     index.files.push_back(name);
   }

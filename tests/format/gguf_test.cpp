@@ -172,6 +172,7 @@ TEST(Gguf, BadTensors) {
   expect_refused(with([](Tensor& t) { t.name = "a"; }), {"two tensors are named 'a'"});
   expect_refused(with([](Tensor& t) { t.name = ""; }), {"no name"});
   expect_refused(with([](Tensor& t) { t.name = "\xFF"; }), {"UTF-8"});
+  expect_refused(with([](Tensor& t) { t.name = "b\x1B[2J"; }), {"name of tensor 1", "control character 27"});
   expect_refused(with([](Tensor& t) { t.type = 77; }), {"'b'", "type 77", "Q4_K"});
   expect_refused(with([](Tensor& t) { t.type = 4; }), {"'b'", "type 4"});  // removed from the format
   expect_refused(with([](Tensor& t) { t.sizes = {1, 1, 1, 1, 5}; }), {"'b'", "5 dimensions", "4"});

@@ -79,6 +79,8 @@ std::string inspection_text(const Inspection& inspection, bool tensors) {
   for (const auto& [label, text] : inspection.facts) width = std::max(width, label.size());
   for (const auto& [label, text] : inspection.facts) out += wrapped("  " + pad(label, width) + "  ", text);
   if (tensors) out += "\n" + tensor_table(inspection.tensors);
+  for (char& c : out)  // names come from the file: they must not move the cursor
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
   return out;
 }
 

@@ -1,0 +1,214 @@
+// tessera checkpoint convert and inspect, as a user runs them.
+
+#include "program.h"
+
+#include <gtest/gtest.h>
+
+#include <tessera/format/manifest.h>
+#include <tessera/format/safetensors.h>
+#include <tests/format/gguf_builder.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+
+namespace tessera::testing {
+namespace {
+
+const std::string fixture = TESSERA_SOURCE_DIR "/tests/fixtures/gguf/llama_tiny.gguf";
+
+class CheckpointCommand : public ToolTest {
+ protected:
+  void expect_refused(const Strings& arguments, const Strings& parts) const {
+    const Strings before = files();
+    const auto run = tessera(Strings{"checkpoint"} + arguments);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    for (const std::string& part : parts) EXPECT_TRUE(contains(run.err, part)) << "'" << part << "' in: " << run.err;
+    EXPECT_EQ(files(), before) << "something was written";
+  }
+  Strings convert(const std::string& source, const Strings& more = {}) const {
+    return Strings{"convert", source, at("out")} + more;
+  }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    write_file_atomically(at(name), bytes);
+    return at(name);
+  }
+  void convert_fixture() const {
+    const auto run = tessera({"checkpoint", "convert", fixture, at("out")});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  }
+  std::string inspected(const Strings& arguments) const {
+    const auto run = tessera(Strings{"checkpoint", "inspect"} + arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    for (const std::string& line : split(run.out, '\n')) {
+      if (contains(line, at("")) || contains(line, fixture)) continue;  // a long path stands as it is
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+    return run.out;
+  }
+};
+
+TEST_F(CheckpointCommand, ConvertsAWholeFolder) {
+  const auto run = tessera({"checkpoint", "convert", fixture, at("new/deep/out/")});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "20 tensors")) << run.err;
+  EXPECT_EQ(run.out, "");
+  EXPECT_EQ(list_folder(at("new/deep")), Strings{"out"});
+  EXPECT_EQ(list_folder(at("new/deep/out")), (Strings{"config.json", "generation_config.json", "model.safetensors",
+                                                      "tokenizer.json", "tokenizer_config.json"}));
+}
+
+TEST_F(CheckpointCommand, OverwritesModelFoldersOnly) {
+  convert_fixture();
+  expect_refused(convert(fixture), {"not empty", "--overwrite"});
+  write("out/vocab.json", "{}");
+  const auto run =
+      tessera(Strings{"checkpoint"} + convert(fixture, {"--overwrite", "--no_tokenizer", "--dtype=bfloat16"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "without a tokenizer"));
+  EXPECT_EQ(list_folder(at("out")), (Strings{"config.json", "generation_config.json", "model.safetensors"}));
+  EXPECT_EQ(files().size(), 5u);  // text.txt, out and its three
+  const format::SafetensorsFile weights(at("out/model.safetensors"));
+  EXPECT_EQ(weights.tensors()[0].dtype, format::DType::bf16);
+
+  write("out/thesis.txt", "years of work");
+  expect_refused(convert(fixture, {"--overwrite"}), {"thesis.txt", "would be lost"});
+  std::filesystem::remove(at("out/thesis.txt"));
+  write("out/m.safetensors", tiny_llama().build());  // a GGUF file under another name, in the folder itself
+  expect_refused(convert(at("out/m.safetensors"), {"--overwrite"}), {"lies in the folder"});
+}
+
+TEST_F(CheckpointCommand, AnEmptyFolderIsFine) {
+  make_folders(at("out"));
+  convert_fixture();
+}
+
+TEST_F(CheckpointCommand, BadFilesAreRefusedAndNothingIsWritten) {
+  const std::string good = read_file(fixture);
+  expect_refused(convert(at("nowhere.gguf")), {"nowhere.gguf"});
+  expect_refused(convert(at("")), {"is a folder"});
+  expect_refused(convert(write("short.gguf", good.substr(0, good.size() / 2))), {"short.gguf", "truncated"});
+  expect_refused(convert(write("zip.gguf", "PK\3\4")), {"zip.gguf", "not a GGUF file"});
+  GgufBuilder counts = tiny_llama();
+  counts.extra_tensors = std::int64_t{1} << 60;
+  expect_refused(convert(write("counts.gguf", counts.build())), {"claims", "tensors"});
+  GgufBuilder kind = tiny_llama();
+  kind.at("blk.0.ffn_up.weight").type = 24;
+  expect_refused(convert(write("kind.gguf", kind.build())), {"'blk.0.ffn_up.weight'", "I8", "Q4_K"});
+  expect_refused(convert(write("mamba.gguf", GgufBuilder(tiny_llama()).add("general.architecture", "mamba").build())),
+                 {"'mamba'", "llama, qwen2, qwen3, gpt2"});
+  GgufBuilder spm = tiny_llama();
+  spm.add("tokenizer.ggml.model", "llama");
+  expect_refused(convert(write("spm.gguf", spm.build())), {"SentencePiece", "--no_tokenizer"});
+  GgufBuilder lost = tiny_llama();
+  lost.tensors.erase(lost.tensors.begin() + 3, lost.tensors.begin() + 5);
+  expect_refused(convert(write("lost.gguf", lost.build())),
+                 {"missing tensor 'blk.0.ffn_norm.weight'", "missing tensor 'blk.0.attn_q.weight'"});
+  GgufBuilder beyond = tiny_llama();
+  beyond.at("blk.1.ffn_down.weight").shift = 1 << 20;
+  expect_refused(convert(write("beyond.gguf", beyond.build())), {"'blk.1.ffn_down.weight'", "beyond.gguf"});
+  GgufBuilder twice = tiny_llama();
+  twice.at("blk.1.attn_q.weight").name = "blk.0.attn_q.weight";
+  expect_refused(convert(write("twice.gguf", twice.build())), {"two tensors are named"});
+  GgufBuilder utf8 = tiny_llama();
+  utf8.add("general.name", "\xFF");
+  expect_refused(convert(write("utf8.gguf", utf8.build())), {"general.name", "UTF-8"});
+  // Found while the weights are written, the other ones being there already.
+  GgufBuilder large = tiny_llama();
+  large.at("output_norm.weight").data.replace(0, 4, little_endian(1e6f));
+  expect_refused({"convert", write("large.gguf", large.build()), at("a/b"), "--dtype", "float16"},
+                 {"'output_norm.weight'", "float16"});
+}
+
+TEST_F(CheckpointCommand, BadArguments) {
+  expect_refused({}, {"usage"});
+  expect_refused({"convrt"}, {"did you mean 'convert'?"});
+  expect_refused({"convert", fixture}, {"FILE.gguf and OUT_DIR"});
+  expect_refused(convert(fixture, {"--dtype", "int8"}), {"--dtype int8", "bfloat16"});
+  expect_refused(convert(fixture, {"--overwrit"}), {"--overwrit", "--overwrite"});
+  expect_refused({"convert", fixture, at("text.txt")}, {"is a file"});
+  expect_refused({"inspect"}, {"one path"});
+  expect_refused({"inspect", at("nowhere")}, {"does not exist"});
+  expect_refused({"inspect", at("text.txt")}, {"none of the files that inspect reads"});
+  expect_refused({"inspect", at("")}, {"holds no model"});
+  EXPECT_EQ(tessera({"checkpoint", "convert", "--help"}).exit_code, 0);
+  EXPECT_EQ(tessera({"checkpoint", "inspect", "--help"}).exit_code, 0);
+}
+
+TEST_F(CheckpointCommand, InspectsGgufAndTheFolderItBecomes) {
+  convert_fixture();
+  for (const std::string& path : {fixture, at("out")}) {
+    const Value found = parse_json(inspected({path, "--json"}), "json");
+    EXPECT_EQ(found.at("parameters").as_int(), 20960);
+    EXPECT_EQ(found.at("tensors").as_int(), 20);
+    EXPECT_EQ(found.at("layers").as_int(), 2);
+    EXPECT_EQ(found.at("heads").as_int(), 4);
+    EXPECT_EQ(found.at("kv_heads").as_int(), 2);
+    EXPECT_EQ(found.at("vocab_size").as_int(), 266);
+    EXPECT_EQ(found.at("context_length").as_int(), 128);
+  }
+  EXPECT_EQ(parse_json(inspected({fixture, "--json"}), "").at("dtypes").at("Q4_1").at("tensors").as_int(), 2);
+  const std::string text = inspected({at("out"), "--tensors"});
+  for (const char* part : {"LlamaForCausalLM", "20,960", "F32", "byte-level BPE", "chat template", "theta 50000",
+                           "tied", "model.layers.1.post_attention_layernorm.weight", "32x32"})
+    EXPECT_TRUE(contains(text, part)) << part << " in:\n" << text;
+  EXPECT_TRUE(contains(inspected({fixture}), "byte-level BPE (smollm)"));
+  EXPECT_TRUE(contains(inspected({at("out/model.safetensors")}), "safetensors file"));
+  EXPECT_EQ(parse_json(inspected({at("out"), "--json", "--tensors"}), "").at("tensor_list").items().size(), 20u);
+}
+
+TEST_F(CheckpointCommand, InspectsShards) {
+  convert_fixture();
+  std::filesystem::rename(at("out/model.safetensors"), at("out/model-00001-of-00001.safetensors"));
+  const format::SafetensorsFile weights(at("out/model-00001-of-00001.safetensors"));
+  Value map = Value::make_object();
+  for (const auto& tensor : weights.tensors()) map.set(tensor.name, Value::of("model-00001-of-00001.safetensors"));
+  const std::string index =
+      write("out/model.safetensors.index.json", dump_json(Value::make_object({{"weight_map", map}})));
+  EXPECT_TRUE(contains(inspected({index}), "sharded safetensors"));
+  EXPECT_EQ(parse_json(inspected({at("out"), "--json"}), "").at("parameters").as_int(), 20960);
+  std::filesystem::remove(at("out/model-00001-of-00001.safetensors"));
+  expect_refused({"inspect", at("out")}, {"1 of the 1 shards"});
+}
+
+TEST_F(CheckpointCommand, InspectsCheckpointsOfRuns) {
+  convert_fixture();
+  make_folders(at("run"));
+  std::filesystem::rename(at("out"), at("run/checkpoint-30"));
+  write("run/checkpoint-30/trainer_state.json", R"({"global_step": 30, "max_steps": 100, "epoch": 0.5})");
+  write("run/checkpoint-30/tessera_state.json", R"({"format": "tessera-state-1", "samples": 240, "seed": "42"})");
+  const std::vector<float> state(6, 0.0f);
+  format::write_safetensors(at("run/checkpoint-30/optimizer.safetensors"),
+                            {{"exp_avg.x", format::DType::f32, {6}, [&] { return std::as_bytes(std::span(state)); }}});
+  format::Manifest manifest{30, {}};
+  for (const std::string& name : list_folder(at("run/checkpoint-30")))
+    manifest.files.push_back({name, format::digest_of_file(at("run/checkpoint-30/" + name))});
+  format::write_manifest(at("run/checkpoint-30"), manifest);
+  const std::string text = inspected({at("run/checkpoint-30")});
+  for (const char* part :
+       {"checkpoint of a run", "30 of 100, epoch 0.5", "1 tensors, 24 B", "seed 42", "every listed file"})
+    EXPECT_TRUE(contains(text, part)) << part << " in:\n" << text;
+  std::filesystem::remove(at("run/checkpoint-30/generation_config.json"));
+  const Value damaged = parse_json(inspected({at("run/checkpoint-30"), "--json"}), "");
+  EXPECT_EQ(damaged.at("step").as_int(), 30);
+  EXPECT_FALSE(damaged.at("complete").as_bool());
+  expect_refused({"inspect", at("run")}, {"holds no model", "checkpoint-30"});
+}
+
+TEST_F(CheckpointCommand, InspectsAdapters) {
+  write("adapter_config.json", R"({"peft_type": "LORA", "base_model_name_or_path": "base", "r": 8, "lora_alpha": 16.0,
+                                   "target_modules": ["q_proj", "v_proj"]})");
+  const std::vector<float> values(12, 0.0f);
+  format::write_safetensors(at("adapter_model.safetensors"),
+                            {{"a", format::DType::f32, {3, 4}, [&] { return std::as_bytes(std::span(values)); }}});
+  const std::string text = inspected({at("")});
+  for (const char* part : {"PEFT adapter folder", "LORA", "q_proj, v_proj", "rank", "8"})
+    EXPECT_TRUE(contains(text, part)) << part << " in:\n" << text;
+  const Value json = parse_json(inspected({at(""), "--json"}), "");
+  EXPECT_EQ(json.at("lora_r").as_int(), 8);
+  EXPECT_EQ(json.at("target_modules").items().size(), 2u);
+  EXPECT_EQ(json.at("parameters").as_int(), 12);
+}
+
+}  // namespace
+}  // namespace tessera::testing
