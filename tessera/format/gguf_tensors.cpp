@@ -154,10 +154,13 @@ void add_gpt2(Plan& plan, const GgufModel& m) {
 
 std::vector<HfTensor> hf_tensors(const GgufFile& file, const GgufModel& model) {
   Plan plan(file, model);
-  // A layer has nine tensors at least: absurd counts would only make an absurd list of missing ones.
-  if (model.layers > static_cast<std::int64_t>(file.tensors().size()))
+  // Absurd counts would only make an absurd list of missing tensors.
+  constexpr std::int64_t most_layers = 1 << 14;
+  const auto found = static_cast<std::int64_t>(file.tensors().size());
+  if (model.layers > std::min(found, most_layers))
     throw InputError(concat(file.path(), ": metadata '", model.prefix, "block_count' is ", model.layers,
-                            ", but the file has only ", file.tensors().size(), " tensors"));
+                            ", but the file has only ", found, " tensors (and at most ", most_layers,
+                            " layers are supported)"));
   if (model.architecture == GgufArchitecture::gpt2)
     add_gpt2(plan, model);
   else

@@ -4,7 +4,7 @@
 //     tessera/format/{gguf,gguf_file,ggml_types,gguf_quants,gguf_model,gguf_rope,gguf_config,gguf_tensors,gguf_tokenizer,
 //     gguf_to_hf,safetensors_write,safetensors,crc32c}.cpp tessera/base/{error,file,json,log,text,utf8,value}.cpp -o
 //     fuzz
-//   ./fuzz -max_len=2048 -max_total_time=60 CORPUS tests/fixtures/gguf
+//   ASAN_OPTIONS=detect_stack_use_after_return=0 ./fuzz -max_len=3072 -max_total_time=60 CORPUS tests/fixtures/gguf
 
 #include <algorithm>
 #include <cstddef>
