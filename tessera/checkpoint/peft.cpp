@@ -50,7 +50,8 @@ WrittenFiles write_adapter_files(const std::string& folder, const NamedTensors& 
   NamedTensors named;
   for (const auto& [name, tensor] : adapters) named.emplace_back(concat(kPrefix, name), tensor);
   written.push_back(write_tensors_file(folder, kAdapterWeightsFile, named));
-  written.push_back(write_json_file(folder, kAdapterConfigFile, adapter_config(config)));  // last: it makes the folder one
+  written.push_back(
+      write_json_file(folder, kAdapterConfigFile, adapter_config(config)));  // last: it makes the folder one
   return written;
 }
 
@@ -67,17 +68,17 @@ NamedTensors read_adapter_weights(const std::string& folder) {
   const std::string path = path_join(folder, kAdapterWeightsFile);
   if (!path_exists(path)) {
     const bool pickled = path_exists(path_join(folder, "adapter_model.bin"));
-    throw InputError(
-        concat(folder, ": holds no ", kAdapterWeightsFile,
-               pickled ? "; its adapter_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
+    throw InputError(concat(
+        folder, ": holds no ", kAdapterWeightsFile,
+        pickled ? "; its adapter_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
   }
   const format::SafetensorsFile file(path);
   NamedTensors adapters;
   std::vector<std::string> problems;
   for (const format::TensorInfo& info : file.tensors()) {
     using format::DType;
-    const bool floating = info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 ||
-                          info.dtype == DType::bf16;
+    const bool floating =
+        info.dtype == DType::f32 || info.dtype == DType::f64 || info.dtype == DType::f16 || info.dtype == DType::bf16;
     if (!info.name.starts_with(kPrefix) || !is_adapter_name(info.name))
       problems.push_back(concat("unexpected tensor ", info.name));
     else if (!floating)
@@ -100,11 +101,13 @@ std::string base_model_folder(const std::string& adapter_folder, const LoraConfi
   const std::string beside = (std::filesystem::path(adapter_folder) / name).lexically_normal().string();
   std::string found = is_directory(beside) ? beside : config.base_model;  // an absolute name is both
   if (!is_directory(found))
-    throw InputError(concat(where, ": base_model_name_or_path is \"", config.base_model, "\", but there is no such folder",
-                            name.is_absolute() ? "" : concat(", neither as ", beside, " nor below the working directory"),
-                            " (nothing is downloaded): put the base model there or set it to its folder"));
+    throw InputError(
+        concat(where, ": base_model_name_or_path is \"", config.base_model, "\", but there is no such folder",
+               name.is_absolute() ? "" : concat(", neither as ", beside, " nor below the working directory"),
+               " (nothing is downloaded): put the base model there or set it to its folder"));
   if (is_adapter_folder(found))
-    throw InputError(concat(where, ": the base model ", found, " holds adapters itself; merge them first (--lora_merge)"));
+    throw InputError(
+        concat(where, ": the base model ", found, " holds adapters itself; merge them first (--lora_merge)"));
   return found;
 }
 
@@ -116,7 +119,9 @@ void write_adapter_folder(const std::string& folder, const NamedTensors& adapter
 std::string save_adapter_checkpoint(const std::string& output_dir, const NamedTensors& adapters,
                                     const LoraConfig& config, const text::Tokenizer* tokenizer, const RunState& state,
                                     std::int64_t keep) {
-  const auto write = [&](const std::string& folder) { return write_adapter_files(folder, adapters, config, tokenizer); };
+  const auto write = [&](const std::string& folder) {
+    return write_adapter_files(folder, adapters, config, tokenizer);
+  };
   return save_step_folder(output_dir, write, state, keep);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The folder in which PEFT keeps low-rank adapters (LoRA, Hu et al. 2021): adapter_config.json and
-/// adapter_model.safetensors, as peft 0.21 writes and reads them (peft/tuners/lora/config.py, peft/utils/save_and_load.py).
-/// The base model's weights are not in it.
+/// adapter_model.safetensors, as peft 0.21 writes and reads them (peft/tuners/lora/config.py,
+/// peft/utils/save_and_load.py). The base model's weights are not in it.
 
 #include <tessera/checkpoint/checkpoint.h>
 
@@ -23,9 +23,9 @@ struct LoraConfig {
   /// The config chose its modules in a way that only PEFT evaluates (a regular expression, layers_to_transform,
   /// exclude_modules): the tensors of the adapter file tell which they are, and target_modules is empty.
   bool targets_from_weights = false;
-  bool rank_stabilized = false;   ///< use_rslora: scale alpha / sqrt(r) (Kalajdzievski 2023) instead of alpha / r
-  bool fan_in_fan_out = false;    ///< the base stores its weights [in, out] (GPT-2)
-  std::string base_model;         ///< base_model_name_or_path as written
+  bool rank_stabilized = false;  ///< use_rslora: scale alpha / sqrt(r) (Kalajdzievski 2023) instead of alpha / r
+  bool fan_in_fan_out = false;   ///< the base stores its weights [in, out] (GPT-2)
+  std::string base_model;        ///< base_model_name_or_path as written
 
   /// What lora_B lora_A is multiplied by.
   double scale() const;
@@ -45,8 +45,8 @@ NamedTensors read_adapter_weights(const std::string& folder);
 /// working directory. Throws InputError with the remedy when neither exists, or when it holds adapters itself.
 std::string base_model_folder(const std::string& adapter_folder, const LoraConfig& config);
 
-/// Writes adapter_config.json (targets: config.target_modules), adapter_model.safetensors and the tokenizer's files (may
-/// be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
+/// Writes adapter_config.json (targets: config.target_modules), adapter_model.safetensors and the tokenizer's files
+/// (may be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
 void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
                           const text::Tokenizer* tokenizer);
 /// save_checkpoint for a run that trains adapters: OUT/checkpoint-STEP is an adapter folder that resumes the run.

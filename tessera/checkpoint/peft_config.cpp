@@ -15,11 +15,30 @@ namespace {
 
 /// Members that are read below, or that do not change what a trained adapter computes.
 constexpr std::array harmless = std::to_array<std::string_view>({
-    "peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules",
-    "layers_to_transform", "layers_pattern", "use_rslora", "fan_in_fan_out", "base_model_name_or_path", "bias",
+    "peft_type",
+    "task_type",
+    "r",
+    "lora_alpha",
+    "lora_dropout",
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "use_rslora",
+    "fan_in_fan_out",
+    "base_model_name_or_path",
+    "bias",
     "init_lora_weights",
-    "auto_mapping", "revision", "inference_mode", "peft_version", "runtime_config", "ensure_weight_tying",
-    "megatron_config", "megatron_core", "qalora_group_size", "eva_config",
+    "auto_mapping",
+    "revision",
+    "inference_mode",
+    "peft_version",
+    "runtime_config",
+    "ensure_weight_tying",
+    "megatron_config",
+    "megatron_core",
+    "qalora_group_size",
+    "eva_config",
 });
 
 /// Known features, for a clear word about them.
@@ -70,8 +89,9 @@ void check_features(const Value& json) {
     if (std::find(harmless.begin(), harmless.end(), member) != harmless.end()) continue;
     for (const Feature& feature : features)
       if (member == feature.member) refuse(value, concat(member, ": ", feature.what, " is not supported"));
-    refuse(value, concat(member, " is not a setting of LoRA adapters that this program knows; remove it if the adapters "
-                                 "do not depend on it"));
+    refuse(value, concat(member,
+                         " is not a setting of LoRA adapters that this program knows; remove it if the adapters "
+                         "do not depend on it"));
   }
 }
 
@@ -82,7 +102,8 @@ const Value* given(const Value& json, std::string_view member) {
 
 void check_kind(const Value& json) {
   const Value& type = json.at("peft_type");
-  if (type.as_string() != "LORA") refuse(type, concat("peft_type \"", type.as_string(), "\" is not supported; LORA is"));
+  if (type.as_string() != "LORA")
+    refuse(type, concat("peft_type \"", type.as_string(), "\" is not supported; LORA is"));
   if (const Value* task = given(json, "task_type"); task && task->as_string() != "CAUSAL_LM")
     refuse(*task, concat("task_type \"", task->as_string(), "\" is not supported; CAUSAL_LM is"));
   if (const Value* bias = given(json, "bias"); bias && bias->as_string() != "none")

@@ -89,8 +89,9 @@ std::vector<std::string> spelled_out(const CausalLm& model, const std::vector<Na
 void add_adapters(CausalLm& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
   for (const auto& [name, linear] : linears_of(model))
     if (linear->lora_A)
-      throw InputError("the model has LoRA adapters already, which continue to be trained: leave out --lora_r, or merge "
-                       "them into the model first (--lora_merge)");
+      throw InputError(
+          "the model has LoRA adapters already, which continue to be trained: leave out --lora_r, or merge "
+          "them into the model first (--lora_merge)");
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   for (const auto& [name, linear] : chosen) {
     linear->add_lora(config.r, config.alpha, config.dropout);
@@ -125,7 +126,8 @@ void overwrite_adapters(const CausalLm& model, const checkpoint::NamedTensors& s
       continue;
     }
     if (tensor.sizes() != place->second.sizes())
-      problem(name, " has ", tensor.dim() == 2 ? concat("shape ", shape_text(tensor)) : concat(tensor.dim(), " dimensions"),
+      problem(name, " has ",
+              tensor.dim() == 2 ? concat("shape ", shape_text(tensor)) : concat(tensor.dim(), " dimensions"),
               ", the model needs ", shape_text(place->second));
     else
       pairs.emplace_back(place->second, tensor);
@@ -253,6 +255,13 @@ void merge_lora(CausalLm& model) {
     linear->lora_A.reset();
     linear->lora_B.reset();
   }
+}
+
+double lora_flops_per_token(const CausalLm& model, std::int64_t block_size) {
+  const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
+  double adapters = 0;
+  for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(tensor.numel());
+  return model.flops_per_token(block_size) - 2 * frozen + 6 * adapters;
 }
 
 std::string describe_trainable(const CausalLm& model) {

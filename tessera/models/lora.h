@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Low-rank adapters (LoRA, Hu et al. 2021) on a model's linear maps: y = x W + b + scale * dropout(x) A^T B^T with W and b
-/// frozen, A [r, in], B [out, r]. Selection, names, initialisation and scale are PEFT's (peft/tuners/lora).
+/// Low-rank adapters (LoRA, Hu et al. 2021) on a model's linear maps: y = x W + b + scale * dropout(x) A^T B^T with W
+/// and b frozen, A [r, in], B [out, r]. Selection, names, initialisation and scale are PEFT's (peft/tuners/lora).
 /// Targets: a module is meant when its full name is the target's or ends in "." + target ("q_proj", "mlp.c_proj");
 /// "all-linear" means every linear map but the head. Regular expressions are not offered as flags (PEFT takes a lone
 /// string as one); a folder whose configuration holds one is read by the tensors in it.
@@ -28,7 +28,8 @@ LoraConfig lora_config(const ModelConfig& config);
 /// matches nothing (with the nearest names), matches what is no linear map, or the model has adapters already.
 LoraConfig apply_lora(CausalLm& model, LoraConfig config, std::uint64_t seed);
 
-/// The adapters: MODULE.lora_A.weight, MODULE.lora_B.weight, in the order of modules. Empty: none. They alias the model's.
+/// The adapters: MODULE.lora_A.weight, MODULE.lora_B.weight, in the order of modules. Empty: none. They alias the
+/// model's.
 checkpoint::NamedTensors lora_state(const CausalLm& model);
 
 /// Overwrites the adapters of a model that apply_lora has prepared by those of a folder. Throws InputError listing all
@@ -43,7 +44,12 @@ LoraConfig loaded_lora_config(const CausalLm& model, const std::string& folder);
 /// Adds scale * (B A) to the frozen weights in place and removes the adapters. No adapters: nothing happens.
 void merge_lora(CausalLm& model);
 
-/// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as PEFT prints it; tied parameters once.
+/// CausalLm::flops_per_token for a model whose own N matrix parameters are frozen: their gradients (2 N) are not formed,
+/// the adapters' products (6 each parameter) come on top.
+double lora_flops_per_token(const CausalLm& model, std::int64_t block_size);
+
+/// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as PEFT prints it; tied parameters
+/// once.
 std::string describe_trainable(const CausalLm& model);
 
 }  // namespace tessera::models

@@ -32,7 +32,8 @@ bool is_token_file(const std::string& path) {
 
 void check_example_length(std::int64_t asked, std::int64_t positions) {
   if (asked > positions)
-    throw InputError(concat("--max_seq_length ", asked, " is longer than the model's ", positions, " positions: lower it"));
+    throw InputError(
+        concat("--max_seq_length ", asked, " is longer than the model's ", positions, " positions: lower it"));
 }
 
 std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
@@ -68,13 +69,14 @@ void warn_of_large_rank(const models::CausalLm& model) {
   for (std::size_t i = 0; i + 1 < state.size(); i += 2) {
     const std::int64_t r = state[i].second.size(0), in = state[i].second.size(1), out = state[i + 1].second.size(0);
     if (r < std::min(in, out)) continue;
-    log::warning("--lora_r ", r, " is not below the sides of a weight it adapts (", state[i].first, ": ", in, " x ", out,
-                 "): such adapters are larger than the weight and not of low rank");
+    log::warning("--lora_r ", r, " is not below the sides of a weight it adapts (", state[i].first, ": ", in, " x ",
+                 out, "): such adapters are larger than the weight and not of low rank");
     return;
   }
 }
 
-/// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are there.
+/// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are
+/// there.
 std::optional<models::LoraConfig> set_up_adapters(models::CausalLm& model, const RunConfig& config, std::int64_t rank) {
   const std::string& folder = config.model.model_name_or_path;
   const bool loaded = !folder.empty() && checkpoint::is_adapter_folder(folder);
@@ -82,9 +84,10 @@ std::optional<models::LoraConfig> set_up_adapters(models::CausalLm& model, const
   models::LoraConfig lora;
   if (loaded) {
     if (config.model.lora_r > 0)
-      throw InputError(concat("--lora_r ", config.model.lora_r, ": ", folder,
-                              " holds adapters already, which this run continues to train: leave --lora_r out, or start "
-                              "from a merged model (--lora_merge)"));
+      throw InputError(
+          concat("--lora_r ", config.model.lora_r, ": ", folder,
+                 " holds adapters already, which this run continues to train: leave --lora_r out, or start "
+                 "from a merged model (--lora_merge)"));
     lora = models::loaded_lora_config(model, folder);
   } else {
     lora = models::lora_config(config.model);
@@ -105,7 +108,8 @@ void load_checkpoint_weights(Setup& setup) {
     throw InputError(concat("--resume_from_checkpoint ", folder,
                             ": it is a checkpoint of a run that trained all weights; leave out --lora_r"));
   if (!setup.lora && adapters)
-    throw InputError(concat("--resume_from_checkpoint ", folder, ": it holds LoRA adapters, but this run trains all "
+    throw InputError(concat("--resume_from_checkpoint ", folder,
+                            ": it holds LoRA adapters, but this run trains all "
                             "weights: give --lora_r and --lora_alpha as the first run did"));
   if (setup.lora)
     models::load_adapters(*setup.model, *setup.lora, folder);

@@ -95,7 +95,11 @@ class Trainer {
   checkpoint::RunState run_state() const;
   Utilization utilization() const;
   double seconds_left() const { return step_seconds_ * static_cast<double>(plan_.total_steps - step_); }
-  double flops_per_token() const { return setup_.model->flops_per_token(setup_.block_size); }
+  std::int64_t row_tokens() const { return setup_.datasets.train->max_length(); }
+  double flops_per_token() const {
+    return setup_.lora ? models::lora_flops_per_token(*setup_.model, row_tokens())
+                       : setup_.model->flops_per_token(row_tokens());
+  }
   bool bf16() const { return setup_.config.optimization.bf16; }
 
   Setup setup_;

@@ -19,9 +19,10 @@ class PeftFolder : public ::testing::Test {
 
   /// The smallest configuration, with one member more, on a line of its own (the third).
   void write_config(const std::string& member = "\"lora_dropout\": 0") {
-    write_file_atomically(at("adapter_config.json"), "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8,\n"
-                                                     "\"target_modules\": [\"q\", \"v\"],\n" +
-                                                         member + "}");
+    write_file_atomically(at("adapter_config.json"),
+                          "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8,\n"
+                          "\"target_modules\": [\"q\", \"v\"],\n" +
+                              member + "}");
   }
   std::string config_error() const {
     try {
@@ -55,7 +56,8 @@ TEST_F(PeftFolder, WrittenAndReadBack) {
   config.rank_stabilized = true;
   config.fan_in_fan_out = true;
   config.base_model = "/models/base";
-  const NamedTensors adapters = {{"h.0.c_attn.lora_A.weight", at::rand({3, 8})}, {"h.0.c_attn.lora_B.weight", at::rand({5, 3})}};
+  const NamedTensors adapters = {{"h.0.c_attn.lora_A.weight", at::rand({3, 8})},
+                                 {"h.0.c_attn.lora_B.weight", at::rand({5, 3})}};
   EXPECT_FALSE(is_adapter_folder(folder_.path()));
   write_adapter_folder(folder_.path(), adapters, config, nullptr);
   EXPECT_TRUE(is_adapter_folder(folder_.path()));
@@ -112,23 +114,24 @@ TEST_F(PeftFolder, FeaturesThatAreNotSupportedAreNamedWithTheirPlace) {
 }
 
 TEST_F(PeftFolder, WhatChangesNothingIsAccepted) {
-  for (const char* member : {"\"use_dora\": false", "\"rank_pattern\": {}", "\"modules_to_save\": null", "\"bias\": \"none\"",
-                             "\"brand_new_feature\": null", "\"megatron_core\": \"megatron.core\"",
-                             "\"init_lora_weights\": \"gaussian\"", "\"task_type\": null"}) {
+  for (const char* member :
+       {"\"use_dora\": false", "\"rank_pattern\": {}", "\"modules_to_save\": null", "\"bias\": \"none\"",
+        "\"brand_new_feature\": null", "\"megatron_core\": \"megatron.core\"", "\"init_lora_weights\": \"gaussian\"",
+        "\"task_type\": null"}) {
     write_config(member);
     EXPECT_EQ(config_error(), "") << member;
   }
 }
 
 TEST_F(PeftFolder, BadValues) {
-  for (const auto& [text, part] : {std::pair<const char*, const char*>{"{\"peft_type\": \"IA3\"}", "peft_type \"IA3\""},
-                                   {"{\"r\": 4}", "peft_type"},
-                                   {"{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 8}", "r is 0"},
-                                   {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": -1}", "lora_alpha is -1"},
-                                   {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1, \"target_modules\": []}",
-                                    "target_modules is empty"},
-                                   {"[1]", "must be a JSON object"},
-                                   {"{\"peft_type\": ", "adapter_config.json:1"}}) {
+  for (const auto& [text, part] :
+       {std::pair<const char*, const char*>{"{\"peft_type\": \"IA3\"}", "peft_type \"IA3\""},
+        {"{\"r\": 4}", "peft_type"},
+        {"{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 8}", "r is 0"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": -1}", "lora_alpha is -1"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1, \"target_modules\": []}", "target_modules is empty"},
+        {"[1]", "must be a JSON object"},
+        {"{\"peft_type\": ", "adapter_config.json:1"}}) {
     write_file_atomically(at("adapter_config.json"), text);
     EXPECT_NE(config_error().find(part), std::string::npos) << config_error();
   }
@@ -145,11 +148,13 @@ TEST_F(PeftFolder, TargetsThatOnlyPeftEvaluatesComeFromTheWeights) {
 TEST_F(PeftFolder, TensorsThatAreNoAdapters) {
   const std::string a = "base_model.model.q.lora_A.weight";
   EXPECT_EQ(weights_error({{a, at::zeros({2, 2})}}), "");
-  const std::string error = weights_error(
-      {{a, at::zeros({2, 2})}, {"base_model.model.wte.lora_embedding_A", at::zeros({2})}, {"q.lora_A.weight", at::zeros({2})}});
+  const std::string error = weights_error({{a, at::zeros({2, 2})},
+                                           {"base_model.model.wte.lora_embedding_A", at::zeros({2})},
+                                           {"q.lora_A.weight", at::zeros({2})}});
   EXPECT_NE(error.find("unexpected tensor base_model.model.wte.lora_embedding_A"), std::string::npos) << error;
   EXPECT_NE(error.find("unexpected tensor q.lora_A.weight"), std::string::npos) << error;
-  EXPECT_NE(weights_error({{a, at::zeros({2, 2}, at::kLong)}}).find("is I64, no floating-point type"), std::string::npos);
+  EXPECT_NE(weights_error({{a, at::zeros({2, 2}, at::kLong)}}).find("is I64, no floating-point type"),
+            std::string::npos);
   EXPECT_NE(weights_error({}).find("holds no adapters"), std::string::npos);
   remove_tree(at("adapter_model.safetensors"));
   write_file_atomically(at("adapter_model.bin"), "x");

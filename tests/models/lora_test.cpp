@@ -93,7 +93,8 @@ TEST_P(AgainstPeft, LossesAndGradientNormsOfTwentySteps) {
   model->train();
   std::vector<optim::Slot> slots;
   for (auto& p : model->named_parameters())
-    if (p.value().requires_grad()) slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
+    if (p.value().requires_grad())
+      slots.push_back({p.key(), p.value(), model->is_norm_or_bias(p.key()) ? 0.0 : 0.1, 1.0});
   ASSERT_EQ(slots.size(), models::lora_state(*model).size());
   const auto optimizer = optim::make_adamw(slots, {0.9, 0.999, 1e-8});
   const auto& losses = expected.at("losses").items();
@@ -122,7 +123,8 @@ TEST_P(AgainstPeft, TheFolderSavedAgainIsTheSame) {
   const auto config = models::loaded_lora_config(*model, folder);
   checkpoint::write_adapter_folder(out.path(), models::lora_state(*model), config, nullptr);
   EXPECT_EQ(read_file(out.path() + "/adapter_model.safetensors"), read_file(folder + "/adapter_model.safetensors"));
-  const Value ours = read_json(out.path() + "/adapter_config.json"), theirs = read_json(folder + "/adapter_config.json");
+  const Value ours = read_json(out.path() + "/adapter_config.json"),
+              theirs = read_json(folder + "/adapter_config.json");
   for (const char* member : {"peft_type", "task_type", "r", "lora_alpha", "lora_dropout", "bias", "fan_in_fan_out"})
     EXPECT_EQ(dump_json(ours.at(member)), dump_json(theirs.at(member))) << member;
   const auto again = models::load_model(from(out.path()), 0);
@@ -178,6 +180,14 @@ TEST(ApplyLora, FrozenWeightsCostNoGraphAndKeepNoActivations) {
   EXPECT_GT(users(trained), 1u);
 }
 
+TEST(ApplyLora, FlopsCountWhatIsComputed) {
+  const auto model = gpt2();
+  const double own = model->flops_per_token(16), matrices = model->flops_per_token(0) / 6;
+  EXPECT_EQ(matrices, 2 * 12 * 32 * 32 + 97 * 32);
+  models::apply_lora(*model, targets({"c_attn"}), 0);
+  EXPECT_EQ(models::lora_flops_per_token(*model, 16), own - 2 * matrices + 6 * 2 * 4 * (32 + 96));
+}
+
 TEST(ApplyLora, TargetsAreNamesOrTheirEnds) {
   const auto chosen = [](std::vector<std::string> names) {
     const auto model = gpt2();
@@ -194,8 +204,8 @@ TEST(ApplyLora, TargetsAreNamesOrTheirEnds) {
 TEST(ApplyLora, AllLinearLeavesTheHeadAloneAndIsSpelledOut) {
   const auto model = models::load_model(from(fixtures + "/llama/llama"), 0);
   const auto config = models::apply_lora(*model, targets({"all-linear"}), 0);
-  EXPECT_EQ(config.target_modules, (std::vector<std::string>{"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj",
-                                                             "up_proj", "v_proj"}));
+  EXPECT_EQ(config.target_modules,
+            (std::vector<std::string>{"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
   EXPECT_FALSE(config.fan_in_fan_out);
   EXPECT_EQ(adapted(*model).size(), 14u);
 }
@@ -205,9 +215,10 @@ TEST(ApplyLora, TargetsThatMatchNothing) {
   const auto error = [&](std::vector<std::string> names) {
     return error_of([&] { models::apply_lora(*model, targets(std::move(names)), 0); });
   };
-  EXPECT_EQ(error({"c_atn"}),
-            "LoRA target 'c_atn' matches no module of the model; did you mean 'c_attn'? Its linear maps are c_attn, c_fc, "
-            "c_proj (for example transformer.h.0.attn.c_attn), or all of them: all-linear");
+  EXPECT_EQ(
+      error({"c_atn"}),
+      "LoRA target 'c_atn' matches no module of the model; did you mean 'c_attn'? Its linear maps are c_attn, c_fc, "
+      "c_proj (for example transformer.h.0.attn.c_attn), or all of them: all-linear");
   EXPECT_EQ(error({"c_attn", "ttn"}).rfind("LoRA target 'ttn' matches no module of the model", 0), 0u)
       << "an end of a name begins after a dot";
   EXPECT_EQ(error({"wte"}),
@@ -226,7 +237,8 @@ TEST(ApplyLora, DropoutActsOnTheAdaptersOfATrainingModelOnly) {
   const at::Tensor x = at::randn({3, 16}), own = at::linear(x, linear.weight, linear.bias);
   linear.eval();
   const at::Tensor whole = linear.forward(x);
-  EXPECT_TRUE(at::allclose(whole, own + 2 * at::mm(at::mm(x, linear.lora_A->weight.t()), linear.lora_B->weight.t()), 1e-5, 1e-4));
+  EXPECT_TRUE(at::allclose(whole, own + 2 * at::mm(at::mm(x, linear.lora_A->weight.t()), linear.lora_B->weight.t()),
+                           1e-5, 1e-4));
   EXPECT_TRUE(at::equal(linear.forward(x), whole));
   linear.train();
   EXPECT_FALSE(at::equal(linear.forward(x), linear.forward(x)));
@@ -253,7 +265,8 @@ class DamagedAdapters : public ::testing::Test {
  protected:
   DamagedAdapters() { write(checkpoint::read_adapter_weights(fixtures + "/lora/gpt2")); }
 
-  void write(const checkpoint::NamedTensors& tensors, std::vector<std::string> names = {"c_attn", "c_proj", "mlp.c_fc"}) {
+  void write(const checkpoint::NamedTensors& tensors,
+             std::vector<std::string> names = {"c_attn", "c_proj", "mlp.c_fc"}) {
     auto config = targets(std::move(names));
     config.base_model = base;
     checkpoint::write_adapter_folder(folder_.path(), tensors, config, nullptr);
@@ -293,7 +306,8 @@ TEST_F(DamagedAdapters, CutFile) {
 TEST_F(DamagedAdapters, AnotherRankInTheConfiguration) {
   auto config = targets({"c_attn", "c_proj", "mlp.c_fc"}, 8);
   config.base_model = base;
-  checkpoint::write_adapter_folder(folder_.path(), checkpoint::read_adapter_weights(fixtures + "/lora/gpt2"), config, nullptr);
+  checkpoint::write_adapter_folder(folder_.path(), checkpoint::read_adapter_weights(fixtures + "/lora/gpt2"), config,
+                                   nullptr);
   EXPECT_NE(load_error().find("has shape [4, 32], the model needs [8, 32]"), std::string::npos) << load_error();
 }
 

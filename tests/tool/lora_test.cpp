@@ -25,9 +25,10 @@ class LoraTest : public ToolTest {
   static void TearDownTestSuite() { base_.reset(); }
 
   Strings finetuning(const std::string& output, const Strings& more) const {
-    return Strings{"train",           "--model_name_or_path", at("base"),        "--train_file", at("text.txt"),
-                   "--block_size",    "32",                   "--learning_rate", "1e-2",         "--lr_scheduler_type",
-                   "constant",        "--logging_steps",      "1",               "--output_dir", at(output)} +
+    return Strings{
+               "train", "--model_name_or_path", at("base"), "--train_file",        at("text.txt"), "--block_size",
+               "32",    "--learning_rate",      "1e-2",     "--lr_scheduler_type", "constant",     "--logging_steps",
+               "1",     "--output_dir",         at(output)} +
            more;
   }
   Strings adapters(const std::string& output, const Strings& more = {}) const {
@@ -93,7 +94,8 @@ TEST_F(LoraTest, ResumesBitForBitOnOneProcessAndOnTwo) {
     ASSERT_EQ(second.exit_code, 0) << second.err;
     EXPECT_EQ(curve(rest).at(6), curve(whole).at(6));
     EXPECT_EQ(bytes(rest + "/adapter_model.safetensors"), bytes(whole + "/adapter_model.safetensors"));
-    EXPECT_EQ(bytes(rest + "/checkpoint-6/optimizer.safetensors"), bytes(whole + "/checkpoint-6/optimizer.safetensors"));
+    EXPECT_EQ(bytes(rest + "/checkpoint-6/optimizer.safetensors"),
+              bytes(whole + "/checkpoint-6/optimizer.safetensors"));
   }
 }
 
@@ -103,7 +105,8 @@ TEST_F(LoraTest, TwoProcessesEqualOne) {
   };
   ASSERT_EQ(without_dropout("one", batch(6, 1, 5)).exit_code, 0);
   ASSERT_EQ(without_dropout("two", batch(3, 1, 5) + Strings{"--num_processes", "2"}).exit_code, 0);
-  const auto one = curve("one"), two = curve("two"), norms = curve("one", "grad_norm"), others = curve("two", "grad_norm");
+  const auto one = curve("one"), two = curve("two"), norms = curve("one", "grad_norm"),
+             others = curve("two", "grad_norm");
   for (const auto& [step, loss] : one) {
     EXPECT_NEAR(two.at(step), loss, 1e-6 * loss);
     EXPECT_NEAR(others.at(step), norms.at(step), 1e-5 * norms.at(step));
@@ -172,12 +175,12 @@ TEST_F(LoraTest, ARankThatIsNotLowIsWarnedOf) {
 TEST_F(LoraTest, DamagedAdaptersAndOtherRunsCheckpoints) {
   ASSERT_EQ(tessera(adapters("good", batch(6, 1, 2))).exit_code, 0);
   expect_refused(adapters("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2"),
-                                                           "--lora_target_modules", "c_proj"}),
+                                                          "--lora_target_modules", "c_proj"}),
                  "unexpected tensor transformer.h.0.attn.c_attn.lora_A.weight");
   expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2")}),
                  "it holds LoRA adapters, but this run trains all weights");
-  expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2"), "--lora_r",
-                                                            "4", "--lora_alpha", "8"}),
+  expect_refused(finetuning("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", at("good/checkpoint-2"),
+                                                            "--lora_r", "4", "--lora_alpha", "8"}),
                  "give the same --lora_r and --lora_alpha");
   const std::string weights = bytes("good/adapter_model.safetensors");
   write_file_atomically(at("good/adapter_model.safetensors"), weights.substr(0, weights.size() - 100));
