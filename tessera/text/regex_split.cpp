@@ -19,26 +19,6 @@ std::string hex(std::uint32_t c) {
   return concat("\\x{", out, "}");
 }
 
-struct Property {
-  std::string_view name;
-  std::span<const CodeRange> ranges;
-};
-
-const std::array<Property, 11>& properties() {
-  static const std::array<Property, 11> all{{{"L", letter_ranges},
-                                             {"Lu", upper_ranges},
-                                             {"Ll", lower_ranges},
-                                             {"Lt", title_ranges},
-                                             {"Lm", modifier_letter_ranges},
-                                             {"Lo", other_letter_ranges},
-                                             {"M", mark_ranges},
-                                             {"N", number_ranges},
-                                             {"Nd", decimal_ranges},
-                                             {"P", punctuation_ranges},
-                                             {"S", symbol_ranges}}};
-  return all;
-}
-
 std::string spell(std::span<const CodeRange> ranges, bool complement) {
   std::string out;
   std::uint32_t next = 0;
@@ -61,6 +41,31 @@ std::string spell(std::span<const CodeRange> ranges, bool complement) {
     out += concat(hex(next), "-", hex(0x10FFFF));
   }
   return out;
+}
+
+/// The ranges of a class as they stand inside [...], and of its complement.
+struct Property {
+  std::string_view name;
+  std::string ranges, complement;
+  Property(std::string_view its_name, std::span<const CodeRange> its_ranges)
+      : name(its_name), ranges(spell(its_ranges, false)), complement(spell(its_ranges, true)) {}
+};
+
+/// Spelt out once; the first is \s.
+const std::array<Property, 12>& properties() {
+  static const std::array<Property, 12> all{{{"", space_ranges},
+                                             {"L", letter_ranges},
+                                             {"Lu", upper_ranges},
+                                             {"Ll", lower_ranges},
+                                             {"Lt", title_ranges},
+                                             {"Lm", modifier_letter_ranges},
+                                             {"Lo", other_letter_ranges},
+                                             {"M", mark_ranges},
+                                             {"N", number_ranges},
+                                             {"Nd", decimal_ranges},
+                                             {"P", punctuation_ranges},
+                                             {"S", symbol_ranges}}};
+  return all;
 }
 
 /// Reads the pattern left to right; knows whether it is inside [...].
@@ -115,17 +120,18 @@ class Rewriter {
   void escape() {
     const char c = peek(1);
     std::string_view rest = pattern_.substr(at_);
-    const auto put = [&](std::string ranges, std::size_t size) {
+    const auto put = [&](const Property& property, bool complement, std::size_t size) {
+      const std::string& ranges = complement ? property.complement : property.ranges;
       out_ += in_class_ ? ranges : concat("[", ranges, "]");
       at_ += size;
     };
-    if (c == 's' || c == 'S') return put(spell(space_ranges, c == 'S'), 2);
+    if (c == 's' || c == 'S') return put(properties()[0], c == 'S', 2);
     if (c == 'p' || c == 'P') {
       const bool complement = c == 'P';
       const std::size_t end = rest.find('}');
-      if (rest.substr(2).starts_with('{') && end != std::string_view::npos) {
+      if (rest.substr(2).starts_with('{') && end != std::string_view::npos && end > 3) {
         for (const Property& property : properties())
-          if (rest.substr(3, end - 3) == property.name) return put(spell(property.ranges, complement), end + 1);
+          if (rest.substr(3, end - 3) == property.name) return put(property, complement, end + 1);
       }
       refuse(concat("the property ", rest.substr(0, rest.find('}') + 1)));
     }

@@ -12,8 +12,10 @@
 namespace tessera::text {
 namespace {
 
-constexpr std::int64_t most_ids = std::int64_t{1}
-                                  << 22;  // far above any vocabulary; bounds what a bad file can allocate
+/// Ids count from 0 with few holes. Far above any real vocabulary; bounds what a small bad file can allocate.
+std::int64_t most_ids(std::size_t tokens) {
+  return std::min(std::int64_t{1} << 22, static_cast<std::int64_t>(tokens) * 16 + (1 << 16));
+}
 
 [[noreturn]] void refuse(const Value& at, const std::string& what) {
   throw InputError(concat(at.where().str(), ": ", what, " is not supported (byte-level BPE tokenizers are)"));
@@ -99,8 +101,9 @@ class Reader {
   }
 
   void place(std::int64_t id, std::string bytes, const Value& at) {
-    if (id < 0 || id >= most_ids)
-      throw InputError(concat(at.where().str(), ": token id ", id, " is outside [0, ", most_ids, ")"));
+    if (id < 0 || id >= most_ids_)
+      throw InputError(concat(at.where().str(), ": token id ", id, " is outside [0, ", most_ids_,
+                              "), which is ample for so many tokens"));
     const auto i = static_cast<std::size_t>(id);
     if (i >= bytes_of_.size()) {
       bytes_of_.resize(i + 1);
@@ -112,6 +115,8 @@ class Reader {
 
   void read_vocabulary(const Value& vocabulary, BpeParts& parts) {
     const ByteAlphabet& alphabet = ByteAlphabet::get();
+    const Value& added = member_or_null(root_, "added_tokens");
+    most_ids_ = most_ids(vocabulary.members().size() + (added.is_null() ? 0 : added.items().size()));
     ids_.reserve(vocabulary.members().size());
     for (const auto& [spelling, id] : vocabulary.members()) {
       const std::int64_t number = id.as_int();
@@ -194,6 +199,7 @@ class Reader {
   }
 
   const Value& root_;
+  std::int64_t most_ids_ = 0;
   std::unordered_map<std::string, std::int32_t> ids_;
   std::array<std::int32_t, 256> byte_ids_{};
   std::vector<std::string> bytes_of_;

@@ -4,23 +4,25 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace tessera::text {
 
-/// Direct-mapped, one cache line a word, 2 MiB; a newcomer replaces what is in its slot. Not thread-safe.
+/// Direct-mapped, one cache line a word, at most 2 MiB; a newcomer replaces what is in its slot. Not thread-safe.
 class WordCache {
  public:
   static constexpr std::size_t max_bytes = 30, max_ids = 8;
 
   /// The slot of a word of at most max_bytes bytes. It holds that word only if holds() says so.
   struct alignas(64) Slot {
-    std::uint8_t bytes = 255, ids = 0;
+    std::uint8_t bytes, ids;  // bytes = 0: empty, words are not
     std::array<char, max_bytes> word;
     std::array<std::int32_t, max_ids> id;
 
@@ -36,7 +38,14 @@ class WordCache {
     }
   };
 
-  WordCache() : slots_(new Slot[slot_count]) {}
+  /// Zeroed pages cost nothing before they are used, so a short text pays for the few slots that it fills.
+  WordCache() : memory_(std::calloc(slot_count + 1, sizeof(Slot)), &std::free) {
+    void* begin = memory_.get();
+    std::size_t room = (slot_count + 1) * sizeof(Slot);
+    if (begin == nullptr) throw std::bad_alloc();
+    slots_ = static_cast<Slot*>(std::align(alignof(Slot), slot_count * sizeof(Slot), begin, room));
+  }
+  /// word: not empty.
   Slot& slot(std::string_view word) { return slots_[hash(word) & (slot_count - 1)]; }
 
  private:
@@ -57,7 +66,8 @@ class WordCache {
     return h ^ h >> 29;
   }
 
-  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<void, decltype(&std::free)> memory_;
+  Slot* slots_;
 };
 
 /// Lends objects (working memory) to concurrent users: as many exist as were ever in use at once. Thread-safe.

@@ -22,9 +22,10 @@ constexpr const char* help =
     "usage: tessera tokenize --train_file FILE --tokenizer_name FOLDER|FILE|byte --output PREFIX\n\n"
     "  --train_file FILE        .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may "
     "be repeated\n"
+    "  --text_column_name NAME  another field than \"text\"\n"
     "  --tokenizer_name NAME    folder with tokenizer.json, such a file, or byte\n"
     "  --output PREFIX          PREFIX.bin and PREFIX.idx are written\n"
-    "  --append_eod             ends each document with <|endoftext|>\n";
+    "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
 /// Long documents are encoded in pieces, to bound memory and to show progress. No word of a byte-level BPE tokenizer
 /// reaches across a line feed that has non-blank ASCII on both sides, so cutting behind one changes no id.
@@ -51,13 +52,14 @@ int tokenize_command(const Arguments& arguments) {
     std::cout << help;
     return 0;
   }
-  const config::Flags flags("tokenize", arguments, {"train_file", "tokenizer_name", "output"}, {"append_eod"},
+  const config::Flags flags("tokenize", arguments, {"train_file", "text_column_name", "tokenizer_name", "output"}, {"append_eod"},
                             {"train_file"});
   flags.required("train_file", "text to tokenize");
   const std::string prefix = flags.required("output", "prefix of the .bin and .idx");
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
+  const std::string column = flags.text("text_column_name").value_or("text");
   const auto end = tokenizer->end_of_text();
-  if (flags.has("append_eod") && !end) throw InputError("--append_eod: this tokenizer has no <|endoftext|>");
+  if (flags.has("append_eod") && !end) throw InputError("--append_eod: this tokenizer has no token for the end of a text (<|endoftext|>, <|end_of_text|>, eos_token)");
   std::uint64_t total = 0;
   for (const std::string& path : flags.texts("train_file")) {
     if (!path_exists(path) || is_directory(path))
@@ -73,7 +75,7 @@ int tokenize_command(const Arguments& arguments) {
     std::uint64_t done = 0;
     const std::size_t piece = can_cut(*tokenizer) ? std::size_t{1} << 20 : std::string_view::npos;
     for (const std::string& path : flags.texts("train_file")) {
-      for_each_document(path, [&](std::string_view document, std::size_t bytes) {
+      for_each_document(path, column, [&](std::string_view document, std::size_t bytes) {
         for (std::size_t at = 0; at < document.size();) {
           const std::size_t cut = piece < document.size() - at ? cut_after(document, at + piece) : document.size();
           writer.add_sequence(tokenizer->encode(document.substr(at, cut - at)));

@@ -1,9 +1,13 @@
 // tessera tokenizer train: learns a byte-level BPE from text files and writes a tokenizer.json that Hugging Face reads.
+// tessera tokenizer encode: shows the tokens of a text.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/value.h>
 #include <tessera/config/command_flags.h>
 #include <tessera/text/bpe_train.h>
+#include <tessera/text/tokenizer.h>
+#include <tessera/text/utf8.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/documents.h>
 #include <tools/tessera/text_progress.h>
@@ -12,22 +16,33 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <span>
 #include <thread>
 
 namespace tessera::tool {
 namespace {
 
+constexpr const char* encode_help =
+    "tessera tokenizer encode: the tokens of a text, a line each: id, bytes as a JSON text\n\n"
+    "usage: tessera tokenizer encode --tokenizer_name FOLDER|FILE|byte --text TEXT | --file FILE\n\n"
+    "  --text TEXT               the text\n"
+    "  --file FILE               a text file; of a .jsonl file (field \"text\") the ids of each line as a JSON array\n"
+    "  --text_column_name NAME   another field than \"text\"\n"
+    "  --add_special_tokens      with what the tokenizer puts before and after a text (Llama-3's <|begin_of_text|>)\n";
+
 constexpr const char* help =
+    "tessera tokenizer encode --help: shows the tokens of a text\n\n"
     "tessera tokenizer train: learns a byte-level BPE tokenizer (GPT-2's split, as Hugging Face's BpeTrainer)\n\n"
     "usage: tessera tokenizer train --train_file FILE --vocab_size N --output FOLDER|FILE.json\n\n"
     "  --train_file FILE      .txt (the file is one document) or .jsonl (a document per line, field \"text\"); may be "
     "repeated\n"
+    "  --text_column_name N   another field than \"text\"\n"
     "  --vocab_size N         tokens in all: <|endoftext|> (id 0), the 256 bytes, then merges\n"
     "  --output PATH          a folder (tokenizer.json and tokenizer_config.json are written there) or a .json file\n"
     "  --min_frequency N      pairs seen less often are not joined [0]\n";
 
 int train(const Arguments& arguments) {
-  const config::Flags flags("tokenizer train", arguments, {"train_file", "vocab_size", "output", "min_frequency"}, {},
+  const config::Flags flags("tokenizer train", arguments, {"train_file", "text_column_name", "vocab_size", "output", "min_frequency"}, {},
                             {"train_file"});
   flags.required("train_file", "text to learn from");
   flags.required("vocab_size", "number of tokens");
@@ -39,10 +54,11 @@ int train(const Arguments& arguments) {
   if (options.vocab_size > (1 << 24))
     throw InputError(concat("--vocab_size ", options.vocab_size, ": at most ", 1 << 24));
 
+  const std::string column = flags.text("text_column_name").value_or("text");
   std::vector<std::string> texts;
   std::uint64_t bytes = 0;
   for (const std::string& path : flags.texts("train_file")) {
-    for_each_document(path, [&](std::string_view document, std::size_t size) {
+    for_each_document(path, column, [&](std::string_view document, std::size_t size) {
       texts.emplace_back(document);
       bytes += size;
     });
@@ -74,6 +90,45 @@ int train(const Arguments& arguments) {
   return 0;
 }
 
+std::vector<std::int32_t> ids_of(const text::Tokenizer& tokenizer, std::string_view text, bool add_special_tokens) {
+  std::vector<std::int32_t> ids = tokenizer.encode(text);
+  if (add_special_tokens) {
+    const auto prefix = tokenizer.prefix(), suffix = tokenizer.suffix();
+    ids.insert(ids.begin(), prefix.begin(), prefix.end());
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+  }
+  return ids;
+}
+
+/// A part of a character shows as U+FFFD.
+std::string shown(const text::Tokenizer& tokenizer, std::int32_t id) {
+  return dump_json(Value::of(text::replace_ill_formed(tokenizer.decode(std::span(&id, 1)))), -1);
+}
+
+int encode(const Arguments& arguments) {
+  const config::Flags flags("tokenizer encode", arguments, {"tokenizer_name", "text", "file", "text_column_name"},
+                            {"add_special_tokens"}, {});
+  const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
+  const auto given = flags.text("text"), file = flags.text("file");
+  if (given.has_value() == file.has_value())
+    throw InputError("tessera tokenizer encode needs either --text or --file (one of them)");
+  const bool special = flags.has("add_special_tokens");
+  std::string out;
+  if (file && file->ends_with(".jsonl")) {
+    for_each_document(*file, flags.text("text_column_name").value_or("text"), [&](std::string_view text, std::size_t) {
+      std::string row;
+      for (const std::int32_t id : ids_of(*tokenizer, text, special)) row += concat(row.empty() ? "[" : ",", id);
+      out += concat(row.empty() ? "[" : row, "]\n");
+    });
+  } else {
+    const std::string text = given ? *given : read_file(*file);
+    for (const std::int32_t id : ids_of(*tokenizer, text, special))
+      out += concat(id, "\t", shown(*tokenizer, id), "\n");
+  }
+  std::cout << out << std::flush;
+  return 0;
+}
+
 }  // namespace
 
 int tokenizer_command(const Arguments& arguments) {
@@ -81,13 +136,16 @@ int tokenizer_command(const Arguments& arguments) {
     (arguments.empty() ? std::cerr : std::cout) << help;
     return arguments.empty() ? static_cast<int>(ExitCode::bad_input) : 0;
   }
-  if (arguments[0] != "train")
-    throw InputError(concat("tessera tokenizer has no command '", arguments[0], "'; did you mean 'train'?"));
+  const bool encodes = arguments[0] == "encode";
+  if (!encodes && arguments[0] != "train")
+    throw InputError(
+        concat("tessera tokenizer has no command '", arguments[0], "'; there are 'train' and 'encode'"));
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
-    std::cout << help;
+    std::cout << (encodes ? encode_help : help);
     return 0;
   }
-  return train({arguments.begin() + 1, arguments.end()});
+  const Arguments rest(arguments.begin() + 1, arguments.end());
+  return encodes ? encode(rest) : train(rest);
 }
 
 }  // namespace tessera::tool

@@ -1,0 +1,144 @@
+// libFuzzer entry for the tokenizer.json reader and what it builds: whatever the bytes, a tokenizer or InputError; a
+// tokenizer that loads encodes any text to ids within its vocabulary and decodes them again (Error where a pattern
+// backtracks without end). The first byte chooses: the rest is a tokenizer.json, then NUL, then text; or a choice of
+// components, with patterns and texts from the input, which gets past the reader more often. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/tokenizer_json_fuzz.cpp
+//     tessera/text/*.cpp tessera/base/*.cpp -lpcre2-8 -lyaml-cpp -o fuzz
+//   ./fuzz -max_len=512 -runs=5000000 CORPUS
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/base/value.h>
+#include <tessera/text/byte_alphabet.h>
+#include <tessera/text/chat_template.h>
+#include <tessera/text/tokenizer_json.h>
+#include <tessera/text/utf8.h>
+
+namespace {
+
+using tessera::Value;
+
+/// Takes the input apart, from the front.
+class Input {
+ public:
+  explicit Input(std::string_view bytes) : bytes_(bytes) {}
+  unsigned byte() {
+    if (bytes_.empty()) return 0;
+    const auto first = static_cast<unsigned char>(bytes_.front());
+    bytes_.remove_prefix(1);
+    return first;
+  }
+  bool flag() { return byte() & 1; }
+  std::string_view until(char end) {
+    const std::size_t at = std::min(bytes_.find(end), bytes_.size());
+    const std::string_view text = bytes_.substr(0, at);
+    bytes_.remove_prefix(std::min(at + 1, bytes_.size()));
+    return text;
+  }
+  std::string valid_text() { return tessera::text::replace_ill_formed(until('\0')); }
+
+ private:
+  std::string_view bytes_;
+};
+
+Value object(std::vector<Value::Member> members) { return Value::make_object(std::move(members)); }
+
+Value step(Input& input) {
+  switch (input.byte() % 3) {
+    case 0:
+      return object({{"type", Value::of("Digits")}, {"individual_digits", Value::of(input.flag())}});
+    default: {
+      static const char* const behaviors[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
+                                              "MergedWithNext"};
+      const char* behavior = behaviors[input.byte() % 5];
+      const bool invert = input.flag();
+      const char* kind = input.flag() ? "Regex" : "String";
+      return object({{"type", Value::of("Split")},
+                     {"pattern", object({{kind, Value::of(input.valid_text())}})},
+                     {"behavior", Value::of(behavior)},
+                     {"invert", Value::of(invert)}});
+    }
+  }
+}
+
+/// A file that is right in form.
+std::string built(Input& input) {
+  const unsigned shape = input.byte();
+  std::vector<Value> steps;
+  for (unsigned i = shape & 3; i > 0; --i) steps.push_back(step(input));
+  steps.push_back(object({{"type", Value::of("ByteLevel")},
+                          {"add_prefix_space", Value::of((shape & 4) != 0)},
+                          {"use_regex", Value::of((shape & 8) != 0)}}));
+  std::vector<Value::Member> vocabulary;
+  const auto spell = [](std::string_view bytes) { return tessera::text::ByteAlphabet::get().spell(bytes); };
+  // few tokens, so that an input takes microseconds; other bytes are unknown, or vanish
+  std::string letters = "ab 1\n\xC3\xA9";
+  int next = 0;
+  for (const char c : letters) vocabulary.emplace_back(spell(std::string(1, c)), Value::of(next++));
+  std::vector<Value> merges, added;
+  for (int i = 0; i < 2; ++i) {
+    const char first = letters[input.byte() % letters.size()], second = letters[input.byte() % letters.size()];
+    vocabulary.emplace_back(spell(std::string{first, second}), Value::of(next++));
+    merges.push_back(
+        Value::make_array({Value::of(spell(std::string(1, first))), Value::of(spell(std::string(1, second)))}));
+  }
+  for (unsigned i = input.byte() % 4; i > 0; --i) {
+    const unsigned flags = input.byte();
+    added.push_back(object({{"id", Value::of(next++)},
+                            {"content", Value::of(input.valid_text())},
+                            {"single_word", Value::of((flags & 1) != 0)},
+                            {"lstrip", Value::of((flags & 2) != 0)},
+                            {"rstrip", Value::of((flags & 4) != 0)},
+                            {"normalized", Value::of((flags & 8) != 0)},
+                            {"special", Value::of((flags & 16) != 0)}}));
+  }
+  return tessera::dump_json(
+      object({{"added_tokens", Value::make_array(std::move(added))},
+              {"normalizer", shape & 32 ? object({{"type", Value::of(shape & 64 ? "NFC" : "NFD")}}) : Value()},
+              {"pre_tokenizer", object({{"type", Value::of("Sequence")}, {"pretokenizers", Value::make_array(steps)}})},
+              {"model", object({{"vocab", object(std::move(vocabulary))},
+                                {"merges", Value::make_array(std::move(merges))},
+                                {"unk_token", shape & 16 ? Value::of("a") : Value()},
+                                {"fuse_unk", Value::of(input.flag())},
+                                {"ignore_merges", Value::of((shape & 128) != 0)}})}}),
+      -1);
+}
+
+void use(const tessera::text::Tokenizer& tokenizer, std::string_view text) {
+  const std::vector<std::int32_t> ids = tokenizer.encode(text);
+  // at most an id for each byte of the repaired (3 for 1) and decomposed (12 for 2) text and each prefix space
+  if (ids.size() > 64 * text.size() + 64) std::abort();
+  tokenizer.decode(ids);
+  tessera::text::has_chat_tokens(tokenizer);
+  for (const auto id : {tokenizer.end_of_text(), tokenizer.end_of_turn(), tokenizer.token_id(text)})
+    if (id && (*id < 0 || *id >= tokenizer.vocab_size())) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  tessera::log::set_level(tessera::log::Level::error);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Input input({reinterpret_cast<const char*>(data), size});
+  try {
+    const bool raw = input.flag();
+    const std::string json = raw ? std::string(input.until('\0')) : built(input);
+    const std::string config = raw ? std::string(input.until('\0')) : "";
+    const auto tokenizer = tessera::text::parse_tokenizer_json(json, "fuzzed", config);
+    use(*tokenizer, input.until('\0'));
+  } catch (const tessera::InputError&) {
+  } catch (const tessera::Error&) {  // the regular expression engine gave up
+  }
+  return 0;
+}
