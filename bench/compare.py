@@ -8,7 +8,9 @@ The losses of both sides are compared as well: a fast wrong answer is not a resu
 
 Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf" transformers.Trainer.
 """
-import argparse, json, os, statistics, struct, subprocess, sys, tempfile, time
+import argparse, json, os, statistics, subprocess, sys, tempfile, time
+
+from runs import run_tessera, write_rows
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--build", required=True)
@@ -24,7 +26,6 @@ args = parser.parse_args()
 
 sys.path.insert(0, args.peers)
 bin_dir = os.path.join(os.path.abspath(args.venv), "bin")
-LR, BETA2, DECAY = 3e-4, 0.95, 0.1  # train_peer.py's
 
 
 def shape():
@@ -40,14 +41,7 @@ def write_inputs(folder):
     train_peer, a = shape()
     train_peer.build(a).save_pretrained(os.path.join(folder, "model"))
     rows = [row for s in range(args.steps) for row in train_peer.tokens(s, a.B, a.T, a.vocab)]
-    with open(os.path.join(folder, "rows.bin"), "wb") as f:
-        for row in rows:
-            f.write(struct.pack(f"<{a.T}i", *row))
-    with open(os.path.join(folder, "rows.idx"), "wb") as f:  # MMIDIDX, version 1, dtype 4 = int32
-        n = len(rows)
-        f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, n, n + 1))
-        f.write(struct.pack(f"<{n}i", *[a.T] * n) + struct.pack(f"<{n}q", *[i * a.T * 4 for i in range(n)]))
-        f.write(struct.pack(f"<{n + 1}q", *range(n + 1)))
+    write_rows(os.path.join(folder, "rows"), rows)
     return a
 
 
@@ -66,26 +60,6 @@ def run_peer(mode, procs, threads):
     sys.exit(f"peer {mode} failed:\n{out.stderr[-3000:]}")
 
 
-def run_tessera(folder, a, procs, threads):
-    with tempfile.TemporaryDirectory() as out:
-        command = [os.path.join(args.build, "tessera"), "train", "--model_name_or_path", f"{folder}/model",
-                   "--train_file", f"{folder}/rows.bin", "--block_size", str(a.T), "--train_sampling_strategy", "sequential",
-                   "--validation_split_percentage", "0", "--output_dir", f"{out}/run", "--max_steps", str(args.steps),
-                   "--per_device_train_batch_size", str(a.B // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant",
-                   "--adam_beta2", str(BETA2), "--weight_decay", str(DECAY), "--max_grad_norm", "0", "--logging_steps", "1",
-                   "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads)]
-        begin = time.time()
-        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE"))
-        if done.returncode:
-            sys.exit(f"tessera failed:\n{done.stderr[-3000:]}")
-        lines = [json.loads(l) for l in open(f"{out}/run/metrics.jsonl")]
-    steps = [l for l in lines if "event" not in l]
-    timed = steps[args.warmup:]
-    return {"tok_s": a.B * a.T * 1e3 / statistics.median(s["step_time_ms"] for s in timed),
-            "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed), "start": steps[0]["wall_time_ms"] / 1e3 - begin,
-            "losses": [s["loss"] for s in steps], "rss": max(s["peak_memory_bytes"] for s in steps) / 2**20}
-
-
 def main():
     pairs = []
     for p in args.pairs.split(","):
@@ -97,7 +71,8 @@ def main():
         results = {p[0]: ([], []) for p in pairs}
         for r in range(args.rounds):
             for key, mode, procs, threads in pairs:
-                peer, ours = run_peer(mode, procs, threads), run_tessera(folder, a, procs, threads)
+                peer = run_peer(mode, procs, threads)
+                ours = run_tessera(args.build, folder, a.T, a.B, args.steps, args.warmup, procs, threads)
                 results[key][0].append(peer)
                 results[key][1].append(ours)
                 print(f"round {r} {key:12s} peer {peer['tok_s']:7.0f} tok/s {peer['cpu_s']:6.3f} cpu-s | "

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -89,7 +90,13 @@ void read_into(const format::SafetensorsFolder& folder, const std::vector<Placem
     for (std::int64_t begin = 0; begin < bytes; begin += piece_bytes)
       pieces.push_back({&p, begin, std::min(piece_bytes, bytes - begin)});
   }
-  // Handed out one by one, in file order: both the page cache and a disk prefer that to halves.
+  // Handed out one by one, in file order (an index names tensors in another): both the page cache and a disk prefer that
+  // to halves.
+  const auto place = [](const Piece& p) {
+    const auto& stored = *p.placement->stored;
+    return std::pair(stored.file, stored.info.begin + static_cast<std::uint64_t>(p.begin));
+  };
+  std::sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) { return place(a) < place(b); });
   std::atomic<std::size_t> next = 0;
   at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t, std::int64_t) {
     const at::NoGradGuard no_grad;

@@ -1,0 +1,95 @@
+"""The peer of bench/llama.py: transformers' LlamaForCausalLM in eager PyTorch (sdpa attention, fused AdamW). Prints one JSON line.
+
+    llama_peer.py save FOLDER            the initial weights as a Hugging Face folder (--shard SIZE: in shards)
+    llama_peer.py train                  steps on the token generator's rows: tok_s, cpu_s, losses, idle and peak resident MB
+    llama_peer.py generate FOLDER        greedy tokens with the KV cache: tok_s, cpu_s per token
+
+The shape is given by --layers --d --heads --kv --intermediate --vocab --T --tied.
+"""
+import argparse, json, resource, statistics, time
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+
+def resident_mb():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() / 2**20
+
+
+IDLE_MB = resident_mb()  # the libraries and nothing else
+
+
+def parse():
+    p = argparse.ArgumentParser()
+    p.add_argument("what", choices=["save", "train", "generate"])
+    p.add_argument("folder", nargs="?")
+    for name, value in dict(layers=6, d=512, heads=8, kv=4, intermediate=1376, vocab=32000, T=256, B=8, tied=0, steps=6, warmup=2,
+                            threads=2, tokens=64).items():
+        p.add_argument("--" + name, type=int, default=value)
+    p.add_argument("--shard", default="100GB")
+    return p.parse_args()
+
+
+def build(a):
+    torch.manual_seed(0)
+    config = LlamaConfig(num_hidden_layers=a.layers, hidden_size=a.d, num_attention_heads=a.heads, num_key_value_heads=a.kv,
+                         intermediate_size=a.intermediate, vocab_size=a.vocab, max_position_embeddings=max(a.T, 512),
+                         tie_word_embeddings=bool(a.tied), use_cache=False, eos_token_id=a.vocab - 1, dtype="float32")
+    config._attn_implementation = "sdpa"
+    return LlamaForCausalLM(config)
+
+
+def tokens(step, a):
+    """31-bit linear congruential generator, restarted per step: x0 = step + 1; token = (x >> 8) mod V, row by row."""
+    x, rows = step + 1, []
+    for _ in range(a.B):
+        row = []
+        for _ in range(a.T):
+            x = (1103515245 * x + 12345) & 0x7FFFFFFF
+            row.append((x >> 8) % a.vocab)
+        rows.append(row)
+    return rows
+
+
+def train(a):
+    model = build(a).train()
+    groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
+    times, losses, cpu = [], [], 0.0
+    for step in range(a.steps):
+        ids = torch.tensor(tokens(step, a))
+        if step == a.warmup:
+            cpu = time.process_time()
+        begin = time.perf_counter()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(float(loss.detach()))
+        times.append(time.perf_counter() - begin)
+    return {"tok_s": a.B * a.T / statistics.median(times[a.warmup:]), "cpu_s": (time.process_time() - cpu) / (a.steps - a.warmup),
+            "losses": losses, "idle": IDLE_MB, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "parameters": sum(p.numel() for p in model.parameters())}
+
+
+def generate(a):
+    model = AutoModelForCausalLM.from_pretrained(a.folder, dtype=torch.float32).eval()
+    prompt = torch.tensor([list(b"It was a bright cold day in April")])
+    cpu, begin = time.process_time(), time.perf_counter()
+    with torch.inference_mode():
+        out = model.generate(prompt, max_new_tokens=a.tokens, min_new_tokens=a.tokens, do_sample=False, use_cache=True, pad_token_id=0)
+    made = out.shape[1] - prompt.shape[1]
+    return {"tok_s": made / (time.perf_counter() - begin), "cpu_s": (time.process_time() - cpu) / made}
+
+
+def main():
+    a = parse()
+    torch.set_num_threads(a.threads)
+    if a.what == "save":
+        build(a).save_pretrained(a.folder, max_shard_size=a.shard)
+        return
+    print(json.dumps(train(a) if a.what == "train" else generate(a)))
+
+
+main()
