@@ -69,7 +69,8 @@ class IndexedBlocks final : public Blocks {
       : Blocks(block_size), file_(path), path_(path), vocab_size_(vocab_size) {
     if (file_.token_count() > kCheckedAtOnce) return;
     std::vector<std::int64_t> block(static_cast<std::size_t>(block_size_));
-    for (std::int64_t i = 0; i < file_.token_count() / block_size_; ++i) IndexedBlocks::read_ids(i * block_size_, block);
+    for (std::int64_t i = 0; i < file_.token_count() / block_size_; ++i)
+      IndexedBlocks::read_ids(i * block_size_, block);
   }
   std::int64_t size() const override { return file_.token_count() / block_size_; }
   std::int64_t token_count() const { return file_.token_count(); }
@@ -131,8 +132,8 @@ std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int6
 }
 
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count) {
-  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= all->size(), "rows [", first, ", ", first + count,
-                ") of ", all->size());
+  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= all->size(), "rows [", first, ", ", first + count, ") of ",
+                all->size());
   return std::make_shared<Slice>(std::move(all), first, count);
 }
 

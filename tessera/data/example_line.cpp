@@ -14,7 +14,8 @@ using text::Piece;  // of an example's text, tokenized by itself
 
 const std::string& not_empty(const Value& field, std::string_view name) {
   const std::string& text = field.as_string();
-  if (text.empty()) throw InputError(concat(field.where().str(), ": \"", name, "\" is empty: nothing can be learnt from it"));
+  if (text.empty())
+    throw InputError(concat(field.where().str(), ": \"", name, "\" is empty: nothing can be learnt from it"));
   return text;
 }
 

@@ -7,11 +7,11 @@
 ///   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 ///                                                     ChatML (text/chat_template.h); what the assistant says is scored
 ///
-/// An example is one document: the tokenizer's prefix (a beginning-of-text token, say), the text, the tokenizer's suffix
-/// and an end, where it has them: its end of text after a text, its end of turn after a completion (a conversation has
-/// its own). Prompt and completion are tokenized apart, so that the border between them is the one at which generation
-/// will begin. Longer examples are cut at their end; those of which no scored token remains are dropped. Other fields
-/// of a line are not used and named once.
+/// An example is one document: the tokenizer's prefix (a beginning-of-text token, say), the text, the tokenizer's
+/// suffix and an end, where it has them: its end of text after a text, its end of turn after a completion (a
+/// conversation has its own). Prompt and completion are tokenized apart, so that the border between them is the one at
+/// which generation will begin. Longer examples are cut at their end; those of which no scored token remains are
+/// dropped. Other fields of a line are not used and named once.
 ///
 /// (run_clm.py joins the texts of all lines and cuts blocks. To train on such blocks, make them with
 /// `tessera tokenize --append_eod` and train on the .bin.)
@@ -58,17 +58,17 @@ struct ExampleOptions {
 /// What reading found, for the log.
 struct ExampleFile {
   Examples examples;
-  const char* kind = "";                    ///< "text", "prompt and completion", "messages"
-  std::int64_t tokens = 0, scored = 0;      ///< of the examples kept; scored at positions >= 1
-  std::int64_t cut = 0, dropped = 0;        ///< examples
-  std::uint64_t text_bytes = 0;             ///< of all texts, before they were cut
-  std::uint64_t text_tokens = 0;            ///< that these became
-  std::vector<std::string> unused_fields;   ///< sorted
+  const char* kind = "";                   ///< "text", "prompt and completion", "messages"
+  std::int64_t tokens = 0, scored = 0;     ///< of the examples kept; scored at positions >= 1
+  std::int64_t cut = 0, dropped = 0;       ///< examples
+  std::uint64_t text_bytes = 0;            ///< of all texts, before they were cut
+  std::uint64_t text_tokens = 0;           ///< that these became
+  std::vector<std::string> unused_fields;  ///< sorted
 };
 
-/// Reads and tokenizes a file; lines are shared out among threads, the result does not depend on their number. Lines that
-/// are not JSON, mix kinds, miss a field, hold another type or nothing to score throw one InputError that lists up to 20
-/// of them as file:line:column.
+/// Reads and tokenizes a file; lines are shared out among threads, the result does not depend on their number. Lines
+/// that are not JSON, mix kinds, miss a field, hold another type or nothing to score throw one InputError that lists up
+/// to 20 of them as file:line:column.
 ExampleFile read_examples(const std::string& path, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                           const ReadProgress& progress = {});
 
@@ -83,8 +83,9 @@ std::shared_ptr<const Dataset> packed_rows(std::shared_ptr<const Examples> examp
                                            std::int64_t count, std::int64_t capacity);
 
 /// Best-fit decreasing: the longest first, each into the fullest row that has room. Returns rows of indices into
-/// `lengths`, ascending within a row; rows by their first index. O(n log n). At most 11/9 of the least possible number of
-/// rows, plus 4 (Johnson et al., "Worst-Case Performance Bounds for Simple One-Dimensional Packing Algorithms", 1974).
+/// `lengths`, ascending within a row; rows by their first index. O(n log n). At most 11/9 of the least possible number
+/// of rows, plus 4 (Johnson et al., "Worst-Case Performance Bounds for Simple One-Dimensional Packing Algorithms",
+/// 1974).
 std::vector<std::vector<std::int64_t>> pack(std::span<const std::int64_t> lengths, std::int64_t capacity);
 
 }  // namespace tessera::data

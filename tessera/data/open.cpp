@@ -58,15 +58,14 @@ class Opener {
 
   /// [first, first + count) of a file, as rows.
   std::shared_ptr<const Dataset> rows(const Contents& contents, std::int64_t first, std::int64_t count) {
-    if (contents.blocks)
-      return count == contents.count() ? contents.blocks : slice(contents.blocks, first, count);
+    if (contents.blocks) return count == contents.count() ? contents.blocks : slice(contents.blocks, first, count);
     if (!config_.packing) return example_rows(contents.examples, first, count);
     auto packed = packed_rows(contents.examples, first, count, example_length_);
     std::int64_t tokens = 0;
     for (std::int64_t i = first; i < first + count; ++i) tokens += contents.examples->length(i);
-    notes.push_back(concat("packing: ", count, " examples in ", packed->size(), " rows of ", example_length_, " tokens, ",
-                           percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)),
-                           " full"));
+    notes.push_back(
+        concat("packing: ", count, " examples in ", packed->size(), " rows of ", example_length_, " tokens, ",
+               percent(static_cast<double>(tokens), static_cast<double>(packed->size() * example_length_)), " full"));
     return packed;
   }
 
@@ -95,8 +94,7 @@ class Opener {
                                  .threads = threads()};
     ExampleFile file = read_examples(path, tokenizer_, options, progress_);
     describe(path, file);
-    const double bytes_per_token =
-        ratio(static_cast<double>(file.text_bytes), static_cast<double>(file.text_tokens));
+    const double bytes_per_token = ratio(static_cast<double>(file.text_bytes), static_cast<double>(file.text_tokens));
     return {nullptr, std::make_shared<const Examples>(std::move(file.examples)), bytes_per_token};
   }
 

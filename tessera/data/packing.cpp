@@ -102,7 +102,8 @@ std::vector<std::vector<std::int64_t>> pack(std::span<const std::int64_t> length
   std::vector<std::vector<std::int64_t>> rows;
   std::map<std::int64_t, std::vector<std::size_t>> by_room;  // free tokens -> rows that have so many
   for (const std::int64_t i : order) {
-    TESSERA_CHECK(length(i) >= 1 && length(i) <= capacity, "an example of ", length(i), " tokens in rows of ", capacity);
+    TESSERA_CHECK(length(i) >= 1 && length(i) <= capacity, "an example of ", length(i), " tokens in rows of ",
+                  capacity);
     std::int64_t room = capacity;
     std::size_t row = rows.size();
     if (const auto fullest = by_room.lower_bound(length(i)); fullest != by_room.end()) {

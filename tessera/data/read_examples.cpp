@@ -100,7 +100,8 @@ class Collector {
   void check_kind() const {
     if (*kind_ != ExampleKind::messages || text::has_chat_tokens(tokenizer_)) return;
     throw InputError(concat(name_, ":", kind_line_, ":1: holds messages, but the tokenizer has no tokens ",
-                            text::chat_begin, " and ", text::chat_end, ", which conversations are written with: use the "
+                            text::chat_begin, " and ", text::chat_end,
+                            ", which conversations are written with: use the "
                             "tokenizer of a chat model, or give \"prompt\" and \"completion\""));
   }
 

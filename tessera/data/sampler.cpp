@@ -107,8 +107,8 @@ Sampler::Sampler(const std::string& strategy, const Dataset& dataset, std::uint6
     const std::int64_t steps = std::clamp<std::int64_t>(size_ / (rows_per_step * 4), 1, 50);
     groups_->megabatch = steps * rows_per_step;
   } else if (!random_ && strategy != "sequential") {
-    throw InputError(concat("train_sampling_strategy is '", strategy,
-                            "'; it must be random, sequential or group_by_length"));
+    throw InputError(
+        concat("train_sampling_strategy is '", strategy, "'; it must be random, sequential or group_by_length"));
   }
 }
 

@@ -152,7 +152,9 @@ TEST_F(DatasetTest, ThreadsAndPiecesChangeNoToken) {
 
 TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
   std::string text;
-  for (int i = 0; i < 40; ++i) text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(2 + i % 4), static_cast<char>('0' + i)), "\", \"id\": 1}\n");
+  for (int i = 0; i < 40; ++i)
+    text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(2 + i % 4), static_cast<char>('0' + i)),
+                   "\", \"id\": 1}\n");
   text += "{\"text\": \"a\"}\n";  // FakeTokenizer ends no text: nothing to score
   DataConfig config = from(write("t.jsonl", text), 10);
   const Datasets padded = open(config, 4);
@@ -167,7 +169,8 @@ TEST_F(DatasetTest, ExamplesAreHeldOutCutAndPackedAsConfigured) {
   EXPECT_NE(padded.warnings[1].find("1 example was left out: no scored token within the first 4"), std::string::npos);
   EXPECT_NE(padded.warnings[2].find("fields that are not used: id"), std::string::npos);
   ASSERT_EQ(padded.notes.size(), 1u);
-  EXPECT_NE(padded.notes[0].find("40 examples (text), 130 tokens, 69.2% of them scored"), std::string::npos) << padded.notes[0];
+  EXPECT_NE(padded.notes[0].find("40 examples (text), 130 tokens, 69.2% of them scored"), std::string::npos)
+      << padded.notes[0];
 
   config.max_seq_length = 5;
   EXPECT_EQ(open(config, 4).train->max_length(), 5) << "--max_seq_length counts, not the block size";

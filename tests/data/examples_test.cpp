@@ -61,7 +61,8 @@ TEST_F(ExamplesTest, TextIsScoredWhole) {
 }
 
 TEST_F(ExamplesTest, OfPromptAndCompletionTheCompletionIsScored) {
-  const ExampleFile file = read("{\"completion\": \"cd\", \"prompt\": \"ab\"}\n{\"prompt\": \"\", \"completion\": \"x\"}\n");
+  const ExampleFile file =
+      read("{\"completion\": \"cd\", \"prompt\": \"ab\"}\n{\"prompt\": \"\", \"completion\": \"x\"}\n");
   EXPECT_EQ(row(file, 0).ids, (Ids{T::begin, 'a', 'b', 'c', 'd', T::turn_end}));
   EXPECT_EQ(row(file, 0).labels, (Ids{-100, -100, -100, 'c', 'd', T::turn_end}));
   EXPECT_EQ(row(file, 1).labels, (Ids{-100, 'x', T::turn_end}));
@@ -144,7 +145,8 @@ TEST_F(ExamplesTest, BadLinesAreNamed) {
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"prompt\": \"b\", \"completion\": \"c\"}\n"),
             "e.jsonl:2:1: holds prompt and completion, but line 1 holds text: a file has examples of one kind");
   EXPECT_EQ(complaint("{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n"), "e.jsonl:2:11: not valid UTF-8");
-  EXPECT_EQ(complaint("{\"text\": \"a\"\n"), "e.jsonl:1:13: expected ',' or '}' in an object, found the end of the line");
+  EXPECT_EQ(complaint("{\"text\": \"a\"\n"),
+            "e.jsonl:1:13: expected ',' or '}' in an object, found the end of the line");
   EXPECT_EQ(complaint(""), "e.jsonl: has no lines: there is nothing to train on");
   EXPECT_EQ(complaint(" \n\n"), "e.jsonl: has no lines: there is nothing to train on");
   options_.vocab_size = 100;
@@ -185,7 +187,8 @@ TEST_F(ExamplesTest, SeveralBadLinesAreListedAtOnceUpToTwenty) {
 
 TEST_F(ExamplesTest, TheNumberOfThreadsChangesNothing) {
   std::string text;
-  for (int i = 0; i < 500; ++i) text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(i % 37 + 1), 'a' + i % 26), "\"}\n");
+  for (int i = 0; i < 500; ++i)
+    text += concat("{\"text\": \"", std::string(static_cast<std::size_t>(i % 37 + 1), 'a' + i % 26), "\"}\n");
   text += concat("{\"text\": \"", std::string(10'000'000, 'z'), "\"}\n");
   text += "{\"text\": \"last\"}\n";
   const std::string path = write(text);

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// A tokenizer for tests: one id per byte, except that runs of blanks and line ends are one id, so that cutting the text shows.
+/// A tokenizer for tests: one id per byte, except that runs of blanks and line ends are one id, so that cutting the
+/// text shows.
 
 #include <tessera/text/tokenizer.h>
 

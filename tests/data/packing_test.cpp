@@ -65,9 +65,11 @@ TEST(Packing, PaddedRowsByHand) {
   EXPECT_EQ(rows->max_length(), 5);
   EXPECT_EQ(rows->length(2), 4);
   const Batch batch = make_batch(*rows, Sampler("sequential", 3, 0), 0, 3);
-  EXPECT_TRUE(at::equal(batch.ids, at::tensor({0, 1, 2, 0, 0, 10, 11, 12, 13, 14, 20, 21, 22, 23, 0}, at::kLong).view({3, 5})));
-  EXPECT_TRUE(at::equal(batch.labels, at::tensor({-100, -100, 2, -100, -100, -100, -100, 12, 13, 14, -100, -100, 22, 23, -100},
-                                                 at::kLong).view({3, 5})));
+  EXPECT_TRUE(
+      at::equal(batch.ids, at::tensor({0, 1, 2, 0, 0, 10, 11, 12, 13, 14, 20, 21, 22, 23, 0}, at::kLong).view({3, 5})));
+  EXPECT_TRUE(at::equal(
+      batch.labels, at::tensor({-100, -100, 2, -100, -100, -100, -100, 12, 13, 14, -100, -100, 22, 23, -100}, at::kLong)
+                        .view({3, 5})));
   EXPECT_TRUE(batch.document_starts.empty());
   EXPECT_EQ(batch.tokens, 12);
   EXPECT_EQ(batch.scored_tokens, 6);
@@ -83,9 +85,12 @@ TEST(Packing, PackedRowsByHand) {
   EXPECT_EQ(rows->length(0), 8);
   EXPECT_EQ(rows->length(1), 6);
   const Batch batch = make_batch(*rows, Sampler("sequential", 2, 0), 0, 2);
-  EXPECT_TRUE(at::equal(batch.ids, at::tensor({0, 1, 2, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 0, 0}, at::kLong).view({2, 8})));
-  EXPECT_TRUE(at::equal(batch.labels, at::tensor({-100, -100, 2, -100, -100, 12, 13, 14, -100, -100, 22, 23, -100, -100, -100, -100},
-                                                 at::kLong).view({2, 8})));
+  EXPECT_TRUE(at::equal(
+      batch.ids, at::tensor({0, 1, 2, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 0, 0}, at::kLong).view({2, 8})));
+  EXPECT_TRUE(at::equal(
+      batch.labels,
+      at::tensor({-100, -100, 2, -100, -100, 12, 13, 14, -100, -100, 22, 23, -100, -100, -100, -100}, at::kLong)
+          .view({2, 8})));
   EXPECT_EQ(batch.document_starts, (Ids{0, 3, 8, 12}));
   EXPECT_EQ(batch.tokens, 14);
   EXPECT_EQ(batch.scored_tokens, 6);
@@ -101,6 +106,21 @@ TEST(Packing, TheFirstTokenOfADocumentIsScoredNowhere) {
   EXPECT_EQ(padded.labels_not_ignored, 4);
   EXPECT_EQ(packed.scored_tokens, 2);
   EXPECT_TRUE(at::equal(packed.labels, at::tensor({-100, 2, -100, 4}, at::kLong).view({1, 4})));
+}
+
+TEST(Packing, AResumedRunSeesTheRowsThatItWouldHaveSeen) {
+  std::vector<int> lengths;
+  for (int i = 0; i < 60; ++i) lengths.push_back(2 + i * 31 % 8);
+  for (const char* strategy : {"random", "sequential", "group_by_length"}) {
+    const auto before = packed_rows(examples(lengths), 0, 60, 16), after = packed_rows(examples(lengths), 0, 60, 16);
+    const Sampler whole(strategy, *before, 7, 4), resumed(strategy, *after, 7, 4);
+    for (std::int64_t first = 0; first < 2 * before->size(); first += 4) make_batch(*before, whole, first, 4);
+    const std::int64_t stopped = before->size() + 5;  // in the second epoch
+    const Batch expected = make_batch(*before, whole, stopped, 4), seen = make_batch(*after, resumed, stopped, 4);
+    EXPECT_TRUE(at::equal(expected.ids, seen.ids)) << strategy;
+    EXPECT_TRUE(at::equal(expected.labels, seen.labels)) << strategy;
+    EXPECT_EQ(expected.document_starts, seen.document_starts) << strategy;
+  }
 }
 
 /// Of every scored position: the ids of its document up to it, and what it is to predict.

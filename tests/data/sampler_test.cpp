@@ -151,7 +151,8 @@ TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
   for (std::size_t begin = 0; begin < 4000; begin += 400) {
     // Apart from the one row that was moved to the front, a megabatch has the rows of the random order, sorted.
     std::size_t unsorted = 0;
-    for (std::size_t i = begin + 1; i < begin + 400; ++i) unsorted += dataset.length(order[i]) > dataset.length(order[i - 1]);
+    for (std::size_t i = begin + 1; i < begin + 400; ++i)
+      unsorted += dataset.length(order[i]) > dataset.length(order[i - 1]);
     EXPECT_LE(unsorted, 1u);
     std::vector<std::int64_t> mine(order.begin() + begin, order.begin() + begin + 400);
     std::vector<std::int64_t> theirs(shuffled.begin() + begin, shuffled.begin() + begin + 400);
@@ -191,7 +192,8 @@ TEST(GroupByLength, PaddingFalls) {
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < dataset.size(); ++i) tokens += dataset.length(i);
   const auto waste = [&](const char* strategy) {
-    return static_cast<double>(padded_tokens(Sampler(strategy, dataset, 5, 16), dataset, 16) - tokens) / static_cast<double>(tokens);
+    return static_cast<double>(padded_tokens(Sampler(strategy, dataset, 5, 16), dataset, 16) - tokens) /
+           static_cast<double>(tokens);
   };
   EXPECT_GT(waste("random"), 1.0);
   EXPECT_LT(waste("group_by_length"), 0.15);
