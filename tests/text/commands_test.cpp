@@ -68,6 +68,27 @@ TEST_F(TextCommands, JsonLinesAreDocuments) {
   EXPECT_EQ(data.token_count(), 3 + 4);
 }
 
+TEST_F(TextCommands, AnotherColumnAndALineOfTenMegabytes) {
+  const std::string big(10 << 20, 'x');
+  write_file_atomically(at("a.jsonl"), "{\"body\": \"one\"}\n{\"body\": \"" + big + "\"}\n");
+  const auto result = run({"tokenize", "--train_file", at("a.jsonl"), "--text_column_name", "body", "--tokenizer_name",
+                           "byte", "--output", at("data")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(format::IndexedDataset(at("data")).token_count(), static_cast<std::int64_t>(3 + big.size()));
+}
+
+TEST_F(TextCommands, EncodeShowsTokens) {
+  const std::string tokenizer = fixtures + "/family_llama3.json";
+  const auto shown = run({"tokenizer", "encode", "--tokenizer_name", tokenizer, "--text", "a\xC3\xA9<|im_end|>"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_EQ(shown.out.substr(shown.out.size() - 15), "2\t\"<|im_end|>\"\n");
+  write_file_atomically(at("a.jsonl"), "{\"text\": \"<|im_end|>\"}\n{\"text\": \"\"}\n");
+  const auto rows = run({"tokenizer", "encode", "--tokenizer_name", tokenizer, "--file", at("a.jsonl"),
+                         "--add_special_tokens"});
+  EXPECT_EQ(rows.out, "[1,2,2]\n[1,2]\n");
+  expect_refused({"tokenizer", "encode", "--tokenizer_name", tokenizer}, "--text");
+}
+
 TEST_F(TextCommands, BadInputWritesNothing) {
   const std::string text = fixtures + "/train.txt";
   write_file_atomically(at("empty.txt"), "");
@@ -88,7 +109,12 @@ TEST_F(TextCommands, BadInputWritesNothing) {
                  "empty");
   expect_refused({"tokenize", "--train_file", at("bad.jsonl"), "--tokenizer_name", "byte", "--output", at("out")},
                  "bad.jsonl:2");
-  EXPECT_EQ(list_folder(at("")).size(), 2u);  // nor temporary files: the two inputs only
+  write_file_atomically(at("utf8.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"\xFF\"}\n");
+  expect_refused({"tokenize", "--train_file", at("utf8.jsonl"), "--tokenizer_name", "byte", "--output", at("out")},
+                 "utf8.jsonl:2:11");
+  expect_refused({"tokenizer", "train", "--train_file", at("utf8.jsonl"), "--vocab_size", "500", "--output", at("out")},
+                 "utf8.jsonl:2:11");
+  EXPECT_EQ(list_folder(at("")).size(), 3u);  // nor temporary files: the inputs only
 }
 
 }  // namespace
