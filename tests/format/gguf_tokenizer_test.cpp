@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/format/gguf_to_hf.h>
+#include <tessera/text/tokenizer.h>
 
 namespace tessera::format {
 namespace {
@@ -106,6 +108,28 @@ TEST(GgufTokenizer, ConfigurationAndChatTemplate) {
   ASSERT_EQ(list.items().size(), 2u);
   EXPECT_EQ(list.items()[0].at("name").as_string(), "default");
   EXPECT_EQ(list.items()[1].at("template").as_string(), "two");
+}
+
+TEST(GgufTokenizer, OurOwnReaderReadsIt) {
+  for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
+    GgufBuilder b = tiny_llama();
+    b.add("tokenizer.ggml.pre", pre);
+    const TemporaryFolder folder;
+    const GgufTokenizer made = tokenizer_of(b);
+    write_file_atomically(path_join(folder.path(), "tokenizer.json"), made.json);
+    write_file_atomically(path_join(folder.path(), "tokenizer_config.json"), made.config_json);
+    EXPECT_EQ(text::load_tokenizer(folder.path())->encode("xxy<|end|>y"), (std::vector<std::int32_t>{1, 3, 0, 2}))
+        << pre;
+  }
+  // All bytes and SmolLM's splitting: the fixture has a merge of "1" and "2", but every digit is a word.
+  const GgufFile file(TESSERA_SOURCE_DIR "/tests/fixtures/gguf/llama_tiny.gguf");
+  const TemporaryFolder folder;
+  write_file_atomically(path_join(folder.path(), "tokenizer.json"),
+                        read_gguf_tokenizer(file, read_gguf_model(file)).json);
+  const auto tokenizer = text::load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("in the 12<note>"),
+            (std::vector<std::int32_t>{262, 261, 3 + ' ', 3 + '1', 3 + '2', 264}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("h\xC3\xA9llo 12<note>")), "h\xC3\xA9llo 12<note>");
 }
 
 TEST(GgufTokenizer, ByteLevelBpeOnly) {
