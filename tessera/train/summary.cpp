@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include <tessera/base/text.h>
+#include <tessera/text/chat_template.h>
 #include <tessera/text/utf8.h>
 #include <tessera/train/generate.h>
 
@@ -15,7 +16,7 @@ namespace tessera::train {
 namespace {
 
 constexpr std::int64_t sample_prompt_tokens = 16;
-constexpr std::int64_t sample_tokens = 128;
+constexpr std::int64_t sample_tokens = 80;
 constexpr double sample_temperature = 0.8;
 constexpr double sample_top_p = 0.95;
 
@@ -39,6 +40,25 @@ std::string plural(std::int64_t count, const std::string& thing, const std::stri
 std::string processes_text(const comm::World& world) {
   return concat(plural(world.size(), "process", "processes"), " x ", plural(at::get_num_threads(), "thread"),
                 world.size() > 1 ? concat(" (", world.group().backend(), ")") : "");
+}
+
+std::int64_t token_count(const data::Dataset& dataset) {
+  std::int64_t tokens = 0;
+  for (std::int64_t row = 0; row < dataset.size(); ++row) tokens += dataset.length(row);
+  return tokens;
+}
+
+std::string rows_text(const data::Dataset& dataset) {
+  const bool blocks = token_count(dataset) == dataset.size() * dataset.max_length();
+  return concat(blocks ? "blocks of " : "rows of at most ", dataset.max_length(), " tokens");
+}
+
+/// How many ids of a row are given in the sample: what is not scored (a prompt, a question), else the first words.
+std::int64_t prompt_length(const data::Row& row) {
+  const auto scored = std::find_if(row.labels.begin(), row.labels.end(), [](std::int64_t label) { return label != -100; });
+  const std::int64_t prompt = scored - row.labels.begin();
+  const auto size = static_cast<std::int64_t>(row.ids.size());
+  return prompt > 1 && prompt < size ? prompt : std::clamp<std::int64_t>(size / 2, 1, sample_prompt_tokens);
 }
 
 std::string batch_text(const RunPlan& plan) {
@@ -71,8 +91,8 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
   const auto& train = *setup.datasets.train;
   std::vector<std::string> lines = {
       concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
-      concat("data: ", train.size(), " blocks of ", setup.block_size, " tokens (",
-             format_count(static_cast<double>(train.size() * setup.block_size)), " tokens)",
+      concat("data: ", train.size(), " ", rows_text(train), " (", format_count(static_cast<double>(token_count(train))),
+             " tokens)",
              setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
       concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
              " epochs")};
@@ -115,13 +135,13 @@ Report describe_run(const Setup& setup, const comm::World& world) {
   Report report;
   report.title = model_name(setup);
   report.facts = {processes_text(world), batch_text(setup.plan) + " a step",
-                  concat("blocks of ", setup.block_size, " tokens"), setup.config.data.train_file};
+                  rows_text(*setup.datasets.train), setup.config.data.train_file};
   char time[64] = {};
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
   std::strftime(time, sizeof time, "%Y-%m-%d %H:%M", localtime_r(&now, &local));
   report.footer = concat("written ", time, " on ", host_name());
-  report.sample_note = concat("the first words are given; temperature ", format_real(sample_temperature), ", top-p ",
+  report.sample_note = concat("what is given is pale; temperature ", format_real(sample_temperature), ", top-p ",
                               format_real(sample_top_p));
   return report;
 }
@@ -130,8 +150,7 @@ Sample sample_text(const Setup& setup) {
   if (!setup.tokenizer_fits_data) return {};
   const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
   const data::Row row = dataset.read(0);
-  const auto length = static_cast<std::ptrdiff_t>(std::min(sample_prompt_tokens, dataset.length(0) / 2));
-  const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + length);
+  const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
   // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
   if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); })) return {};
   GenerateOptions options;
@@ -141,6 +160,8 @@ Sample sample_text(const Setup& setup) {
   options.seed = static_cast<std::uint64_t>(setup.config.optimization.seed);
   options.vocabulary = setup.tokenizer->vocab_size();
   options.stop_ids = stop_ids(setup.model->hf_config(), *setup.tokenizer);
+  if (text::has_chat_tokens(*setup.tokenizer))
+    options.stop_ids.push_back(setup.tokenizer->encode(text::chat_end).front());
   options.bf16 = setup.config.optimization.bf16;
   const std::vector<std::int32_t> ids = generate(*setup.model, prompt, options);
   return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),
