@@ -19,7 +19,7 @@ int main(int argc, char** argv) try {
     return 2;
   }
   const auto tokenizer = tessera::text::load_tokenizer(argv[1]);
-  const auto model = tessera::models::load_model({.model_name_or_path = argv[1]}, /*seed=*/0);
+  const auto model = tessera::models::load_folder(argv[1]);
   model->eval();
 
   const std::vector<std::int32_t> prompt = tokenizer->encode(argv[2]);

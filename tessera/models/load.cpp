@@ -99,19 +99,22 @@ void load_weights(CausalLm& model, const std::string& folder) {
   checkpoint::read_into(weights, matching.placements());
 }
 
+std::shared_ptr<CausalLm> load_folder(const std::string& folder) {
+  if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
+  if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, /*seed=*/0);
+  const Value json = read_json(path_join(folder, "config.json"));
+  auto model = architecture_of(json).make(json, std::nullopt);
+  load_weights(*model, folder);
+  return model;
+}
+
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {
   if (!config.model_name_or_path.empty()) {
-    const std::string& folder = config.model_name_or_path;
     if (!config.config_overrides.empty())
       throw InputError(
           "config_overrides changes a model that starts from scratch (config_name); model_name_or_path has weights "
           "already");
-    if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
-    if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, seed);
-    const Value json = read_json(path_join(folder, "config.json"));
-    auto model = architecture_of(json).make(json, std::nullopt);
-    load_weights(*model, folder);
-    return model;
+    return load_folder(config.model_name_or_path);
   }
   if (config.config_name.empty())
     throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");

@@ -11,6 +11,8 @@ namespace tessera::models {
 /// from `seed` by Hugging Face's rule. A folder of LoRA adapters (PEFT) means its base model with them (lora.h).
 /// Missing, unexpected and misshapen tensors are all listed in one InputError.
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed);
+/// The model of a Hugging Face folder with its weights (fp32), or of an adapter folder with its base.
+std::shared_ptr<CausalLm> load_folder(const std::string& folder);
 /// The same from an explicit config.json value (used by checkpoints); weights initialised from seed.
 std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed);
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).

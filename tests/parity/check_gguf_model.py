@@ -22,7 +22,8 @@ PROMPTS = [
 
 
 def main(gguf, folder, build="build"):
-    model = AutoModelForCausalLM.from_pretrained(os.path.dirname(gguf) or ".", gguf_file=os.path.basename(gguf)).float().eval()
+    model = AutoModelForCausalLM.from_pretrained(os.path.dirname(gguf) or ".", gguf_file=os.path.basename(gguf),
+                                                 dtype=torch.float32).eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"))
     worst, different = 0.0, 0
     for prompt in PROMPTS:
