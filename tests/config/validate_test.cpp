@@ -56,9 +56,9 @@ TEST_F(Validate, WhatIsMissing) {
   EXPECT_EQ(error_of({}),
             "3 problems in the configuration:\n"
             "  no model: give --model_name_or_path DIR to start from its weights, or --config_name NAME|FILE (gpt2, "
-            "gpt2-tiny, a config.json) to "
+            "gpt2-tiny, llama-tiny, a config.json) to "
             "start from scratch\n"
-            "  --train_file is missing: a .txt file, or a .bin with its .idx beside it\n"
+            "  --train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it\n"
             "  --output_dir is missing: the folder that receives model, metrics and report");
 }
 
@@ -102,7 +102,7 @@ TEST_F(Validate, DataFiles) {
     return error_of(words);
   };
   EXPECT_EQ(with(path("none.txt")), concat("--train_file ", path("none.txt"), ": no such file"));
-  EXPECT_EQ(with(path("model")), concat("--train_file ", path("model"), " is a folder; expected a .txt or .bin file"));
+  EXPECT_EQ(with(path("model")), concat("--train_file ", path("model"), " is a folder; expected a .txt, .jsonl or .bin file"));
   write_file_atomically(path("tokens.bin"), "");
   EXPECT_EQ(with(path("tokens.bin")),
             concat("--train_file ", path("tokens.bin"), ": its index ", path("tokens.idx"), " is missing"));
