@@ -90,7 +90,8 @@ TEST_F(HfFolderTest, ShardsAreReadThroughTheirIndex) {
 TEST_F(HfFolderTest, IndexAndShardsMustBelongTogether) {
   write_shard("s.safetensors", {{"a", at::ones({1})}});
   write_index(R"({"a": "s.safetensors", "b": "s.safetensors"})");
-  expect_complaint("1 tensor is not in the shard that the index names, so index and shards do not belong together: 'b' (s.safetensors)");
+  expect_complaint("1 tensor is not in the shard that the index names");
+  expect_complaint("'b' (s.safetensors)");
   write_index(R"({"a": "absent.safetensors"})");
   expect_complaint("absent.safetensors");
   write_index(R"({"a": 3})");
