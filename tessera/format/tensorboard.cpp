@@ -108,7 +108,7 @@ std::string text_event(double wall_time, std::int64_t step, std::string_view tag
   std::string dimension, shape;  // one element
   put_integer(dimension, 1, 1);
   put_bytes(shape, 2, dimension);
-  std::string tensor;  // TensorProto
+  std::string tensor;         // TensorProto
   put_integer(tensor, 1, 7);  // dtype DT_STRING
   put_bytes(tensor, 2, shape);
   put_bytes(tensor, 8, text);  // string_val

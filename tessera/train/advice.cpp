@@ -33,13 +33,15 @@ Advice memory_advice(const Utilization& run) {
                                    ") and double --gradient_accumulation_steps; the losses stay the same")};
   if (run.local_ranks > 1)
     return {"memory-bound", concat(need, ": use fewer processes with more threads each, which hold fewer copies")};
-  return {"memory-bound", concat(need, activations ? ": lower --block_size" : ": train with --lora_r or a smaller model",
-                                 ", or use a host with more memory")};
+  return {"memory-bound",
+          concat(need, activations ? ": lower --block_size" : ": train with --lora_r or a smaller model",
+                 ", or use a host with more memory")};
 }
 
 Advice input_advice(double share) {
-  return {"input-bound", concat(percent(share), " of the time goes into reading rows: turn the text into tokens once "
-                                                "(tessera tokenize) and train on the .bin, on a faster disk")};
+  return {"input-bound", concat(percent(share),
+                                " of the time goes into reading rows: turn the text into tokens once "
+                                "(tessera tokenize) and train on the .bin, on a faster disk")};
 }
 
 Advice communication_advice(const Utilization& run, double share) {
@@ -51,8 +53,9 @@ Advice communication_advice(const Utilization& run, double share) {
 }
 
 Advice overhead_advice(double share) {
-  return {"overhead-bound", concat(percent(share), " of the time goes into logs, evaluations and checkpoints: raise "
-                                                   "--eval_steps, --save_steps or --logging_steps")};
+  return {"overhead-bound", concat(percent(share),
+                                   " of the time goes into logs, evaluations and checkpoints: raise "
+                                   "--eval_steps, --save_steps or --logging_steps")};
 }
 
 Advice compute_advice(const Utilization& run, double share) {
@@ -67,19 +70,20 @@ Advice compute_advice(const Utilization& run, double share) {
   const bool inefficient = run.flops_utilization > 0 && run.flops_utilization < low_flops;
   const std::int64_t threads = run.local_ranks * run.threads;
   if (idle && run.cores > 0 && threads > run.cores)
-    return {"compute-bound", concat(why, ": ", threads, " threads share ", run.cores,
-                                    run.cores == 1 ? " core" : " cores",
-                                    "; lower --num_processes or --threads_per_process")};
+    return {"compute-bound",
+            concat(why, ": ", threads, " threads share ", run.cores, run.cores == 1 ? " core" : " cores",
+                   "; lower --num_processes or --threads_per_process")};
   if (idle && run.threads == 1)
     return {"compute-bound", concat(why, ": other programs take the cores' time; end them, or wait for them")};
   if (idle)
-    return {"compute-bound", concat(why, ": ", run.threads, " threads per process have too little to do; raise "
-                                                            "--per_device_train_batch_size (now ",
+    return {"compute-bound", concat(why, ": ", run.threads,
+                                    " threads per process have too little to do; raise "
+                                    "--per_device_train_batch_size (now ",
                                     run.micro_batch, ") or use more processes with fewer threads")};
   if (inefficient && run.micro_batch < small_micro_batch)
-    return {"compute-bound", concat(why, ": larger matrices would help; raise --per_device_train_batch_size (now ",
-                                    run.micro_batch, ")",
-                                    run.accumulation > 1 ? " and lower --gradient_accumulation_steps" : "")};
+    return {"compute-bound",
+            concat(why, ": larger matrices would help; raise --per_device_train_batch_size (now ", run.micro_batch, ")",
+                   run.accumulation > 1 ? " and lower --gradient_accumulation_steps" : "")};
   return {"compute-bound",
           concat(why, inefficient ? ": the model's matrices are small; a wider model or longer blocks use the "
                                     "processor better, more cores train faster"
@@ -89,8 +93,8 @@ Advice compute_advice(const Utilization& run, double share) {
 }  // namespace
 
 Advice advise(const Utilization& run) {
-  if (run.machine_bytes > 0 && static_cast<double>(run.peak_bytes * run.local_ranks) >
-                                   much_memory * static_cast<double>(run.machine_bytes))
+  if (run.machine_bytes > 0 &&
+      static_cast<double>(run.peak_bytes * run.local_ranks) > much_memory * static_cast<double>(run.machine_bytes))
     return memory_advice(run);
   const double all = total(run);
   if (!(all > 0)) return {"compute-bound", "nothing was measured"};

@@ -19,9 +19,9 @@ struct GenerateOptions {
   std::int64_t top_k = 0;    ///< keep the k likeliest; 0: all
   double top_p = 1.0;        ///< then the fewest likeliest whose probabilities reach p (Holtzman et al. 2020)
   std::uint64_t seed = 42;
-  std::int64_t vocabulary = 0;          ///< only ids below it; 0: the model's
-  std::vector<std::int32_t> stop_ids;   ///< any of them ends the text; not part of the result
-  bool bf16 = false;                    ///< forward under autocast (nn/autocast.h)
+  std::int64_t vocabulary = 0;         ///< only ids below it; 0: the model's
+  std::vector<std::int32_t> stop_ids;  ///< any of them ends the text; not part of the result
+  bool bf16 = false;                   ///< forward under autocast (nn/autocast.h)
 };
 
 /// Continues `prompt` (at least one id). Each new id is passed to `on_token` as soon as it is known. Stops at

@@ -67,7 +67,8 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
                 {"cpu_utilization", m.cpu_utilization}});
   if (m.flops_utilization > 0) write_events(m.step, "train/", {{"mfu", m.flops_utilization}});
   std::vector<std::pair<std::string, double>> phases;
-  for (std::size_t i = 0; i < phase_count; ++i) phases.emplace_back(std::string(phase_names[i]) + "_ms", 1000 * m.phases[i]);
+  for (std::size_t i = 0; i < phase_count; ++i)
+    phases.emplace_back(std::string(phase_names[i]) + "_ms", 1000 * m.phases[i]);
   write_events(m.step, "time/", phases);
 }
 
@@ -95,7 +96,8 @@ void Journal::ended(const RunTotals& t) {
   output_->metrics().append(to_json(t));
   const Value entry = hf_log_entry(t);
   std::vector<std::pair<std::string, double>> scalars;
-  for (const char* name : {"train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
+  for (const char* name :
+       {"train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
     if (entry.at(name).is_number()) scalars.emplace_back(name, entry.at(name).as_real());
   write_events(t.steps, "train/", scalars);
 }

@@ -43,7 +43,8 @@ class Journal {
 
  private:
   /// HF's names after a prefix: train/loss.
-  void write_events(std::int64_t step, const std::string& prefix, const std::vector<std::pair<std::string, double>>& scalars);
+  void write_events(std::int64_t step, const std::string& prefix,
+                    const std::vector<std::pair<std::string, double>>& scalars);
 
   const OutputConfig& config_;
   std::int64_t resumed_step_;

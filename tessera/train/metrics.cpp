@@ -33,9 +33,7 @@ Value milliseconds(const PhaseSeconds& seconds) {
   return object;
 }
 
-double per_second(std::int64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
+double per_second(std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
 
 /// The number after `key` in /proc/self/status, in bytes.
 std::int64_t process_status_bytes(const std::string& key) {
@@ -65,20 +63,21 @@ std::int64_t StepMetrics::peak_memory_bytes() const {
 double EvalMetrics::perplexity() const { return std::exp(loss); }
 
 Value to_json(const StepMetrics& m) {
-  Value line = Value::make_object({{"step", Value::of(m.step)},
-                             {"loss", real_or_text(m.loss)},
-                             {"grad_norm", real_or_text(m.grad_norm)},
-                             {"learning_rate", Value::of(m.learning_rate)},
-                             {"epoch", Value::of(m.epoch)},
-                             {"tokens_per_second", Value::of(m.tokens_per_second)},
-                             {"step_time_ms", Value::of(m.step_time_ms)},
-                             {"cpu_seconds", Value::of(m.cpu_seconds)},
-                             {"cpu_utilization", Value::of(m.cpu_utilization)},
-                             {"phase_ms", milliseconds(m.phases)},
-                             {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
-                             {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)},
-                             // whole milliseconds: Unix seconds have more digits than the other numbers are written with
-                             {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
+  Value line =
+      Value::make_object({{"step", Value::of(m.step)},
+                          {"loss", real_or_text(m.loss)},
+                          {"grad_norm", real_or_text(m.grad_norm)},
+                          {"learning_rate", Value::of(m.learning_rate)},
+                          {"epoch", Value::of(m.epoch)},
+                          {"tokens_per_second", Value::of(m.tokens_per_second)},
+                          {"step_time_ms", Value::of(m.step_time_ms)},
+                          {"cpu_seconds", Value::of(m.cpu_seconds)},
+                          {"cpu_utilization", Value::of(m.cpu_utilization)},
+                          {"phase_ms", milliseconds(m.phases)},
+                          {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
+                          {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)},
+                          // whole milliseconds: Unix seconds have more digits than the other numbers are written with
+                          {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
   return line;
 }

@@ -11,17 +11,17 @@
 namespace tessera::train {
 
 struct Report {
-  std::string title;               ///< "gpt2, 10.0 M parameters"
-  std::vector<std::string> facts;  ///< one line under the title: "2 processes", "Debian 12", ...
-  std::string footer;              ///< versions, time
-  std::vector<Value> metrics;      ///< the lines of metrics.jsonl
-  Value configuration;             ///< sections of {"name": {"value": ..., "origin": ...}}
-  Value communication;             ///< array of {operation, count, payload_bytes, wire_bytes, seconds_waited}
+  std::string title;                   ///< "gpt2, 10.0 M parameters"
+  std::vector<std::string> facts;      ///< one line under the title: "2 processes", "Debian 12", ...
+  std::string footer;                  ///< versions, time
+  std::vector<Value> metrics;          ///< the lines of metrics.jsonl
+  Value configuration;                 ///< sections of {"name": {"value": ..., "origin": ...}}
+  Value communication;                 ///< array of {operation, count, payload_bytes, wire_bytes, seconds_waited}
   Value memory = Value::make_array();  ///< array by rank of {kind: bytes}, the parts of the last peak
-  double unigram_entropy = 0;      ///< drawn as a yardstick into the loss; 0: not
-  std::string advice;              ///< what limits the run, one line; empty: not known
+  double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
+  std::string advice;                  ///< what limits the run, one line; empty: not known
   std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
-  std::string sample_before;       ///< what the model said before the training; empty: not known
+  std::string sample_before;                            ///< what the model said before the training; empty: not known
 };
 
 /// The page.

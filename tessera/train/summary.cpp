@@ -55,7 +55,8 @@ std::string rows_text(const data::Dataset& dataset) {
 
 /// How many ids of a row are given in the sample: what is not scored (a prompt, a question), else the first words.
 std::int64_t prompt_length(const data::Row& row) {
-  const auto scored = std::find_if(row.labels.begin(), row.labels.end(), [](std::int64_t label) { return label != -100; });
+  const auto scored =
+      std::find_if(row.labels.begin(), row.labels.end(), [](std::int64_t label) { return label != -100; });
   const std::int64_t prompt = scored - row.labels.begin();
   const auto size = static_cast<std::int64_t>(row.ids.size());
   return prompt > 1 && prompt < size ? prompt : std::clamp<std::int64_t>(size / 2, 1, sample_prompt_tokens);
@@ -112,15 +113,15 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   const bool twice = !before.text.empty() && !after.text.empty();
   if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
   if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
-  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds), "): ",
-                         print("loss %.4f", t.loss), t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
+  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
+                         "): ", print("loss %.4f", t.loss), t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
                          print("; unigram entropy %.4f", t.unigram_entropy)));
-  lines.push_back(concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
-                         t.peak_flops_per_second > 0
-                             ? print(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
-                             : "",
-                         ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)),
-                         " per process"));
+  lines.push_back(
+      concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
+             t.peak_flops_per_second > 0
+                 ? print(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
+                 : "",
+             ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"));
   if (t.steps_here > 0) lines.push_back(t.advice);
   if (t.reason == "done") {
     const std::string& output = setup.config.output.output_dir;
@@ -134,8 +135,8 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
 Report describe_run(const Setup& setup, const comm::World& world) {
   Report report;
   report.title = model_name(setup);
-  report.facts = {processes_text(world), batch_text(setup.plan) + " a step",
-                  rows_text(*setup.datasets.train), setup.config.data.train_file};
+  report.facts = {processes_text(world), batch_text(setup.plan) + " a step", rows_text(*setup.datasets.train),
+                  setup.config.data.train_file};
   char time[64] = {};
   const std::time_t now = std::time(nullptr);
   std::tm local = {};
@@ -152,7 +153,8 @@ Sample sample_text(const Setup& setup) {
   const data::Row row = dataset.read(0);
   const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
   // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
-  if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); })) return {};
+  if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); }))
+    return {};
   GenerateOptions options;
   options.max_new_tokens = sample_tokens;
   options.temperature = sample_temperature;

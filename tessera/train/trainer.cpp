@@ -200,9 +200,11 @@ void Trainer::prepare_measuring() {
                              at::TensorOptions().dtype(at::kDouble).device(world_.device()));
   world_.group().all_reduce(peak).wait();
   peak_flops_ = peak.item<double>();
-  if (!output_) return;
-  totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
-  if (!setup_.config.model.model_name_or_path.empty() && !setup_.resume) first_sample_ = sample_text(setup_);
+  if (output_) {
+    totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
+    if (!setup_.config.model.model_name_or_path.empty() && !setup_.resume) first_sample_ = sample_text(setup_);
+  }
+  world_.group().barrier().wait();  // the others wait here, where it is not counted as communication of a step
 }
 
 /// This rank's micro-batches of the next step.
@@ -219,16 +221,19 @@ Trainer::Agreement Trainer::agree_on_step(const std::vector<data::Batch>& batche
   const comm::Tag tag("step");
   const StepCounts own = count(batches);
   const StopRequest asked = signals_.requested();
-  at::Tensor all = at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored,
-                               std::int64_t{asked == StopRequest::terminate}, std::int64_t{asked == StopRequest::interrupt}},
-                              at::kLong)
-                       .to(world_.device());  // [5]
+  at::Tensor all =
+      at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored, std::int64_t{asked == StopRequest::terminate},
+                  std::int64_t{asked == StopRequest::interrupt}},
+                 at::kLong)
+          .to(world_.device());  // [5]
   world_.group().all_reduce(all).wait();
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
   return {{sums[0], sums[1], sums[2]},
-          sums[4] > 0 ? StopRequest::interrupt : sums[3] > 0 ? StopRequest::terminate : StopRequest::none};
+          sums[4] > 0   ? StopRequest::interrupt
+          : sums[3] > 0 ? StopRequest::terminate
+                        : StopRequest::none};
 }
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
@@ -290,10 +295,9 @@ void Trainer::count_step(double seconds, double cpu_seconds) {
 void Trainer::log() {
   const std::int64_t steps = window_.steps();
   const PhaseSeconds phases = clock_.take();
-  StepMetrics metrics =
-      window_.close(world_.group(), phases,
-                    memory_by_kind(*setup_.model, *optimizer_, process_bytes_, peak_resident_bytes()),
-                    at::get_num_threads());
+  StepMetrics metrics = window_.close(world_.group(), phases,
+                                      memory_by_kind(*setup_.model, *optimizer_, process_bytes_, peak_resident_bytes()),
+                                      at::get_num_threads());
   metrics.step = step_;
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;
@@ -307,9 +311,8 @@ void Trainer::log() {
 }
 
 void Trainer::evaluate() {
-  EvalMetrics metrics =
-      train::evaluate(*setup_.model, *setup_.datasets.validation,
-                      setup_.config.optimization.per_device_eval_batch_size, world_.group(), bf16());
+  EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
+                                        setup_.config.optimization.per_device_eval_batch_size, world_.group(), bf16());
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
@@ -365,7 +368,8 @@ Utilization Trainer::utilization() const {
       run.flops_utilization = static_cast<double>(tokens_) / train_seconds_ * flops_per_token() / peak_flops_;
   }
   run.peak_bytes = last_log_.peak_memory_bytes();
-  for (const MemoryByKind& kinds : last_log_.memory_kinds) run.activation_bytes = std::max(run.activation_bytes, kinds.back());
+  for (const MemoryByKind& kinds : last_log_.memory_kinds)
+    run.activation_bytes = std::max(run.activation_bytes, kinds.back());
   run.machine_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   return run;
 }
@@ -384,7 +388,8 @@ ExitCode Trainer::finish(StopRequest stop) {
     }
     write_report();
     journal_.close();
-    for (const std::string& line : describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
+    for (const std::string& line :
+         describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
       journal_.note(line);
   }
   if (stop == StopRequest::none) return ExitCode::done;

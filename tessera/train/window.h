@@ -45,9 +45,9 @@ class Window {
  private:
   bool hf_loss_scale_;
   StepCounts counts_;
-  double loss_sum_ = 0;         // this rank's
-  std::int64_t scored_ = 0;     // all ranks'
-  std::int64_t tokens_ = 0;     // all ranks'
+  double loss_sum_ = 0;      // this rank's
+  std::int64_t scored_ = 0;  // all ranks'
+  std::int64_t tokens_ = 0;  // all ranks'
   std::int64_t steps_ = 0;
   double seconds_ = 0, cpu_seconds_ = 0;
 };

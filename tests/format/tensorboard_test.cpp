@@ -30,8 +30,8 @@ TEST(TensorBoard, VersionAsTensorBoardWritesIt) {
 }
 
 TEST(TensorBoard, ScalarsAsTensorBoardWritesThem) {
-  EXPECT_EQ(hex(tfrecord(scalar_event(some_time, 300, std::vector<Scalar>{{"train/loss", 3.25},
-                                                                          {"train/learning_rate", 3e-4}}))),
+  EXPECT_EQ(hex(tfrecord(scalar_event(some_time, 300,
+                                      std::vector<Scalar>{{"train/loss", 3.25}, {"train/learning_rate", 3e-4}}))),
             "3d000000000000006049f1ec0900002040fc54d94110ac022a2f0a110a0a747261696e2f6c6f737315000050400a1a0a13747261"
             "696e2f6c6561726e696e675f726174651552499d390e4bb48a");
 }
@@ -43,7 +43,8 @@ TEST(TensorBoard, TextAsTensorBoardWritesIt) {
 }
 
 TEST(TensorBoard, StartAsTensorBoardWritesIt) {
-  EXPECT_EQ(hex(tfrecord(start_event(some_time, 41))), "0f000000000000006d532b090900002040fc54d94110293a0208016a885b5d");
+  EXPECT_EQ(hex(tfrecord(start_event(some_time, 41))),
+            "0f000000000000006d532b090900002040fc54d94110293a0208016a885b5d");
 }
 
 TEST(TensorBoard, AFileIsTheRecordsOneAfterTheOther) {

@@ -62,7 +62,8 @@ TEST_F(TrainTest, LogLinesAsHuggingFacePrintsThem) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Strings lines = split(trim(run.out), '\n');
   ASSERT_EQ(lines.size(), 4u) << run.out;
-  EXPECT_TRUE(lines[0].starts_with("{'loss': 5.") && contains(lines[0], ", 'learning_rate': 0.01, 'epoch': ")) << lines[0];
+  EXPECT_TRUE(lines[0].starts_with("{'loss': 5.") && contains(lines[0], ", 'learning_rate': 0.01, 'epoch': "))
+      << lines[0];
   EXPECT_TRUE(lines[2].starts_with("{'eval_loss': ")) << lines[2];
   EXPECT_TRUE(lines[3].starts_with("{'train_runtime': ")) << lines[3];
 
@@ -74,9 +75,11 @@ TEST_F(TrainTest, LogLinesAsHuggingFacePrintsThem) {
 
 TEST_F(TrainTest, TheLossAsHuggingFaceScalesIt) {
   ASSERT_EQ(tessera(training("own", batch(6, 2, 3))).exit_code, 0);
-  ASSERT_EQ(tessera(training("theirs", batch(3, 2, 3) + Strings{"--hf_loss_scale", "--num_processes", "2"})).exit_code, 0);
+  ASSERT_EQ(tessera(training("theirs", batch(3, 2, 3) + Strings{"--hf_loss_scale", "--num_processes", "2"})).exit_code,
+            0);
   auto expected = curve("own");
-  for (auto& [step, loss] : expected) loss *= 31.0 / 32.0;  // the first token of a block is a label that nothing predicts
+  for (auto& [step, loss] : expected)
+    loss *= 31.0 / 32.0;  // the first token of a block is a label that nothing predicts
   expect_close(curve("theirs"), expected, 1e-6);
   expect_close(curve("theirs", "grad_norm"), curve("own", "grad_norm"), 1e-5);
 }

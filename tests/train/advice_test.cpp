@@ -92,8 +92,9 @@ TEST(Advice, Memory) {
   Utilization run = good_run();
   run.peak_bytes = 11 * gib;
   run.activation_bytes = 8 * gib;
-  expect_says(advise(run), "memory-bound",
-              {"2 processes need 22.0 GiB of the host's 24.0 GiB", "73 %", "halve --per_device_train_batch_size (now 16)"});
+  expect_says(
+      advise(run), "memory-bound",
+      {"2 processes need 22.0 GiB of the host's 24.0 GiB", "73 %", "halve --per_device_train_batch_size (now 16)"});
   run.activation_bytes = gib;
   expect_says(advise(run), "memory-bound", {"fewer processes"});
   run.local_ranks = 1;

@@ -102,7 +102,9 @@ TEST(Generate, AStopIdEndsTheText) {
 
 TEST(StopIds, OfTheConfigurationAndTheTokenizer) {
   const auto tokenizer = text::load_tokenizer("byte");  // <|endoftext|> is 256
-  const auto ids = [&](Value eos) { return stop_ids(Value::make_object({{"eos_token_id", std::move(eos)}}), *tokenizer); };
+  const auto ids = [&](Value eos) {
+    return stop_ids(Value::make_object({{"eos_token_id", std::move(eos)}}), *tokenizer);
+  };
   EXPECT_EQ(ids(Value::of(7)), (std::vector<std::int32_t>{7, 256}));
   EXPECT_EQ(ids(Value::make_array({Value::of(3), Value::of(256), Value::of(5000), Value::of(-1)})),
             (std::vector<std::int32_t>{3, 256}))

@@ -87,8 +87,8 @@ std::vector<std::int32_t> stops(const models::CausalLm& model, const std::string
 
 int generate(const Arguments& arguments) {
   const Flags flags("generate", arguments,
-                    {"model_name_or_path", "tokenizer_name", "prompt", "system", "max_new_tokens", "temperature", "top_k",
-                     "top_p", "seed", "threads_per_process"},
+                    {"model_name_or_path", "tokenizer_name", "prompt", "system", "max_new_tokens", "temperature",
+                     "top_k", "top_p", "seed", "threads_per_process"},
                     {"chat", "greedy", "do_sample", "bf16", "help"});
   if (flags.has("help")) {
     print(help);
@@ -137,7 +137,8 @@ int generate(const Arguments& arguments) {
   if (!started) print(prompt.shown);
   print(stream.finish() + "\n");
   log::info(made.size(), " tokens in ", format_real(seconds, 3), " s (",
-            format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s, prompt of ", prompt.ids.size(), " included)");
+            format_real(static_cast<double>(made.size()) / seconds, 3), " tok/s, prompt of ", prompt.ids.size(),
+            " included)");
   if (static_cast<std::int64_t>(prompt.ids.size() + made.size()) > model->max_positions())
     log::info("stopped at the model's ", model->max_positions(), " positions");
   return 0;
