@@ -4,7 +4,9 @@
 #include <tessera/base/error.h>
 #include <tessera/text/regex_split.h>
 #include <tessera/text/unicode_properties.h>
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -190,21 +192,28 @@ RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not asked for
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
   Data() = default;
   Data(const Data&) = delete;
   Data& operator=(const Data&) = delete;
-  ~Data() { pcre2_match_data_free(match); }
+  ~Data() {
+    pcre2_match_data_free(match);
+    pcre2_match_context_free(context);
+  }
 };
 
 RegexScratch::RegexScratch() : data_(std::make_unique<Data>()) {
-  if (!data_->match) throw Error("out of memory for a regular expression's matches");
+  if (!data_->match || !data_->context) throw Error("out of memory for a regular expression's matches");
 }
 RegexScratch::~RegexScratch() = default;
 
 std::optional<RegexSplitter::Match> RegexSplitter::find(std::string_view text, std::size_t from,
                                                         RegexScratch& scratch) const {
+  // Backtracking through one long run (of blanks, say) is linear and must not be taken for backtracking without end.
+  constexpr std::size_t steps = 10'000'000, most = 0xFFFF'FFFF;
+  pcre2_set_match_limit(scratch.data_->context, static_cast<std::uint32_t>(std::min(steps + 8 * text.size(), most)));
   const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                             PCRE2_NO_UTF_CHECK, scratch.data_->match, nullptr);
+                             PCRE2_NO_UTF_CHECK, scratch.data_->match, scratch.data_->context);
   if (rc == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (rc < 0)
     throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", from, " of ",

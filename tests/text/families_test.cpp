@@ -38,6 +38,12 @@ INSTANTIATE_TEST_SUITE_P(All, Family,
                                            "added_tokens", "behaviors"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(LongRuns, OfBlanksAreSplitToo) {
+  const std::string text = std::string(std::size_t{12} << 20, ' ') + "x";  // more steps than PCRE2 allows by default
+  const auto tokenizer = load_tokenizer(fixtures + "/family_llama3.json");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
 TEST(PostProcessor, GivesPrefixAndSuffix) {
   const auto llama = load_tokenizer(fixtures + "/family_llama3.json");
   EXPECT_EQ(llama->prefix(), std::vector<std::int32_t>{1});
