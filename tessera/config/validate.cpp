@@ -223,6 +223,10 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
     if (c.optimization.warmup_steps > 0) unused("warmup_steps", why);
     if (c.optimization.warmup_ratio > 0) unused("warmup_ratio", why);
   }
+  if (!to_lower(c.data.train_file).ends_with(".jsonl"))
+    for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
+      unused(name, "--train_file is not a .jsonl file of examples");
+  if (c.output.report_to == "none") unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
   if (c.output.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", c.output.save_strategy));
