@@ -9,18 +9,17 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
-#include <tessera/config/overrides.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
 #include <tessera/train/advice.h>
 #include <tessera/train/evaluate.h>
 #include <tessera/train/journal.h>
+#include <tessera/train/optimization.h>
 #include <tessera/train/random_key.h>
 #include <tessera/train/signals.h>
 #include <tessera/train/summary.h>
@@ -31,41 +30,6 @@ namespace tessera::train {
 namespace {
 
 constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
-
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::CausalLm& model,
-                                                 const Ddp& ddp) {
-  std::vector<optim::Slot> slots;
-  for (const auto& [name, parameter] : ddp.parameters())
-    slots.push_back({name, parameter, model.is_norm_or_bias(name) ? 0.0 : config.weight_decay, 1.0});
-  if (config.optim == "sgd") return optim::make_sgd(std::move(slots), {config.momentum, config.nesterov});
-  return optim::make_adamw(std::move(slots), {config.adam_beta1, config.adam_beta2, config.adam_epsilon});
-}
-
-optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
-  optim::Schedule schedule{config.lr_scheduler_type, plan.warmup_steps, plan.total_steps, config.learning_rate,
-                           config::parse_overrides(config.lr_scheduler_kwargs, "--lr_scheduler_kwargs")};
-  optim::check_schedule(schedule);
-  return schedule;
-}
-
-void restore_optimizer(optim::Optimizer& optimizer, const checkpoint::RunState& saved, const std::string& folder) {
-  auto state = optimizer.state();
-  std::size_t restored = 0;
-  for (const auto& [name, tensor] : saved.optimizer) {
-    for (auto& [own_name, own] : state) {
-      if (own_name != name) continue;
-      if (own.sizes() != tensor.sizes())
-        throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
-      own.copy_(tensor);
-      ++restored;
-    }
-  }
-  if (restored != state.size() || restored != saved.optimizer.size())
-    throw InputError(concat(folder, ": the checkpoint holds ", saved.optimizer.size(), " optimizer tensors, of which ",
-                            restored, " are among the ", state.size(),
-                            " of this run: resume with the same --optim and model"));
-  optimizer.set_steps(saved.optimizer_steps);
-}
 
 class Trainer {
  public:
@@ -437,7 +401,10 @@ ExitCode train(const RunConfig& config, const Value& resolved) {
   set_threads(config.parallel.threads_per_process, ranks.local_size());
   const std::int64_t process_bytes = resident_bytes();
   Setup setup;
-  agree(ranks.group(), [&] { setup = prepare(config, ranks); });
+  agree(ranks.group(), [&] {
+    setup = prepare(config, ranks);
+    make_schedule(config.optimization, setup.plan);  // bad parameters of it are told once, too
+  });
   return Trainer(std::move(setup), resolved, process_bytes).run();
 }
 
