@@ -58,6 +58,7 @@ std::vector<std::int32_t> stop_ids(const Value& config, const text::Tokenizer& t
     add(eos->as_int());
   }
   if (const auto id = tokenizer.end_of_text()) add(*id);
+  if (const auto id = tokenizer.end_of_turn()) add(*id);
   return ids;
 }
 

@@ -32,7 +32,7 @@ std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<st
                                    const std::function<void(std::int32_t)>& on_token = {});
 
 /// What ends a text: eos_token_id of a config.json or generation_config.json (a number or a list), and the tokenizer's
-/// end of text. Ids that the tokenizer does not have are left out.
+/// ends of text and of turn. Ids that the tokenizer does not have are left out.
 std::vector<std::int32_t> stop_ids(const Value& config, const text::Tokenizer& tokenizer);
 
 /// One draw from logits fp32 [V] (on the CPU), with options as above; `random` is uniform in [0, 1).
