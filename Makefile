@@ -49,6 +49,7 @@ bench: $(STAMP)
 	@cmake --preset bench -B $(BUILD) --log-level=NOTICE
 	@$(NINJA) -C $(BUILD)
 	@bench/compare.sh $(BUILD)
+	@bench/compare.sh $(BUILD) --llama
 
 build-times: $(STAMP)
 	@tools/build_times.sh

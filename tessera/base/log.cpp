@@ -29,6 +29,9 @@ std::atomic<Level> threshold{initial_level()};
 void set_rank(int rank, int world_size) { current_rank = world_size > 1 ? rank : -1; }
 void set_level(Level level) { threshold = level; }
 
+Quiet::Quiet(Level level) : former_(threshold.load()) { threshold = level < former_ ? former_ : level; }
+Quiet::~Quiet() { threshold = former_; }
+
 void write(Level level, const std::string& text) {
   if (level < threshold.load()) return;
   char clock[16];

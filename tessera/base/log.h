@@ -16,6 +16,18 @@ void set_rank(int rank, int world_size);
 void set_level(Level level);
 void write(Level level, const std::string& text);
 
+/// While it lives, lines below `level` are dropped: for what every rank does alike and one of them reports.
+class Quiet {
+ public:
+  explicit Quiet(Level level);
+  ~Quiet();
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  Level former_;
+};
+
 template <class... Parts>
 void debug(const Parts&... parts) {
   write(Level::debug, concat(parts...));

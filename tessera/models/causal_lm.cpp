@@ -52,7 +52,8 @@ at::Tensor CausalLm::next_logits(const at::Tensor& ids, KvCache& cache) {
 }
 
 bool CausalLm::is_norm_or_bias(const std::string& parameter_name) const {
-  const at::Tensor* parameter = named_parameters().find(parameter_name);
+  const auto parameters = named_parameters();
+  const at::Tensor* parameter = parameters.find(parameter_name);
   TESSERA_CHECK(parameter, "the model has no parameter ", parameter_name);
   return parameter->dim() < 2;
 }

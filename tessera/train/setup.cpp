@@ -175,6 +175,8 @@ void check_output_folder(const OutputConfig& output) {
 }
 
 Setup prepare(const RunConfig& config, const comm::World& world) {
+  std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
+  if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup;
   setup.config = config;
   check_output_folder(config.output);

@@ -4,12 +4,15 @@
 /// second SIGINT leaves at once. The handlers only set a flag: ranks agree on the step at which they stop
 /// (trainer.cpp).
 
+#include <memory>
+
 namespace tessera::train {
 
 enum class StopRequest : int { none = 0, terminate = 1, interrupt = 2 };
 
 /// While it lives, SIGTERM and SIGINT set the flag, and SIGPIPE is ignored (a reader of the log that goes away does not
-/// end the training); afterwards the former handlers are back. One at a time.
+/// end the training); afterwards the former handlers are back. One at a time, made by the main thread, which gets a
+/// signal stack: the handlers must not run on the stack of a thread that multiplies matrices (see the source).
 class StopSignals {
  public:
   StopSignals();
@@ -19,6 +22,9 @@ class StopSignals {
 
   /// What was asked for so far; interrupt outranks terminate.
   StopRequest requested() const;
+
+ private:
+  std::unique_ptr<char[]> stack_;
 };
 
 }  // namespace tessera::train

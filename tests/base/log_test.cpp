@@ -35,5 +35,15 @@ TEST(Log, LinesBelowTheLevelAreDropped) {
   EXPECT_EQ(captured([] { debug("quiet"); }), "");
 }
 
+TEST(Log, QuietIsForAWhileAndNeverLouder) {
+  {
+    const Quiet quiet(Level::error);
+    EXPECT_EQ(captured([] { warning("hush"); }), "");
+    const Quiet louder(Level::debug);
+    EXPECT_EQ(captured([] { warning("hush"); }), "");
+  }
+  EXPECT_NE(captured([] { info("again"); }), "");
+}
+
 }  // namespace
 }  // namespace tessera::log
