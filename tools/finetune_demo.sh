@@ -8,7 +8,7 @@ set -euo pipefail
 build=$(cd "${1:-build}" && pwd)
 cd "$(dirname "$0")/.."
 out=${TESSERA_DEMO_OUT:-out}
-steps=${TESSERA_DEMO_STEPS:-60}
+steps=${TESSERA_DEMO_STEPS:-40}
 processes=${TESSERA_DEMO_PROCESSES:-2}
 rows=${TESSERA_DEMO_ROWS:-2}                  # per process
 block=${TESSERA_DEMO_BLOCK:-256}
