@@ -55,7 +55,8 @@ using ReadProgress = std::function<void(const std::string& path, std::uint64_t d
 ReadProgress logged_progress();
 
 /// The ids of a text as run_clm.py makes them: each line, its '\n' included, is encoded by itself and the ids are joined.
-/// (So white space never merges into one token across a line end; '\r' is left as it is.) `name` is what progress is
+/// (So white space never merges into one token across a line end; '\r' is left as it is. A tokenizer with a prefix or
+/// suffix, such as Llama 3's <|begin_of_text|>, puts it around every line, as transformers does there.) `name` is what progress is
 /// told; the result does not depend on the number of threads.
 std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokenizer& tokenizer, int threads = 1,
                                        const std::string& name = "", const ReadProgress& progress = {});

@@ -18,11 +18,12 @@ constexpr std::chrono::seconds between_lines(5);
 
 void encode_each(std::string_view text, const text::Tokenizer& tokenizer, std::vector<std::int32_t>& tokens) {
   tokens.clear();
+  const std::vector<std::int32_t> prefix = tokenizer.prefix(), suffix = tokenizer.suffix();
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end == std::string_view::npos ? end : end + 1);
     const std::vector<std::int32_t> ids = tokenizer.encode(line);
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    for (const auto* part : {&prefix, &ids, &suffix}) tokens.insert(tokens.end(), part->begin(), part->end());
     text.remove_prefix(line.size());
   }
 }

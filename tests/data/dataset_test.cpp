@@ -65,6 +65,11 @@ TEST_F(DatasetTest, TextIsEncodedLineByLine) {
   EXPECT_EQ(encode_lines("a\n b\n", tokenizer_), (std::vector<std::int32_t>{'a', 0, 0, 'b', 0}));
   EXPECT_EQ(encode_lines("a\n\n\nb", tokenizer_), (std::vector<std::int32_t>{'a', 0, 0, 0, 'b'}));
   EXPECT_TRUE(encode_lines("", tokenizer_).empty());
+  struct : FakeTokenizer {
+    std::vector<std::int32_t> prefix() const override { return {1, 2}; }
+    std::vector<std::int32_t> suffix() const override { return {3}; }
+  } wrapping;
+  EXPECT_EQ(encode_lines("a\nb", wrapping), (std::vector<std::int32_t>{1, 2, 'a', 0, 3, 1, 2, 'b', 3}));
 }
 
 TEST_F(DatasetTest, BlocksAreCutInOrderAndTheRestIsDropped) {

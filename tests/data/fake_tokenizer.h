@@ -7,7 +7,7 @@
 
 namespace tessera::data {
 
-class FakeTokenizer final : public text::Tokenizer {
+class FakeTokenizer : public text::Tokenizer {
  public:
   std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> ids;

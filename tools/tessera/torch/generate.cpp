@@ -60,7 +60,9 @@ Prompt read_prompt(const config::Flags& flags, const text::Tokenizer& tokenizer,
   const auto system = flags.text("system");
   if (!flags.has("chat")) {
     if (system) throw InputError("--system belongs to --chat: give both, or put the text into --prompt");
-    return {tokenizer.encode(given), given};
+    Prompt prompt{tokenizer.prefix(), given};  // <|begin_of_text|> and the like; no suffix, for the text goes on
+    for (const std::int32_t id : tokenizer.encode(given)) prompt.ids.push_back(id);
+    return prompt;
   }
   text::check_chat_tokens(tokenizer, tokenizer_name);
   std::vector<text::Message> messages;
