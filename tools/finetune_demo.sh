@@ -52,7 +52,7 @@ sample "before" "$model"
 if [ "$lora_r" -gt 0 ]; then
   train --learning_rate 5e-4 --lora_r "$lora_r" --lora_target_modules all-linear
 else
-  train --learning_rate 1e-4
+  train --learning_rate 4e-4
 fi
 sample "after $steps steps" "$out/finetune"
 echo "model:  $out/finetune"
