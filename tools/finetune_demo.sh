@@ -8,7 +8,7 @@ set -euo pipefail
 build=$(cd "${1:-build}" && pwd)
 cd "$(dirname "$0")/.."
 out=${TESSERA_DEMO_OUT:-out}
-steps=${TESSERA_DEMO_STEPS:-40}
+steps=${TESSERA_DEMO_STEPS:-60}
 processes=${TESSERA_DEMO_PROCESSES:-2}
 rows=${TESSERA_DEMO_ROWS:-2}                  # per process
 block=${TESSERA_DEMO_BLOCK:-256}
@@ -52,7 +52,7 @@ sample "before" "$model"
 if [ "$lora_r" -gt 0 ]; then
   train --learning_rate 5e-4 --lora_r "$lora_r" --lora_target_modules all-linear
 else
-  train --learning_rate 4e-4
+  train --learning_rate 1e-4 --adam_beta2 0.95
 fi
 sample "after $steps steps" "$out/finetune"
 echo "model:  $out/finetune"
