@@ -1,54 +1,9 @@
 #include <tessera/base/text.h>
 #include <tessera/comm/recorder.h>
 
-#include <time.h>
-
 #include <algorithm>
 
 namespace tessera::comm {
-
-const char* op_name(Op op) {
-  static constexpr const char* names[op_count] = {"broadcast", "reduce",     "all_reduce",     "scatter",
-                                                  "gather",    "all_gather", "reduce_scatter", "all_to_all",
-                                                  "send",      "recv",       "barrier"};
-  return names[static_cast<int>(op)];
-}
-
-std::int64_t wire_bytes(Op op, std::int64_t payload_bytes, int group_size) {
-  if (group_size <= 1) return 0;
-  const double share = static_cast<double>(group_size - 1) / group_size;
-  switch (op) {
-    case Op::all_reduce:
-      return static_cast<std::int64_t>(2 * share * static_cast<double>(payload_bytes));
-    case Op::all_gather:
-    case Op::reduce_scatter:
-    case Op::scatter:
-    case Op::gather:
-    case Op::all_to_all:
-      return static_cast<std::int64_t>(share * static_cast<double>(payload_bytes));
-    case Op::broadcast:
-    case Op::reduce:
-    case Op::send:
-    case Op::recv:
-      return payload_bytes;
-    case Op::barrier:
-      return 0;
-  }
-  return 0;
-}
-
-std::string describe(const Entry& entry) {
-  std::string text = concat(op_name(entry.op), " #", entry.sequence, " of group '", entry.group, "' (",
-                            entry.group_size, entry.group_size == 1 ? " rank" : " ranks");
-  if (entry.dtype[0] != 0) text += concat(", ", entry.numel, " x ", entry.dtype);
-  if (entry.reduction[0] != 0) text += concat(", ", entry.reduction);
-  if (entry.peer >= 0) {
-    const char* role = entry.op == Op::send ? ", to rank " : entry.op == Op::recv ? ", from rank " : ", root ";
-    text += concat(role, entry.peer);
-  }
-  if (entry.tag[0] != 0) text += concat(", tag '", entry.tag, "'");
-  return text + ")";
-}
 
 std::uint64_t Recorder::begin(Entry entry) {
   entry.start_ns = monotonic_ns();
@@ -122,12 +77,6 @@ Tag::~Tag() { innermost = outer_; }
 const std::string& Tag::current() {
   static const std::string none;
   return innermost == nullptr ? none : innermost->text_;
-}
-
-std::int64_t monotonic_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
 }  // namespace tessera::comm

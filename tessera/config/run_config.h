@@ -58,7 +58,11 @@ struct OptimizationConfig {
 
 struct ParallelConfig {
   std::int64_t num_processes = 0;  ///< 0: not given (one process, or what the launcher's environment says)
-  std::string backend = "auto";    ///< auto | local | gloo (| nccl)
+  std::string backend = "auto";    ///< auto | local | shm | gloo | nccl | hier (shm inside a host, gloo or nccl across)
+  bool deterministic_reduce = false;  ///< gradients are summed in the order of the logical shards (DESIGN section 13)
+  std::int64_t logical_shards = 0;    ///< micro-batches of a step, over all processes; 0: processes x accumulation
+  std::int64_t max_restarts = 0;      ///< times that the job is restarted from its newest checkpoint after a failure
+  double hang_timeout = 0;            ///< seconds without progress that are called a hang; 0: max(5 s, 5 x p99 step)
   double ddp_bucket_cap_mb = 25;
   bool ddp_find_unused_parameters = false;
   bool ddp_broadcast_buffers = true;
@@ -84,6 +88,7 @@ struct OutputConfig {
   std::int64_t eval_steps = 0;        ///< 0: logging_steps
   bool eval_on_start = false;           ///< evaluate before the first step, too
   bool disable_tqdm = false;          ///< no progress line
+  bool profile = false;               ///< write OUT/trace.json: a Chrome trace with a row per rank
 };
 
 struct RunConfig {
