@@ -162,6 +162,28 @@ void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
   result.master_port = job ? port_from_job(*job + "." + step.value_or("")) : 29500;  // 29500: PyTorch's default
 }
 
+/// What our agent passes besides torchrun's variables.
+void read_agent(const Variables& variables, RankEnvironment& result) {
+  result.board_fd = variables.number("TESSERA_BOARD_FD", 0).value_or(-1);
+  result.secret_fd = variables.number("TESSERA_SECRET_FD", 0).value_or(-1);
+  result.generation = variables.number("TESSERA_GENERATION", 0).value_or(0);
+  result.job = variables.text("TESSERA_JOB").value_or("");
+  const auto store = variables.text("TESSERA_STORE");
+  if (!store) return;
+  const auto colon = store->rfind(':');
+  const auto port = colon == std::string::npos ? std::nullopt : parse_int(store->substr(colon + 1));
+  if (colon == 0 || !port || *port < 1 || *port > 65535) {
+    throw InputError(
+        concat("environment variable TESSERA_STORE=", *store, ": expected HOST:PORT, a port from 1 to 65535"));
+  }
+  if (result.secret_fd < 0) {
+    throw InputError(concat("TESSERA_STORE=", *store, " is set but TESSERA_SECRET_FD is not: the store lets nobody in ",
+                            "without the job's secret. Both come from `tessera launch`; do not pass on only one"));
+  }
+  result.store_address = store->substr(0, colon);
+  result.store_port = static_cast<int>(*port);
+}
+
 /// The environment of tessera launch, torchrun, or variables set by hand as torch.distributed's env:// wants them.
 RankEnvironment read_torchrun(const Variables& variables) {
   const std::vector<std::string> rendezvous = {"MASTER_ADDR", "MASTER_PORT"};
@@ -181,6 +203,7 @@ RankEnvironment read_torchrun(const Variables& variables) {
   if (result.launcher == "tessera" && result.rank == 0) {
     result.store_fd = variables.number("TESSERA_STORE_FD", 0).value_or(-1);
   }
+  if (result.launcher == "tessera") read_agent(variables, result);
   // mpirun passing on variables of another job would otherwise give every process the same rank.
   const auto mpi_rank = variables.number(openmpi_family.rank, 0);
   const auto mpi_size = variables.number(openmpi_family.world_size, 1);

@@ -18,6 +18,13 @@ struct RankEnvironment {
   int store_fd = -1;    ///< rank 0: an already listening socket handed over by our launcher (TESSERA_STORE_FD)
   bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
   std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "none": for messages
+  // What only our agent gives its ranks (TESSERA_LAUNCHER=1); the other launchers' ranks have none of it.
+  std::string store_address;  ///< TESSERA_STORE=host:port: our authenticated store in the agent; empty: a TCPStore is used
+  int store_port = 0;         ///< 0 when store_address is empty
+  int secret_fd = -1;         ///< TESSERA_SECRET_FD: inherited memfd with the 32 bytes that the store's ranks share
+  int board_fd = -1;          ///< TESSERA_BOARD_FD: inherited memfd of this host's board (launch/board.h)
+  int generation = 0;         ///< TESSERA_GENERATION: 0 at first, one more with each restart of the world
+  std::string job;            ///< TESSERA_JOB: the job's id, equal on all ranks; empty: none given
 };
 
 /// Reads RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun), OMPI_COMM_WORLD_* or
