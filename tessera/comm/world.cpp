@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 namespace tessera {
 namespace comm {
@@ -41,7 +42,7 @@ Process& process() {
 
 // "local", "gloo" or "nccl".
 std::string choose_backend(const InitOptions& options, int world_size) {
-  static const std::vector<std::string> names = {"auto", "local", "gloo", "nccl"};
+  static const std::vector<std::string> names = {"auto", "local", "gloo", "c10d_gloo", "nccl"};
   std::string name = options.backend, origin = "InitOptions::backend";
   const char* variable = std::getenv("TESSERA_BACKEND");
   if (name == "auto" && variable != nullptr && *variable != 0) {
@@ -58,8 +59,8 @@ std::string choose_backend(const InitOptions& options, int world_size) {
   if (name == "local" && world_size > 1) {
     throw InputError(concat(origin, " = 'local' is for one rank; this job has ", world_size, "."));
   }
-  if (name == "gloo" && cuda)
-    throw InputError(concat(origin, " = 'gloo' moves CPU tensors, but the device is cuda; use nccl."));
+  if ((name == "gloo" || name == "c10d_gloo") && cuda)
+    throw InputError(concat(origin, " = '", name, "' moves CPU tensors, but the device is cuda; use nccl."));
   if (name == "nccl" && !cuda)
     throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
   return name;
@@ -101,7 +102,7 @@ struct World::Impl {
   c10::Device device = c10::kCPU;
   std::string kind;
   c10::intrusive_ptr<c10d::Store> store;  // null for one rank
-  GlooInterface interface;
+  std::optional<GlooInterface> interface;  // asked for when the first Gloo group is made
   Group group;
   std::vector<std::weak_ptr<Backend>> backends;
   int groups_made = 0;
@@ -109,15 +110,21 @@ struct World::Impl {
   milliseconds timeout() const { return to_milliseconds(options.timeout_seconds); }
   milliseconds connect_timeout() const { return to_milliseconds(std::min(options.timeout_seconds, 300.0)); }
 
-  // `rank` and `size` are those inside the group; `number` makes the store's keys unique.
-  Group make_group(const std::string& name, int rank, int size, int number) {
+  const GlooInterface& gloo_device() {
+    const bool one_host = environment.local_world_size == environment.world_size;
+    if (!interface) interface = gloo_interface(environment.master_addr, environment.master_port, one_host);
+    return *interface;
+  }
+
+  // `rank` and `size` are those inside the group; `number` makes the store's keys unique; `kind` is the transport.
+  Group make_group(const std::string& kind, const std::string& name, int rank, int size, int number) {
     std::shared_ptr<Backend> backend;
     if (size == 1) {
       backend = make_local_backend(name, device);
     } else {
       auto keys = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
       try {
-        backend = connect(name, rank, size, std::move(keys));
+        backend = connect(kind, name, rank, size, std::move(keys));
       } catch (const InputError&) {
         throw;
       } catch (const std::exception& error) {
@@ -132,9 +139,10 @@ struct World::Impl {
     return Group(std::move(backend));
   }
 
-  std::shared_ptr<Backend> connect(const std::string& name, int rank, int size, c10::intrusive_ptr<c10d::Store> keys) {
-    if (kind == "gloo") {
-      auto gloo = make_gloo(keys, rank, size, interface, connect_timeout(), timeout());
+  std::shared_ptr<Backend> connect(const std::string& kind, const std::string& name, int rank, int size,
+                                   c10::intrusive_ptr<c10d::Store> keys) {
+    if (kind == "gloo" || kind == "c10d_gloo") {
+      auto gloo = make_gloo(keys, rank, size, gloo_device(), connect_timeout(), timeout());
       C10dOptions how;
       how.name = name;
       how.kind = kind;
@@ -184,7 +192,13 @@ int World::local_size() const { return impl_->environment.local_world_size; }
 c10::Device World::device() const { return impl_->device; }
 const Group& World::group() const { return impl_->group; }
 
-Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
+Group World::new_group(const std::vector<int>& ranks, const std::string& name, const std::string& backend) {
+  std::string kind = impl_->kind;
+  if (!backend.empty()) {
+    InitOptions wanted = impl_->options;
+    wanted.backend = backend;
+    kind = choose_backend(wanted, static_cast<int>(ranks.size()));
+  }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
   const bool in_range = !ranks.empty() && ranks.front() >= 0 && ranks.back() < size();
@@ -195,7 +209,7 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
   }
   const int number = ++impl_->groups_made;
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
-  const std::string request = concat(name, " {", list, "}");
+  const std::string request = concat(name, " {", list, "}", backend.empty() ? "" : " over " + kind);
   const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
   if (impl_->store) {
     try {
@@ -221,7 +235,7 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name) {
     }
   }
   if (place == ranks.end()) return Group();
-  return impl_->make_group(name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
+  return impl_->make_group(kind, name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
 }
 
 }  // namespace comm
@@ -249,12 +263,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   if (environment.world_size > 1) {
     impl->store = open_store(environment, impl->connect_timeout());
     rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
-    const bool one_host = environment.local_world_size == environment.world_size;
-    if (impl->kind == "gloo") {
-      impl->interface = gloo_interface(environment.master_addr, environment.master_port, one_host);
-    }
   }
-  impl->group = impl->make_group("world", environment.rank, environment.world_size, 0);
+  impl->group = impl->make_group(impl->kind, "world", environment.rank, environment.world_size, 0);
   process().world = std::make_unique<World>(std::move(impl));
   return *process().world;
 }

@@ -13,8 +13,8 @@
 namespace tessera {
 
 struct InitOptions {
-  /// auto | local | gloo | nccl. auto: local for one rank, else gloo (CPU) or nccl (CUDA); TESSERA_BACKEND overrides
-  /// auto.
+  /// auto | local | gloo | c10d_gloo | nccl. auto: local for one rank, else gloo (CPU) or nccl (CUDA); TESSERA_BACKEND
+  /// overrides auto. c10d_gloo: LibTorch's Gloo with its own collectives, to compare with.
   std::string backend = "auto";
   std::string device = "cpu";     ///< cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in)
   double timeout_seconds = 1800;  ///< of a collective, and of the rendezvous (at most 300 for the latter)
@@ -33,8 +33,8 @@ class World {
   const Group& group() const;
   /// A group of the given ranks (ascending). Collective over the whole world: every rank calls it with the same list,
   /// in the same order; ranks outside get an empty Group. Lists that differ, and members that do not come, are named
-  /// (Error).
-  Group new_group(const std::vector<int>& ranks, const std::string& name);
+  /// (Error). `backend`: another transport than the world's, as InitOptions::backend names it; empty: the world's.
+  Group new_group(const std::vector<int>& ranks, const std::string& name, const std::string& backend = "");
 
   struct Impl;
   explicit World(std::unique_ptr<Impl> impl);
