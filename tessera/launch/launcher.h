@@ -3,6 +3,7 @@
 /// The agent of one host: starts N ranks of a program, prefixes their output, names the first that fails, ends the
 /// rest.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct LaunchOptions {
   // Several hosts: one agent each (fleet.h).
   int num_machines = 1;
   int machine_rank = 0;
+  std::string secret;               ///< the 32 bytes that all agents of the job share; empty: drawn here (one host only)
+  std::string host_label;           ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
   int max_restarts = 0;             ///< times that all ranks are started again after a failure
@@ -34,6 +37,8 @@ struct LaunchOptions {
   // Output of the ranks (output.h).
   std::string log_dir;          ///< files of every rank's output and the agent's reports; empty: none
   int tee = 3;                  ///< with log_dir, what also comes here: 1 standard output, 2 standard error, 3 both
+  std::map<int, int> tee_of_rank;   ///< local ranks that differ from `tee`
+  std::vector<int> shown_ranks;     ///< local ranks whose output comes here at all; empty: all
   bool bind_cores = false;      ///< each rank keeps to its own share of this host's cores
   std::string bind_core_list;   ///< the cores to share out, "0-3,8"; empty: all that this process may use
 };
