@@ -106,11 +106,8 @@ struct PreTokenizer {
       done = end;
     };
     if (const auto* regex = std::get_if<RegexSplitter>(&step.pattern)) {
-      while (done < text.size()) {
-        const auto found = regex->find(text, done, scratch);
-        if (!found) break;
-        match(found->begin, found->end);
-      }
+      RegexSearch search(*regex, text, scratch);
+      while (const auto found = search.next()) match(found->begin, found->end);
     } else if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
       for (std::size_t at; (at = text.find(*literal, done)) != std::string_view::npos;) match(at, at + literal->size());
     } else {

@@ -2,11 +2,13 @@
 #include <pcre2.h>
 
 #include <tessera/base/error.h>
+#include <tessera/text/compact_pattern.h>
 #include <tessera/text/regex_split.h>
-#include <tessera/text/unicode_properties.h>
+#include <tessera/text/utf8.h>
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <utility>
 
@@ -49,24 +51,19 @@ std::string spell(std::span<const CodeRange> ranges, bool complement) {
 struct Property {
   std::string_view name;
   std::string ranges, complement;
-  Property(std::string_view its_name, std::span<const CodeRange> its_ranges)
-      : name(its_name), ranges(spell(its_ranges, false)), complement(spell(its_ranges, true)) {}
+  explicit Property(std::string_view its_name)
+      : name(its_name),
+        ranges(spell(*property_ranges(its_name), false)),
+        complement(spell(*property_ranges(its_name), true)) {}
 };
 
 /// Spelt out once; the first is \s.
-const std::array<Property, 12>& properties() {
-  static const std::array<Property, 12> all{{{"", space_ranges},
-                                             {"L", letter_ranges},
-                                             {"Lu", upper_ranges},
-                                             {"Ll", lower_ranges},
-                                             {"Lt", title_ranges},
-                                             {"Lm", modifier_letter_ranges},
-                                             {"Lo", other_letter_ranges},
-                                             {"M", mark_ranges},
-                                             {"N", number_ranges},
-                                             {"Nd", decimal_ranges},
-                                             {"P", punctuation_ranges},
-                                             {"S", symbol_ranges}}};
+const std::vector<Property>& properties() {
+  static const std::vector<Property> all = [] {
+    std::vector<Property> list;
+    for (const char* name : {"", "L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S"}) list.emplace_back(name);
+    return list;
+  }();
   return all;
 }
 
@@ -161,18 +158,27 @@ std::string spell_out_classes(std::string_view pattern, const std::string& where
 
 struct RegexSplitter::Code {
   pcre2_code* regex = nullptr;
+  std::optional<CompactAlphabet> alphabet;  ///< of the regex; none: it reads UTF-8
   Code() = default;
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
   ~Code() { pcre2_code_free(regex); }
 };
 
-RegexSplitter::RegexSplitter(const std::string& pattern, const std::string& where) : code_(std::make_unique<Code>()) {
-  const std::string spelt = spell_out_classes(pattern, where);
+RegexSplitter::RegexSplitter(const std::string& pattern, const std::string& where, bool translate)
+    : code_(std::make_unique<Code>()) {
+  std::string spelt = spell_out_classes(pattern, where);
+  std::uint32_t options = PCRE2_NEVER_BACKSLASH_C;
+  if (auto translated = translate ? compact(pattern) : std::nullopt) {
+    spelt = std::move(translated->pattern);
+    code_->alphabet.emplace(std::move(translated->alphabet));
+  } else {
+    options |= PCRE2_UTF | PCRE2_NO_UTF_CHECK;
+  }
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code_->regex = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelt.data()), spelt.size(),
-                               PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+  code_->regex =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelt.data()), spelt.size(), options, &error, &offset, nullptr);
   if (!code_->regex) {
     std::array<unsigned char, 256> message{};
     pcre2_get_error_message(error, message.data(), message.size());
@@ -193,6 +199,8 @@ RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not asked for
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  std::deque<std::string> translations;  // of the searches that are alive, then spare ones
+  std::size_t in_use = 0;
   Data() = default;
   Data(const Data&) = delete;
   Data& operator=(const Data&) = delete;
@@ -207,20 +215,47 @@ RegexScratch::RegexScratch() : data_(std::make_unique<Data>()) {
 }
 RegexScratch::~RegexScratch() = default;
 
-std::optional<RegexSplitter::Match> RegexSplitter::find(std::string_view text, std::size_t from,
-                                                        RegexScratch& scratch) const {
+RegexSearch::RegexSearch(const RegexSplitter& splitter, std::string_view text, RegexScratch& scratch)
+    : code_(splitter.code_.get()), text_(text), subject_(text), scratch_(scratch.data_.get()) {
+  const auto beyond_ascii = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
+  translated_ = code_->alphabet && std::any_of(text.begin(), text.end(), beyond_ascii);
+  if (!translated_) return;
+  if (scratch_->in_use == scratch_->translations.size()) scratch_->translations.emplace_back();
+  std::string& translation = scratch_->translations[scratch_->in_use++];
+  code_->alphabet->translate(text, translation);
+  subject_ = translation;
+}
+
+RegexSearch::~RegexSearch() {
+  if (translated_) --scratch_->in_use;
+}
+
+/// The bytes of `units` code points of the text from `begin` on.
+std::size_t RegexSearch::bytes_of(std::size_t begin, std::size_t units) const {
+  if (!translated_) return units;
+  std::size_t at = begin;
+  for (; units > 0; --units) at += code_point_at(text_, at).size;
+  return at - begin;
+}
+
+std::optional<RegexSearch::Match> RegexSearch::next() {
+  if (unit_ == subject_.size()) return std::nullopt;
   // Backtracking through one long run (of blanks, say) is linear and must not be taken for backtracking without end.
   constexpr std::size_t steps = 10'000'000, most = 0xFFFF'FFFF;
-  pcre2_set_match_limit(scratch.data_->context, static_cast<std::uint32_t>(std::min(steps + 8 * text.size(), most)));
-  const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                             PCRE2_NO_UTF_CHECK, scratch.data_->match, scratch.data_->context);
+  pcre2_set_match_limit(scratch_->context, static_cast<std::uint32_t>(std::min(steps + 8 * subject_.size(), most)));
+  const int rc = pcre2_match(code_->regex, reinterpret_cast<PCRE2_SPTR>(subject_.data()), subject_.size(), unit_,
+                             PCRE2_NO_UTF_CHECK, scratch_->match, scratch_->context);
   if (rc == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (rc < 0)
-    throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", from, " of ",
-                       text.size(), " bytes of text"));
-  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch.data_->match);
-  TESSERA_CHECK(bounds[0] < bounds[1] && bounds[0] >= from, "match [", bounds[0], ", ", bounds[1], ") from ", from);
-  return Match{bounds[0], bounds[1]};
+    throw Error(concat("the tokenizer's regular expression failed (PCRE2 error ", rc, ") at byte ", at_, " of ",
+                       text_.size(), " bytes of text"));
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch_->match);
+  TESSERA_CHECK(bounds[0] < bounds[1] && bounds[0] >= unit_, "match [", bounds[0], ", ", bounds[1], ") from ", unit_);
+  Match match{};
+  match.begin = at_ + bytes_of(at_, bounds[0] - unit_);
+  match.end = at_ = match.begin + bytes_of(match.begin, bounds[1] - bounds[0]);
+  unit_ = bounds[1];
+  return match;
 }
 
 }  // namespace tessera::text

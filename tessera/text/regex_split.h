@@ -6,7 +6,8 @@
 /// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's are older, so \p{L} \p{Lu} \p{Ll}
 /// \p{Lt} \p{Lm} \p{Lo} \p{M} \p{N} \p{Nd} \p{P} \p{S}, \s and their complements are replaced by explicit ranges
 /// (unicode_ranges.h, unicode_properties.h) before compilation. What the two engines read differently, and what has no
-/// table here, is refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+, lookbehind.
+/// table here, is refused: \d \w \b, other properties, nested classes, ^ $, {n,m}+, lookbehind. Where possible pattern and
+/// text are searched over an alphabet of bytes (compact_pattern.h), which is several times faster beyond ASCII.
 
 #include <cstddef>
 #include <memory>
@@ -25,7 +26,7 @@ class RegexScratch {
   RegexScratch& operator=(const RegexScratch&) = delete;
 
  private:
-  friend class RegexSplitter;
+  friend class RegexSearch;
   struct Data;
   std::unique_ptr<Data> data_;
 };
@@ -33,24 +34,44 @@ class RegexScratch {
 /// Immutable; thread-safe.
 class RegexSplitter {
  public:
-  struct Match {
-    std::size_t begin, end;  ///< bytes; begin < end
-  };
-
   /// `where` ("tokenizer.json:12:7") begins every error message. Throws InputError, also for patterns that can match
   /// nothing at all.
-  RegexSplitter(const std::string& pattern, const std::string& where);
+  /// `translate` false: search UTF-8 in any case (slower, the same matches; tests compare).
+  RegexSplitter(const std::string& pattern, const std::string& where, bool translate = true);
   ~RegexSplitter();
   RegexSplitter(RegexSplitter&&) noexcept;
   RegexSplitter& operator=(RegexSplitter&&) noexcept;
 
-  /// The first match in well-formed UTF-8 that begins at `from` (the beginning of a code point) or later. Throws Error
-  /// where the engine gives up (patterns that backtrack without end).
-  std::optional<Match> find(std::string_view text, std::size_t from, RegexScratch& scratch) const;
-
  private:
+  friend class RegexSearch;
   struct Code;
   std::unique_ptr<Code> code_;
+};
+
+/// The matches of a splitter in one text, in order. Several may be alive at once in one thread, last in first out.
+class RegexSearch {
+ public:
+  struct Match {
+    std::size_t begin, end;  ///< bytes; begin < end
+  };
+
+  /// `text` is well-formed UTF-8; all three must outlive the search.
+  RegexSearch(const RegexSplitter& splitter, std::string_view text, RegexScratch& scratch);
+  ~RegexSearch();
+  RegexSearch(const RegexSearch&) = delete;
+  RegexSearch& operator=(const RegexSearch&) = delete;
+
+  /// The next match. Throws Error where the engine gives up (patterns that backtrack without end).
+  std::optional<Match> next();
+
+ private:
+  std::size_t bytes_of(std::size_t begin, std::size_t units) const;
+
+  const RegexSplitter::Code* code_;
+  std::string_view text_, subject_;  ///< subject: what the engine sees, the text or its translation
+  RegexScratch::Data* scratch_;
+  bool translated_ = false;
+  std::size_t at_ = 0, unit_ = 0;  ///< where the last match ended: in the text, in the subject
 };
 
 /// The pattern with classes spelt out; see above. Throws InputError beginning with `where`.

@@ -162,7 +162,8 @@ TEST(RegexSplitter, SplitsAsLlama3Does) {
   const std::string_view text = "It'S 12345 \xC3\xA9t\xC3\xA9!!\n\n  end  ";
   RegexScratch scratch;
   std::vector<std::string_view> pieces;
-  for (auto match = splitter.find(text, 0, scratch); match; match = splitter.find(text, match->end, scratch))
+  RegexSearch search(splitter, text, scratch);
+  while (const auto match = search.next())
     pieces.push_back(text.substr(match->begin, match->end - match->begin));
   EXPECT_EQ(pieces, (std::vector<std::string_view>{"It", "'S", " ", "123", "45", " \xC3\xA9t\xC3\xA9", "!!\n\n", " ",
                                                    " end", "  "}));
