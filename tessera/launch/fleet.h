@@ -13,12 +13,13 @@
 ///   all local ranks are gone -> fleet.agree(outcome): every machine gets the same answer: restart with plan()
 ///     of the next generation, or the exit code of the job.
 ///
+/// Machine 0 must not stay away from its loop for longer than a second or so: the others wait for its store.
+///
 /// Only durations are compared, each on one host's monotonic clock: the hosts' clocks need not agree.
 
-#include <tessera/launch/unique_fd.h>
+#include <tessera/launch/store_secret.h>
+#include <tessera/launch/store_server.h>
 
-#include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,7 +34,8 @@ struct FleetOptions {
   std::string hostname;      ///< for messages; empty: this host's name
   std::string store_address; ///< the store of machine 0
   int store_port = 0;
-  std::string secret;        ///< the job's 32 bytes
+  Secret secret{};
+  StoreServer* server = nullptr;   ///< of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
   double join_seconds = 600;       ///< then the wait for missing machines ends
   double first_notice_seconds = 5; ///< missing machines are listed after this, and every notice_seconds
   double notice_seconds = 10;
@@ -104,7 +106,7 @@ class Fleet {
   int event_fd() const noexcept;
 
   /// Call when nothing of the local ranks is left. Waits for all machines and returns what all of them return.
-  /// A machine that is lost meanwhile: verdict without restart.
+  /// A machine that is lost meanwhile: verdict without restart. On machine 0 this also sets the server's generation.
   FleetVerdict agree(const FleetOutcome& outcome);
 
  private:

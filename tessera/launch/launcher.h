@@ -3,7 +3,10 @@
 /// The agent of one host: starts N ranks of a program, prefixes their output, names the first that fails, ends the
 /// rest.
 
+#include <tessera/launch/store_secret.h>
+
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,7 @@ struct LaunchOptions {
   // Several hosts: one agent each (fleet.h).
   int num_machines = 1;
   int machine_rank = 0;
-  std::string secret;               ///< the 32 bytes that all agents of the job share; empty: drawn here (one host only)
+  std::optional<Secret> secret;     ///< what all agents of the job share; none: drawn here (one host only)
   std::string host_label;           ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
