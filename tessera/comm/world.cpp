@@ -9,6 +9,7 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/gloo.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/world.h>
@@ -32,6 +33,7 @@ milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<s
 // The one global of the project: this process's record and world. Never destroyed: groups held by static objects, and
 // threads of LibTorch, may outlive main().
 struct Process {
+  Life life;
   Recorder recorder;
   std::unique_ptr<World> world;
 };
@@ -95,6 +97,7 @@ void ignore_broken_pipes() {
 }  // namespace
 
 Recorder& recorder() { return process().recorder; }
+Life& life() { return process().life; }
 
 struct World::Impl {
   launch::RankEnvironment environment;

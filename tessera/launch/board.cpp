@@ -129,6 +129,13 @@ RankSlot& Board::slot(int i) const {
   return first_slot(header_)[i];
 }
 
+void clear(RankSlot& slot) {
+  // An unused ring is all zero already; leaving it alone leaves its pages unallocated.
+  const bool used = slot.next_entry.exchange(0) != 0;
+  std::memset(static_cast<void*>(&slot), 0, used ? sizeof slot : offsetof(RankSlot, ring));
+  slot.ring[0].id = ~std::uint64_t{0};  // or it would look like a whole entry 0 while that is being written
+}
+
 std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count) {
   const std::uint64_t next = slot.next_entry.load(std::memory_order_acquire);
   count = static_cast<std::size_t>(std::min<std::uint64_t>({count, next, RankSlot::ring_size}));

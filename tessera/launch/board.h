@@ -57,6 +57,10 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> memory_bytes;     ///< resident set
   std::atomic<std::int64_t> cpu_ns;           ///< user + system time of the process
   std::atomic<std::int64_t> comm_ns;          ///< total time that callers were blocked in collectives
+  /// What this rank waits in, as its watcher saw it: 1 + the id of an entry of the ring when every thread that starts
+  /// collectives is blocked in one; 0 when it computes. And since when.
+  std::atomic<std::uint64_t> blocked_in;
+  std::atomic<std::int64_t> blocked_since_ns;
 
   std::atomic<std::int64_t> verdict_ns;       ///< when `error` was written
   char error[1024];                           ///< why the rank fails, in its own words; ends with NUL
@@ -106,6 +110,9 @@ class Board {
   BoardHeader* header_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+/// Makes a slot what it was when the board was made. Of a rank that starts anew; nobody else may write it.
+void clear(RankSlot& slot);
 
 /// The last `count` whole entries of a slot, oldest first, checked (enumerations in range, texts ended).
 std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count = RankSlot::ring_size);
