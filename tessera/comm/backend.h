@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/comm/group.h>
+#include <tessera/launch/record.h>
 
 #include <cstdint>
 #include <memory>
@@ -45,6 +46,10 @@ class Backend {
   c10::Device device() const { return device_; }
 
   virtual bool can_reduce(at::ScalarType dtype) const = 0;
+
+  /// Called with the record of the operation that the next call on this thread starts: a transport may compare it with
+  /// the other ranks' (a mismatch is told at once, with both texts).
+  virtual void announce(const launch::Entry& entry);
 
   virtual Started broadcast(at::Tensor tensor, int root) = 0;
   virtual Started reduce(at::Tensor tensor, int root, Reduction op) = 0;

@@ -19,6 +19,7 @@ Pending::~Pending() = default;
 Backend::Backend(std::string name, std::string kind, int rank, int size, c10::Device device)
     : name_(std::move(name)), kind_(std::move(kind)), rank_(rank), size_(size), device_(device) {}
 Backend::~Backend() = default;
+void Backend::announce(const launch::Entry&) {}
 
 const char* reduction_name(Reduction op) {
   switch (op) {
@@ -239,7 +240,10 @@ class Call {
     try {
       // Collectives write like the raw memory writes they are on most transports: no autograd, no version bumps.
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      if (!nothing_to_move) pending = begin();
+      if (!nothing_to_move) {
+        backend_->announce(entry);
+        pending = begin();
+      }
     } catch (const std::exception& error) {
       const std::int64_t waited = monotonic_ns() - begin_ns;
       recorder().finish(entry.id, op_, Status::failed, waited);
