@@ -94,5 +94,15 @@ void add_rows(const float* x, const float* delta, const float* bias, float* y, s
               std::int64_t columns) {
   chosen().add_rows(x, delta, bias, y, rows, columns);
 }
+void reduce(const Reduce& what, std::int64_t n) {
+  TESSERA_CHECK(what.input_count >= 1 && what.input_count <= max_reduce_inputs, "reduce of ", what.input_count,
+                " arrays; 1..", max_reduce_inputs, " are possible");
+  TESSERA_CHECK(what.output_count >= 1, "reduce into ", what.output_count, " arrays");
+  TESSERA_CHECK(what.fold != Fold::mean || what.number <= Number::fp16, "reduce: no mean of integers");
+  TESSERA_CHECK(!what.fp32_output || what.number == Number::bf16 || what.number == Number::fp16,
+                "reduce: fp32 results are for bf16 and fp16");
+  chosen().reduce(what, n);
+}
+void stream_copy(void* to, const void* from, std::int64_t bytes) { chosen().stream_copy(to, from, bytes); }
 
 }  // namespace tessera::kernels

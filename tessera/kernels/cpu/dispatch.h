@@ -11,6 +11,7 @@
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/kernels/cpu/gelu.h>
 #include <tessera/kernels/cpu/layer_norm.h>
+#include <tessera/kernels/cpu/reduce.h>
 #include <tessera/kernels/cpu/rms_norm.h>
 #include <tessera/kernels/cpu/rotary.h>
 #include <tessera/kernels/cpu/rows.h>
@@ -46,6 +47,8 @@ struct Table {
   decltype(&kernels::rotary) rotary;
   decltype(&kernels::column_sums) column_sums;
   decltype(&kernels::add_rows) add_rows;
+  decltype(&kernels::reduce) reduce;  ///< arguments are not checked
+  decltype(&kernels::stream_copy) stream_copy;
 };
 /// Throws Error when this machine cannot run `isa`.
 const Table& table(Isa isa);

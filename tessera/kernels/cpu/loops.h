@@ -6,6 +6,7 @@
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
 #include <tessera/kernels/cpu/optimizer_loops.h>
+#include <tessera/kernels/cpu/reduce_loops.h>
 #include <tessera/kernels/cpu/rms_norm_loops.h>
 #include <tessera/kernels/cpu/rotary_loops.h>
 #include <tessera/kernels/cpu/row_loops.h>
@@ -19,4 +20,5 @@ constexpr Table all_loops{adamw_loop,          sgd_loop,
                           rms_norm_loop,       rms_norm_backward_loop,
                           swiglu_loop,         swiglu_backward_loop,
                           rotary_loop,
-                          column_sums_loop,    add_rows_loop};
+                          column_sums_loop,    add_rows_loop,
+                          reduce_loop,         stream_copy_loop};

@@ -14,6 +14,10 @@ struct F32 {
   /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm256_maskload_ps(p, first(n))}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
+  static F32 from_fp16(const void* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
+  void to_fp16(void* p) const {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  }
   void store(float* p, int n) const { n >= width ? store(p) : _mm256_maskstore_ps(p, first(n), v); }
 };
 inline F32 operator+(F32 a, F32 b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -58,3 +62,11 @@ struct F64x8 {
   void add_square(const float* p, int n) { add(_mm256_maskload_ps(p, F32::first(n))); }
   void get(double* out) const { _mm256_storeu_pd(out, low), _mm256_storeu_pd(out + 4, high); }
 };
+
+/// Bytes past the cache; `to` is aligned to Bytes, a multiple of 32.
+template <int Bytes>
+inline void stream_store(void* to, const void* from) {
+  for (int i = 0; i < Bytes / 32; ++i)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + i, _mm256_loadu_si256(static_cast<const __m256i*>(from) + i));
+}
+inline void stream_fence() { _mm_sfence(); }

@@ -14,6 +14,12 @@ struct F32 {
   /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm512_maskz_loadu_ps(first(n), p)}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
+  static F32 from_fp16(const void* p) {
+    return {_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+  }
+  void to_fp16(void* p) const {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
+  }
   void store(float* p, int n) const { n >= width ? store(p) : _mm512_mask_storeu_ps(p, first(n), v); }
 };
 inline F32 operator+(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -65,3 +71,13 @@ struct F64x8 {
   }
   void get(double* out) const { _mm512_storeu_pd(out, v); }
 };
+
+/// Bytes past the cache; `to` is aligned to Bytes, 32 or 64.
+template <int Bytes>
+inline void stream_store(void* to, const void* from) {
+  if constexpr (Bytes == 64)
+    _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  else
+    _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_loadu_si256(static_cast<const __m256i*>(from)));
+}
+inline void stream_fence() { _mm_sfence(); }

@@ -10,6 +10,8 @@ struct F32 {
   static F32 load(const float* p) { return {*p}; }
   static F32 load(const float* p, int n) { return {n > 0 ? *p : 0.0f}; }  ///< first n lanes, zeros after
   void store(float* p) const { *p = v; }
+  static F32 from_fp16(const void* p);
+  void to_fp16(void* p) const;
   void store(float* p, int n) const {
     if (n > 0) *p = v;
   }
@@ -44,3 +46,42 @@ struct F64x8 {
     for (int i = 0; i < 8; ++i) out[i] = v[i];
   }
 };
+
+/// As F16C converts: exact, a NaN quiet.
+inline F32 F32::from_fp16(const void* p) {
+  std::uint16_t half;
+  __builtin_memcpy(&half, p, sizeof half);
+  const std::uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31u, fraction = half & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormal: fraction x 2^-24
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return {sign != 0 ? -magnitude : magnitude};
+  }
+  if (exponent == 31)
+    return {__builtin_bit_cast(float, sign | 0x7f800000u | (fraction != 0 ? 0x400000u | fraction << 13 : 0))};
+  return {__builtin_bit_cast(float, sign | (exponent + 112) << 23 | fraction << 13)};
+}
+/// As F16C converts: to nearest, ties to even; a NaN keeps its upper bits.
+inline void F32::to_fp16(void* p) const {
+  const auto bits = __builtin_bit_cast(std::uint32_t, v);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  std::uint32_t half;
+  if (magnitude > 0x7f800000u) {
+    half = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  } else if (magnitude >= 0x47800000u) {  // >= 2^16, infinity included
+    half = 0x7c00u;
+  } else if (magnitude < 0x38800000u) {  // < 2^-14: adding 0.5 leaves multiples of 2^-24, rounded, in the low bits
+    half = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude) + 0.5f) - 0x3f000000u;
+  } else {
+    half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;  // may carry into infinity, rightly
+  }
+  const auto result = static_cast<std::uint16_t>(sign | half);
+  __builtin_memcpy(p, &result, sizeof result);
+}
+
+/// Bytes past the cache; `to` is aligned to Bytes, a multiple of 16.
+template <int Bytes>
+inline void stream_store(void* to, const void* from) {
+  for (int i = 0; i < Bytes / 16; ++i)
+    _mm_stream_si128(static_cast<__m128i*>(to) + i, _mm_loadu_si128(static_cast<const __m128i*>(from) + i));
+}
+inline void stream_fence() { _mm_sfence(); }

@@ -1,3 +1,5 @@
+#include <emmintrin.h>
+
 #include <tessera/kernels/cpu/dispatch.h>
 
 namespace tessera::kernels {
