@@ -277,6 +277,8 @@ comm::World& world() {
   return *comm::process().world;
 }
 
+bool initialized() { return comm::process().world != nullptr; }
+
 void shutdown() { comm::process().world.reset(); }
 
 }  // namespace tessera

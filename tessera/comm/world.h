@@ -54,6 +54,8 @@ comm::World& init(const InitOptions& options = {});
 comm::World& init(const launch::RankEnvironment& environment, const InitOptions& options);
 /// The world; throws Error when init() was not called.
 comm::World& world();
+/// Between init() and shutdown().
+bool initialized();
 /// Leaves the job: waits for the other ranks, closes the groups (handles that live on throw when used), then the store.
 /// Called at the end of a program that succeeded; safe to call twice. After an error on this rank do not call it, just
 /// end: the others may never come, and the launcher ends them. After a failed collective it does not wait.
