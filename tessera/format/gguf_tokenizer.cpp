@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/text/tokenizer_json.h>
 
 namespace tessera::format {
 namespace {
@@ -218,24 +219,15 @@ class Reader {
       added.push_back(Value::make_object(std::move(members)));
     }
     const bool qwen = split_ == Split::qwen2;
-    return Value::make_object({{"version", Value::of("1.0")},
-                               {"truncation", Value()},
-                               {"padding", Value()},
-                               {"added_tokens", Value::make_array(std::move(added))},
-                               {"normalizer", qwen ? Value::make_object({{"type", Value::of("NFC")}}) : Value()},
-                               {"pre_tokenizer", pre_tokenizer(split_)},
-                               {"post_processor", post_processor()},
-                               {"decoder", byte_level(!qwen, !qwen)},
-                               {"model", Value::make_object({{"type", Value::of("BPE")},
-                                                             {"dropout", Value()},
-                                                             {"unk_token", Value()},
-                                                             {"continuing_subword_prefix", Value()},
-                                                             {"end_of_word_suffix", Value()},
-                                                             {"fuse_unk", Value::of(false)},
-                                                             {"byte_fallback", Value::of(false)},
-                                                             {"ignore_merges", Value::of(split_ == Split::llama3)},
-                                                             {"vocab", Value::make_object(std::move(vocabulary_))},
-                                                             {"merges", Value::make_array(std::move(merges_))}})}});
+    return text::tokenizer_document(
+        {.added_tokens = std::move(added),
+         .normalizer = qwen ? Value::make_object({{"type", Value::of("NFC")}}) : Value(),
+         .pre_tokenizer = pre_tokenizer(split_),
+         .post_processor = post_processor(),
+         .decoder = byte_level(!qwen, !qwen),
+         .ignore_merges = split_ == Split::llama3,
+         .vocabulary = std::move(vocabulary_),
+         .merges = std::move(merges_)});
   }
 
   Value tokenizer_config() const {

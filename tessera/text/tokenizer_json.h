@@ -24,6 +24,18 @@ struct BpeFile {
 /// The file as Hugging Face writes it (ByteLevel pre-tokenizer and decoder, no prefix space).
 std::string tokenizer_json(const BpeFile& file);
 
+/// What two byte-level BPE files may differ in. A null Value is a null in the file.
+struct BpeDocument {
+  std::vector<Value> added_tokens;
+  Value normalizer, pre_tokenizer, post_processor, decoder;
+  bool ignore_merges = false;
+  std::vector<Value::Member> vocabulary;  ///< spelling -> id
+  std::vector<Value> merges;              ///< [left, right]
+};
+
+/// The whole document, in Hugging Face's order of keys.
+Value tokenizer_document(BpeDocument parts);
+
 /// Writes tokenizer.json (these bytes) and tokenizer_config.json into an existing folder.
 void write_tokenizer_files(const std::string& folder, std::string_view tokenizer_json, std::string_view end_of_text);
 

@@ -35,25 +35,35 @@ std::string tokenizer_json(const BpeFile& file) {
   for (const auto& [spelling, id] : file.vocabulary) vocabulary.emplace_back(spelling, Value::of(std::int64_t{id}));
   for (const auto& [left, right] : file.merges)
     merges.push_back(Value::make_array({Value::of(left), Value::of(right)}));
-  return dump_json(
-      Value::make_object({{"version", Value::of("1.0")},
-                          {"truncation", Value()},
-                          {"padding", Value()},
-                          {"added_tokens", Value::make_array(std::move(added))},
-                          {"normalizer", Value()},
-                          {"pre_tokenizer", byte_level(false)},
-                          {"post_processor", Value()},
-                          {"decoder", byte_level(true)},
-                          {"model", Value::make_object({{"type", Value::of("BPE")},
-                                                        {"dropout", Value()},
-                                                        {"unk_token", Value()},
-                                                        {"continuing_subword_prefix", Value()},
-                                                        {"end_of_word_suffix", Value()},
-                                                        {"fuse_unk", Value::of(false)},
-                                                        {"byte_fallback", Value::of(false)},
-                                                        {"ignore_merges", Value::of(false)},
-                                                        {"vocab", Value::make_object(std::move(vocabulary))},
-                                                        {"merges", Value::make_array(std::move(merges))}})}}));
+  return dump_json(tokenizer_document({.added_tokens = std::move(added),
+                                       .normalizer = {},
+                                       .pre_tokenizer = byte_level(false),
+                                       .post_processor = {},
+                                       .decoder = byte_level(true),
+                                       .vocabulary = std::move(vocabulary),
+                                       .merges = std::move(merges)}));
+}
+
+Value tokenizer_document(BpeDocument parts) {
+  return Value::make_object(
+      {{"version", Value::of("1.0")},
+       {"truncation", Value()},
+       {"padding", Value()},
+       {"added_tokens", Value::make_array(std::move(parts.added_tokens))},
+       {"normalizer", std::move(parts.normalizer)},
+       {"pre_tokenizer", std::move(parts.pre_tokenizer)},
+       {"post_processor", std::move(parts.post_processor)},
+       {"decoder", std::move(parts.decoder)},
+       {"model", Value::make_object({{"type", Value::of("BPE")},
+                                     {"dropout", Value()},
+                                     {"unk_token", Value()},
+                                     {"continuing_subword_prefix", Value()},
+                                     {"end_of_word_suffix", Value()},
+                                     {"fuse_unk", Value::of(false)},
+                                     {"byte_fallback", Value::of(false)},
+                                     {"ignore_merges", Value::of(parts.ignore_merges)},
+                                     {"vocab", Value::make_object(std::move(parts.vocabulary))},
+                                     {"merges", Value::make_array(std::move(parts.merges))}})}});
 }
 
 void write_tokenizer_files(const std::string& folder, std::string_view json, std::string_view end_of_text) {
