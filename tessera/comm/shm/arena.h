@@ -64,13 +64,13 @@ class Arena {
   const std::size_t keep_;
   const pid_t owner_;
   mutable std::mutex mutex_;
-  std::map<Offset, std::size_t> free_;                       ///< begin -> bytes; never two that touch
-  std::set<std::pair<std::size_t, Offset>> free_by_size_;    ///< the same blocks
-  std::map<Offset, std::size_t> used_;                       ///< pieces of pages, and slabs
-  std::map<Offset, std::size_t> slabs_;                      ///< begin -> size of its pieces
-  std::vector<std::vector<Offset>> small_free_;              ///< by size class
+  std::map<Offset, std::size_t> free_;                     ///< begin -> bytes; never two that touch
+  std::set<std::pair<std::size_t, Offset>> free_by_size_;  ///< the same blocks
+  std::map<Offset, std::size_t> used_;                     ///< pieces of pages, and slabs
+  std::map<Offset, std::size_t> slabs_;                    ///< begin -> size of its pieces
+  std::vector<std::vector<Offset>> small_free_;            ///< by size class
   std::set<Offset> small_used_;
-  std::map<Offset, Offset> touched_;                         ///< begin -> end of pages that may hold memory
+  std::map<Offset, Offset> touched_;  ///< begin -> end of pages that may hold memory
   std::size_t used_bytes_ = 0, touched_bytes_ = 0, touched_used_ = 0, returned_bytes_ = 0;
   bool can_return_ = true;
 };

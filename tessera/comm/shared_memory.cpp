@@ -1,0 +1,59 @@
+#include <tessera/comm/shared_memory.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/log.h>
+#include <tessera/comm/shm/arena.h>
+#include <tessera/comm/world.h>
+
+#include <atomic>
+#include <numeric>
+
+namespace tessera::comm {
+namespace {
+
+at::Tensor ordinary(at::IntArrayRef sizes, const at::TensorOptions& options, const std::string& why) {
+  static std::atomic<bool> told = false;
+  if (!told.exchange(true))
+    log::debug("tensors of empty_shared lie in ordinary memory: ", why, "; shm and hier read shared memory");
+  return at::empty(sizes, options);
+}
+
+bool reads_shared_memory(const Group& group) { return group.backend() == "shm" || group.backend() == "hier"; }
+
+at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  const auto numel = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+  if (numel <= 0) return at::empty(sizes, options);  // nothing, or at::empty's error
+  const auto bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
+  const std::shared_ptr<shm::Arena> arena = shm::process_arena();
+  void* const piece = arena->allocate(bytes);
+  const at::Tensor plain = at::from_blob(
+      piece, sizes, [arena](void* p) { arena->free(p); }, options.requires_grad(std::nullopt));
+  return options.requires_grad() ? plain.requires_grad_(true) : plain;
+}
+
+}  // namespace
+
+at::Tensor empty_shared(at::IntArrayRef sizes, at::TensorOptions options) {
+  if (!initialized()) return ordinary(sizes, options, "init() was not called");
+  return empty_shared(world().group(), sizes, options);
+}
+
+at::Tensor empty_shared(const Group& group, at::IntArrayRef sizes, at::TensorOptions options) {
+  if (!options.device().is_cpu()) return ordinary(sizes, options, concat("the device is ", options.device().str()));
+  if (!reads_shared_memory(group))
+    return ordinary(sizes, options, concat("group '", group.name(), "' has the backend ", group.backend()));
+  return from_arena(sizes, options);
+}
+
+at::Tensor zeros_shared(const Group& group, at::IntArrayRef sizes, at::TensorOptions options) {
+  const bool with_gradient = options.requires_grad();
+  return empty_shared(group, sizes, options.requires_grad(std::nullopt)).zero_().requires_grad_(with_gradient);
+}
+
+bool is_shared(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.is_contiguous() && tensor.nbytes() > 0 &&
+         shm::offset_in_arena(tensor.const_data_ptr(), tensor.nbytes()).has_value();
+}
+
+}  // namespace tessera::comm
