@@ -15,11 +15,13 @@ int launch_command(const Arguments& arguments);     ///< tessera launch [options
 int tokenizer_command(const Arguments& arguments);  ///< tessera tokenizer train ...
 int tokenize_command(const Arguments& arguments);   ///< tessera tokenize: text -> Megatron .bin/.idx
 int checkpoint_command(const Arguments& arguments); ///< tessera checkpoint convert|inspect ...
+int bench_command(const Arguments& arguments);      ///< tessera bench comm|scaling ...
+int top_command(const Arguments& arguments);        ///< tessera top: watches running jobs
 
 /// The path of the running program.
 std::string own_program();
 
-/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, env, test) and
+/// Runs `name` inside libtessera_tool.so (the subcommands that need tensors: train's ranks, generate, env, test, bench_comm) and
 /// returns its exit code. Throws Error when the library is missing or cannot be loaded.
 int run_with_tensors(const std::string& name, const Arguments& arguments);
 

@@ -15,6 +15,7 @@ int train_rank(const Arguments& arguments);  ///< one rank of `tessera train`
 int generate(const Arguments& arguments);
 int env(const Arguments& arguments);
 int self_test(const Arguments& arguments);
+int bench_comm(const Arguments& arguments);  ///< one rank of `tessera bench comm`
 
 using config::Flags;
 

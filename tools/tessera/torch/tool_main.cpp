@@ -21,6 +21,7 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
   if (name == "generate") return tessera::tool::generate(arguments);
   if (name == "env") return tessera::tool::env(arguments);
   if (name == "test") return tessera::tool::self_test(arguments);
+  if (name == "bench_comm") return tessera::tool::bench_comm(arguments);
   throw tessera::InputError(tessera::concat("libtessera_tool.so has no subcommand '", name,
                                             "': program and library are of different builds"));
 }

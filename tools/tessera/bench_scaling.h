@@ -1,0 +1,11 @@
+#pragma once
+/// \file
+/// tessera bench scaling: the same training job on 1, 2, 4, ... processes, and where the loss of speed goes.
+
+#include <tools/tessera/commands.h>
+
+namespace tessera::tool {
+
+int scaling_command(const Arguments& arguments);
+
+}  // namespace tessera::tool

@@ -1,0 +1,215 @@
+#include <tools/tessera/top_screen.h>
+
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+namespace tessera::tool {
+namespace {
+
+constexpr const char* red = "\x1b[31m";
+constexpr const char* bold = "\x1b[1m";
+constexpr const char* plain = "\x1b[0m";
+
+template <class... Numbers>
+std::string print(const char* format, Numbers... numbers) {
+  char buffer[160];
+  std::snprintf(buffer, sizeof buffer, format, numbers...);
+  return buffer;
+}
+
+/// Cut to `columns` code points (the text is valid UTF-8 or ASCII).
+std::string cut(const std::string& text, int columns) {
+  int seen = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
+    if (seen++ == columns) return text.substr(0, i);
+  }
+  return text;
+}
+
+/// Right-aligned in a column; what does not fit is absurd, and says so.
+std::string right(const std::string& text, std::size_t width) {
+  return text.size() <= width ? std::string(width - text.size(), ' ') + text : std::string(width, '#');
+}
+
+std::string percent(double share) { return share < 0 ? "-" : print("%.0f", 100 * std::min(share, 99.0)); }
+
+std::string age(double seconds) {
+  if (seconds < 0) return "-";
+  if (seconds < 0.001) return print("%.0f us", seconds * 1e6);
+  if (seconds < 1) return print("%.0f ms", seconds * 1e3);
+  return seconds < 100 ? print("%.1f s", seconds) : format_duration(seconds);
+}
+
+std::string beat(const RankView& rank) {
+  if (rank.heartbeat_age < 0) return "-";
+  return rank.heartbeat_age < 100 ? print("%.1f", rank.heartbeat_age) : print("%.0f", rank.heartbeat_age);
+}
+
+std::string loss(const RankView& rank) {
+  if (rank.step == 0 && rank.loss == 0) return "-";
+  if (!std::isfinite(rank.loss)) return format_real(rank.loss);
+  return std::abs(rank.loss) < 1000 ? print("%.4f", rank.loss) : print("%.1e", rank.loss);
+}
+
+std::string steps(const RankView& rank) {
+  if (rank.total_steps <= 0) return rank.step > 0 ? concat(rank.step) : "-";
+  return concat(rank.step, "/", rank.total_steps);
+}
+
+std::string speed(const RankView& rank) {
+  return rank.tokens_per_second > 0 && rank.tokens_per_second < 1e15 ? format_count(rank.tokens_per_second) : "-";
+}
+
+std::string memory(const RankView& rank) {
+  return rank.memory_bytes > 0 ? format_bytes(static_cast<std::uint64_t>(rank.memory_bytes)) : "-";
+}
+
+bool in_trouble(const RankView& rank) {
+  return rank.pulse == Pulse::frozen || rank.pulse == Pulse::dead || rank.state == launch::RankState::failed;
+}
+
+std::string heading() {
+  return right("rank", 4) + right("pid", 8) + "  state     " + right("step", 11) + right("tok/s", 9) + right("loss", 9) +
+         right("memory", 10) + right("cpu%", 5) + right("comm%", 6) + right("beat", 5);
+}
+
+std::string main_line(const RankView& rank) {
+  std::string word = state_word(rank);
+  word.resize(10, ' ');
+  return right(concat(rank.rank), 4) + right(rank.pid > 0 ? concat(rank.pid) : "-", 8) + "  " + word +
+         right(steps(rank), 11) + right(speed(rank), 9) + right(loss(rank), 9) + right(memory(rank), 10) +
+         right(percent(rank.cpu_share), 5) + right(percent(rank.comm_share), 6) + right(beat(rank), 5);
+}
+
+/// What the rank does besides: "" when it says nothing.
+std::string detail_line(const RankView& rank) {
+  std::vector<std::string> parts;
+  if (rank.pulse == Pulse::frozen)
+    parts.push_back(rank.stopped ? "stopped by a signal" : concat("no heartbeat for ", age(rank.heartbeat_age)));
+  if (rank.pulse == Pulse::dead) parts.push_back("its process is gone");
+  if (!rank.error.empty()) parts.push_back(rank.error);
+  if (!rank.phase.empty()) parts.push_back(rank.phase);
+  if (!rank.last_collective.empty())
+    parts.push_back(concat(rank.collective_runs ? "in " : "", rank.last_collective, rank.collective_runs ? " for " : ", ",
+                           age(rank.collective_age), rank.collective_runs ? "" : " ago"));
+  return parts.empty() ? "" : std::string(14, ' ') + join(parts, "; ");
+}
+
+std::string title(const JobView& job) {
+  std::string text = job.name.empty() ? "job" : job.name;
+  const std::size_t here = job.ranks.size();
+  text += job.agent_pid > 0 ? concat(": agent ", job.agent_pid) : ": no agent of ours";
+  if (job.generation > 0) text += concat(", restart ", job.generation);
+  text += job.world_size > static_cast<int>(here) ? concat(", ", here, " of ", job.world_size, " ranks here")
+                                                  : concat(", ", here, here == 1 ? " rank" : " ranks");
+  if (job.seconds >= 0) text += ", up " + format_duration(job.seconds);
+  const auto slowest = std::max_element(job.ranks.begin(), job.ranks.end(), [](const RankView& a, const RankView& b) {
+    return a.step_seconds * static_cast<double>(a.total_steps - a.step) <
+           b.step_seconds * static_cast<double>(b.total_steps - b.step);
+  });
+  if (slowest != job.ranks.end() && slowest->step > 0 && slowest->total_steps > slowest->step && slowest->step_seconds > 0)
+    text += ", left " +
+            format_duration(slowest->step_seconds * static_cast<double>(slowest->total_steps - slowest->step));
+  return text;
+}
+
+Value known(double number, bool is_known = true) {
+  return is_known && std::isfinite(number) ? Value::of(number) : Value();
+}
+
+Value to_json(const RankView& rank) {
+  Value value = Value::make_object({{"rank", Value::of(rank.rank)},
+                                    {"pid", Value::of(static_cast<std::int64_t>(rank.pid))},
+                                    {"state", Value::of(state_word(rank))},
+                                    {"phase", Value::of(rank.phase)},
+                                    {"step", Value::of(rank.step)},
+                                    {"total_steps", Value::of(rank.total_steps)},
+                                    {"step_seconds", known(rank.step_seconds)},
+                                    {"tokens_per_second", known(rank.tokens_per_second)},
+                                    {"loss", known(rank.loss)},
+                                    {"memory_bytes", Value::of(rank.memory_bytes)},
+                                    {"cpu_share", known(rank.cpu_share, rank.cpu_share >= 0)},
+                                    {"comm_share", known(rank.comm_share, rank.comm_share >= 0)},
+                                    {"heartbeat_age_seconds", known(rank.heartbeat_age, rank.heartbeat_age >= 0)}});
+  if (!rank.error.empty()) value.set("error", Value::of(rank.error));
+  if (!rank.last_collective.empty()) {
+    value.set("last_collective", Value::of(rank.last_collective));
+    value.set("collective_runs", Value::of(rank.collective_runs));
+    value.set("collective_age_seconds", Value::of(rank.collective_age));
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string state_word(const RankView& rank) {
+  switch (rank.pulse) {
+    case Pulse::dead:
+      return "DEAD";
+    case Pulse::frozen:
+      return "FROZEN";
+    case Pulse::starting:
+      return "starting";
+    case Pulse::gone:
+      return "left";
+    case Pulse::beating:
+      break;
+  }
+  return rank.state == launch::RankState::failed ? "FAILED" : launch::state_name(rank.state);
+}
+
+std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen, bool colours) {
+  const auto painted = [&](const char* colour, const std::string& text) {
+    const std::string fits = cut(text, screen.columns);
+    return colours ? colour + fits + plain : fits;
+  };
+  std::size_t ranks = 0;
+  for (const JobView& job : snapshot.jobs) ranks += job.ranks.size();
+  // Each job: title, heading, an empty line between. Each rank: a line, and one of details when there is room.
+  const std::size_t needed = snapshot.jobs.size() * 3 + ranks * 2;
+  const bool details = screen.rows <= 0 || needed <= static_cast<std::size_t>(screen.rows);
+  std::vector<std::string> lines;
+  for (const JobView& job : snapshot.jobs) {
+    if (!lines.empty()) lines.emplace_back();
+    lines.push_back(painted(bold, title(job)));
+    if (!job.stop_reason.empty()) lines.push_back(painted(red, "  ending: " + job.stop_reason));
+    lines.push_back(cut(heading(), screen.columns));
+    for (const RankView& rank : job.ranks) {
+      const bool trouble = in_trouble(rank);
+      lines.push_back(trouble ? painted(red, main_line(rank)) : cut(main_line(rank), screen.columns));
+      const std::string detail = detail_line(rank);
+      if ((details || trouble) && !detail.empty())
+        lines.push_back(trouble ? painted(red, detail) : cut(detail, screen.columns));
+    }
+  }
+  if (screen.rows > 0 && lines.size() > static_cast<std::size_t>(screen.rows)) {
+    const std::size_t hidden = lines.size() - static_cast<std::size_t>(screen.rows) + 1;
+    lines.resize(lines.size() - hidden);
+    lines.push_back(concat("... ", hidden, " more lines: enlarge the window, or choose a job with --pid"));
+  }
+  return lines;
+}
+
+Value to_json(const Snapshot& snapshot) {
+  Value jobs = Value::make_array();
+  for (const JobView& job : snapshot.jobs) {
+    Value ranks = Value::make_array();
+    for (const RankView& rank : job.ranks) ranks.push_back(to_json(rank));
+    Value value = Value::make_object({{"job", Value::of(job.name)},
+                                      {"agent_pid", Value::of(static_cast<std::int64_t>(job.agent_pid))},
+                                      {"generation", Value::of(static_cast<std::int64_t>(job.generation))},
+                                      {"world_size", Value::of(job.world_size)},
+                                      {"seconds", known(job.seconds, job.seconds >= 0)}});
+    if (!job.stop_reason.empty()) value.set("stop_reason", Value::of(job.stop_reason));
+    value.set("ranks", std::move(ranks));
+    jobs.push_back(std::move(value));
+  }
+  return Value::make_object({{"jobs", std::move(jobs)}});
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// How `tessera top` shows a snapshot: lines for a terminal or a file, or JSON. Pure functions.
+
+#include <tools/tessera/top_snapshot.h>
+
+#include <tessera/base/value.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::tool {
+
+struct ScreenSize {
+  int columns = 80;
+  int rows = 0;  ///< 0: no limit; else lines of detail are left out to fit
+};
+
+/// One line each, no longer than the screen is wide. With `colours`, a rank in trouble is red (ANSI sequences, not
+/// counted).
+std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen, bool colours);
+
+/// {"jobs": [{"job", "agent_pid", "generation", "world_size", "seconds", "ranks": [...]}]}; what is unknown is null.
+Value to_json(const Snapshot& snapshot);
+
+/// "running", "FROZEN", "dead", ...: at most 10 letters.
+std::string state_word(const RankView& rank);
+
+}  // namespace tessera::tool

@@ -1,0 +1,86 @@
+#pragma once
+/// \file
+/// What `tessera top` knows of the running jobs at one moment: plain values, read from the boards (launch/board.h) and
+/// from /proc, texts made harmless.
+
+#include <tessera/launch/board.h>
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::tool {
+
+/// How a rank's process lives, as far as the kernel and its heartbeat tell.
+enum class Pulse {
+  starting,  ///< no process id on the board yet
+  beating,
+  frozen,  ///< stopped by a signal, or no heartbeat for 3 s although it lives
+  dead,    ///< gone without saying goodbye
+  gone,    ///< gone after RankState::left
+};
+
+struct RankView {
+  int rank = 0;
+  pid_t pid = 0;
+  Pulse pulse = Pulse::starting;
+  bool stopped = false;  ///< by a signal (SIGSTOP), or traced
+  launch::RankState state = launch::RankState::none;
+  std::string phase, error;
+  std::int64_t step = 0, total_steps = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0, loss = 0;
+  std::int64_t memory_bytes = 0;
+  double heartbeat_age = -1;             ///< seconds; -1: never
+  double cpu_share = -1, comm_share = -1;  ///< of the time since the former snapshot, else since the process began; -1: unknown
+  std::int64_t cpu_ns = 0, comm_ns = 0;
+  std::string last_collective;  ///< empty: none
+  bool collective_runs = false;
+  double collective_age = 0;  ///< seconds since it ended, or, when it runs, began
+};
+
+struct JobView {
+  std::string name;     ///< for people: program and output folder
+  pid_t agent_pid = 0;  ///< 0: ranks of another launcher
+  unsigned generation = 0;
+  int world_size = 0;
+  double seconds = -1;  ///< since its agent (or oldest rank) began; -1: unknown
+  std::string stop_reason;  ///< why the agent ends it; empty: it does not
+  std::vector<RankView> ranks;  ///< of this host, ascending
+};
+
+struct Snapshot {
+  std::int64_t time_ns = 0;
+  std::vector<JobView> jobs;  ///< by agent_pid
+};
+
+/// Boards stay mapped between snapshots, so that a refresh costs little.
+class BoardWatcher {
+ public:
+  /// Boards that processes of this user hold, found in /proc; `pid`: only the job of that agent or rank (0: all).
+  Snapshot take(pid_t pid = 0);
+
+ private:
+  struct Held {
+    launch::Board board;
+    int slots;
+    std::vector<pid_t> holders;
+  };
+  struct Former {
+    std::int64_t time_ns, cpu_ns, comm_ns;
+  };
+
+  void find();
+
+  std::map<std::uint64_t, Held> boards_;  // by inode
+  std::map<std::pair<std::uint64_t, int>, Former> former_;  // by inode and slot
+};
+
+/// Text of a stranger for a terminal: control characters and ill-formed UTF-8 become '?'.
+std::string harmless(std::string text);
+
+}  // namespace tessera::tool

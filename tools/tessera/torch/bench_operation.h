@@ -1,0 +1,40 @@
+#pragma once
+/// \file
+/// One collective as `tessera bench comm` runs it: its tensors, a check of its result, and running it again and again.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/comm/group.h>
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::tool {
+
+/// The tensors of one operation at one size; any group of the same ranks may run it.
+class BenchOperation {
+ public:
+  /// `bytes` of the larger tensor, rounded up to whole elements on every rank. `shared`: tensors of the shared arena.
+  BenchOperation(std::string op, const comm::Group& group, std::int64_t bytes, at::ScalarType dtype, bool shared);
+
+  const std::string& op() const { return op_; }
+  std::int64_t bytes() const { return bytes_; }       ///< of the larger tensor
+  std::int64_t wire_bytes() const { return wire_; }   ///< that the busiest rank must at least send (launch/record.h)
+
+  /// Runs it once on numbers that differ by rank and place; throws Error when an element of the result is wrong.
+  /// The tensors hold zeros afterwards, so that sums stay small however often it runs.
+  void check(const comm::Group& group);
+  /// Starts and waits for one. Blocking, also on a GPU.
+  void run(const comm::Group& group);
+
+ private:
+  void start_and_wait(const comm::Group& group);
+  std::int64_t part() const;  ///< elements of each rank's part
+
+  std::string op_;
+  int rank_, size_;
+  std::int64_t bytes_ = 0, wire_ = 0, elements_ = 0;
+  at::Tensor input_, output_;  ///< input_ is undefined for operations in place
+};
+
+}  // namespace tessera::tool
