@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/text/tokenizer.h>
 
@@ -205,6 +206,10 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
     for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
     for (const std::string& note : setup.datasets.notes) log::info(note);
   }
+
+  if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
+    log::warning("--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
+                 "slower than fp32 ones; leave the flag out");
 
   ResumePoint from;
   if (!setup.resume_folder.empty()) {

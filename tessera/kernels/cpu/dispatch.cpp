@@ -21,6 +21,8 @@ bool supported(Isa isa) {
   return false;
 }
 
+bool has_bf16_instructions() { return __builtin_cpu_supports("avx512bf16") || __builtin_cpu_supports("amx-bf16"); }
+
 const char* isa_name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline"; }
 
 Isa isa() {
