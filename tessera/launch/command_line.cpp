@@ -2,93 +2,191 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/launch/launch_flags.h>
 #include <algorithm>
-#include <functional>
+#include <cstdlib>
+#include <numeric>
 
 namespace tessera::launch {
 
 namespace {
-
-/// One option: its names with '_' for '-', whether a value follows, and what it does.
-struct Option {
-  std::vector<std::string> names;
-  std::string value;  ///< how the help calls the value; empty: a switch
-  std::string help;   ///< empty: accepted for compatibility, not shown
-  std::function<void(LaunchCommand&, const std::string& name, const std::string& value)> apply;
-};
-
-int number(const std::string& name, const std::string& value, int minimum, int maximum) {
-  const auto parsed = parse_int(value);
-  if (!parsed || *parsed < minimum || *parsed > maximum) {
-    throw InputError(concat(name, " ", value, ": expected a whole number from ", minimum, " to ", maximum));
-  }
-  return static_cast<int>(*parsed);
-}
-
-void one_host(LaunchCommand&, const std::string& name, const std::string& value) {
-  if (value == "1" || value == "1:1") return;
-  throw InputError(concat(name, " ", value,
-                          ": tessera launch starts the ranks of one host; across hosts use srun, mpirun or "
-                          "torchrun --no-python, whose environments every tessera program reads"));
-}
-
-const std::vector<Option>& options() {
-  static const std::vector<Option> all = {
-      {{"--num_processes", "--nproc_per_node", "-n"},
-       "N",
-       "number of ranks (default 1)",
-       [](auto& c, auto& name, auto& value) { c.options.num_processes = number(name, value, 1, 4096); }},
-      {{"--main_process_port", "--master_port"},
-       "P",
-       "rendezvous port (default: a free one; 0 means the same)",
-       [](auto& c, auto& name, auto& value) { c.options.master_port = number(name, value, 0, 65535); }},
-      {{"--main_process_ip", "--master_addr"},
-       "A",
-       "rendezvous address of this host (default 127.0.0.1)",
-       [](auto& c, auto&, auto& value) { c.options.master_addr = value; }},
-      {{"--num_cpu_threads_per_process"},
-       "T",
-       "OMP_NUM_THREADS of each rank (default: its value here, else cores / N)",
-       [](auto& c, auto& name, auto& value) { c.options.threads_per_process = number(name, value, 1, 4096); }},
-      {{"--no_prefix"},
-       "",
-       "do not put [rank R] before each line of output",
-       [](auto& c, auto&, auto&) { c.options.prefix_output = false; }},
-      {{"--help", "-h"}, "", "this text", [](auto& c, auto&, auto&) { c.help = true; }},
-      {{"--no_python"},
-       "",
-       "",
-       [](auto&, auto&, auto&) {}},  // torchrun: the program is no script; seen from its name here
-      {{"--standalone"}, "", "", [](auto&, auto&, auto&) {}},  // torchrun: one host; always so here
-      {{"--multi_gpu"}, "", "", [](auto&, auto&, auto&) {}},   // accelerate
-      {{"--cpu"}, "", "", [](auto&, auto&, auto&) {}},         // accelerate
-      {{"--nnodes", "--num_machines"}, "1", "", one_host},
-      {{"--node_rank", "--machine_rank"}, "0", "", [](auto&, auto& name, auto& value) { number(name, value, 0, 0); }},
-  };
-  return all;
-}
 
 std::string canonical(std::string name) {
   if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
   return name;
 }
 
-const Option& find_option(const std::string& given) {
+const LaunchFlag& find_flag(const std::string& given) {
   const std::string name = canonical(given);
   std::vector<std::string> known;
-  for (const Option& option : options()) {
-    if (std::find(option.names.begin(), option.names.end(), name) != option.names.end()) return option;
-    known.insert(known.end(), option.names.begin(), option.names.end());
+  for (const LaunchFlag& flag : launch_flags()) {
+    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return flag;
+    known.insert(known.end(), flag.names.begin(), flag.names.end());
   }
   const auto near = nearest(name, known);
-  throw InputError(concat("tessera launch: unknown option ", given, near ? concat("; did you mean ", *near, "?") : "",
+  throw InputError(concat("tessera launch: unknown option ", given, near ? concat("; did you mean ", *near, "?") : ".",
                           " Options of the program come after its name; see tessera launch --help"));
+}
+
+/// Which of several machines this is, by the batch system that started us.
+std::optional<int> machine_rank_of_environment() {
+  for (const char* name : {"SLURM_NODEID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "GROUP_RANK"}) {
+    const char* value = std::getenv(name);
+    const auto rank = value == nullptr ? std::nullopt : parse_int(value);
+    if (rank && *rank >= 0 && *rank < (1 << 20)) return static_cast<int>(*rank);
+  }
+  return std::nullopt;
+}
+
+/// accelerate's rule: --num_processes counts the ranks of all machines.
+void share_processes(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  if (given.per_machine) options.num_processes = *given.per_machine;
+  if (!given.total) return;
+  if (given.per_machine && *given.total != *given.per_machine * options.num_machines) {
+    throw InputError(concat("--num_processes ", *given.total, " counts the ranks of all machines, but --nproc_per_node ",
+                            *given.per_machine, " on ", options.num_machines, " machines makes ",
+                            *given.per_machine * options.num_machines, ": give one of them"));
+  }
+  if (*given.total % options.num_machines != 0) {
+    throw InputError(concat("--num_processes ", *given.total, " counts the ranks of all machines and cannot be shared "
+                            "evenly by ", options.num_machines, "; give --nproc_per_node on each machine"));
+  }
+  options.num_processes = *given.total / options.num_machines;
+}
+
+/// Hosts of a hostfile or list: how many machines, ranks and which is the first.
+void take_hosts(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  std::vector<HostSlots> hosts;
+  if (!given.hostfile.empty() && !given.host_list.empty()) {
+    throw InputError("--hostfile and --host_list both name the hosts: give one of them");
+  }
+  if (!given.hostfile.empty()) hosts = read_hostfile(given.hostfile);
+  if (!given.host_list.empty()) {
+    for (const std::string& name : expand_node_list(given.host_list)) {
+      HostSlots host{name, std::vector<int>(static_cast<std::size_t>(given.per_machine.value_or(1))), 0};
+      std::iota(host.slots.begin(), host.slots.end(), 0);
+      host.slots_of_host = static_cast<int>(host.slots.size());
+      hosts.push_back(host);
+    }
+  }
+  if (hosts.empty()) {
+    if (!given.include.empty() || !given.exclude.empty()) {
+      throw InputError("--include and --exclude choose among the hosts of a --hostfile: give one");
+    }
+    return;
+  }
+  const bool filtered = !given.include.empty() || !given.exclude.empty();
+  if (filtered && (given.machines || given.per_machine)) {
+    throw InputError("--include and --exclude already say which hosts and slots: do not give --num_machines or "
+                     "--nproc_per_node beside them");
+  }
+  hosts = filter_hosts(hosts, given.include, given.exclude);
+  if (given.machines) {
+    if (*given.machines > static_cast<int>(hosts.size())) {
+      throw InputError(concat("--num_machines ", *given.machines, ", but only ", hosts.size(), " hosts were named"));
+    }
+    hosts.resize(static_cast<std::size_t>(*given.machines));
+  }
+  if (given.per_machine) {
+    for (HostSlots& host : hosts) {
+      if (*given.per_machine > static_cast<int>(host.slots.size())) {
+        throw InputError(concat("--nproc_per_node ", *given.per_machine, ", but host ", host.name, " has ",
+                                host.slots.size(), " slots"));
+      }
+      host.slots.resize(static_cast<std::size_t>(*given.per_machine));
+    }
+  }
+  int total = 0;
+  for (const HostSlots& host : hosts) total += static_cast<int>(host.slots.size());
+  if (given.total && *given.total != total) {
+    throw InputError(concat("--num_processes ", *given.total, ", but the hosts have ", total, " slots in use"));
+  }
+  options.num_machines = static_cast<int>(hosts.size());
+  if (given.address.empty()) options.master_addr = hosts[0].name.substr(hosts[0].name.find('@') + 1);
+  result.over_ssh = !given.machine_rank && result.emit.empty();
+  if (given.machine_rank && *given.machine_rank < options.num_machines) {
+    options.num_processes = static_cast<int>(hosts[static_cast<std::size_t>(*given.machine_rank)].slots.size());
+  }
+  result.hosts = std::move(hosts);
+}
+
+void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  std::string address = given.address;
+  std::optional<int> port = given.port;
+  if (!given.endpoint.empty()) {
+    const auto colon = given.endpoint.rfind(':');
+    const std::string host = given.endpoint.substr(0, colon);
+    const auto number = colon == std::string::npos ? std::optional<std::int64_t>(29500)
+                                                   : parse_int(given.endpoint.substr(colon + 1));
+    if (host.empty() || !number || *number < 0 || *number > 65535) {
+      throw InputError(concat("--rdzv_endpoint ", given.endpoint, ": expected HOST or HOST:PORT"));
+    }
+    if ((!address.empty() && address != host) || (port && *port != *number)) {
+      throw InputError(concat("--rdzv_endpoint ", given.endpoint, " and --main_process_ip/--main_process_port say "
+                              "different places: give one of them"));
+    }
+    address = host;
+    port = static_cast<int>(*number);
+  }
+  if (!address.empty()) options.master_addr = address;
+  if (port) options.master_port = *port;
+}
+
+void check_machines(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  if (given.standalone && options.num_machines > 1) {
+    throw InputError(concat("--standalone means one machine, but --num_machines is ", options.num_machines));
+  }
+  if (result.over_ssh || !result.emit.empty()) return;
+  if (options.num_machines == 1) {
+    if (given.machine_rank.value_or(0) > 0) {
+      throw InputError(concat("--machine_rank ", *given.machine_rank, ", but there is one machine; give --num_machines"));
+    }
+    return;
+  }
+  auto rank = given.machine_rank;
+  if (!rank) rank = machine_rank_of_environment();
+  if (!rank) {
+    throw InputError(concat("--num_machines is ", options.num_machines,
+                            ": say which one this is with --machine_rank (0 is the one at --main_process_ip)"));
+  }
+  if (*rank >= options.num_machines) {
+    throw InputError(concat("machine rank ", *rank, " of ", options.num_machines, " machines: they count from 0"));
+  }
+  options.machine_rank = *rank;
+  if (given.address.empty() && given.endpoint.empty() && result.hosts.empty()) {
+    throw InputError("several machines meet at machine 0: give its address to all of them, --main_process_ip HOST "
+                     "--main_process_port PORT");
+  }
+  if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, since all must know it
+}
+
+void take_output(const FlagValues& given, LaunchOptions& options) {
+  const auto shown = [&](int rank) {
+    const auto of = [&](const StreamFlags& flags) {
+      const auto own = flags.of_rank.find(rank);
+      return own == flags.of_rank.end() ? flags.all : own->second;
+    };
+    return of(given.tee) | (3 & ~of(given.redirects));
+  };
+  const bool redirected = given.redirects.all != 0 || !given.redirects.of_rank.empty();
+  if (redirected && options.log_dir.empty()) {
+    throw InputError("--redirects sends output to files only: say where with --log_dir");
+  }
+  options.tee = shown(-1);
+  for (const StreamFlags* flags : {&given.tee, &given.redirects}) {
+    for (const auto& [rank, streams] : flags->of_rank) options.tee_of_rank[rank] = shown(rank);
+  }
 }
 
 }  // namespace
 
 LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   LaunchCommand result;
+  FlagValues given;
   std::size_t i = 0;
   for (; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -99,9 +197,9 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
     if (!word.starts_with("-") || word == "-") break;
     const auto equals = word.find('=');
     const std::string name = word.substr(0, equals);
-    const Option& option = find_option(name);
+    const LaunchFlag& flag = find_flag(name);
     std::string value;
-    if (option.value.empty()) {
+    if (flag.value.empty()) {
       if (equals != std::string::npos) throw InputError(concat("tessera launch: ", name, " takes no value"));
     } else if (equals != std::string::npos) {
       value = word.substr(equals + 1);
@@ -110,35 +208,79 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
     } else {
       throw InputError(concat("tessera launch: ", name, " needs a value"));
     }
-    option.apply(result, name, value);
+    flag.apply(result, given, name, value);
     if (result.help) return result;
   }
   result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
                         arguments.end());
-  if (result.command.empty()) throw InputError("tessera launch: no program was given; see tessera launch --help");
+  if (result.command.empty() && result.emit != "hostfile") {
+    throw InputError("tessera launch: no program was given; see tessera launch --help");
+  }
   // -u: Python's own buffer would hold back lines until the end of the job, and lose them when a rank is killed.
-  if (result.command[0].ends_with(".py")) result.command.insert(result.command.begin(), {"python3", "-u"});
+  if (!result.command.empty() && result.command[0].ends_with(".py")) {
+    result.command.insert(result.command.begin(), {"python3", "-u"});
+  }
+  if (given.machines) result.options.num_machines = *given.machines;
+  take_hosts(given, result);
+  if (result.hosts.empty()) share_processes(given, result);
+  take_rendezvous(given, result);
+  check_machines(given, result);
+  take_output(given, result.options);
+  if (result.options.host_label.empty() && result.options.num_machines > 1 && !result.hosts.empty() &&
+      !result.over_ssh) {
+    result.options.host_label = result.hosts[static_cast<std::size_t>(result.options.machine_rank)].name;
+  }
   return result;
 }
 
-std::string launch_help() {
-  std::string text =
-      "Usage: tessera launch [options] PROGRAM [arguments of the program]\n\n"
-      "Starts N ranks of a program on this host: one of ours, your own, or a Python script (.py runs with python3).\n"
-      "Each rank finds its place in RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. When "
-      "a\n"
-      "rank fails it is named and the others are ended; nothing is left running. Ctrl-C and SIGTERM are passed on.\n\n";
-  for (const Option& option : options()) {
-    if (option.help.empty()) continue;
-    std::string left = "  " + join(option.names) + (option.value.empty() ? "" : " " + option.value);
-    left.resize(std::max<std::size_t>(left.size() + 2, 42), ' ');
-    text += left + option.help + "\n";
+std::vector<std::string> words_of(const LaunchOptions& options) {
+  const LaunchOptions plain;
+  std::vector<std::string> words;
+  const auto add = [&](const char* name, const std::string& value) { words.insert(words.end(), {name, value}); };
+  const auto number = [&](const char* name, auto value, auto usual) {
+    if (value != usual) add(name, format_real(static_cast<double>(value), 9));
+  };
+  if (options.num_machines > 1) {
+    add("--num_machines", std::to_string(options.num_machines));
+    add("--machine_rank", std::to_string(options.machine_rank));
   }
-  text +=
-      "\nThe exit code is that of the first rank that failed (128 + signal), 130 after Ctrl-C, 2 when nothing could "
-      "be\n"
-      "started. Names may be written with - or _. torchrun's --standalone, --nnodes 1 and --no-python are accepted.\n";
-  return text;
+  add("--nproc_per_node", std::to_string(options.num_processes));
+  if (options.num_machines > 1 || options.master_addr != plain.master_addr) {
+    add("--main_process_ip", options.master_addr);
+  }
+  if (options.master_port != 0) add("--main_process_port", std::to_string(options.master_port));
+  number("--num_cpu_threads_per_process", options.threads_per_process, 0);
+  if (!options.prefix_output) words.push_back("--no_prefix");
+  number("--max_restarts", options.max_restarts, 0);
+  number("--monitor_interval", options.monitor_interval, plain.monitor_interval);
+  number("--heartbeat_timeout", options.heartbeat_timeout, plain.heartbeat_timeout);
+  number("--hang_timeout", options.hang_timeout, plain.hang_timeout);
+  number("--stop_seconds", options.stop_seconds, plain.stop_seconds);
+  if (options.only_report) words.push_back("--only_report");
+  if (!options.job.empty()) add("--rdzv_id", options.job);
+  if (!options.log_dir.empty()) {
+    add("--log_dir", options.log_dir);
+    // Shown is what --redirects does not take away.
+    std::string streams = std::to_string(3 & ~options.tee);
+    if (!options.tee_of_rank.empty()) {
+      std::vector<std::string> parts = {concat("*:", streams)};
+      for (const auto& [rank, shown] : options.tee_of_rank) parts.push_back(concat(rank, ":", 3 & ~shown));
+      streams = join(parts, ",");
+    }
+    if (streams != "0") add("--redirects", streams);
+  }
+  if (!options.shown_ranks.empty()) {
+    std::vector<std::string> ranks;
+    for (int rank : options.shown_ranks) ranks.push_back(std::to_string(rank));
+    add("--local_ranks_filter", join(ranks, ","));
+  }
+  if (!options.bind_core_list.empty()) {
+    add("--bind_core_list", options.bind_core_list);
+  } else if (options.bind_cores) {
+    words.push_back("--bind_cores");
+  }
+  if (!options.host_label.empty()) add("--host_label", options.host_label);
+  return words;
 }
 
 }  // namespace tessera::launch

@@ -25,6 +25,7 @@ struct ProcessOptions {
   Environment environment;
   bool capture_stdout = false;  ///< read it from Process::stdout_pipe(); else inherited
   bool capture_stderr = false;
+  int stdin_fd = -1;               ///< becomes its standard input (not owned); -1: /dev/null
   std::vector<int> inherited_fds;  ///< kept open in the child under the same numbers
   int announce_fd = -1;            ///< a Guardian's socket (guardian.h): the child registers itself before it runs
 };

@@ -1,19 +1,13 @@
 /// \file
-/// tessera launch: runs any program as N ranks (launch/launcher.h).
+/// tessera launch: runs any program as ranks, on this host or several (launch/start.h).
 
-#include <tessera/launch/command_line.h>
+#include <tessera/launch/start.h>
 #include <tools/tessera/commands.h>
-#include <iostream>
 
 namespace tessera::tool {
 
 int launch_command(const Arguments& arguments) {
-  const launch::LaunchCommand request = launch::parse_launch_command(arguments);
-  if (request.help) {
-    std::cout << launch::launch_help();
-    return 0;
-  }
-  return launch::run(request.command, request.options);
+  return launch::start(launch::parse_launch_command(arguments), own_program());
 }
 
 }  // namespace tessera::tool
