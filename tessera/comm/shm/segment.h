@@ -47,6 +47,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   std::byte* base() const { return base_; }
+  SegmentHeader& header() const;
   std::size_t bytes() const { return bytes_; }
 
   /// Memory for tensors that peers read directly; 2 MB aligned, zero until written. comm/shm/arena.h divides it.
@@ -83,6 +84,7 @@ class PeerSegment {
   PeerSegment& operator=(const PeerSegment&) = delete;
 
   pid_t pid() const { return pid_; }
+  SegmentHeader& header() const;
   std::size_t bytes() const { return bytes_; }
   /// Throws Error when the range is not inside the segment (a peer's word is checked before it is used).
   std::byte* at(std::uint64_t offset, std::size_t bytes) const;
@@ -101,6 +103,8 @@ class PeerSegment {
 Segment& process_segment();
 /// The mapping of a peer, shared by all groups of this process.
 std::shared_ptr<PeerSegment> map_peer(const std::string& address);
+/// The mapping of a process that some group of this one knows; null when there is none.
+std::shared_ptr<PeerSegment> known_peer(pid_t pid);
 /// Names the machine and the process namespace: ranks with equal texts can share memory.
 std::string host_identity();
 

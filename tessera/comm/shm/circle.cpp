@@ -1,0 +1,246 @@
+#include <tessera/base/error.h>
+#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/header.h>
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <sstream>
+
+namespace tessera::comm::shm {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// A waiting thread looks around this often: a peer that died is noticed within it.
+constexpr milliseconds slice_limit(50);
+// How long a ring of waiting processes must stand still to be called a deadlock.
+constexpr int still_looks = 8;  // x slice_limit
+
+int thread_id() {
+  thread_local const int self = static_cast<int>(syscall(SYS_gettid));
+  return self;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(CPU_COUNT(&set), 1) : 1;
+}
+
+template <std::size_t N>
+void copy_text(char (&target)[N], const std::string& text) {
+  target[text.copy(target, N - 1)] = 0;
+}
+
+template <std::size_t N>
+std::string text_of(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
+// A copy of what another process may be writing: texts are ended, nothing else is believed.
+launch::Entry copy_entry(const launch::Entry& source) {
+  launch::Entry entry = source;
+  for (char* last : {entry.reduction + sizeof entry.reduction - 1, entry.dtype + sizeof entry.dtype - 1,
+                     entry.group + sizeof entry.group - 1, entry.tag + sizeof entry.tag - 1}) {
+    *last = 0;
+  }
+  if (static_cast<int>(entry.op) >= launch::op_count) entry.op = launch::Op::barrier;
+  return entry;
+}
+
+}  // namespace
+
+Circle::Circle(Segment& own, CircleOptions options) : own_(own), options_(std::move(options)) {
+  area_ = own_.allocate(area_bytes);
+  control_ = new (area_) Control{};
+  spins_ = options_.host_ranks > usable_cores() ? 30 : 2000;
+}
+
+Circle::~Circle() {
+  // A peer may still look at the area (this rank's state, data that it has not read yet): it is not reused. Groups are
+  // few; their pages are some hundred KB.
+  close();
+}
+
+std::string Circle::announcement() const { return concat(own_.address(), " ", own_.offset(area_)); }
+
+void Circle::connect(const std::vector<std::string>& announcements) {
+  TESSERA_CHECK(announcements.size() <= static_cast<std::size_t>(max_ranks), "group '", options_.name, "' has ",
+                announcements.size(), " ranks; shared memory takes ", max_ranks);
+  for (std::size_t r = 0; r < announcements.size(); ++r) {
+    Member member;
+    if (static_cast<int>(r) == options_.rank) {
+      member.control = control_;
+      member.pid = getpid();
+    } else {
+      const auto space = announcements[r].rfind(' ');
+      std::istringstream word(announcements[r].substr(space + 1));
+      std::uint64_t offset = 0;
+      if (space == std::string::npos || !(word >> offset) || offset % 4096 != 0) {
+        throw Error(concat("rank ", r, " announced '", announcements[r], "', which is not a control area."));
+      }
+      member.segment = map_peer(announcements[r].substr(0, space));
+      member.control = reinterpret_cast<Control*>(member.segment->at(offset, area_bytes));
+      member.pid = member.segment->pid();
+    }
+    members_.push_back(std::move(member));
+  }
+}
+
+std::byte* Circle::at(int rank, std::uint64_t offset, std::size_t bytes) const {
+  const Member& member = members_[static_cast<std::size_t>(rank)];
+  if (member.segment) return member.segment->at(offset, bytes);
+  TESSERA_CHECK(offset <= own_.bytes() && own_.bytes() - offset >= bytes, "outside of the own segment");
+  return own_.base() + offset;
+}
+
+std::string Circle::member_text(int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  std::string text = concat("rank ", rank);
+  if (at < options_.job_ranks.size() && options_.job_ranks[at] != rank) {
+    text += concat(" of the group (rank ", options_.job_ranks[at], " of the job)");
+  }
+  return concat(text, " (pid ", members_[at].pid, ")");
+}
+
+std::string Circle::last_operation(int rank) const {
+  const Control& theirs = control(rank);
+  const Slot* last = nullptr;
+  for (const Slot& slot : theirs.slots) {
+    if (slot.posted.load() != 0 && (last == nullptr || slot.posted.load() > last->posted.load())) last = &slot;
+  }
+  if (last == nullptr) return "it had started no collective in this group";
+  const bool done = theirs.finished.load() >= last->posted.load();
+  return concat("the last that it started in this group is ", launch::describe(copy_entry(last->entry)),
+                done ? ", which it finished" : "");
+}
+
+void Circle::throw_if_failed() const {
+  for (int r = 0; r < size(); ++r) {
+    const Control& theirs = control(r);
+    if (theirs.state.load() != TeamState::failed) continue;
+    if (r == rank()) throw Error(concat("the group failed before: ", text_of(theirs.reason)));
+    throw Error(concat(member_text(r), " failed: ", text_of(theirs.reason)));
+  }
+}
+
+void Circle::check_members(int for_rank, const Wait& wait) const {
+  throw_if_failed();
+  if (control().state.load() == TeamState::closed) throw Error("the group was closed by shutdown()");
+  if (control(for_rank).state.load() == TeamState::closed) {
+    throw Error(concat(member_text(for_rank), " left the group (shutdown) while this rank waits for it ", wait.what, "; ",
+                       last_operation(for_rank)));
+  }
+  for (int r = 0; r < size(); ++r) {
+    const Member& member = members_[static_cast<std::size_t>(r)];
+    // One that has left in peace may end; it is only missed by those who wait for it.
+    if (!member.segment || (r != for_rank && member.control->state.load() == TeamState::closed)) continue;
+    if (!member.segment->alive()) throw Error(concat(member_text(r), " is gone; ", last_operation(r)));
+  }
+  if (options_.stop_requested) {
+    if (const auto reason = options_.stop_requested()) throw Error(*reason);
+  }
+}
+
+void Circle::fail(const std::string& reason) {
+  const std::lock_guard lock(fail_mutex_);
+  if (control_->state.load() != TeamState::open) return;
+  copy_text(control_->reason, reason);
+  control_->state.store(TeamState::failed);
+  control_->pulse.ring();
+  for (const Member& member : members_) member.control->bell.ring();
+}
+
+void Circle::close() {
+  const std::lock_guard lock(fail_mutex_);
+  if (control_->state.load() == TeamState::open) control_->state.store(TeamState::closed);
+  control_->pulse.ring();
+  for (const Member& member : members_) member.control->bell.ring();
+}
+
+void Circle::note_thread() const {
+  WaitRecord& waiting = own_.header().waiting;
+  const int self = thread_id();
+  const std::int32_t known = waiting.starter.load(std::memory_order_relaxed);
+  if (known == self || known < 0) return;
+  std::int32_t none = 0;
+  if (!waiting.starter.compare_exchange_strong(none, self) && none != self) waiting.starter.store(-1);
+}
+
+bool Circle::is_starter() const { return own_.header().waiting.starter.load(std::memory_order_relaxed) == thread_id(); }
+
+Circle::Sleeping::Sleeping(Circle& circle, int for_rank, const Wait& wait)
+    : circle_(circle), for_rank_(for_rank), wait_(wait), next_look_(Clock::now() + slice_limit) {}
+
+Circle::Sleeping::~Sleeping() {
+  if (shown_) circle_.own_.header().waiting.turn.fetch_add(1);
+}
+
+std::chrono::nanoseconds Circle::Sleeping::slice() {
+  const auto left = wait_.begin + circle_.options_.timeout - Clock::now();
+  return std::clamp<nanoseconds>(duration_cast<nanoseconds>(left), nanoseconds(1), slice_limit);
+}
+
+// Tells the other processes what this one is blocked in; only the first of several waiting threads can.
+void Circle::Sleeping::show() {
+  WaitRecord& record = circle_.own_.header().waiting;
+  std::uint64_t turn = record.turn.load();
+  if (turn % 2 != 0) return;
+  record.for_pid.store(circle_.members_[static_cast<std::size_t>(for_rank_)].pid);
+  record.rank = circle_.rank();
+  record.entry = wait_.entry;
+  shown_ = record.turn.compare_exchange_strong(turn, turn + 1);
+}
+
+void Circle::Sleeping::look() {
+  const bool left = circle_.control(for_rank_).state.load() != TeamState::open;
+  const auto now = Clock::now(), deadline = wait_.begin + circle_.options_.timeout;
+  if (now < next_look_ && now < deadline && !left) return;
+  next_look_ = now + slice_limit;
+  circle_.check_members(for_rank_, wait_);
+  if (now >= deadline) {
+    throw Error(concat("waited ", format_real(std::chrono::duration<double>(now - wait_.begin).count(), 3), " s for ",
+                       circle_.member_text(for_rank_), " ", wait_.what, " (timeout); ",
+                       circle_.last_operation(for_rank_)));
+  }
+  if (wait_.starter_blocked != nullptr && wait_.starter_blocked->load()) {
+    if (!shown_) show();
+    if (shown_) look_for_ring();
+  }
+}
+
+// Follows the chain of who waits for whom; when it leads back here and nothing in it moves for a while, it never will.
+void Circle::Sleeping::look_for_ring() {
+  if (circle_.own_.header().waiting.starter.load() < 0) return;
+  const pid_t self = getpid();
+  std::vector<std::uint64_t> turns;
+  std::string text = concat("rank ", circle_.rank(), " waits in ", launch::describe(wait_.entry));
+  pid_t pid = circle_.members_[static_cast<std::size_t>(for_rank_)].pid;
+  for (int length = 0; length < max_ranks && pid != self; ++length) {
+    const auto peer = known_peer(pid);
+    if (!peer) return;
+    const WaitRecord& record = peer->header().waiting;
+    const std::uint64_t turn = record.turn.load();
+    if (turn % 2 == 0 || record.starter.load() < 0) return;
+    turns.push_back(turn);
+    text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(copy_entry(record.entry)));
+    pid = record.for_pid.load();
+  }
+  if (pid != self) return;
+  if (turns != ring_seen_) {
+    ring_seen_ = std::move(turns);
+    still_ = 0;
+  } else if (++still_ > still_looks) {
+    throw Error(concat("the ranks wait for each other: ", text,
+                       ". They started different operations, or the same ones in another order."));
+  }
+}
+
+}  // namespace tessera::comm::shm

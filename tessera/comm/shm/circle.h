@@ -1,0 +1,157 @@
+#pragma once
+/// \file
+/// The ranks of one group as one of them sees them: their control areas, how to wait for them, and how a failure reaches
+/// everybody. Waits spin shortly, then sleep in slices; each slice looks whether waiting still makes sense.
+
+#include <tessera/comm/shm/control.h>
+#include <tessera/comm/shm/segment.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::comm::shm {
+
+struct CircleOptions {
+  std::string name;  ///< of the group
+  int rank = 0;
+  std::vector<int> job_ranks;  ///< of the members; empty: 0, 1, ...
+  int host_ranks = 1;          ///< processes of the job on this host: with more of them than cores nobody spins
+  std::chrono::milliseconds timeout{1'800'000};  ///< of a wait
+  /// A reason to stop waiting that comes from elsewhere (the launcher), or nullopt. Called about 20 times a second.
+  std::function<std::optional<std::string>()> stop_requested;
+};
+
+class Circle {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Takes a fresh control area from `own`. Tell the others announcement(), then call connect() with everybody's.
+  Circle(Segment& own, CircleOptions options);
+  ~Circle();
+  Circle(const Circle&) = delete;
+  Circle& operator=(const Circle&) = delete;
+  std::string announcement() const;
+  void connect(const std::vector<std::string>& announcements);
+
+  const std::string& name() const { return options_.name; }
+  int rank() const { return options_.rank; }
+  int size() const { return static_cast<int>(members_.size()); }
+  Segment& segment() const { return own_; }
+  Control& control() const { return *control_; }
+  Control& control(int rank) const { return *members_[static_cast<std::size_t>(rank)].control; }
+  /// Memory of a member, checked to lie inside its segment.
+  std::byte* at(int rank, std::uint64_t offset, std::size_t bytes) const;
+  /// "rank 2 (pid 123)": the rank in the group.
+  std::string member_text(int rank) const;
+
+  /// One wait: its deadline, and what is told when it is missed.
+  struct Wait {
+    const launch::Entry& entry;
+    const char* what;           ///< "to start it"
+    Clock::time_point begin = Clock::now();
+    /// Given when the peer must start something: true while the thread that starts operations in this process is
+    /// blocked by this very wait. Then a ring of waiting processes never moves again.
+    const std::atomic<bool>* starter_blocked = nullptr;
+  };
+  /// Blocks until ready(). `for_rank` is who must act; `bell` is what rings when it has: its pulse, or this rank's own
+  /// bell. Throws Error: the peer is gone, failed or left; the timeout; a ring of waiting processes; a request to stop.
+  template <class Ready>
+  void await(int for_rank, Doorbell& bell, const Wait& wait, const Ready& ready) {
+    for (int i = 0; i < spins_; ++i) {
+      if (ready()) return;
+      relax();
+    }
+    Sleeping sleeping(*this, for_rank, wait);
+    while (true) {
+      const std::uint32_t seen = bell.count.load();
+      if (ready()) return;
+      bell.sleep(seen, sleeping.slice());
+      if (ready()) return;
+      try {
+        sleeping.look();
+      } catch (...) {
+        if (ready()) return;  // what the peer did before it died or left counts
+        throw;
+      }
+    }
+  }
+  template <class Ready>
+  void await_pulse(int for_rank, const Wait& wait, const Ready& ready) {
+    await(for_rank, control(for_rank).pulse, wait, ready);
+  }
+
+  /// Tells everybody that this rank cannot go on. The first reason stays.
+  void fail(const std::string& reason);
+  /// This rank leaves in peace.
+  void close();
+  /// Throws the reason when a member has failed.
+  void throw_if_failed() const;
+
+  /// Counts the threads that start operations in this process (deadlocks are only judged when it is one).
+  void note_thread() const;
+  /// Whether this is the only thread that ever started one.
+  bool is_starter() const;
+
+ private:
+  struct Member {
+    std::shared_ptr<PeerSegment> segment;  // null: this rank
+    Control* control = nullptr;
+    pid_t pid = -1;
+  };
+
+  // The slow path of await().
+  class Sleeping {
+   public:
+    Sleeping(Circle& circle, int for_rank, const Wait& wait);
+    ~Sleeping();
+    std::chrono::nanoseconds slice();
+    void look();
+
+
+   private:
+    void show();
+    void look_for_ring();
+    Circle& circle_;
+    int for_rank_;
+    const Wait& wait_;
+    Clock::time_point next_look_;
+    int still_ = 0;
+    bool shown_ = false;
+    std::vector<std::uint64_t> ring_seen_;
+  };
+
+  void check_members(int for_rank, const Wait& wait) const;
+  std::string last_operation(int rank) const;
+
+  Segment& own_;
+  CircleOptions options_;
+  std::byte* area_ = nullptr;
+  Control* control_ = nullptr;
+  std::vector<Member> members_;
+  std::vector<std::shared_ptr<PeerSegment>> peers_;
+  int spins_ = 0;
+  std::mutex fail_mutex_;
+};
+
+/// Sets a flag, if there is one, while it lives.
+class Raised {
+ public:
+  explicit Raised(std::atomic<bool>* flag) : flag_(flag) {
+    if (flag_ != nullptr) *flag_ = true;
+  }
+  ~Raised() {
+    if (flag_ != nullptr) *flag_ = false;
+  }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+
+ private:
+  std::atomic<bool>* flag_;
+};
+
+}  // namespace tessera::comm::shm

@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// The first bytes of a segment: what it is, and what its process waits for.
+
+#include <tessera/launch/record.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace tessera::comm::shm {
+
+constexpr std::uint32_t segment_version = 1;
+
+/// What the one thread of a process that starts operations is blocked in: an edge of the graph of who waits for whom.
+/// A ring of such edges never moves again: ranks started operations in different orders, or of different groups.
+struct WaitRecord {
+  std::atomic<std::uint64_t> turn;    ///< odd while blocked; every wait has its own number
+  std::atomic<std::int32_t> for_pid;  ///< the process that must act
+  std::atomic<std::int32_t> starter;  ///< the thread that starts operations; -1: several, nothing can be concluded
+  std::int32_t rank;                  ///< of the job
+  launch::Entry entry;                ///< of the operation
+};
+
+struct SegmentHeader {
+  char magic[8];
+  std::uint32_t version, sealed;
+  std::uint64_t control_bytes;  ///< sizes of this build
+  std::uint64_t bytes;
+  std::int32_t pid;
+  std::uint32_t uid;
+  char nonce[32];
+  alignas(64) WaitRecord waiting;
+};
+
+}  // namespace tessera::comm::shm

@@ -1,0 +1,64 @@
+#pragma once
+/// \file
+/// Messages between two ranks of a group. The sender leaves a message in its own segment (a tensor of the arena is only
+/// named, others are copied), the receiver copies it out and says so; both are done then. Messages from one rank with
+/// one tag are taken in the order in which they were sent.
+
+#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/operation.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tessera::comm::shm {
+
+/// A message that was started and has not ended.
+struct Letter {
+  explicit Letter(Operation what) : operation(std::move(what)) {}
+  Operation operation;
+  bool ended = false;
+  std::string error;            ///< of an ended one; empty: it went well
+  MessageSlot* slot = nullptr;  ///< of a sent one once it lies there
+  std::byte* copy = nullptr;    ///< the message in the heap, if it is not in the arena
+  std::uint64_t copy_bytes = 0;
+};
+
+/// Thread-safe. A thread of its own moves messages while the caller does something else.
+class Mailbox {
+ public:
+  explicit Mailbox(Circle& circle) : circle_(circle) {}
+  ~Mailbox() { close(); }
+
+  std::shared_ptr<Letter> start(Operation operation);
+  /// Blocks until the message was taken or received. Throws Error, see Circle::await, and when sizes or types differ.
+  void wait(Letter& letter);
+  bool done(Letter& letter);
+  /// Ends the thread.
+  void close();
+
+ private:
+  // All under mutex_.
+  void move();
+  bool place(Letter& letter);
+  void take_back(Letter& letter);
+  void receive(Letter& letter);
+  std::byte* buffer(std::uint64_t bytes, std::uint64_t& got);
+
+  void serve();
+
+  Circle& circle_;
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Letter>> sends_, receives_;
+  std::multimap<std::uint64_t, std::byte*> spare_;  // buffers of the heap by size: a page touched first costs most
+  std::uint64_t spare_bytes_ = 0, next_number_ = 0;
+  std::atomic<bool> stop_{false}, starter_blocked_{false};
+  std::thread thread_;
+};
+
+}  // namespace tessera::comm::shm

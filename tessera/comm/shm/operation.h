@@ -1,0 +1,39 @@
+#pragma once
+/// \file
+/// One operation of a group on raw memory: what Team (team.h) runs.
+
+#include <tessera/kernels/cpu/reduce.h>
+#include <tessera/launch/record.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tessera::comm::shm {
+
+/// Sizes in bytes; R = ranks of the group.
+///   op              input       output
+///   broadcast       -           [n], the root's is sent
+///   reduce          -           [n], the root's is replaced
+///   all_reduce      -           [n]
+///   scatter         root: [R n] [n]
+///   gather          [n]         root: [R n]
+///   all_gather      [n]         [R n]; input may be this rank's part of output
+///   reduce_scatter  [R n]       [n]
+///   all_to_all      by splits   by splits
+///   send, recv      -           [n]
+struct Operation {
+  launch::Entry entry;  ///< its record: compared between the ranks, told in errors; op chooses what is done
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t part_bytes = 0;  ///< n
+  int root = -1;               ///< of the group; destination or source of a message
+  int tag = 0;
+  kernels::Number number = kernels::Number::fp32;  ///< of reductions
+  kernels::Fold fold = kernels::Fold::sum;
+  std::vector<std::size_t> input_splits, output_splits;  ///< all_to_all, one per rank
+  std::shared_ptr<void> keep;  ///< holds the memory until the operation is done
+};
+
+}  // namespace tessera::comm::shm

@@ -1,0 +1,72 @@
+#pragma once
+/// \file
+/// The operations of one rank in one group through shared memory, asynchronous and in order: what backend.cpp gives
+/// tensors to. Small collectives are published when they start and end in the wait; large ones are run by a thread of
+/// the group, unless somebody waits first and runs them himself.
+
+#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/collective.h>
+#include <tessera/comm/shm/mailbox.h>
+#include <tessera/comm/shm/operation.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tessera::comm::shm {
+
+class Team {
+ public:
+  /// A started collective.
+  struct Task {
+    Operation operation;
+    std::uint64_t number = 0;
+    bool published = false, ended = false;
+    std::exception_ptr failure;
+  };
+
+  /// `circle` is connected.
+  explicit Team(std::unique_ptr<Circle> circle);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  Circle& circle() { return *circle_; }
+
+  /// One thread per group starts operations; waiting is for any. Throws Error when the group has failed or is closed.
+  std::shared_ptr<Task> start(Operation operation);
+  void wait(Task& task);
+  bool done(Task& task);
+
+  std::shared_ptr<Letter> start_message(Operation operation) { return mailbox_.start(std::move(operation)); }
+  void wait(Letter& letter) { mailbox_.wait(letter); }
+  bool done(Letter& letter) { return mailbox_.done(letter); }
+
+  /// Leaves: later operations throw, so do those that have not ended. Nobody waits in this group any more.
+  void close();
+
+ private:
+  void run_first(std::unique_lock<std::mutex>& lock);
+  void publish_waiting();
+  void work();
+
+  std::unique_ptr<Circle> circle_;
+  Collectives collectives_;
+  Mailbox mailbox_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Task>> queue_;  // not ended, in order
+  std::uint64_t next_number_ = 0;
+  bool running_ = false, stop_ = false;
+  int wanted_ = 0;  // tasks in the queue that the thread shall run
+  std::atomic<bool> starter_blocked_{false};
+  std::exception_ptr broken_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::comm::shm
