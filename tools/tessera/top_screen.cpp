@@ -10,6 +10,7 @@
 namespace tessera::tool {
 namespace {
 
+constexpr std::size_t step_width = 11;
 constexpr const char* red = "\x1b[31m";
 constexpr const char* bold = "\x1b[1m";
 constexpr const char* plain = "\x1b[0m";
@@ -57,8 +58,9 @@ std::string loss(const RankView& rank) {
 }
 
 std::string steps(const RankView& rank) {
-  if (rank.total_steps <= 0) return rank.step > 0 ? concat(rank.step) : "-";
-  return concat(rank.step, "/", rank.total_steps);
+  const std::string both = concat(rank.step, "/", rank.total_steps);
+  if (rank.total_steps > 0 && both.size() <= step_width) return both;
+  return rank.step > 0 ? concat(rank.step) : "-";
 }
 
 std::string speed(const RankView& rank) {
@@ -74,7 +76,7 @@ bool in_trouble(const RankView& rank) {
 }
 
 std::string heading() {
-  return right("rank", 4) + right("pid", 8) + "  state     " + right("step", 11) + right("tok/s", 9) + right("loss", 9) +
+  return right("rank", 4) + right("pid", 8) + "  state     " + right("step", step_width) + right("tok/s", 9) + right("loss", 9) +
          right("memory", 10) + right("cpu%", 5) + right("comm%", 6) + right("beat", 5);
 }
 
@@ -82,7 +84,7 @@ std::string main_line(const RankView& rank) {
   std::string word = state_word(rank);
   word.resize(10, ' ');
   return right(concat(rank.rank), 4) + right(rank.pid > 0 ? concat(rank.pid) : "-", 8) + "  " + word +
-         right(steps(rank), 11) + right(speed(rank), 9) + right(loss(rank), 9) + right(memory(rank), 10) +
+         right(steps(rank), step_width) + right(speed(rank), 9) + right(loss(rank), 9) + right(memory(rank), 10) +
          right(percent(rank.cpu_share), 5) + right(percent(rank.comm_share), 6) + right(beat(rank), 5);
 }
 
@@ -100,8 +102,9 @@ std::string detail_line(const RankView& rank) {
   return parts.empty() ? "" : std::string(14, ' ') + join(parts, "; ");
 }
 
-std::string title(const JobView& job) {
-  std::string text = job.name.empty() ? "job" : job.name;
+/// The name gives way to the rest.
+std::string title(const JobView& job, int columns) {
+  std::string text;
   const std::size_t here = job.ranks.size();
   text += job.agent_pid > 0 ? concat(": agent ", job.agent_pid) : ": no agent of ours";
   if (job.generation > 0) text += concat(", restart ", job.generation);
@@ -115,7 +118,10 @@ std::string title(const JobView& job) {
   if (slowest != job.ranks.end() && slowest->step > 0 && slowest->total_steps > slowest->step && slowest->step_seconds > 0)
     text += ", left " +
             format_duration(slowest->step_seconds * static_cast<double>(slowest->total_steps - slowest->step));
-  return text;
+  const std::string name = job.name.empty() ? "job" : job.name;
+  const int room = std::max(8, columns - static_cast<int>(text.size()));
+  const std::string fits = cut(name, room);
+  return (fits.size() < name.size() ? cut(name, room - 3) + "..." : name) + text;
 }
 
 Value known(double number, bool is_known = true) {
@@ -176,7 +182,7 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
   std::vector<std::string> lines;
   for (const JobView& job : snapshot.jobs) {
     if (!lines.empty()) lines.emplace_back();
-    lines.push_back(painted(bold, title(job)));
+    lines.push_back(painted(bold, title(job, screen.columns)));
     if (!job.stop_reason.empty()) lines.push_back(painted(red, "  ending: " + job.stop_reason));
     lines.push_back(cut(heading(), screen.columns));
     for (const RankView& rank : job.ranks) {

@@ -168,8 +168,8 @@ void BoardWatcher::find() {
   std::erase_if(former_, [&](const auto& entry) { return !boards_.contains(entry.first.first); });
 }
 
-Snapshot BoardWatcher::take(pid_t pid) {
-  find();
+Snapshot BoardWatcher::take(pid_t pid, bool look) {
+  if (look) find();
   Snapshot snapshot;
   snapshot.time_ns = launch::monotonic_ns();
   for (const auto& [inode, held] : boards_) {

@@ -62,7 +62,8 @@ struct Snapshot {
 class BoardWatcher {
  public:
   /// Boards that processes of this user hold, found in /proc; `pid`: only the job of that agent or rank (0: all).
-  Snapshot take(pid_t pid = 0);
+  /// `look`: false reads only the boards that are known already, which is much cheaper than searching /proc.
+  Snapshot take(pid_t pid = 0, bool look = true);
 
  private:
   struct Held {

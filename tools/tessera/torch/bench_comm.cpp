@@ -208,6 +208,11 @@ int bench_comm(const Arguments& given) {
   for (std::size_t i = 1; i < options.backends.size(); ++i)
     groups.push_back(world.new_group(everyone, concat("bench ", i), options.backends[i]));
 
+  // Whose memory the tensors are: with --shared, that of a backend which can read them in place.
+  const auto reads_in_place = [](const comm::Group& g) { return g.backend() == "shm" || g.backend() == "hier"; };
+  const auto reader = std::find_if(groups.begin(), groups.end(), reads_in_place);
+  const comm::Group home = reader == groups.end() ? groups.front() : *reader;
+
   const bool speaks = world.rank() == 0;
   std::size_t total = 0, done = 0;
   for (const std::string& op : options.ops) total += op == "barrier" ? 1 : options.bytes.size();
@@ -215,7 +220,7 @@ int bench_comm(const Arguments& given) {
   for (const std::string& op : options.ops) {
     if (speaks && !options.json) print_heading(op, world.size(), groups, options, done == 0);
     for (const std::int64_t bytes : options.bytes) {
-      BenchOperation operation(op, world.group(), bytes, scalar_type(options.dtype), options.shared);
+      BenchOperation operation(op, home, bytes, scalar_type(options.dtype), options.shared);
       const auto seconds =
           measure(operation, groups, options, [&](int round) { ticker.at(done, operation, round, options.rounds); });
       ++done;
@@ -230,7 +235,6 @@ int bench_comm(const Arguments& given) {
   }
   if (speaks && !options.json) std::printf("\nalgbw, busbw in GB/s (10^9 bytes); latency: median of the rounds\n");
   std::fflush(stdout);
-  groups.clear();
   shutdown();
   return 0;
 }

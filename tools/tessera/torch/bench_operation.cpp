@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/comm/shared_memory.h>
 #include <tessera/launch/record.h>
 
 namespace tessera::tool {
@@ -33,9 +34,9 @@ launch::Op recorded(const std::string& op) {
   throw Error("bench comm has no operation " + op);
 }
 
-at::Tensor make(std::int64_t elements, const at::TensorOptions& options, bool shared) {
-  if (shared) throw InputError("--shared: this build has no shared arena");
-  return at::zeros({elements}, options);
+at::Tensor make(const comm::Group& group, std::int64_t elements, at::ScalarType dtype, bool shared) {
+  const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(group.device());
+  return shared ? comm::zeros_shared(group, {elements}, options) : at::zeros({elements}, options);
 }
 
 }  // namespace
@@ -52,9 +53,8 @@ BenchOperation::BenchOperation(std::string op, const comm::Group& group, std::in
   bytes_ = (bytes + unit - 1) / unit * unit;
   elements_ = bytes_ / element_bytes;
   wire_ = launch::wire_bytes(recorded(op_), bytes_, size_);
-  const at::TensorOptions options = at::TensorOptions().dtype(dtype).device(group.device());
-  const auto whole = [&] { return make(elements_, options, shared); };
-  const auto own_part = [&] { return make(part(), options, shared); };
+  const auto whole = [&] { return make(group, elements_, dtype, shared); };
+  const auto own_part = [&] { return make(group, part(), dtype, shared); };
   if (op_ == "all_gather" || op_ == "gather") {
     input_ = own_part();
     if (op_ == "all_gather" || rank_ == 0) output_ = whole();

@@ -14,7 +14,8 @@ namespace tessera::tool {
 /// The tensors of one operation at one size; any group of the same ranks may run it.
 class BenchOperation {
  public:
-  /// `bytes` of the larger tensor, rounded up to whole elements on every rank. `shared`: tensors of the shared arena.
+  /// `bytes` of the larger tensor, rounded up to whole elements on every rank. `shared`: tensors of the
+  /// shared arena (comm/shared_memory.h), which a `group` over shm or hier reads in place.
   BenchOperation(std::string op, const comm::Group& group, std::int64_t bytes, at::ScalarType dtype, bool shared);
 
   const std::string& op() const { return op_; }

@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// One run of `tessera train` as `tessera bench scaling` measures it.
+
+#include <string>
+#include <vector>
+
+namespace tessera::tool {
+
+/// Per step, means over the timed steps and the ranks; seconds.
+struct JobFigures {
+  double step = 0;  ///< median
+  double tokens_per_second = 0;
+  double compute = 0;        ///< forward, backward, optimizer
+  double input = 0;          ///< waiting for data
+  double communication = 0;  ///< blocked in collectives, waiting for late ranks included
+  double imbalance = 0;      ///< of these: what the ranks wait for the one that waits least; 0 when unknown
+  double other = 0;          ///< the rest of the step
+};
+
+/// Trains with these arguments (of `tessera train`, an output folder among them) in child processes and reads
+/// OUTPUT/metrics.jsonl; the first `warmup` steps are left out. Throws Error with the run's own words when it fails,
+/// and Error with ExitCode::interrupted when this process is asked to stop (the run is ended).
+JobFigures run_job(const std::vector<std::string>& arguments, const std::string& output, int warmup);
+
+}  // namespace tessera::tool
