@@ -58,6 +58,10 @@ class Backend {
   virtual Started gather(at::Tensor output, at::Tensor input, int root) = 0;
   virtual Started all_gather(at::Tensor output, at::Tensor input) = 0;
   virtual Started reduce_scatter(at::Tensor output, at::Tensor input, Reduction op) = 0;
+  /// Group's accumulate and accumulate_scatter. Here: slices by all_to_all, folded in rank order, all_gather; done when
+  /// they return. A transport that folds itself overrides them and keeps the order (kernels/cpu/reduce.h).
+  virtual Started accumulate(at::Tensor accumulator, at::Tensor input);
+  virtual Started accumulate_scatter(at::Tensor accumulator, at::Tensor input);
   /// Splits in elements (not rows), one per peer, never empty.
   virtual Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,
                              std::vector<std::int64_t> input_splits) = 0;
@@ -65,18 +69,30 @@ class Backend {
   virtual Started recv(at::Tensor tensor, int source, int tag) = 0;
   virtual Started barrier() = 0;
 
+  /// Called when an operation of the group has failed: ends what still waits or runs, on this rank and, where the
+  /// transport can, on the others, which would wait for ever. Later operations throw. Any thread.
+  virtual void abort() {}
+
   /// Leaves the group: connections are closed; later operations throw. Called by shutdown(); handles may live on.
   virtual void close() = 0;
 
   /// Numbers for the record (Group's business): collectives, and send/recv apart, so that the former agree between
   /// ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
+  /// Hash of the fingerprints of all collectives so far, this one included.
+  std::uint64_t extend_chain(std::uint64_t fingerprint) {
+    return chain_ = (chain_ ^ fingerprint) * 0x9e3779b97f4a7c15ULL + 1;
+  }
+  /// The group's number in the job (World's business), equal on all its ranks; 0 for an adopted one.
+  std::uint32_t group_id() const { return group_id_; }
+  void set_group_id(std::uint32_t id) { group_id_ = id; }
 
  private:
   std::string name_, kind_;
   int rank_, size_;
   c10::Device device_;
-  std::uint64_t collectives_ = 0, messages_ = 0;
+  std::uint64_t collectives_ = 0, messages_ = 0, chain_ = 0;
+  std::uint32_t group_id_ = 0;
 };
 
 /// One rank: copies. Any device.

@@ -75,6 +75,13 @@ class Group {
   [[nodiscard]] Work all_gather(at::Tensor output, at::Tensor input) const;
   /// input [R*n] -> output [n]; input keeps its values.
   [[nodiscard]] Work reduce_scatter(at::Tensor output, at::Tensor input, Reduction op = Reduction::sum) const;
+  /// Fixed order: accumulator [n], the same on every rank, becomes (((accumulator + x_0) + x_1) + ...) + x_{R-1}, where
+  /// x_r is rank r's input [n]. Micro-batch i = k R + r being input of rank r in call k, the calls of a step add the
+  /// micro-batches in their order: the same bits for every R (DESIGN section 13). dtype: one that can be reduced, of
+  /// both; bf16 and fp16 inputs have an fp32 accumulator.
+  [[nodiscard]] Work accumulate(at::Tensor accumulator, at::Tensor input) const;
+  /// As above with input [R*n]: accumulator [n] of rank r gets part r of every rank's input.
+  [[nodiscard]] Work accumulate_scatter(at::Tensor accumulator, at::Tensor input) const;
   /// Splits count elements along dimension 0 per peer; empty: equal parts.
   [[nodiscard]] Work all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits = {},
                                 std::vector<std::int64_t> input_splits = {}) const;

@@ -1,0 +1,112 @@
+#include <tessera/comm/fold.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/comm/backend.h>
+#include <tessera/kernels/cpu/reduce.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace tessera::comm {
+namespace {
+
+std::optional<kernels::Number> number_of(at::ScalarType dtype) {
+  using kernels::Number;
+  switch (dtype) {
+    case at::kFloat:
+      return Number::fp32;
+    case at::kDouble:
+      return Number::fp64;
+    case at::kBFloat16:
+      return Number::bf16;
+    case at::kHalf:
+      return Number::fp16;
+    case at::kChar:
+      return Number::int8;
+    case at::kByte:
+      return Number::uint8;
+    case at::kInt:
+      return Number::int32;
+    case at::kLong:
+      return Number::int64;
+    default:
+      return std::nullopt;
+  }
+}
+
+void finish(const Backend::Started& started) {
+  if (started) started->wait();
+}
+
+/// Parts of `numel` elements of a flat tensor, one per rank.
+std::vector<at::Tensor> parts(const at::Tensor& flat, int count) {
+  const std::int64_t numel = flat.numel() / count;
+  std::vector<at::Tensor> result;
+  for (int r = 0; r < count; ++r) result.push_back(flat.narrow(0, r * numel, numel));
+  return result;
+}
+
+}  // namespace
+
+void fold(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) {
+  const auto number = number_of(inputs.front().scalar_type());
+  if (!accumulator.is_cpu() || !number) {
+    at::Tensor sum = accumulator;
+    for (const at::Tensor& input : inputs) sum.add_(input.view(sum.sizes()));  // elementwise, one rounding each
+    return;
+  }
+  kernels::Reduce what;
+  what.number = *number;
+  what.fp32_output = accumulator.scalar_type() != inputs.front().scalar_type();
+  what.start = accumulator.const_data_ptr();
+  void* const output = accumulator.mutable_data_ptr();
+  what.outputs = &output;
+  // A fold of many continues where the last one ended.
+  for (std::size_t begin = 0; begin < inputs.size(); begin += kernels::max_reduce_inputs) {
+    const std::size_t count = std::min<std::size_t>(kernels::max_reduce_inputs, inputs.size() - begin);
+    std::vector<const void*> pointers;
+    for (std::size_t i = 0; i < count; ++i) pointers.push_back(inputs[begin + i].const_data_ptr());
+    what.inputs = pointers.data();
+    what.input_count = static_cast<int>(count);
+    kernels::reduce(what, accumulator.numel());
+  }
+}
+
+Backend::Started Backend::accumulate(at::Tensor accumulator, at::Tensor input) {
+  if (size() == 1) {
+    fold(accumulator, {input});
+    return nullptr;
+  }
+  const std::int64_t n = input.numel(), slice = (n + size() - 1) / size();
+  at::Tensor sum = accumulator.view(-1), everything = input.view(-1);
+  if (slice * size() != n) {  // slices of one size: the last ones reach beyond the end
+    everything = at::zeros({slice * size()}, input.options());
+    everything.narrow(0, 0, n).copy_(input.view(-1));
+    sum = at::zeros({slice * size()}, accumulator.options());
+    sum.narrow(0, 0, n).copy_(accumulator.view(-1));
+  }
+  const std::vector<std::int64_t> splits(static_cast<std::size_t>(size()), slice);
+  const at::Tensor received = at::empty_like(everything);  // [ranks x slice]: everyone's part of my slice
+  finish(all_to_all(received, everything, splits, splits));
+  const at::Tensor own = sum.narrow(0, rank() * slice, slice);
+  fold(own, parts(received, size()));
+  finish(all_gather(sum, own));
+  if (slice * size() != n) accumulator.view(-1).copy_(sum.narrow(0, 0, n));
+  return nullptr;
+}
+
+Backend::Started Backend::accumulate_scatter(at::Tensor accumulator, at::Tensor input) {
+  const at::Tensor everything = input.view(-1);
+  if (size() == 1) {
+    fold(accumulator.view(-1), {everything});
+    return nullptr;
+  }
+  const std::vector<std::int64_t> splits(static_cast<std::size_t>(size()), accumulator.numel());
+  const at::Tensor received = at::empty_like(everything);
+  finish(all_to_all(received, everything, splits, splits));
+  fold(accumulator.view(-1), parts(received, size()));
+  return nullptr;
+}
+
+}  // namespace tessera::comm
