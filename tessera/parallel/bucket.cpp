@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <tessera/comm/shared_memory.h>
 #include <tessera/layout/flat.h>
 
 namespace tessera::parallel {
@@ -45,8 +46,8 @@ std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parame
   return result;
 }
 
-std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters,
-                                 const std::vector<std::vector<std::size_t>>& assignment) {
+std::vector<Bucket> make_buckets(const comm::Group& group, std::span<const NamedTensor> parameters,
+                                 const std::vector<std::vector<std::size_t>>& assignment, bool fixed_order) {
   const at::NoGradGuard no_grad;
   // Below autograd's view tracking: a tracked view would refuse the detach_() of Optimizer::zero_grad().
   const at::AutoDispatchBelowADInplaceOrView untracked;
@@ -57,10 +58,17 @@ std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters,
     const auto count = static_cast<std::int64_t>(list.size());
     Bucket bucket;
     bucket.parameters = list;
-    bucket.flat = at::zeros({flat.padded + 2 * count}, parameters[list.front()].tensor.options().requires_grad(false));
+    const auto options = at::TensorOptions(parameters[list.front()].tensor.options()).requires_grad(std::nullopt);
+    bucket.flat = comm::zeros_shared(group, {flat.padded + 2 * count}, options);
     bucket.tail = bucket.flat.narrow(0, flat.padded, 2 * count);
     for (const layout::Segment& segment : flat.segments)
       bucket.views.push_back(view_of(bucket.flat, parameters[segment.parameter].tensor, segment));
+    if (fixed_order) {
+      bucket.sum = comm::zeros_shared(group, bucket.flat.sizes(), options);
+      bucket.sum_tail = bucket.sum.narrow(0, flat.padded, 2 * count);
+      for (const layout::Segment& segment : flat.segments)
+        bucket.sum_views.push_back(view_of(bucket.sum, parameters[segment.parameter].tensor, segment));
+    }
     buckets.push_back(std::move(bucket));
   }
   return buckets;

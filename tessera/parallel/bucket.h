@@ -22,7 +22,10 @@ struct Bucket {
   std::vector<std::size_t> parameters;  ///< indices into the list that make_buckets() got
   std::vector<at::Tensor> views;        ///< the gradients, in the parameters' shapes and strides
   at::Tensor tail;                      ///< [2 * parameters], a view of flat
-  std::size_t pending = 0;              ///< gradients that this backward has not produced yet
+  /// Fixed order only: the sums over the micro-batches so far, laid out as flat and views. (Else grad() is the view.)
+  at::Tensor sum, sum_tail;
+  std::vector<at::Tensor> sum_views;
+  std::size_t pending = 0;  ///< gradients that this backward has not produced yet
   bool started = false;
   comm::Work work;
 };
@@ -32,8 +35,9 @@ std::vector<std::vector<std::size_t>> assign(std::span<const NamedTensor> parame
                                              std::span<const std::size_t> order, std::int64_t first_bucket_bytes,
                                              std::int64_t bucket_bytes);
 
-/// Zero-filled buckets for an assignment, on the parameters' device.
-std::vector<Bucket> make_buckets(std::span<const NamedTensor> parameters,
-                                 const std::vector<std::vector<std::size_t>>& assignment);
+/// Zero-filled buckets for an assignment, on the parameters' device, in shared memory when the group's backend reads
+/// it there. `fixed_order`: with sums.
+std::vector<Bucket> make_buckets(const comm::Group& group, std::span<const NamedTensor> parameters,
+                                 const std::vector<std::vector<std::size_t>>& assignment, bool fixed_order);
 
 }  // namespace tessera::parallel

@@ -61,7 +61,8 @@ struct Ddp::Impl {
         parallel::ReducerOptions{.first_bucket_mb = options.first_bucket_mb,
                                  .bucket_mb = options.bucket_mb,
                                  .reduction = options.reduction,
-                                 .find_unused_parameters = options.find_unused_parameters},
+                                 .find_unused_parameters = options.find_unused_parameters,
+                                 .logical_shards = options.logical_shards},
         [this] { after_reduction(); });
   }
 

@@ -23,6 +23,12 @@ struct DdpOptions {
   bool find_unused_parameters = false;
   /// Rank 0's buffers (BatchNorm statistics) for everyone: at construction and after each reduction.
   bool broadcast_buffers = true;
+  /// V > 0: fixed order (DESIGN section 13): weights, norms and losses have the same bits for every number of ranks
+  /// that divides V. A step is V micro-batches of one size; the k-th backward of rank r computes micro-batch k * ranks
+  /// + r, so each rank runs V / ranks backwards between zero_grad() and the optimizer's step. Their gradients are added
+  /// in the order of the micro-batches (mean: each divided by V first). no_sync() is refused; parameters are fp32 or
+  /// fp64. The rest is the caller's: one thread per rank, random numbers keyed by step and micro-batch.
+  std::int64_t logical_shards = 0;
 };
 
 /// Makes `module` data-parallel: weights and buffers become rank 0's (checked by hash), gradients live in flat buckets

@@ -29,26 +29,43 @@ Reducer::Reducer(comm::Group group, std::vector<NamedTensor> parameters, const R
       after_reduction_(std::move(after_reduction)) {
   if (options.reduction != comm::Reduction::mean && options.reduction != comm::Reduction::sum)
     throw InputError("data parallelism: gradients are reduced by mean or sum; min, max and product are no gradients");
+  if (fixed_order() && options.logical_shards % group_.size() != 0)
+    throw InputError(concat("data parallelism: logical_shards = ", options.logical_shards,
+                            " micro-batches of a step do not divide by the ", group_.size(), " ranks of group '",
+                            group_.name(), "'; use a multiple of every number of ranks that the run may have"));
   if (!(options.first_bucket_mb > 0) || !(options.bucket_mb > 0))
     throw InputError(concat("data parallelism: first_bucket_mb = ", options.first_bucket_mb,
                             ", bucket_mb = ", options.bucket_mb, "; both must be above 0"));
-  for (const NamedTensor& p : parameters_)
+  for (const NamedTensor& p : parameters_) {
+    const at::ScalarType dtype = p.tensor.scalar_type();
+    if (fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
+      throw InputError(concat("data parallelism: parameter '", p.name, "' is ", c10::toString(dtype),
+                              ", and sums of such gradients would be rounded between micro-batches, differently for "
+                              "every number of ranks; with logical_shards the parameters are fp32 or fp64 (compute in "
+                              "bf16 under autocast)"));
     if (p.tensor.device() != group_.device())
       throw InputError(concat("data parallelism: parameter '", p.name, "' is on ", p.tensor.device().str(),
                               " but group '", group_.name(), "' works on ", group_.device().str(),
                               "; move the module there first"));
+  }
   // Backward produces gradients roughly in the reverse order of registration; the first backward tells the true one.
   std::vector<std::size_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
   gradients_.resize(parameters_.size());
-  place(make_buckets(parameters_,
-                     assign(parameters_, order, to_bytes(options.first_bucket_mb), to_bytes(options.bucket_mb))));
+  place(make(assign(parameters_, order, to_bytes(options.first_bucket_mb), to_bytes(options.bucket_mb))));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     gradients_[i].hook = after_gradient(parameters_[i].tensor, [this, i](const at::Tensor&) { on_gradient(i); });
   listening_ = listen_to_backward(*this);
 }
 
 Reducer::~Reducer() = default;
+
+void Reducer::pause() {
+  if (fixed_order())
+    throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
+                            ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
+  ++pauses_;
+}
 
 void Reducer::zero_grad() {
   const std::lock_guard lock(mutex_);
@@ -64,13 +81,20 @@ std::vector<std::vector<std::size_t>> Reducer::assignment() const {
   return result;
 }
 
-bool Reducer::holds_view(std::size_t i) const {
+bool Reducer::holds(std::size_t i, const at::Tensor& place) const {
   const at::Tensor& grad = parameters_[i].tensor.grad();
-  const at::Tensor& view = buckets_[gradients_[i].bucket].views[gradients_[i].index];
   // optimizer.zero_grad(false) replaces grad() by a detached alias: the same memory is what counts.
-  return grad.defined() && grad.layout() == at::kStrided && grad.is_alias_of(view) &&
-         grad.storage_offset() == view.storage_offset() && grad.sizes() == view.sizes() &&
-         grad.strides() == view.strides();
+  return grad.defined() && grad.layout() == at::kStrided && grad.is_alias_of(place) &&
+         grad.storage_offset() == place.storage_offset() && grad.sizes() == place.sizes() &&
+         grad.strides() == place.strides();
+}
+
+bool Reducer::holds_view(std::size_t i) const {
+  return holds(i, buckets_[gradients_[i].bucket].views[gradients_[i].index]);
+}
+
+std::vector<Bucket> Reducer::make(const std::vector<std::vector<std::size_t>>& assignment) const {
+  return make_buckets(group_, parameters_, assignment, fixed_order());
 }
 
 void Reducer::place(std::vector<Bucket> buckets) {
@@ -87,13 +111,13 @@ void Reducer::rebuild() {
   const at::NoGradGuard no_grad;
   std::vector<std::pair<std::size_t, at::Tensor>> kept;  // gradients that live in the old buckets
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (holds_view(i)) kept.emplace_back(i, view(gradients_[i]));
+    if (holds(i, result(gradients_[i]))) kept.emplace_back(i, result(gradients_[i]));
   buckets_.clear();  // usually nothing is kept, and the old memory is free before the new is taken
-  place(make_buckets(parameters_, next_assignment_));
+  place(make(next_assignment_));
   next_assignment_.clear();
   for (auto& [i, gradient] : kept) {
-    view(gradients_[i]).copy_(gradient);
-    parameters_[i].tensor.mutable_grad() = view(gradients_[i]);
+    result(gradients_[i]).copy_(gradient);
+    parameters_[i].tensor.mutable_grad() = result(gradients_[i]);
   }
 }
 
@@ -121,6 +145,30 @@ void Reducer::put_reduced_back() {
     }
 }
 
+/// Autograd shall move each micro-batch's gradient in, not add it to the sum.
+void Reducer::hide_sums() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Gradient& g = gradients_[i];
+    at::Tensor& grad = parameters_[i].tensor.mutable_grad();
+    if (grad.defined() && !holds(i, result(g)))
+      throw Error(concat("data parallelism: the gradient of '", parameters_[i].name,
+                         "' was replaced between two micro-batches; in fixed order (logical_shards) grad() is zeroed, "
+                         "scaled or read in place"));
+    if (grad.defined()) {
+      g.hidden = true;
+      grad.reset();
+    } else if (!g.hidden) {
+      result(g).zero_();
+    }
+  }
+}
+
+void Reducer::show_sums() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (std::exchange(gradients_[i].hidden, false)) parameters_[i].tensor.mutable_grad() = result(gradients_[i]);
+}
+
 void Reducer::backward_begin() {
   const std::lock_guard lock(mutex_);
   if (touched_) return;  // our backward is running; this one is another thread's
@@ -128,6 +176,7 @@ void Reducer::backward_begin() {
   begun_by_ = std::this_thread::get_id();
   sync_ = pauses_ == 0;
   if (!next_assignment_.empty()) rebuild();
+  if (fixed_order()) hide_sums();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Gradient& g = gradients_[i];
     g.ready = g.refuses_local = false;
@@ -141,7 +190,7 @@ void Reducer::backward_begin() {
   }
   next_bucket_ = 0;
   ready_order_.clear();
-  if (options_.reduction == comm::Reduction::sum) set_reduced_aside();
+  if (options_.reduction == comm::Reduction::sum && !fixed_order()) set_reduced_aside();
 }
 
 void Reducer::check_gradient(std::size_t i, const at::Tensor& grad) const {
@@ -220,16 +269,26 @@ void Reducer::start(Bucket& bucket) {
     }
     tail[g.local ? k : count + k] = 1;
   }
+  if (fixed_order() && options_.reduction == comm::Reduction::mean)
+    bucket.flat.mul_(1.0 / static_cast<double>(options_.logical_shards));
   bucket.tail.copy_(at::tensor(tail));
   const comm::Tag tag(concat("gradients, bucket ", next_bucket_));
-  bucket.work = group_.all_reduce(bucket.flat, options_.reduction);
+  if (fixed_order()) {
+    bucket.sum_tail.zero_();
+    bucket.work = group_.accumulate(bucket.sum, bucket.flat);
+  } else {
+    bucket.work = group_.all_reduce(bucket.flat, options_.reduction);
+  }
   bucket.started = true;
   ++next_bucket_;
 }
 
 void Reducer::backward_end() {
   const std::lock_guard lock(mutex_);
-  if (!touched_) return put_reduced_back();
+  if (!touched_) {
+    show_sums();
+    return put_reduced_back();
+  }
   if (std::this_thread::get_id() != owner_) return;
   if (sync_) finish();
   touched_ = false;
@@ -242,19 +301,21 @@ void Reducer::finish() {
   for (Bucket& bucket : buckets_) {
     bucket.work.wait();
     const std::size_t count = bucket.parameters.size();
-    const at::Tensor tail = bucket.tail.to(at::kCPU, at::kFloat);
+    const at::Tensor tail = (fixed_order() ? bucket.sum_tail : bucket.tail).to(at::kCPU, at::kFloat);
     const float* numbers = tail.const_data_ptr<float>();
     for (std::size_t k = 0; k < count; ++k) {
       const std::size_t i = bucket.parameters[k];
       missing = missing || numbers[count + k] > 0;
       if (numbers[k] > 0) {
-        parameters_[i].tensor.mutable_grad() = bucket.views[k];
+        parameters_[i].tensor.mutable_grad() = result(gradients_[i]);
         gradients_[i].reduced = true;
+        gradients_[i].hidden = false;
       }
     }
   }
   if (missing && !options_.find_unused_parameters) throw_missing();  // on every rank: the reduced numbers are the same
   put_reduced_back();
+  show_sums();
   for (Gradient& g : gradients_) g.local = false;
   if (!order_known_) learn_order();
   after_reduction_();
@@ -302,14 +363,17 @@ void Reducer::throw_missing() const {
 
 void Reducer::backward_failed() noexcept {
   const std::lock_guard lock(mutex_);
-  if (!touched_) return put_reduced_back();
+  if (!touched_) {
+    show_sums();
+    return put_reduced_back();
+  }
   if (std::this_thread::get_id() != owner_) return;
   touched_ = false;
   bool started = false;
   for (const Bucket& bucket : buckets_) started = started || bucket.started;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
-    gradients_[i].local = gradients_[i].reduced = false;
+    gradients_[i].local = gradients_[i].reduced = gradients_[i].hidden = false;
     gradients_[i].set_aside.reset();
   }
   // A reduction that is still under way keeps its memory; the next backward must not write there. (A view that a failed

@@ -21,6 +21,7 @@ struct ReducerOptions {
   double bucket_mb = 25;                              ///< MiB
   comm::Reduction reduction = comm::Reduction::mean;  ///< mean or sum
   bool find_unused_parameters = false;
+  std::int64_t logical_shards = 0;  ///< V > 0: fixed order, see below; a multiple of the group's size
 };
 
 /// The life of a backward, on every rank:
@@ -35,6 +36,11 @@ struct ReducerOptions {
 /// Gradients accumulate over backwards as in one process: local ones (paused) join the next reduction; already reduced
 /// ones stay and the new reduced gradient is added to them. One case has no meaning and throws: Reduction::sum, reduced
 /// gradients still in place, and then a paused backward.
+/// Fixed order (DESIGN section 13): every backward is a micro-batch, V = logical_shards of them make a step over all
+/// ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank. Each is reduced by Group::accumulate, so
+/// grad() holds (((g_0 + g_1) + g_2) + ...) whatever the number of ranks, bit for bit; a mean multiplies each g_i by
+/// 1 / V first. Between backwards grad() is undefined or the sum; pausing is refused, since it would add on one rank.
+///
 /// A backward that gives no managed parameter a gradient is not the reducer's business. A failed one drops all
 /// gradients. One backward at a time; another model's may run in another thread when the parameters are on the CPU.
 class Reducer final : public BackwardListener {
@@ -47,7 +53,7 @@ class Reducer final : public BackwardListener {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  void pause() { ++pauses_; }
+  void pause();
   void resume() { --pauses_; }
   void zero_grad();
   /// Parameter indices per bucket, in reduction order.
@@ -66,6 +72,7 @@ class Reducer final : public BackwardListener {
     bool reduced = false;               ///< grad() holds a finished reduction
     bool refuses_local = false;         ///< the case without meaning, see above
     at::Tensor set_aside;               ///< during a backward with sum: the finished reduction that was in the view
+    bool hidden = false;                ///< fixed order, during a backward: there is a sum, grad() is undefined
     Subscription hook;
   };
 
@@ -74,13 +81,22 @@ class Reducer final : public BackwardListener {
   void rebuild();
   void set_reduced_aside();
   void put_reduced_back();
+  void hide_sums();
+  void show_sums();
   void start_ready_buckets();
   void start(Bucket& bucket);
   void finish();
   void learn_order();
   [[noreturn]] void throw_missing() const;
   at::Tensor& view(const Gradient& g) { return buckets_[g.bucket].views[g.index]; }
+  bool fixed_order() const { return options_.logical_shards > 0; }
+  /// Where grad() is between backwards.
+  at::Tensor& result(const Gradient& g) {
+    return fixed_order() ? buckets_[g.bucket].sum_views[g.index] : buckets_[g.bucket].views[g.index];
+  }
+  bool holds(std::size_t i, const at::Tensor& place) const;
   bool holds_view(std::size_t i) const;
+  std::vector<Bucket> make(const std::vector<std::vector<std::size_t>>& assignment) const;
   void check_gradient(std::size_t i, const at::Tensor& grad) const;
 
   comm::Group group_;
