@@ -132,7 +132,8 @@ Outcome Generation::run() {
   outcome.stopped = stop_signal_ != 0;
   outcome.text = failure_;
   if (failed_) {
-    const bool its_own = culprit_ != nullptr && culprit_->status && exit_code_of(*culprit_->status) != 0;
+    const bool its_own =
+        culprit_ != nullptr && culprit_->status && !culprit_->killed && exit_code_of(*culprit_->status) != 0;
     outcome.code = its_own ? exit_code_of(*culprit_->status) : static_cast<int>(ExitCode::failed);
   } else {
     outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : stop_code_;

@@ -59,8 +59,8 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
   const std::int64_t heartbeat = slot.heartbeat_ns.load();
   if (heartbeat == 0 || heartbeat > now_ns) return;  // none yet, or one after `now` was taken
   if (heartbeat != memory.heartbeat_ns) {
-    const double pause = seconds(heartbeat - memory.heartbeat_ns);
-    if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause && heartbeat - excused_ns_ >= second_ns) {
+    const double pause = seconds(heartbeat - std::max(memory.heartbeat_ns, excused_ns_));
+    if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause) {
       const std::string state =
           memory.status_in_pause == 0 ? "" : concat(" (process state ", state_text(memory.status_in_pause), ")");
       findings.push_back({LifeFinding::paused, {rank.rank},

@@ -74,6 +74,7 @@ void LocalRank::ask(int signal, AgentClock::time_point at) {
 void LocalRank::kill() {
   process.signal_group(SIGKILL);
   asked = true;
+  killed |= !status;
   kill_at.reset();
 }
 

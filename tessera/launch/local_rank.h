@@ -45,6 +45,7 @@ struct LocalRank {
   Process process;
   std::optional<int> status;  ///< wait status of the process itself; what it started may still run
   std::int64_t ended_ns = 0;  ///< when the agent saw that
+  bool killed = false;        ///< by us, with SIGKILL
   bool asked = false;         ///< it has been sent a signal that asks it to end
   std::optional<AgentClock::time_point> kill_at;
   bool gone = false;          ///< nothing of it is left

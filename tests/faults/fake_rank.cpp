@@ -1,0 +1,195 @@
+/// \file
+/// A rank without tensors, for tests of the agent: it takes its slot on the board, lets its heart beat, and does steps
+/// of one "all_reduce" each, which ends when every rank of the host has begun it (they see each other on the board).
+///
+///   fake_rank [--steps N] [--step_ms M] [--victim R --at STEP --do ACTION [--generation G]]
+///
+/// ACTION, done by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP), stop2s (for
+/// two seconds, then it goes on), spin (computes for ever), sleep (for ever), exit (code 7), fail (tells an error of its
+/// own on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a barrier
+/// instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the agent
+/// tells to stop, says so on the board and ends with code 1, as ours do.
+
+#include <tessera/base/text.h>
+#include <tessera/launch/board.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::launch;
+using std::chrono::milliseconds;
+
+int number(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? -1 : std::atoi(text);
+}
+
+void pause(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
+
+class Rank {
+ public:
+  Rank() : board_(Board::open(number("TESSERA_BOARD_FD"))), number_(number("RANK")) {
+    slot_ = &board_.slot(number_ - board_.header().first_rank);
+    slot_->rank = number_;
+    slot_->pid = ::getpid();
+    slot_->generation = static_cast<std::uint32_t>(generation());
+    slot_->heartbeat_ns = slot_->progress_ns = monotonic_ns();
+    slot_->state = RankState::running;
+    std::thread([this] {
+      for (;; pause(100)) slot_->heartbeat_ns = monotonic_ns();
+    }).detach();
+  }
+
+  int rank() const { return number_; }
+  static int generation() { return number("TESSERA_GENERATION"); }
+  RankSlot& slot() { return *slot_; }
+
+  Entry& begin(Op op) {
+    const std::uint64_t id = slot_->next_entry.load();
+    Entry& entry = slot_->ring[id % RankSlot::ring_size];
+    entry = Entry{};
+    entry.id = id;
+    entry.sequence = id;
+    entry.fingerprint = static_cast<std::uint64_t>(op);
+    entry.numel = 1024;
+    entry.group_size = board_.slots();
+    entry.op = op;
+    entry.start_ns = monotonic_ns();
+    write_text(entry.dtype, "float32");
+    write_text(entry.reduction, "sum");
+    write_text(entry.group, "world");
+    write_text(entry.tag, "bucket 3");
+    slot_->next_entry = id + 1;
+    return entry;
+  }
+
+  /// False when a peer is gone or the agent asks to stop.
+  bool collective(Op op) {
+    Entry& entry = begin(op);
+    const auto all_came = [&] {
+      for (int i = 0; i < board_.slots(); ++i) {
+        if (board_.slot(i).next_entry.load() <= entry.id) return false;
+        if (board_.slot(i).ring[entry.id % RankSlot::ring_size].op != op) return false;
+      }
+      return true;
+    };
+    while (!all_came()) {
+      if (board_.header().stop.load() != 0) return false;
+      if (failed_peer() >= 0) return false;
+      pause(1);
+    }
+    entry.end_ns = monotonic_ns();
+    entry.status = Status::done;
+    slot_->progress_ns = monotonic_ns();
+    ++slot_->progress;
+    return true;
+  }
+
+  /// A rank that has shut its door (state failed): what a broken connection is to real ranks.
+  int failed_peer() const {
+    for (int i = 0; i < board_.slots(); ++i) {
+      if (&board_.slot(i) != slot_ && board_.slot(i).state.load() == RankState::failed) return i;
+    }
+    return -1;
+  }
+
+  void fail(const std::string& why) {
+    write_text(slot_->error, why);
+    slot_->verdict_ns = monotonic_ns();
+    slot_->state = RankState::failed;
+    std::fprintf(stderr, "%s\n", why.c_str());
+  }
+
+  void end_step(int step, int step_ms) {
+    slot_->step = step;
+    slot_->p99_step_ns = slot_->step_ns = std::int64_t{step_ms} * 1'000'000;
+    if (slot_->first_step_ns == 0) slot_->first_step_ns = monotonic_ns();
+  }
+
+ private:
+  Board board_;
+  int number_;
+  RankSlot* slot_;
+};
+
+void stop_for_two_seconds() {
+  const pid_t self = ::getpid();
+  if (::fork() == 0) {
+    ::setpgid(0, 0);  // or it would be stopped with its parent's group
+    ::usleep(50'000);
+    ::kill(self, SIGSTOP);
+    ::sleep(2);
+    ::kill(self, SIGCONT);
+    ::_exit(0);
+  }
+  pause(200);
+  ::wait(nullptr);
+}
+
+/// True: go on with the step.
+bool act(Rank& rank, const std::string& action) {
+  std::printf("victim %d %s\n", ::getpid(), action.c_str());
+  std::fflush(stdout);
+  if (action == "kill") ::raise(SIGKILL);
+  if (action == "segv") ::raise(SIGSEGV);
+  if (action == "stop") ::raise(SIGSTOP);
+  if (action == "stop2s") stop_for_two_seconds();
+  if (action == "exit") ::_exit(7);
+  if (action == "fail") {
+    rank.fail("step 3: the loss is not a number");
+    pause(150);
+    ::_exit(1);
+  }
+  if (action == "spin") {
+    write_text(rank.slot().phase, "forward");
+    for (std::atomic<std::uint64_t> count = 0;;) ++count;
+  }
+  while (action == "sleep") pause(1000);
+  if (action == "save10s") {
+    rank.slot().state = RankState::saving;
+    pause(10'000);
+    rank.slot().state = RankState::running;
+  }
+  if (action == "skip" && !rank.collective(Op::barrier)) ::_exit(1);
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ::signal(SIGTERM, SIG_IGN);  // as a trainer that wants to finish its step
+  std::map<std::string, std::string> given = {{"--steps", "1000000"}, {"--step_ms", "10"}, {"--victim", "-1"},
+                                              {"--at", "5"},          {"--do", ""},        {"--generation", "0"}};
+  for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
+  const auto value = [&](const char* name) { return std::atoi(given.at(name).c_str()); };
+  Rank rank;
+  std::printf("begin %d generation %d\n", ::getpid(), Rank::generation());
+  std::fflush(stdout);
+  const bool armed = value("--generation") < 0 || value("--generation") == Rank::generation();
+  for (int step = 1; step <= value("--steps"); ++step) {
+    if (armed && rank.rank() == value("--victim") && step == value("--at")) act(rank, given["--do"]);
+    pause(value("--step_ms"));
+    if (!rank.collective(Op::all_reduce)) {
+      const int peer = rank.failed_peer();
+      rank.fail(peer >= 0 ? concat("all_reduce: rank ", peer, " is gone") : "the launcher ends the job");
+      return 1;
+    }
+    rank.end_step(step, value("--step_ms"));
+  }
+  rank.slot().state = RankState::left;
+  std::printf("done generation %d\n", Rank::generation());
+  return 0;
+}

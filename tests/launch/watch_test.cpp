@@ -1,0 +1,223 @@
+/// \file
+/// The agent and ranks that die, freeze and hang (fake_rank: real processes, a real board, no tensors).
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <algorithm>
+
+#include "agent_under_test.h"
+
+namespace tessera::launch {
+namespace {
+
+Strings fake(const std::string& arguments) {
+  Strings command = split(arguments, ' ');
+  command.insert(command.begin(), TESSERA_BUILD_DIR "/tests/fake_rank");
+  return command;
+}
+
+LaunchOptions ranks(int count) {
+  LaunchOptions options;
+  options.num_processes = count;
+  return options;
+}
+
+TEST(Watch, AJobThatEndsWellSaysNothing) {
+  const Captured done = run_agent(fake("--steps 20"), ranks(3));
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_EQ(done.err, "");
+}
+
+TEST(Watch, ADeathIsToldWithTheLastCollective) {
+  const double begin = now();
+  const Captured done = run_agent(fake("--victim 2 --at 8 --do kill"), ranks(4));
+  EXPECT_LT(now() - begin, 3);
+  EXPECT_EQ(done.exit_code, 137);
+  EXPECT_TRUE(contains(done.err, ") was killed by SIGKILL (seen 0.")) << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent] rank 2 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, "it was running: step 7; its last collective: all_reduce #6 of group 'world' (4 ranks, "
+                                 "1024 x float32, sum, tag 'bucket 3'), ended 0"))
+      << done.err;
+  EXPECT_TRUE(contains(done.err, "its last lines:\n[agent]   | begin ")) << done.err;
+  EXPECT_EQ(pids_after(done.err, "[agent] rank ").size(), 1u) << done.err;
+  for (const int pid : pids_after(done.out, "begin ")) EXPECT_FALSE(is_running(pid));
+}
+
+TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
+  // The victim's peers see its state at once and end; it ends 150 ms later.
+  for (int i = 0; i < 5; ++i) {
+    const Captured done = run_agent(fake("--victim 1 --at 3 --do fail"), ranks(4));
+    EXPECT_EQ(done.exit_code, 1);
+    EXPECT_TRUE(contains(done.err, "[agent] rank 1 (pid ")) << done.err;
+    EXPECT_TRUE(contains(done.err, "it said: step 3: the loss is not a number")) << done.err;
+    EXPECT_EQ(pids_after(done.err, "[agent] rank ").size(), 1u) << done.err;
+  }
+}
+
+TEST(Watch, ASegmentationFaultIsNamed) {
+  const Captured done = run_agent(fake("--victim 0 --at 3 --do segv"), ranks(3));
+  EXPECT_EQ(done.exit_code, 139);
+  EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, "was killed by SIGSEGV")) << done.err;
+}
+
+TEST(Watch, AFrozenRankIsNamedWithinThreeSecondsAndTheJobEnds) {
+  AgentUnderTest agent(fake("--victim 1 --at 5 --do stop"), ranks(3));
+  ASSERT_TRUE(agent.wait_for("victim ", 1));
+  const double begin = now();
+  const Captured done = agent.finish();
+  EXPECT_GT(now() - begin, 2);
+  EXPECT_LT(now() - begin, 3.3);  // named within 3 s, ended at once
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_TRUE(contains(done.err, "is frozen: no heartbeat for 2.")) << done.err;
+  EXPECT_TRUE(contains(done.err, "process state T (stopped by a signal); ending the other ranks")) << done.err;
+  for (const int pid : pids_after(done.out, "begin ")) EXPECT_FALSE(is_running(pid));
+}
+
+TEST(Watch, AFreezeMayOnlyBeReported) {
+  LaunchOptions options = ranks(2);
+  options.only_report = true;
+  options.heartbeat_timeout = 0.6;
+  AgentUnderTest agent(fake("--victim 1 --at 5 --do stop --steps 30"), options);
+  ASSERT_TRUE(agent.wait_for("victim ", 1));
+  const int victim = pids_after(agent.out(), "victim ").at(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_TRUE(is_running(victim));
+  ::kill(victim, SIGCONT);
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "is frozen")) << done.err;
+  EXPECT_TRUE(contains(done.err, "and goes on")) << done.err;
+}
+
+TEST(Watch, APauseOfTwoSecondsIsTolerated) {
+  const Captured done = run_agent(fake("--victim 0 --at 5 --do stop2s --steps 30"), ranks(2));
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
+  EXPECT_TRUE(contains(done.err, "gave no heartbeat for 2")) << done.err;
+  EXPECT_TRUE(contains(done.err, "(process state T (stopped by a signal)) and goes on")) << done.err;
+}
+
+TEST(Watch, ARankThatComputesForEverIsNamedWithStacks) {
+  LaunchOptions options = ranks(3);
+  options.hang_timeout = 1;
+  const Captured done = run_agent(fake("--victim 1 --at 5 --do spin"), options);
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_TRUE(contains(done.err, "the job hangs: no progress for 1")) << done.err;
+  EXPECT_TRUE(contains(done.err, ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
+                                 "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
+                                 "forward"))
+      << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent]   rank 1:\n[agent]   thread ")) << done.err;
+  if (run_and_capture(shell("command -v gdb")).exit_code == 0) {
+    EXPECT_TRUE(contains(done.err, " act (")) << done.err;
+  }
+}
+
+TEST(Watch, ADeadlockIsToldInTheLogFolder) {
+  const TemporaryFolder folder;
+  LaunchOptions options = ranks(3);
+  options.hang_timeout = 1;
+  options.log_dir = path_join(folder.path(), "logs");
+  const Captured done = run_agent(fake("--victim 2 --at 5 --do skip"), options);
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_TRUE(contains(done.err, "the ranks do not call the same collectives")) << done.err;
+  const std::string stacks = read_file(path_join(options.log_dir, "stacks-0.txt"));
+  for (const char* rank : {"rank 0:", "rank 1:", "rank 2:"}) EXPECT_TRUE(contains(stacks, rank)) << stacks;
+  EXPECT_TRUE(contains(read_file(path_join(options.log_dir, "agent.log")), "the job hangs")) << done.err;
+}
+
+TEST(Watch, SavingIsNoHang) {
+  LaunchOptions options = ranks(2);
+  options.hang_timeout = 0.5;
+  AgentUnderTest agent(fake("--victim 0 --at 5 --do save10s"), options);
+  ASSERT_TRUE(agent.wait_for("victim ", 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+  agent.signal(SIGTERM);
+  agent.signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  agent.signal(SIGTERM);
+  EXPECT_FALSE(contains(agent.finish().err, "hangs"));
+}
+
+TEST(Watch, ThePeersAreToldThroughTheBoard) {
+  // They ignore SIGTERM, as a trainer in the middle of a step does, and leave by themselves before SIGKILL.
+  const double begin = now();
+  const Captured done = run_agent(fake("--victim 0 --at 5 --do exit"), ranks(4));
+  EXPECT_LT(now() - begin, 1.4);
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "] the launcher ends the job")) << done.err;
+}
+
+TEST(Restart, TheWorldBeginsAgainWithANewGeneration) {
+  LaunchOptions options = ranks(3);
+  options.max_restarts = 2;
+  const Captured done = run_agent(fake("--victim 1 --at 5 --do kill --steps 20"), options);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "restarting all ranks (restart 1 of 2)")) << done.err;
+  EXPECT_FALSE(contains(done.err, "restart 2 of 2")) << done.err;
+  EXPECT_EQ(pids_after(done.out, "done generation ").size(), 3u) << done.out;
+  EXPECT_EQ(pids_after(done.out, "done generation "), (std::vector<int>{1, 1, 1}));
+}
+
+TEST(Restart, TheNumberOfRestartsIsLimited) {
+  LaunchOptions options = ranks(2);
+  options.max_restarts = 2;
+  const Captured done = run_agent(fake("--victim 1 --at 2 --do exit --generation -1"), options);
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(contains(done.err, "restart 2 of 2")) << done.err;
+  EXPECT_EQ(pids_after(done.out, "victim ").size(), 3u) << done.out;
+}
+
+TEST(Restart, BadInputAndStopsAreNotRepeated) {
+  LaunchOptions options = ranks(2);
+  options.max_restarts = 3;
+  for (const int code : {2, 130}) {
+    const Captured done = run_agent(shell(concat("echo begin; if [ $RANK = 1 ]; then exit ", code, "; fi; sleep 30")), options);
+    EXPECT_EQ(done.exit_code, code);
+    EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
+  }
+  AgentUnderTest agent(shell("trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done"), options);
+  ASSERT_TRUE(agent.wait_for("ready", 2));
+  agent.signal(SIGTERM);
+  const Captured done = agent.finish();
+  EXPECT_EQ(done.exit_code, 9);
+  EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
+}
+
+TEST(Restart, EveryGenerationSeesItsNumberAndTheSameJob) {
+  LaunchOptions options = ranks(2);
+  options.max_restarts = 1;
+  const Captured done = run_agent(
+      shell("echo generation $TESSERA_GENERATION restarts $TORCHELASTIC_RESTART_COUNT job $TESSERA_JOB.; "
+            "[ $TESSERA_GENERATION = 1 ] || exit 1"),
+      options);
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_EQ(pids_after(done.out, "generation 1 restarts ").size(), 2u) << done.out;
+  const auto at = done.out.find(" job ") + 5;
+  const std::string job = done.out.substr(at, done.out.find('.', at) - at);
+  EXPECT_EQ(job.size(), 16u);
+  int seen = 0;
+  for (auto found = done.out.find(job); found != std::string::npos; found = done.out.find(job, found + 1)) ++seen;
+  EXPECT_GE(seen, 3) << done.out;
+}
+
+TEST(Restart, AnOldGenerationIsGoneBeforeTheNewOneBegins) {
+  // What the dead rank had started ignores SIGTERM; it is gone when the next generation's ranks look for it.
+  LaunchOptions options = ranks(2);
+  options.max_restarts = 1;
+  const TemporaryFolder folder;
+  const Captured done = run_agent(
+      shell(concat("cd ", folder.path(),
+                   "; if [ $TESSERA_GENERATION = 0 ]; then sh -c 'trap \"\" TERM; sleep 60 & echo $! > child.'$RANK'; wait' & "
+                   "sleep 0.3; [ $RANK = 0 ] && kill -9 $$; sleep 60; fi; "
+                   "for f in child.*; do grep -qs 'State:.[^ZX]' /proc/$(cat $f)/status && echo still there; done; exit 0")),
+      options);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_FALSE(contains(done.out, "still there")) << done.out;
+}
+
+}  // namespace
+}  // namespace tessera::launch
