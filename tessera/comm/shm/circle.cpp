@@ -69,24 +69,30 @@ Circle::~Circle() {
   close();
 }
 
-std::string Circle::announcement() const { return concat(own_.address(), " ", own_.offset(area_)); }
+std::string Circle::announcement() const {
+  return concat(options_.job_rank, " ", own_.offset(area_), " ", own_.address());
+}
 
 void Circle::connect(const std::vector<std::string>& announcements) {
   TESSERA_CHECK(announcements.size() <= static_cast<std::size_t>(max_ranks), "group '", options_.name, "' has ",
                 announcements.size(), " ranks; shared memory takes ", max_ranks);
   for (std::size_t r = 0; r < announcements.size(); ++r) {
     Member member;
+    std::istringstream words(announcements[r]);
+    std::uint64_t offset = 0;
+    std::string address;
+    if (!(words >> member.job_rank >> offset) || !std::getline(words >> std::ws, address) || offset % 4096 != 0) {
+      throw Error(concat("rank ", r, " announced '", announcements[r], "', which is not a control area."));
+    }
     if (static_cast<int>(r) == options_.rank) {
       member.control = control_;
       member.pid = getpid();
     } else {
-      const auto space = announcements[r].rfind(' ');
-      std::istringstream word(announcements[r].substr(space + 1));
-      std::uint64_t offset = 0;
-      if (space == std::string::npos || !(word >> offset) || offset % 4096 != 0) {
-        throw Error(concat("rank ", r, " announced '", announcements[r], "', which is not a control area."));
+      try {
+        member.segment = map_peer(address);
+      } catch (const std::exception& error) {
+        throw Error(concat("rank ", r, ": ", error.what()));
       }
-      member.segment = map_peer(announcements[r].substr(0, space));
       member.control = reinterpret_cast<Control*>(member.segment->at(offset, area_bytes));
       member.pid = member.segment->pid();
     }
@@ -102,12 +108,9 @@ std::byte* Circle::at(int rank, std::uint64_t offset, std::size_t bytes) const {
 }
 
 std::string Circle::member_text(int rank) const {
-  const auto at = static_cast<std::size_t>(rank);
-  std::string text = concat("rank ", rank);
-  if (at < options_.job_ranks.size() && options_.job_ranks[at] != rank) {
-    text += concat(" of the group (rank ", options_.job_ranks[at], " of the job)");
-  }
-  return concat(text, " (pid ", members_[at].pid, ")");
+  const Member& member = members_[static_cast<std::size_t>(rank)];
+  const std::string job = member.job_rank == rank ? "" : concat(" of the group = rank ", member.job_rank, " of the job");
+  return concat("rank ", rank, job, " (pid ", member.pid, ")");
 }
 
 std::string Circle::last_operation(int rank) const {
@@ -194,7 +197,7 @@ void Circle::Sleeping::show() {
   std::uint64_t turn = record.turn.load();
   if (turn % 2 != 0) return;
   record.for_pid.store(circle_.members_[static_cast<std::size_t>(for_rank_)].pid);
-  record.rank = circle_.rank();
+  record.rank = circle_.options_.job_rank;
   record.entry = wait_.entry;
   shown_ = record.turn.compare_exchange_strong(turn, turn + 1);
 }
@@ -221,7 +224,7 @@ void Circle::Sleeping::look_for_ring() {
   if (circle_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();
   std::vector<std::uint64_t> turns;
-  std::string text = concat("rank ", circle_.rank(), " waits in ", launch::describe(wait_.entry));
+  std::string text = concat("rank ", circle_.options_.job_rank, " waits in ", launch::describe(wait_.entry));
   pid_t pid = circle_.members_[static_cast<std::size_t>(for_rank_)].pid;
   for (int length = 0; length < max_ranks && pid != self; ++length) {
     const auto peer = known_peer(pid);

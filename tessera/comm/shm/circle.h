@@ -19,7 +19,7 @@ namespace tessera::comm::shm {
 struct CircleOptions {
   std::string name;  ///< of the group
   int rank = 0;
-  std::vector<int> job_ranks;  ///< of the members; empty: 0, 1, ...
+  int job_rank = 0;    ///< this process's in the job, for texts
   int host_ranks = 1;          ///< processes of the job on this host: with more of them than cores nobody spins
   std::chrono::milliseconds timeout{1'800'000};  ///< of a wait
   /// A reason to stop waiting that comes from elsewhere (the launcher), or nullopt. Called about 20 times a second.
@@ -100,6 +100,7 @@ class Circle {
  private:
   struct Member {
     std::shared_ptr<PeerSegment> segment;  // null: this rank
+    int job_rank = 0;
     Control* control = nullptr;
     pid_t pid = -1;
   };

@@ -1,0 +1,235 @@
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/rendezvous.h>
+#include <tessera/comm/shm/backend.h>
+#include <tessera/comm/shm/team.h>
+#include <tessera/comm/watch.h>
+
+#include <optional>
+#include <utility>
+
+namespace tessera::comm::shm {
+namespace {
+
+using launch::Entry;
+using launch::Op;
+
+std::optional<kernels::Number> number_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return kernels::Number::fp32;
+    case at::kDouble:
+      return kernels::Number::fp64;
+    case at::kBFloat16:
+      return kernels::Number::bf16;
+    case at::kHalf:
+      return kernels::Number::fp16;
+    case at::kChar:
+      return kernels::Number::int8;
+    case at::kByte:
+      return kernels::Number::uint8;
+    case at::kInt:
+      return kernels::Number::int32;
+    case at::kLong:
+      return kernels::Number::int64;
+    default:
+      return std::nullopt;
+  }
+}
+
+kernels::Fold fold_of(Reduction op) {
+  switch (op) {
+    case Reduction::sum:
+      return kernels::Fold::sum;
+    case Reduction::mean:
+      return kernels::Fold::mean;
+    case Reduction::min:
+      return kernels::Fold::min;
+    case Reduction::max:
+      return kernels::Fold::max;
+    case Reduction::product:
+      return kernels::Fold::product;
+  }
+  throw Error("unknown reduction");
+}
+
+std::byte* bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
+}
+
+// T: Team::Task or Letter.
+template <class T>
+class TeamPending final : public Pending {
+ public:
+  TeamPending(std::shared_ptr<Team> team, std::shared_ptr<T> task) : team_(std::move(team)), task_(std::move(task)) {}
+  void wait() override { team_->wait(*task_); }
+  bool done() override { return team_->done(*task_); }
+
+ private:
+  std::shared_ptr<Team> team_;
+  std::shared_ptr<T> task_;
+};
+
+class ShmBackend final : public Backend {
+ public:
+  ShmBackend(const BackendOptions& options, std::unique_ptr<Circle> circle)
+      : Backend(options.name, "shm", options.rank, options.size, c10::kCPU),
+        team_(std::make_shared<Team>(std::move(circle))) {}
+
+  bool can_reduce(at::ScalarType dtype) const override { return number_of(dtype).has_value(); }
+
+  void announce(const Entry& entry) override { announced_ = entry; }
+
+  Started broadcast(at::Tensor tensor, int root) override {
+    return collective(Op::broadcast, tensor, at::Tensor(), tensor, root);
+  }
+  Started reduce(at::Tensor tensor, int root, Reduction op) override {
+    return collective(Op::reduce, tensor, at::Tensor(), tensor, root, op);
+  }
+  Started all_reduce(at::Tensor tensor, Reduction op) override {
+    return collective(Op::all_reduce, tensor, at::Tensor(), tensor, -1, op);
+  }
+  Started scatter(at::Tensor output, at::Tensor input, int root) override {
+    return collective(Op::scatter, output, input, output, root);
+  }
+  Started gather(at::Tensor output, at::Tensor input, int root) override {
+    return collective(Op::gather, output, input, input, root);
+  }
+  Started all_gather(at::Tensor output, at::Tensor input) override {
+    return collective(Op::all_gather, output, input, input, -1);
+  }
+  Started reduce_scatter(at::Tensor output, at::Tensor input, Reduction op) override {
+    return collective(Op::reduce_scatter, output, input, output, -1, op);
+  }
+
+  Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,
+                     std::vector<std::int64_t> input_splits) override {
+    Operation operation = make(Op::all_to_all, output, input, output, -1);
+    const auto width = static_cast<std::size_t>(output.element_size());
+    for (const std::int64_t n : output_splits) operation.output_splits.push_back(static_cast<std::size_t>(n) * width);
+    for (const std::int64_t n : input_splits) operation.input_splits.push_back(static_cast<std::size_t>(n) * width);
+    return begin(std::move(operation));
+  }
+
+  Started send(at::Tensor tensor, int destination, int tag) override {
+    return message(Op::send, tensor, destination, tag);
+  }
+  Started recv(at::Tensor tensor, int source, int tag) override { return message(Op::recv, tensor, source, tag); }
+
+  Started barrier() override { return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1)); }
+
+  void close() override { team_->close(); }
+
+ private:
+  // The record that Group announced; a caller that uses the backend directly has none, so one is made.
+  Entry take_entry(Op op, const at::Tensor& part, int root, const char* reduction) {
+    if (announced_ && announced_->op == op) return *std::exchange(announced_, std::nullopt);
+    announced_.reset();
+    Entry entry;
+    entry.op = op;
+    const bool message = op == Op::send || op == Op::recv;
+    entry.sequence = message ? own_messages_++ : own_collectives_++;
+    entry.group_size = size();
+    entry.peer = root;
+    if (part.defined()) {
+      entry.numel = part.numel();
+      entry.payload_bytes = static_cast<std::int64_t>(part.nbytes());
+      launch::write_text(entry.dtype, c10::toString(part.scalar_type()));
+    }
+    launch::write_text(entry.reduction, reduction);
+    launch::write_text(entry.group, name());
+    const auto dtype = part.defined() ? static_cast<std::uint64_t>(part.scalar_type()) + 1 : 0;
+    const std::uint64_t sizes = op == Op::all_to_all ? 0 : static_cast<std::uint64_t>(entry.numel);
+    for (const std::uint64_t value : {static_cast<std::uint64_t>(op), dtype, sizes, static_cast<std::uint64_t>(root + 1),
+                                      static_cast<std::uint64_t>(*reduction)}) {
+      entry.fingerprint = (entry.fingerprint ^ value) * 0x9e3779b97f4a7c15ULL + 1;
+    }
+    return entry;
+  }
+
+  // `part`: the tensor of n elements (the smaller one).
+  Operation make(Op op, const at::Tensor& output, const at::Tensor& input, const at::Tensor& part, int root,
+                 const char* reduction = "") {
+    Operation operation;
+    operation.entry = take_entry(op, part, root, reduction);
+    operation.input = bytes_of(input);
+    operation.output = bytes_of(output);
+    operation.part_bytes = part.defined() ? part.nbytes() : 0;
+    operation.root = root;
+    operation.keep = std::make_shared<std::pair<at::Tensor, at::Tensor>>(output, input);
+    return operation;
+  }
+
+  Started begin(Operation operation) {
+    return std::make_shared<TeamPending<Team::Task>>(team_, team_->start(std::move(operation)));
+  }
+
+  Started collective(Op op, const at::Tensor& output, const at::Tensor& input, const at::Tensor& part, int root) {
+    return begin(make(op, output, input, part, root));
+  }
+
+  Started collective(Op op, const at::Tensor& output, const at::Tensor& input, const at::Tensor& part, int root,
+                     Reduction reduction) {
+    Operation operation = make(op, output, input, part, root, reduction_name(reduction));
+    operation.number = number_of(part.scalar_type()).value();
+    operation.fold = fold_of(reduction);
+    return begin(std::move(operation));
+  }
+
+  Started message(Op op, const at::Tensor& tensor, int peer, int tag) {
+    Operation operation = make(op, tensor, at::Tensor(), tensor, peer);
+    operation.tag = tag;
+    return std::make_shared<TeamPending<Letter>>(team_, team_->start_message(std::move(operation)));
+  }
+
+  std::shared_ptr<Team> team_;
+  std::optional<Entry> announced_;
+  std::uint64_t own_collectives_ = 0, own_messages_ = 0;
+};
+
+// Everybody's text under `prefix`. Throws Error naming the rank that does not come.
+std::vector<std::string> exchange(c10d::Store& store, const std::string& prefix, int rank, int size,
+                                  const std::string& text, std::chrono::milliseconds timeout) {
+  store.set(concat(prefix, "/", rank), text);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size; ++r) {
+    auto theirs = wait_for_key(store, concat(prefix, "/", r), timeout);
+    if (!theirs) throw Error(concat("rank ", r, " did not come"));
+    texts.push_back(std::move(*theirs));
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_backend(BackendOptions options) {
+  if (options.size > max_ranks) {
+    throw InputError(concat("group '", options.name, "' has ", options.size, " ranks; the backend shm takes ", max_ranks,
+                            ". Use gloo."));
+  }
+  CircleOptions how;
+  how.name = options.name;
+  how.rank = options.rank;
+  how.job_rank = options.job_rank;
+  how.host_ranks = std::max(options.host_ranks, options.size);
+  how.timeout = options.timeout;
+  how.stop_requested = [] { return stop_requested(); };
+  auto circle = std::make_unique<Circle>(process_segment(), how);
+  circle->connect(exchange(*options.store, "shm", options.rank, options.size, circle->announcement(),
+                           options.connect_timeout));
+  // Nobody goes on, and may end, before everybody has mapped everybody.
+  exchange(*options.store, "shm/mapped", options.rank, options.size, "yes", options.connect_timeout);
+  return std::make_shared<ShmBackend>(options, std::move(circle));
+}
+
+bool on_one_host(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+  const std::string mine = host_identity();
+  for (const std::string& theirs : exchange(store, "host", rank, size, mine, timeout)) {
+    if (theirs != mine) return false;
+  }
+  return true;
+}
+
+}  // namespace tessera::comm::shm
