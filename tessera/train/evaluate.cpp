@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <vector>
 
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
@@ -24,40 +25,42 @@ EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std:
   model.eval();
 
   const data::Sampler in_order("sequential", dataset.size(), 0);
-  const std::int64_t first = dataset.size() * group.rank() / group.size();
-  const std::int64_t end = dataset.size() * (group.rank() + 1) / group.size();
-  double sum = 0;
-  std::int64_t tokens = 0;
-  for (std::int64_t row = first; row < end; row += batch_size) {
+  const std::int64_t all_batches = (dataset.size() + batch_size - 1) / batch_size;
+  const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may be missing
+  std::vector<double> sums(static_cast<std::size_t>(own_batches), 0.0);
+  std::int64_t tokens = 0, batches = 0;
+  for (std::int64_t k = 0; k < own_batches; ++k) {
+    const std::int64_t row = (k * group.size() + group.rank()) * batch_size;
+    if (row >= dataset.size()) break;
+    ++batches;
     const data::Batch batch =
-        to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, end - row)), group.device());
+        to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());
     if (batch.scored_tokens == 0) continue;
     // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
     const double scale = 1.0 / static_cast<double>(batch.scored_tokens);
     const nn::Autocast precision(bf16, group.device().type());
     const at::Tensor loss = model.loss(batch, scale);
-    sum += loss.item<double>() / scale;
+    sums[static_cast<std::size_t>(k)] = loss.item<double>() / scale;
     tokens += batch.scored_tokens;
   }
   model.train(was_training);
 
   const auto options = at::TensorOptions().dtype(at::kDouble);
-  const at::Tensor mine = at::empty({2}, options);
-  mine.data_ptr<double>()[0] = sum;
-  mine.data_ptr<double>()[1] = static_cast<double>(tokens);
-  const at::Tensor all = at::empty({2 * group.size()}, options.device(group.device()));
-  group.all_gather(all, mine.to(group.device())).wait();
-  const at::Tensor totals = all.cpu().view({group.size(), 2});
+  sums.push_back(static_cast<double>(tokens));
+  const auto fields = static_cast<std::int64_t>(sums.size());
+  at::Tensor all = at::empty({group.size() * fields}, options.device(group.device()));  // [ranks x fields]
+  group.all_gather(all, at::tensor(sums, options).to(group.device())).wait();
+  all = all.cpu();
+  const auto field = [&](int rank, std::int64_t k) { return all.const_data_ptr<double>()[rank * fields + k]; };
   double total_sum = 0, total_tokens = 0;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    total_sum += totals.data_ptr<double>()[2 * rank];
-    total_tokens += totals.data_ptr<double>()[2 * rank + 1];
-  }
+  for (std::int64_t k = 0; k < own_batches; ++k)
+    for (int rank = 0; rank < group.size(); ++rank) total_sum += field(rank, k);
+  for (int rank = 0; rank < group.size(); ++rank) total_tokens += field(rank, own_batches);
   EvalMetrics metrics;
   metrics.loss = total_sum / total_tokens;
   metrics.tokens = static_cast<std::int64_t>(total_tokens);
   metrics.rows = dataset.size();
-  metrics.batches = (end - first + batch_size - 1) / batch_size;
+  metrics.batches = batches;
   metrics.seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
   return metrics;
 }

@@ -9,9 +9,9 @@
 
 namespace tessera::train {
 
-/// Every block once: rank r of R takes the blocks [n r / R, n (r + 1) / R) in batches of at most `batch_size`. Sums are
-/// formed in fp64 and added in rank order, so the result does not depend on the number of ranks beyond rounding. The
-/// model is left in training mode as it was. `bf16`: forward under autocast (nn/autocast.h), as in training.
+/// Every block once, in batches of `batch_size` (the last may be smaller): rank r of R takes the batches r, R + r, ...
+/// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
+/// thread each). The model is left in training mode as it was. `bf16`: forward under autocast (nn/autocast.h), as in training.
 /// Collective. Fills loss, tokens, rows, batches and seconds.
 EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std::int64_t batch_size,
                      const comm::Group& group, bool bf16 = false);

@@ -18,6 +18,7 @@
 #include <tessera/parallel/ddp.h>
 #include <tessera/train/advice.h>
 #include <tessera/train/evaluate.h>
+#include <tessera/train/fixed_order.h>
 #include <tessera/train/journal.h>
 #include <tessera/train/optimization.h>
 #include <tessera/train/random_key.h>
@@ -65,6 +66,7 @@ class Trainer {
                        : setup_.model->flops_per_token(row_tokens());
   }
   bool bf16() const { return setup_.config.optimization.bf16; }
+  bool fixed_order() const { return setup_.config.parallel.deterministic_reduce; }
 
   Setup setup_;
   const Value& configuration_;
@@ -108,7 +110,8 @@ Trainer::Trainer(Setup setup, const Value& configuration, std::int64_t process_b
                            .bucket_mb = setup_.config.parallel.ddp_bucket_cap_mb,
                            .reduction = comm::Reduction::sum,
                            .find_unused_parameters = setup_.config.parallel.ddp_find_unused_parameters,
-                           .broadcast_buffers = setup_.config.parallel.ddp_broadcast_buffers}),
+                           .broadcast_buffers = setup_.config.parallel.ddp_broadcast_buffers,
+                           .logical_shards = fixed_order() ? setup_.config.parallel.logical_shards : 0}),
       optimizer_(make_optimizer(setup_.config.optimization, *setup_.model, ddp_)),
       schedule_(make_schedule(setup_.config.optimization, plan_)),
       journal_(setup_, world_),
@@ -202,14 +205,14 @@ Trainer::Agreement Trainer::agree_on_step(const std::vector<data::Batch>& batche
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
 /// are, so each share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last
-/// backward reduces.
+/// backward reduces; in fixed order each does.
 void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::int64_t scored_tokens) {
   const double scale = 1.0 / static_cast<double>(scored_tokens);
   ddp_.zero_grad();
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     clock_.enter(Phase::forward);
     std::optional<Ddp::NoSync> only_here;
-    if (micro + 1 < batches.size()) only_here.emplace(ddp_);
+    if (micro + 1 < batches.size() && !fixed_order()) only_here.emplace(ddp_);
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
     const at::Tensor loss = [&] {
@@ -398,11 +401,12 @@ void Trainer::write_report() {
 
 ExitCode train(const RunConfig& config, const Value& resolved) {
   comm::World& ranks = world();
-  set_threads(config.parallel.threads_per_process, ranks.local_size());
   const std::int64_t process_bytes = resident_bytes();
   Setup setup;
   agree(ranks.group(), [&] {
-    setup = prepare(config, ranks);
+    const RunConfig here = with_fixed_order(config, resolved, ranks.size());
+    set_threads(here.parallel.threads_per_process, ranks.local_size());
+    setup = prepare(here, ranks);
     make_schedule(config.optimization, setup.plan);  // bad parameters of it are told once, too
   });
   return Trainer(std::move(setup), resolved, process_bytes).run();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <numeric>
 
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
@@ -22,7 +23,7 @@ StepCounts count(const std::vector<data::Batch>& batches) {
 void Window::begin_step(const StepCounts& all_ranks) { counts_ = all_ranks; }
 
 void Window::add_loss(double cross_entropy) {
-  loss_sum_ += hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy;
+  losses_.push_back(hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy);
 }
 
 void Window::end_step(double seconds, double cpu_seconds) {
@@ -34,16 +35,19 @@ void Window::end_step(double seconds, double cpu_seconds) {
 }
 
 double Window::rough_loss(int ranks) const {
-  return ranks * loss_sum_ / static_cast<double>(hf_loss_scale_ ? steps_ : scored_);
+  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+  return ranks * sum / static_cast<double>(hf_loss_scale_ ? steps_ : scored_);
 }
 
 StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
                           std::int64_t threads) {
   TESSERA_CHECK(steps_ > 0, "a log without a step");
   const comm::Tag tag("log");
-  std::vector<double> mine = {loss_sum_, cpu_seconds_};
+  std::vector<double> mine = {cpu_seconds_};
   mine.insert(mine.end(), phases.begin(), phases.end());
   mine.insert(mine.end(), memory.begin(), memory.end());
+  const std::size_t losses_begin = mine.size();
+  mine.insert(mine.end(), losses_.begin(), losses_.end());
   const auto fields = static_cast<std::int64_t>(mine.size());
   const auto options = at::TensorOptions().dtype(at::kDouble);
   at::Tensor all = at::empty({group.size() * fields}, options.device(group.device()));  // [ranks x fields]
@@ -52,10 +56,8 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
 
   StepMetrics metrics;
   const auto steps = static_cast<double>(steps_);
-  double loss_sum = 0;
   for (int rank = 0; rank < group.size(); ++rank) {
     const double* field = all.data_ptr<double>() + rank * fields;
-    loss_sum += *field++;
     metrics.cpu_seconds += *field++ / steps;
     for (double& seconds : metrics.phases) seconds += *field++ / steps / group.size();
     MemoryByKind kinds;
@@ -64,6 +66,9 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
     metrics.memory_kinds.push_back(kinds);
     metrics.memory_by_rank.push_back(peak);
   }
+  double loss_sum = 0;
+  for (auto i = static_cast<std::int64_t>(losses_begin); i < fields; ++i)
+    for (int rank = 0; rank < group.size(); ++rank) loss_sum += all.const_data_ptr<double>()[rank * fields + i];
   metrics.loss = loss_sum / (hf_loss_scale_ ? steps : static_cast<double>(scored_));
   metrics.tokens_per_second = static_cast<double>(tokens_) / seconds_;
   metrics.step_time_ms = 1000 * seconds_ / steps;

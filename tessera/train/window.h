@@ -36,18 +36,20 @@ class Window {
   /// What is known here alone, for the time before the first log: `ranks` times this rank's share.
   double rough_loss(int ranks) const;
 
-  /// Brings the ranks' sums together, adds them in rank order, and starts anew. Fills loss, tokens_per_second,
-  /// step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks. `phases`: this rank's seconds of
-  /// the window; `threads`: of every rank. Collective. At least one step must have ended.
+  /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + rank, one step
+  /// after another: the same bits for every number of ranks that computes the same micro-batches), and starts anew.
+  /// Fills loss, tokens_per_second, step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks.
+  /// `phases`: this rank's seconds of the window; `threads`: of every rank. Collective. At least one step must have
+  /// ended.
   StepMetrics close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
                     std::int64_t threads);
 
  private:
   bool hf_loss_scale_;
   StepCounts counts_;
-  double loss_sum_ = 0;      // this rank's
-  std::int64_t scored_ = 0;  // all ranks'
-  std::int64_t tokens_ = 0;  // all ranks'
+  std::vector<double> losses_;  // this rank's micro-batches
+  std::int64_t scored_ = 0;     // all ranks'
+  std::int64_t tokens_ = 0;     // all ranks'
   std::int64_t steps_ = 0;
   double seconds_ = 0, cpu_seconds_ = 0;
 };
