@@ -12,6 +12,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
+#include <tessera/comm/shm/backend.h>
 #include <tessera/comm/world.h>
 
 #include <signal.h>
@@ -42,9 +43,9 @@ Process& process() {
   return instance;
 }
 
-// "local", "gloo" or "nccl".
-std::string choose_backend(const InitOptions& options, int world_size) {
-  static const std::vector<std::string> names = {"auto", "local", "gloo", "c10d_gloo", "nccl"};
+// "local", "shm", "gloo" or "nccl"; "" when that depends on whether the ranks can share memory.
+std::string choose_backend(const InitOptions& options, int world_size, bool one_host) {
+  static const std::vector<std::string> names = {"auto", "local", "shm", "gloo", "c10d_gloo", "nccl"};
   std::string name = options.backend, origin = "InitOptions::backend";
   const char* variable = std::getenv("TESSERA_BACKEND");
   if (name == "auto" && variable != nullptr && *variable != 0) {
@@ -57,11 +58,14 @@ std::string choose_backend(const InitOptions& options, int world_size) {
                             near ? concat(" Did you mean '", *near, "'?") : ""));
   }
   const bool cuda = options.device == "cuda";
-  if (name == "auto") name = world_size == 1 ? "local" : cuda ? "nccl" : "gloo";
+  if (name == "auto") name = world_size == 1 ? "local" : cuda ? "nccl" : one_host ? "" : "gloo";
   if (name == "local" && world_size > 1) {
     throw InputError(concat(origin, " = 'local' is for one rank; this job has ", world_size, "."));
   }
-  if ((name == "gloo" || name == "c10d_gloo") && cuda)
+  if (name == "shm" && !one_host) {
+    throw InputError(concat(origin, " = 'shm' is for ranks of one host; this job has several. Use gloo."));
+  }
+  if ((name == "gloo" || name == "c10d_gloo" || name == "shm") && cuda)
     throw InputError(concat(origin, " = '", name, "' moves CPU tensors, but the device is cuda; use nccl."));
   if (name == "nccl" && !cuda)
     throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
@@ -110,6 +114,7 @@ struct World::Impl {
   std::vector<std::weak_ptr<Backend>> backends;
   int groups_made = 0;
 
+  bool one_host() const { return environment.local_world_size == environment.world_size; }
   milliseconds timeout() const { return to_milliseconds(options.timeout_seconds); }
   milliseconds connect_timeout() const { return to_milliseconds(std::min(options.timeout_seconds, 300.0)); }
 
@@ -144,6 +149,18 @@ struct World::Impl {
 
   std::shared_ptr<Backend> connect(const std::string& kind, const std::string& name, int rank, int size,
                                    c10::intrusive_ptr<c10d::Store> keys) {
+    if (kind == "shm") {
+      shm::BackendOptions how;
+      how.name = name;
+      how.rank = rank;
+      how.size = size;
+      how.job_rank = environment.rank;
+      how.host_ranks = environment.local_world_size;
+      how.store = std::move(keys);
+      how.connect_timeout = connect_timeout();
+      how.timeout = timeout();
+      return shm::make_backend(std::move(how));
+    }
     if (kind == "gloo" || kind == "c10d_gloo") {
       auto gloo = make_gloo(keys, rank, size, gloo_device(), connect_timeout(), timeout());
       C10dOptions how;
@@ -200,7 +217,8 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
   if (!backend.empty()) {
     InitOptions wanted = impl_->options;
     wanted.backend = backend;
-    kind = choose_backend(wanted, static_cast<int>(ranks.size()));
+    kind = choose_backend(wanted, static_cast<int>(ranks.size()), impl_->one_host());
+    if (kind.empty()) kind = impl_->kind;
   }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
@@ -257,7 +275,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   auto impl = std::make_unique<World::Impl>();
   impl->environment = environment;
   impl->options = options;
-  impl->kind = choose_backend(options, environment.world_size);
+  impl->kind = choose_backend(options, environment.world_size, impl->one_host());
   impl->device = choose_device(options.device, environment.local_rank);
   set_threads();
   if (environment.world_size > 1) ignore_broken_pipes();
@@ -266,6 +284,11 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   if (environment.world_size > 1) {
     impl->store = open_store(environment, impl->connect_timeout());
     rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
+  }
+  if (impl->kind.empty()) {  // containers with namespaces of their own may share a host's name
+    const bool shared = shm::on_one_host(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
+    if (!shared && environment.rank == 0) log::info("the ranks cannot share memory: collectives go over gloo");
+    impl->kind = shared ? "shm" : "gloo";
   }
   impl->group = impl->make_group(impl->kind, "world", environment.rank, environment.world_size, 0);
   process().world = std::make_unique<World>(std::move(impl));
