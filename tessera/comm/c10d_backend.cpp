@@ -5,6 +5,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/c10d_wait.h>
+#include <tessera/comm/ring/c10d_link.h>
+#include <tessera/comm/ring/queue.h>
 
 #include <chrono>
 #include <functional>
@@ -17,45 +20,53 @@ namespace {
 
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
-void wait_for(const C10dWork& work) {
-  if (!work->wait()) throw Error("the operation was aborted");
+// How waits end for a reason to stop: Gloo's block this thread, an accelerator's only order streams.
+void wait_for(const C10dWork& work, bool blocks) {
+  if (blocks) {
+    wait_for_collective(work);
+  } else if (!work->wait()) {
+    throw Error("the operation was aborted");
+  }
 }
 
 // A collective; `finish` turns the raw result into the caller's output.
 class CollectivePending final : public Pending {
  public:
-  CollectivePending(C10dWork work, std::vector<at::Tensor> tensors, std::function<void()> finish)
-      : work_(std::move(work)), tensors_(std::move(tensors)), finish_(std::move(finish)) {}
+  CollectivePending(C10dWork work, bool blocks, std::vector<at::Tensor> tensors, std::function<void()> finish)
+      : work_(std::move(work)), blocks_(blocks), tensors_(std::move(tensors)), finish_(std::move(finish)) {}
 
   void wait() override {
-    wait_for(work_);
+    wait_for(work_, blocks_);
     if (finish_) finish_();
   }
   bool done() override { return work_->isCompleted(); }
 
  private:
   C10dWork work_;
+  bool blocks_;
+  // Until the caller's stream is behind the work: the allocator must not hand their memory on before (no recordStream).
   std::vector<at::Tensor> tensors_;
   std::function<void()> finish_;
 };
 
-// A send or recv. c10d learns of its end only inside wait(), so the first question whether it is done hands the waiting
-// to a thread.
+// A send or recv of Gloo. c10d learns of its end only inside wait(), so the first question whether it is done hands the
+// waiting to a thread.
 class MessagePending final : public Pending {
  public:
-  MessagePending(C10dWork work, at::Tensor tensor) : work_(std::move(work)), tensor_(std::move(tensor)) {}
+  MessagePending(C10dWork work, at::Tensor tensor, std::shared_ptr<MessageWaiter> waiter)
+      : work_(std::move(work)), tensor_(std::move(tensor)), waiter_(std::move(waiter)) {}
 
   void wait() override {
     if (waiting_.valid()) {
       waiting_.get();
     } else {
-      wait_for(work_);
+      waiter_->wait(work_);
     }
   }
   bool done() override {
     if (work_->isCompleted()) return true;
     if (!waiting_.valid()) {
-      std::packaged_task<void()> task([work = work_, tensor = tensor_] { wait_for(work); });
+      std::packaged_task<void()> task([work = work_, tensor = tensor_, waiter = waiter_] { waiter->wait(work); });
       waiting_ = task.get_future();
       std::thread(std::move(task)).detach();
     }
@@ -65,6 +76,7 @@ class MessagePending final : public Pending {
  private:
   C10dWork work_;
   at::Tensor tensor_;
+  std::shared_ptr<MessageWaiter> waiter_;
   std::future<void> waiting_;
 };
 
@@ -86,6 +98,45 @@ c10d::ReduceOp c10d_reduction(Reduction op) {
   throw Error("unknown reduction");
 }
 
+kernels::Fold fold_of(Reduction op) {
+  switch (op) {
+    case Reduction::sum:
+      return kernels::Fold::sum;
+    case Reduction::mean:
+      return kernels::Fold::mean;
+    case Reduction::min:
+      return kernels::Fold::min;
+    case Reduction::max:
+      return kernels::Fold::max;
+    case Reduction::product:
+      return kernels::Fold::product;
+  }
+  throw Error("unknown reduction");
+}
+
+std::optional<kernels::Number> number_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return kernels::Number::fp32;
+    case at::kDouble:
+      return kernels::Number::fp64;
+    case at::kBFloat16:
+      return kernels::Number::bf16;
+    case at::kHalf:
+      return kernels::Number::fp16;
+    case at::kChar:
+      return kernels::Number::int8;
+    case at::kByte:
+      return kernels::Number::uint8;
+    case at::kInt:
+      return kernels::Number::int32;
+    case at::kLong:
+      return kernels::Number::int64;
+    default:
+      return std::nullopt;
+  }
+}
+
 void announce_half_reduction(const std::string& kind, int rank) {
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -99,82 +150,104 @@ class C10dBackend final : public Backend {
       : Backend(options.name, options.kind, backend->getRank(), backend->getSize(), options.device),
         backend_(std::move(backend)),
         reduce_half_as_float_(options.reduce_half_as_float),
-        owner_(std::move(options.owner)) {}
-
-  bool can_reduce(at::ScalarType dtype) const override {
-    switch (dtype) {
-      case at::kFloat:
-      case at::kDouble:
-      case at::kHalf:
-      case at::kBFloat16:
-      case at::kChar:
-      case at::kByte:
-      case at::kInt:
-      case at::kLong:
-        return true;
-      default:
-        return false;
-    }
+        own_collectives_(options.own_collectives),
+        choice_(options.choice),
+        owner_(std::move(options.owner)) {
+    TESSERA_CHECK(!own_collectives_ || options.device.is_cpu(), "own collectives are for CPU tensors");
   }
 
+  bool can_reduce(at::ScalarType dtype) const override { return number_of(dtype).has_value(); }
+
   Started broadcast(at::Tensor tensor, int root) override {
-    std::vector<at::Tensor> raw{bytes(tensor)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return collective(open().broadcast(raw, options), {tensor});
+    const std::vector<at::Tensor> tensors{tensor};
+    return collective(
+        [raw = std::vector<at::Tensor>{bytes(tensor)}, root](c10d::Backend& backend) mutable {
+          c10d::BroadcastOptions options;
+          options.rootRank = root;
+          return backend.broadcast(raw, options);
+        },
+        tensors);
   }
 
   Started reduce(at::Tensor tensor, int root, Reduction op) override {
     // The transport may use the tensor of any rank as scratch; only the root's may change.
     const bool is_root = rank() == root;
     std::vector<at::Tensor> raw{is_root ? working_copy_if_half(tensor) : working_copy(tensor)};
-    c10d::ReduceOptions options;
-    options.rootRank = root;
-    options.reduceOp = c10d_reduction(op);
-    C10dWork work = open().reduce(raw, options);
-    if (!is_root) return collective(std::move(work), raw);
-    return collective(std::move(work), {tensor, raw[0]}, finish_reduction(tensor, raw[0], op));
+    const std::function<void()> finish = is_root ? finish_reduction(tensor, raw[0], op) : std::function<void()>();
+    const std::vector<at::Tensor> tensors{tensor, raw[0]};
+    return collective(
+        [raw, root, op](c10d::Backend& backend) mutable {
+          c10d::ReduceOptions options;
+          options.rootRank = root;
+          options.reduceOp = c10d_reduction(op);
+          return backend.reduce(raw, options);
+        },
+        tensors, finish);
   }
 
   Started all_reduce(at::Tensor tensor, Reduction op) override {
-    std::vector<at::Tensor> raw{working_copy_if_half(tensor)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d_reduction(op);
-    C10dWork work = open().allreduce(raw, options);
-    return collective(std::move(work), {tensor, raw[0]}, finish_reduction(tensor, raw[0], op));
+    if (const auto choice = choose(ring::Collective::all_reduce, tensor)) return own(*choice, tensor, tensor, op);
+    const at::Tensor raw = working_copy_if_half(tensor);
+    return collective([raw, op](c10d::Backend& backend) { return all_reduce_raw(backend, raw, op); }, {tensor, raw},
+                      finish_reduction(tensor, raw, op));
   }
 
   Started scatter(at::Tensor output, at::Tensor input, int root) override {
-    std::vector<at::Tensor> outputs{bytes(output)};
-    std::vector<std::vector<at::Tensor>> inputs;
-    if (rank() == root) inputs.push_back(bytes(input).chunk(size()));
-    c10d::ScatterOptions options;
-    options.rootRank = root;
-    return collective(open().scatter(outputs, inputs, options), {output, input});
+    return collective(
+        [this, output, input, root](c10d::Backend& backend) {
+          std::vector<at::Tensor> outputs{bytes(output)};
+          std::vector<std::vector<at::Tensor>> inputs;
+          if (rank() == root) inputs.push_back(bytes(input).chunk(size()));
+          c10d::ScatterOptions options;
+          options.rootRank = root;
+          return backend.scatter(outputs, inputs, options);
+        },
+        {output, input});
   }
 
   Started gather(at::Tensor output, at::Tensor input, int root) override {
-    std::vector<at::Tensor> inputs{bytes(input)};
-    std::vector<std::vector<at::Tensor>> outputs;
-    if (rank() == root) outputs.push_back(bytes(output).chunk(size()));
-    c10d::GatherOptions options;
-    options.rootRank = root;
-    return collective(open().gather(outputs, inputs, options), {output, input});
+    return collective(
+        [this, output, input, root](c10d::Backend& backend) {
+          std::vector<at::Tensor> inputs{bytes(input)};
+          std::vector<std::vector<at::Tensor>> outputs;
+          if (rank() == root) outputs.push_back(bytes(output).chunk(size()));
+          c10d::GatherOptions options;
+          options.rootRank = root;
+          return backend.gather(outputs, inputs, options);
+        },
+        {output, input});
   }
 
   Started all_gather(at::Tensor output, at::Tensor input) override {
-    at::Tensor raw_output = bytes(output), raw_input = bytes(input);
-    return collective(open()._allgather_base(raw_output, raw_input), {output, input});
+    if (const auto choice = choose(ring::Collective::all_gather, output))
+      return own(*choice, output, input, Reduction::sum);
+    return collective(
+        [output, input](c10d::Backend& backend) {
+          at::Tensor raw_output = bytes(output), raw_input = bytes(input);
+          return backend._allgather_base(raw_output, raw_input);
+        },
+        {output, input});
   }
 
-  // Gloo's own reduce_scatter is an all-reduce too, but of the input itself and finished only in its wait().
   Started reduce_scatter(at::Tensor output, at::Tensor input, Reduction op) override {
-    std::vector<at::Tensor> raw{working_copy(input)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d_reduction(op);
-    C10dWork work = open().allreduce(raw, options);
-    const at::Tensor mine = raw[0].narrow(0, rank() * output.numel(), output.numel());
-    return collective(std::move(work), {output, input, raw[0]}, finish_reduction(output, mine, op));
+    if (const auto choice = choose(ring::Collective::reduce_scatter, input)) return own(*choice, output, input, op);
+    if (!device().is_cpu()) {
+      const at::Tensor raw = working_copy_if_half(input);
+      const at::Tensor part = raw.scalar_type() == output.scalar_type() ? output.view(-1)
+                                                                        : at::empty({output.numel()}, raw.options());
+      return collective(
+          [part, raw, op](c10d::Backend& backend) {
+            at::Tensor target = part, source = raw;
+            c10d::ReduceScatterOptions options;
+            options.reduceOp = c10d_reduction(op);
+            return backend._reduce_scatter_base(target, source, options);
+          },
+          {output, input, raw, part}, finish_reduction(output, part, op));
+    }
+    // Gloo's own reduce_scatter is an all-reduce too, but of the input itself and finished only in its wait().
+    const at::Tensor raw = working_copy(input), mine = raw.narrow(0, rank() * output.numel(), output.numel());
+    return collective([raw, op](c10d::Backend& backend) { return all_reduce_raw(backend, raw, op); },
+                      {output, input, raw}, finish_reduction(output, mine, op));
   }
 
   Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,
@@ -182,23 +255,38 @@ class C10dBackend final : public Backend {
     const auto width = static_cast<std::int64_t>(output.element_size());
     for (std::int64_t& n : output_splits) n *= width;
     for (std::int64_t& n : input_splits) n *= width;
-    at::Tensor raw_output = bytes(output), raw_input = bytes(input);
-    return collective(open().alltoall_base(raw_output, raw_input, output_splits, input_splits), {output, input});
+    return collective(
+        [output, input, output_splits, input_splits](c10d::Backend& backend) mutable {
+          at::Tensor raw_output = bytes(output), raw_input = bytes(input);
+          return backend.alltoall_base(raw_output, raw_input, output_splits, input_splits);
+        },
+        {output, input});
   }
 
   Started send(at::Tensor tensor, int destination, int tag) override {
+    check_tag(tag);
     std::vector<at::Tensor> raw{bytes(tensor)};
-    return std::make_shared<MessagePending>(open().send(raw, destination, tag), tensor);
+    return message(open().send(raw, destination, tag), tensor);
   }
 
   Started recv(at::Tensor tensor, int source, int tag) override {
+    check_tag(tag);
     std::vector<at::Tensor> raw{bytes(tensor)};
-    return std::make_shared<MessagePending>(open().recv(raw, source, tag), tensor);
+    return message(open().recv(raw, source, tag), tensor);
   }
 
-  Started barrier() override { return collective(open().barrier(), {}); }
+  Started barrier() override {
+    return collective([](c10d::Backend& backend) { return backend.barrier(); }, {});
+  }
+
+  void abort() override {
+    waiter_->abort();
+    if (backend_ && !device().is_cpu()) backend_->abort();
+  }
 
   void close() override {
+    queue_.reset();
+    last_.reset();
     backend_.reset();
     owner_.reset();
   }
@@ -209,8 +297,78 @@ class C10dBackend final : public Backend {
     return *backend_;
   }
 
-  static Started collective(C10dWork work, std::vector<at::Tensor> tensors, std::function<void()> finish = {}) {
-    return std::make_shared<CollectivePending>(std::move(work), std::move(tensors), std::move(finish));
+  using Begin = std::function<C10dWork(c10d::Backend&)>;
+
+  static C10dWork all_reduce_raw(c10d::Backend& backend, const at::Tensor& raw, Reduction op) {
+    std::vector<at::Tensor> tensors{raw};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d_reduction(op);
+    return backend.allreduce(tensors, options);
+  }
+
+  // One of the transport's own. The operations of a group run in the order in which they were started, so it queues up
+  // behind those of ring/.
+  Started collective(const Begin& begin, std::vector<at::Tensor> tensors, std::function<void()> finish = {}) {
+    c10d::Backend& backend = open();
+    if (!queue_ || queue_->idle()) {
+      last_ = begin(backend);
+      return std::make_shared<CollectivePending>(last_, device().is_cpu(), std::move(tensors), std::move(finish));
+    }
+    return queue_->push([begin, finish, keep = std::move(tensors), backend = backend_] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      wait_for_collective(begin(*backend));
+      if (finish) finish();
+    });
+  }
+
+  Started message(C10dWork work, const at::Tensor& tensor) {
+    if (device().is_cpu()) return std::make_shared<MessagePending>(std::move(work), tensor, waiter_);
+    return std::make_shared<CollectivePending>(std::move(work), false, std::vector<at::Tensor>{tensor},
+                                               std::function<void()>());
+  }
+
+  void check_tag(int tag) const {
+    if (own_collectives_ && tag >= ring::first_own_tag)
+      throw Error(concat("tag ", tag, " is reserved; tags of messages are below ", ring::first_own_tag));
+  }
+
+  // `whole`: the tensor of all ranks' parts.
+  std::optional<ring::Choice> choose(ring::Collective what, const at::Tensor& whole) const {
+    if (!own_collectives_) return std::nullopt;
+    if (choice_ && ring::implements(choice_->algorithm, what)) return choice_;
+    return ring::choose(what, static_cast<std::int64_t>(whole.nbytes()), size());
+  }
+
+  // One of ring/. Which one follows from the tensors: `output` and `input` are one tensor (all_reduce), or one of them
+  // holds all ranks' parts.
+  Started own(const ring::Choice& choice, const at::Tensor& output, const at::Tensor& input, Reduction op) {
+    open();
+    ring::Job job;
+    job.rank = rank();
+    job.size = size();
+    job.algorithm = choice.algorithm;
+    job.chunk_bytes = choice.chunk_bytes;
+    job.window = choice.window;
+    job.input = input.const_data_ptr();
+    job.output = output.mutable_data_ptr();
+    job.fold = fold_of(op);
+    if (output.numel() > input.numel()) {
+      job.collective = ring::Collective::all_gather;
+      job.number = kernels::Number::uint8;
+      job.n = static_cast<std::int64_t>(input.nbytes());
+    } else {
+      job.collective = output.numel() < input.numel() ? ring::Collective::reduce_scatter : ring::Collective::all_reduce;
+      job.number = *number_of(output.scalar_type());
+      job.n = output.numel();
+    }
+    if (!queue_) queue_ = std::make_unique<ring::Queue>();
+    const int tag = ring::first_own_tag + static_cast<int>(own_started_++ % 4096);
+    return queue_->push([job, tag, output, input, before = std::exchange(last_, {}), backend = backend_,
+                         waiter = waiter_, scratch = scratch_] {
+      if (before && !before->isCompleted()) wait_for_collective(before);
+      ring::C10dLink link(*backend, *waiter, tag);
+      ring::run(job, link, *scratch);
+    });
   }
 
   at::ScalarType reduction_dtype(const at::Tensor& tensor) const {
@@ -240,8 +398,14 @@ class C10dBackend final : public Backend {
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  bool reduce_half_as_float_;
+  bool reduce_half_as_float_, own_collectives_;
+  std::optional<ring::Choice> choice_;
   std::shared_ptr<void> owner_;
+  C10dWork last_;  // of the transport's own collectives
+  std::shared_ptr<MessageWaiter> waiter_ = std::make_shared<MessageWaiter>();
+  std::shared_ptr<ring::Scratch> scratch_ = std::make_shared<ring::Scratch>();
+  std::uint64_t own_started_ = 0;
+  std::unique_ptr<ring::Queue> queue_;  // goes first: its thread uses the rest
 };
 
 }  // namespace

@@ -3,6 +3,9 @@
 /// A Backend over any c10d::Backend (Gloo, NCCL, or one that the caller already has).
 
 #include <tessera/comm/backend.h>
+#include <tessera/comm/ring/choice.h>
+
+#include <optional>
 
 namespace c10d {
 class Backend;
@@ -16,7 +19,11 @@ struct C10dOptions {
   c10::Device device = c10::kCPU;
   /// bf16/fp16 reductions are converted to fp32 first (Gloo accumulates in the tensor's type).
   bool reduce_half_as_float = true;
-  std::shared_ptr<void> owner;  ///< kept alive as long as the backend
+  /// all_reduce, reduce_scatter and all_gather run over send and recv where that is faster (ring/choice.h). CPU only,
+  /// equal on all ranks; tags from ring::first_own_tag on are then not for callers.
+  bool own_collectives = false;
+  std::optional<ring::Choice> choice;  ///< always this one (tests and benchmarks)
+  std::shared_ptr<void> owner;         ///< kept alive as long as the backend
 };
 
 /// Data movement goes as bytes, so every dtype can be moved. Reductions: fp32, fp64, fp16, bf16, int8, uint8, int32,

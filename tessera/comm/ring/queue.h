@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// Runs the operations of one group one after another. A thread of the queue takes them up, unless the caller waits for
+/// the next one first: then the caller runs it, without a change of threads.
+
+#include <tessera/comm/backend.h>
+
+#include <deque>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tessera::comm::ring {
+
+class Queue {
+ public:
+  Queue() = default;
+  /// Runs what is left, then joins the thread.
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  /// `task` owns the tensors that it works on. Its exception is thrown by the Pending's wait(), and at once by every
+  /// later task: after a failure the ranks' orders no longer match. The wait ends early when there is a reason to stop
+  /// (watch.h).
+  std::shared_ptr<Pending> push(std::function<void()> task);
+  /// True when every task has ended.
+  bool idle() const;
+
+ private:
+  class Task;
+  struct State;
+  void work();
+  static void run_front(State& state, std::unique_lock<std::mutex>& lock);
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::comm::ring
