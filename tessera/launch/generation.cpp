@@ -66,6 +66,7 @@ Generation::Generation(Host& host, const FleetPlan& plan, bool may_restart)
   header.first_rank = plan.first_rank;
   header.generation = static_cast<std::uint32_t>(plan.generation);
   header.stop = 0;
+  if (host.store) host.store->set_generation(plan.generation);
   try {
     BoundSocket store;
     if (host.options.pass_store_socket) store = listen_on(plan.master_addr, plan.master_port);
@@ -90,9 +91,11 @@ void Generation::start(int local_rank, BoundSocket& store) {
   Inheritance inheritance;
   inheritance.job = host_.job;
   inheritance.board_fd = host_.board.fd();
+  inheritance.secret_fd = host_.secret_fd.get();
+  inheritance.store = host_.store_where;
   if (local_rank == 0) inheritance.store_fd = store.fd.get();
   process.environment = rank_variables(local_rank, plan_, options, inheritance);
-  for (const int fd : {inheritance.board_fd, inheritance.store_fd}) {
+  for (const int fd : {inheritance.board_fd, inheritance.secret_fd, inheritance.store_fd}) {
     if (fd >= 0) process.inherited_fds.push_back(fd);
   }
   std::vector<int> cores;
@@ -118,6 +121,8 @@ Outcome Generation::run() {
     find_ended();
     judge_failures();
     look_at_life();
+    look_at_fleet();
+    if (host_.store) host_.store->turn();
     if (stacks_ && stacks_->turn()) tell_stacks();
     for (LocalRank& rank : ranks_) {
       if (rank.gone) continue;
@@ -134,7 +139,7 @@ Outcome Generation::run() {
   if (failed_) {
     const bool its_own =
         culprit_ != nullptr && culprit_->status && !culprit_->killed && exit_code_of(*culprit_->status) != 0;
-    outcome.code = its_own ? exit_code_of(*culprit_->status) : static_cast<int>(ExitCode::failed);
+    outcome.code = its_own ? exit_code_of(*culprit_->status) : failure_code_;
   } else {
     outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : stop_code_;
   }
@@ -153,6 +158,11 @@ void Generation::wait() {
   if (!host_.out.empty()) watched.push_back({host_.out.fd(), POLLOUT, 0});
   if (!host_.err.empty()) watched.push_back({host_.err.fd(), POLLOUT, 0});
   if (stacks_) stacks_->watch(watched);
+  if (host_.store) {
+    watched.push_back({host_.store->fd(), POLLIN, 0});
+    if (const auto deadline = host_.store->deadline()) until = std::min(until, *deadline);
+  }
+  if (host_.fleet) watched.push_back({host_.fleet->event_fd(), POLLIN, 0});
   if (first_failure_ && !failed_) until = std::min(until, AgentClock::now() + milliseconds(10));
   for (LocalRank& rank : ranks_) {
     if (rank.gone) continue;
@@ -176,6 +186,7 @@ void Generation::on_signal(int signal) {
     host_.say(concat(signal_name(signal), " received; asking ", running(), running() == 1 ? " rank" : " ranks",
                      " to stop (SIGKILL after ", host_.options.stop_seconds, " s, or at the next signal)"));
     ask_all(signal == SIGINT ? SIGINT : SIGTERM, now + seconds(host_.options.stop_seconds));
+    if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + signal, concat("stopped by ", signal_name(signal)));
     return;
   }
   // timeout(1) and some batch systems send the same request twice.
@@ -184,6 +195,21 @@ void Generation::on_signal(int signal) {
   host_.say(concat(signal_name(signal), " received", failed_ ? "" : " again", "; killing the ranks"));
   for (LocalRank& rank : ranks_) {
     if (!rank.gone) rank.kill();
+  }
+}
+
+/// What happens on other hosts.
+void Generation::look_at_fleet() {
+  const auto event = host_.fleet ? host_.fleet->event() : std::nullopt;
+  if (!event || event->machine == host_.options.machine_rank || failed_) return;
+  if (event->kind != FleetEvent::stop) {
+    failure_code_ = event->code;
+    fail(nullptr, event->text);
+  } else if (stop_signal_ == 0) {
+    stop_signal_ = event->code == static_cast<int>(ExitCode::interrupted) ? SIGINT : SIGTERM;
+    stopped_at_ = AgentClock::now();
+    host_.say(concat(event->text, " on machine ", event->machine));
+    ask_all(stop_signal_, stopped_at_ + seconds(host_.options.stop_seconds));
   }
 }
 
@@ -217,6 +243,7 @@ void Generation::on_exit(LocalRank& rank) {
       stop_code_ = code;
       stopped_at_ = AgentClock::now();
       ask_all(SIGTERM, stopped_at_ + seconds(host_.options.stop_seconds));
+      if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + SIGTERM, concat(rank.name(), " was asked to stop"));
     } else if (!first_failure_) {
       first_failure_ = AgentClock::now();
     }
@@ -312,8 +339,8 @@ void Generation::on_hang(const LifeFinding& finding) {
     if (!rank.status && !rank.gone && rank.on_board()) views.push_back(view_of(rank));
   }
   const WaitVerdict verdict = find_culprit(views, monotonic_ns());
-  hang_ = concat("the job hangs: ", finding.text, ": ", verdict.text);
-  host_.say(concat(hang_, "; collecting stacks"));
+  hang_ = concat("the job hangs: ", verdict.text);
+  host_.say(concat(finding.text, ": ", verdict.text, "; collecting stacks"));
   host_.err.write_some();
   std::vector<StackDump::Target> targets;
   const auto add = [&](bool guilty) {
@@ -348,7 +375,9 @@ void Generation::fail(LocalRank* culprit, const std::string& text) {
   failure_ = text;
   const bool others = running() > (culprit != nullptr && !culprit->status ? 1u : 0u);
   const std::string ending = !others ? "" : culprit != nullptr ? "; ending the other ranks" : "; ending all ranks";
-  host_.say(culprit != nullptr ? concat(text, ending) : others ? "ending all ranks" : "all ranks have ended");
+  host_.say(concat(text, ending));
+  if (culprit != nullptr && culprit->status) failure_code_ = exit_code_of(*culprit->status);
+  if (host_.fleet) host_.fleet->report(FleetEvent::failure, failure_code_, text);
   BoardHeader& header = host_.board.header();
   write_text(header.stop_reason, text);
   header.stop.store(1, std::memory_order_release);

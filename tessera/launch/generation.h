@@ -44,6 +44,7 @@ class Generation {
   std::size_t running() const;
 
   void on_signal(int signal);
+  void look_at_fleet();
   void ask_all(int signal, Time kill_at);
 
   void find_ended();
@@ -72,6 +73,7 @@ class Generation {
   bool failed_ = false;
   LocalRank* culprit_ = nullptr;
   std::string failure_;
+  int failure_code_ = 1;  ///< unless the culprit has one of its own
   int stop_signal_ = 0;  ///< the first request to stop
   int stop_code_ = 0;    ///< first exit code other than 0 after it
   Time stopped_at_{};

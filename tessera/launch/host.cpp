@@ -1,16 +1,18 @@
 #include <tessera/launch/host.h>
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/launch/hmac.h>
+#include <tessera/launch/ports.h>
 #include <tessera/launch/process.h>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 namespace tessera::launch {
 namespace {
@@ -28,11 +30,15 @@ void reserve_files(int num_processes) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-std::string random_id() {
-  unsigned char bytes[8];
-  TESSERA_CHECK(::getrandom(bytes, sizeof bytes, 0) == sizeof bytes, "getrandom: ", std::strerror(errno));
+/// The same on every host, and another one for each run: also where the secret is always the same, the port is not.
+std::string job_id(const Secret& secret, int port) {
+  const std::string known = concat("job ", port);
+  Sha256 hash;
+  hash.update(secret);
+  hash.update({reinterpret_cast<const std::uint8_t*>(known.data()), known.size()});
+  const Digest digest = hash.finish();
   std::string id;
-  for (const unsigned char byte : bytes) {
+  for (const std::uint8_t byte : std::span(digest).first(8)) {
     id += "0123456789abcdef"[byte >> 4];
     id += "0123456789abcdef"[byte & 15];
   }
@@ -51,10 +57,57 @@ UniqueFd open_report(const std::string& folder) {
 }  // namespace
 
 Host::Host(const std::vector<std::string>& command, const LaunchOptions& options)
-    : command(command), options(options), out(STDOUT_FILENO), err(STDERR_FILENO), job(random_id()) {
+    : command(command),
+      options(options),
+      out(STDOUT_FILENO),
+      err(STDERR_FILENO),
+      secret(options.secret ? *options.secret : make_secret()),
+      secret_fd(secret_to_fd(secret)) {
   find_program(command.at(0));
   reserve_files(options.num_processes);
   report_ = open_report(options.log_dir);
+  const bool alone = options.num_machines == 1;
+  if (options.machine_rank == 0) {
+    StoreOptions how;
+    how.address = options.master_addr;
+    how.port = alone ? 0 : options.master_port;  // alone, the given port is the ranks' own
+    how.secret = secret;
+    store.emplace(how);
+  }
+  store_where = store ? store->where() : concat(options.master_addr, ":", options.master_port);
+  if (!alone) meet_others();
+  const FleetPlan plan = first_plan();
+  job = job_id(secret, plan.master_port);
+  board = Board::create(plan.local_processes, plan.first_rank, plan.world_size,
+                        options.job.empty() ? join(command, " ") : options.job);
+  board.header().agent_pid = ::getpid();
+}
+
+void Host::meet_others() {
+  FleetOptions how;
+  how.machine_rank = options.machine_rank;
+  how.num_machines = options.num_machines;
+  how.local_processes = options.num_processes;
+  how.hostname = options.host_label;
+  how.store_address = options.master_addr;
+  how.store_port = options.master_port;
+  how.secret = secret;
+  how.server = store ? &*store : nullptr;
+  how.say = [this](const std::string& text) {
+    say(text);
+    err.write_some();
+  };
+  how.give_up = [this] { return signals.next() != 0; };
+  fleet = std::make_unique<Fleet>(how);
+}
+
+FleetPlan Host::first_plan() const {
+  if (fleet) return fleet->plan();
+  FleetPlan plan;
+  plan.world_size = plan.local_processes = options.num_processes;
+  plan.master_addr = options.master_addr;
+  plan.master_port = choose_port(options.master_addr, options.master_port);
+  return plan;
 }
 
 void Host::say(const std::string& text) { write_line(concat("[agent] ", text)); }

@@ -1,15 +1,19 @@
 #pragma once
 /// \file
 /// What the agent of a host holds for the whole job, while generations of ranks come and go: signals, guardian, its
-/// output, the board.
+/// output, the rendezvous store, the agents of other hosts, the board.
 
 #include <tessera/launch/board.h>
+#include <tessera/launch/fleet.h>
 #include <tessera/launch/guardian.h>
 #include <tessera/launch/launcher.h>
 #include <tessera/launch/oom.h>
 #include <tessera/launch/output.h>
 #include <tessera/launch/signal_queue.h>
+#include <tessera/launch/store_server.h>
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +21,12 @@ namespace tessera::launch {
 
 class Host {
  public:
-  /// Checks what can be checked before anything starts; opens the report file. Throws InputError.
+  /// Checks what can be checked before anything starts; opens the report file; serves the store; meets the other hosts
+  /// (which may take as long as they take). Throws InputError, and Error when the others do not come.
   Host(const std::vector<std::string>& command, const LaunchOptions& options);
+
+  /// Where the ranks of the first generation run.
+  FleetPlan first_plan() const;
 
   /// A line for people, on standard error and in LOG_DIR/agent.log.
   void say(const std::string& text);
@@ -35,10 +43,16 @@ class Host {
   Guardian guardian;
   OutputSink out, err;
   OomWatch oom;
-  std::string job;  ///< a random id, equal on all hosts of the job
-  Board board;      ///< made for the first generation
+  const Secret secret;
+  const UniqueFd secret_fd;
+  std::optional<StoreServer> store;  ///< on machine 0
+  std::string store_where;           ///< "host:port" of it
+  std::unique_ptr<Fleet> fleet;      ///< with several hosts
+  std::string job;                   ///< a random id, equal on all hosts of the job
+  Board board;                       ///< of this host's ranks; made for the first generation
 
  private:
+  void meet_others();
   void write_line(const std::string& line);
   UniqueFd report_;
 };

@@ -1,7 +1,5 @@
 #include <tessera/launch/launcher.h>
 
-#include <unistd.h>
-
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/generation.h>
@@ -14,24 +12,25 @@ namespace {
 
 constexpr int max_processes = 4096;  // guardian.cpp holds as many groups
 
-/// What a person would call this job.
-std::string job_text(const std::vector<std::string>& command, const LaunchOptions& options) {
-  return options.job.empty() ? join(command, " ") : options.job;
-}
-
-FleetPlan plan_of_one_host(const LaunchOptions& options, int generation) {
-  FleetPlan plan;
-  plan.generation = generation;
-  plan.world_size = plan.local_processes = options.num_processes;
-  plan.master_addr = options.master_addr;
-  plan.master_port = choose_port(options.master_addr, options.master_port);
-  return plan;
-}
-
 /// Bad input fails again, and a request to stop has been met.
 bool worth_a_restart(const Outcome& outcome) {
-  return outcome.failed && !outcome.stopped && outcome.code != static_cast<int>(ExitCode::bad_input) &&
+  return !outcome.stopped && outcome.code != static_cast<int>(ExitCode::bad_input) &&
          outcome.code != static_cast<int>(ExitCode::stopped) && outcome.code != static_cast<int>(ExitCode::interrupted);
+}
+
+/// What comes after a generation: the plan of the next one, or the end with outcome.code, on which all hosts agree.
+std::optional<FleetPlan> next_plan(Host& host, FleetPlan plan, Outcome& outcome) {
+  const bool may = plan.generation < host.options.max_restarts && worth_a_restart(outcome);
+  if (host.fleet) {
+    const FleetVerdict verdict = host.fleet->agree({outcome.code, may});
+    if (verdict.restart) return host.fleet->plan();
+    outcome.code = verdict.code;
+    return std::nullopt;
+  }
+  if (!outcome.failed || !may) return std::nullopt;
+  ++plan.generation;
+  plan.master_port = choose_port(host.options.master_addr, host.options.master_port);
+  return plan;
 }
 
 }  // namespace
@@ -44,15 +43,10 @@ int run(const std::vector<std::string>& command, const LaunchOptions& options) {
   }
   Host host(command, options);
   Outcome outcome;
-  for (int generation = 0;; ++generation) {
-    const FleetPlan plan = plan_of_one_host(options, generation);
-    if (!host.board) {
-      host.board = Board::create(plan.local_processes, plan.first_rank, plan.world_size, job_text(command, options));
-      host.board.header().agent_pid = ::getpid();
-    }
-    outcome = Generation(host, plan, generation < options.max_restarts).run();
-    if (!worth_a_restart(outcome) || generation >= options.max_restarts) break;
-    host.say(concat("restarting all ranks (restart ", generation + 1, " of ", options.max_restarts, ")"));
+  for (std::optional<FleetPlan> plan = host.first_plan(); plan;) {
+    outcome = Generation(host, *plan, plan->generation < options.max_restarts).run();
+    plan = next_plan(host, *plan, outcome);
+    if (plan) host.say(concat("restarting all ranks (restart ", plan->generation, " of ", options.max_restarts, ")"));
   }
   host.out.flush(5);
   host.err.flush(5);

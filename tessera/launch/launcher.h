@@ -33,7 +33,7 @@ struct LaunchOptions {
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
   int max_restarts = 0;             ///< times that all ranks are started again after a failure
   double monitor_interval = 0.1;    ///< seconds between two looks at the heartbeats; the end of a process is seen at once
-  double heartbeat_timeout = 2.25;  ///< a rank whose heartbeat is older than this is frozen; 0: never
+  double heartbeat_timeout = 2.5;   ///< a rank whose heartbeat is older than this is frozen; 0: never
   double hang_timeout = 0;          ///< seconds without progress that are a hang; 0: max(5 s, 5 x p99 step); < 0: never
   bool only_report = false;         ///< frozen and hanging ranks are named, but the job goes on (for debugging)
 
@@ -50,8 +50,13 @@ struct LaunchOptions {
 /// all are done.
 ///
 /// Environment of the ranks: torchrun's (RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK ...
-/// MASTER_ADDR MASTER_PORT OMP_NUM_THREADS) and TESSERA_LAUNCHER=1; rank 0 also TESSERA_STORE_FD with
-/// pass_store_socket. Their standard input is empty.
+/// MASTER_ADDR MASTER_PORT OMP_NUM_THREADS) and ours (rank_variables.h): TESSERA_LAUNCHER=1, the board, the store with
+/// its secret, generation and job; rank 0 also TESSERA_STORE_FD with pass_store_socket. MASTER_PORT is free for the
+/// program. Their standard input is empty.
+///
+/// The first failing rank is named with what it did last (verdict.h); frozen ranks and hangs are found (life.h,
+/// wait_graph.h). A failure is followed by up to max_restarts new generations, unless the exit code is 2, 3 or 130;
+/// nothing of the old one is left when the next one starts. With several hosts all of this holds for the whole job.
 ///
 /// SIGINT and SIGTERM are passed on once; the ranks then have stop_seconds, a second signal (half a second or more
 /// later) ends them at once. The result is 130 after SIGINT, and the ranks' own exit code after SIGTERM (3 = stopped

@@ -89,10 +89,12 @@ std::string thread_overview(pid_t pid) {
   for (const std::string& thread : threads_of(pid)) {
     const std::string folder = concat("/proc/", pid, "/task/", thread, "/");
     const std::string wchan = trim(read_all(folder + "wchan")), call = trim(read_all(folder + "syscall"));
-    result += concat("thread ", thread, " '", trim(read_all(folder + "comm")), "' ", state_text(thread_state(pid, thread)));
+    const char state = thread_state(pid, thread);
+    result += concat("thread ", thread, " '", trim(read_all(folder + "comm")), "' ", state_text(state));
     if (!wchan.empty() && wchan != "0") result += concat(", sleeps in ", wchan);
     if (!call.empty()) result += concat(", system call ", split(call, ' ').front());
     result += "\n";
+    if (state != 'D') continue;
     for (const std::string& line : split(read_all(folder + "stack"), '\n')) {  // for root only
       if (!trim(line).empty()) result += concat("    ", trim(line), "\n");
     }

@@ -22,8 +22,8 @@ std::optional<ProcStatus> read_proc_status(pid_t pid);
 /// "T (stopped by a signal)", "D (waits for a disk or a network file system)", ...
 std::string state_text(char state);
 
-/// Every thread of a process, one per line: name, state, the kernel function that it sleeps in, its system call; also
-/// its kernel stack where this user may read it. Needs no debugger and disturbs nothing. Empty when it is gone.
+/// Every thread of a process, one per line: name, state, the kernel function that it sleeps in, its system call; of
+/// one that waits for a disk also its kernel stack, where this user may read it. Needs no debugger and disturbs nothing. Empty when it is gone.
 std::string thread_overview(pid_t pid);
 
 }  // namespace tessera::launch

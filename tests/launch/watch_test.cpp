@@ -5,6 +5,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/launch/ports.h>
 #include <algorithm>
 
 #include "agent_under_test.h"
@@ -105,7 +106,7 @@ TEST(Watch, ARankThatComputesForEverIsNamedWithStacks) {
   options.hang_timeout = 1;
   const Captured done = run_agent(fake("--victim 1 --at 5 --do spin"), options);
   EXPECT_EQ(done.exit_code, 1);
-  EXPECT_TRUE(contains(done.err, "the job hangs: no progress for 1")) << done.err;
+  EXPECT_TRUE(contains(done.err, "[agent] no progress for 1")) << done.err;
   EXPECT_TRUE(contains(done.err, ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
                                  "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
                                  "forward"))
@@ -217,6 +218,47 @@ TEST(Restart, AnOldGenerationIsGoneBeforeTheNewOneBegins) {
       options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_FALSE(contains(done.out, "still there")) << done.out;
+}
+
+/// One of two agents that share a job, on this host.
+LaunchOptions machine(int number, int port) {
+  LaunchOptions options = ranks(2);
+  options.num_machines = 2;
+  options.machine_rank = number;
+  options.master_port = port;
+  options.secret = Secret{1, 2, 3};
+  options.host_label = concat("node", number);
+  options.max_restarts = 1;
+  return options;
+}
+
+TEST(TwoHosts, AFailureOnOneRestartsBoth) {
+  const int port = choose_port("127.0.0.1");
+  // Ranks of two hosts do not see each other's boards, so these only wait; rank 3 dies in generation 0.
+  const Strings command = shell(
+      "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK generation $TESSERA_GENERATION; "
+      "[ $TESSERA_GENERATION = 1 ] && exit 0; [ $RANK = 3 ] && sleep 0.5 && kill -9 $$; sleep 60");
+  AgentUnderTest one(command, machine(0, port)), two(command, machine(1, port));
+  const Captured second = two.finish();
+  const Captured first = one.finish();
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_TRUE(contains(first.out, "[node0 rank 1] rank 1 of 4 local 1 of 2 group 0 generation 1")) << first.out;
+  EXPECT_TRUE(contains(second.out, "[node1 rank 3] rank 3 of 4 local 1 of 2 group 1 generation 1")) << second.out;
+  EXPECT_TRUE(contains(first.err, "rank 3 (pid ")) << first.err;
+  EXPECT_TRUE(contains(first.err, "was killed by SIGKILL")) << first.err;
+  EXPECT_TRUE(contains(first.err, "restarting all ranks (restart 1 of 1)")) << first.err;
+}
+
+TEST(TwoHosts, ARequestToStopReachesBoth) {
+  const int port = choose_port("127.0.0.1");
+  const Strings command = shell("trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done");
+  AgentUnderTest one(command, machine(0, port)), two(command, machine(1, port));
+  ASSERT_TRUE(one.wait_for("ready", 2));
+  ASSERT_TRUE(two.wait_for("ready", 2));
+  two.signal(SIGTERM);
+  EXPECT_EQ(two.finish().exit_code, 3);
+  EXPECT_EQ(one.finish().exit_code, 3);
 }
 
 }  // namespace
