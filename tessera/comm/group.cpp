@@ -5,9 +5,11 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/group.h>
+#include <tessera/comm/blocked.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/watch.h>
 
-#include <atomic>
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -71,13 +73,6 @@ std::string rank_text(const Backend& backend) {
                 ")");
 }
 
-template <std::size_t N>
-void copy_text(char (&target)[N], std::string_view text) {
-  const std::size_t length = std::min(text.size(), N - 1);
-  text.copy(target, length);
-  target[length] = 0;
-}
-
 // FNV-1a over the bytes of what must agree between ranks.
 class Fingerprint {
  public:
@@ -93,30 +88,46 @@ class Fingerprint {
   std::uint64_t hash_ = 0xcbf29ce484222325ULL;
 };
 
-std::string failure_text(const Backend& backend, const Entry& entry, const std::string& cause, double seconds) {
-  std::string text =
-      concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
-             format_real(seconds, 3), " s: ", cause,
-             "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that "
-             "failed first says more.\n  Last collectives of this process:");
-  for (const Entry& e : recorder().last(6)) {
-    const char* status = e.status == Status::done ? "done" : e.status == Status::failed ? "failed" : "not finished";
-    text += concat("\n    ", describe(e), ": ", status);
-  }
-  return text;
-}
-
 // c10 errors carry a C++ backtrace of LibTorch that tells a user nothing.
 std::string cause_text(const std::exception& error) {
   if (const auto* c10_error = dynamic_cast<const c10::Error*>(&error)) return c10_error->what_without_backtrace();
   return error.what();
 }
 
+// The error of a failed collective: what a person needs first. A transport whose peers started something else only
+// knows that a connection broke, so the records of the ranks are compared before it is believed.
+Error failure(const Backend& backend, const Entry& entry, const std::exception& error) {
+  const double seconds = static_cast<double>(monotonic_ns() - entry.start_ns) * 1e-9;
+  std::string cause = cause_text(error);
+  const auto reason = explain_failure(entry);
+  if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
+  std::string text =
+      concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
+             format_real(seconds, 3), " s: ", cause);
+  if (!reason) {
+    text +=
+        "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed first "
+        "says more.";
+    life().fail(text);
+  }
+  text += "\n  Last collectives of this process:";
+  for (const Entry& e : recorder().last(6)) {
+    const char* status = e.status == Status::done ? "done" : e.status == Status::failed ? "failed" : "not finished";
+    text += concat("\n    ", describe(e), ": ", status);
+  }
+  return Error(text);
+}
+
+// Records what the backend moved, if it said so.
+void take_moved_bytes(const Entry& entry) {
+  if (const std::int64_t bytes = take_moved(); bytes >= 0) recorder().moved(entry, bytes);
+}
+
 // Records the end of a collective and gives failures their names.
 class Recorded final : public Pending {
  public:
-  Recorded(std::shared_ptr<Backend> backend, std::shared_ptr<Pending> inner, const Entry& entry)
-      : backend_(std::move(backend)), inner_(std::move(inner)), entry_(entry) {}
+  Recorded(std::shared_ptr<Backend> backend, std::shared_ptr<Pending> inner, const Entry& entry, std::int64_t moved)
+      : backend_(std::move(backend)), inner_(std::move(inner)), entry_(entry), moved_(moved) {}
 
   void wait() override {
     const std::lock_guard lock(mutex_);
@@ -126,13 +137,17 @@ class Recorded final : public Pending {
     }
     const std::int64_t begin = monotonic_ns();
     try {
+      const Blocked here(entry_.id, begin);
       inner_->wait();
-      recorder().finish(entry_.id, entry_.op, Status::done, monotonic_ns() - begin);
+      const std::int64_t end = monotonic_ns();
+      recorder().finish(entry_.id, entry_.op, Status::done, end - begin, end - entry_.start_ns);
+      if (moved_ >= 0) report_moved(moved_);
+      take_moved_bytes(entry_);
     } catch (const std::exception& error) {
       const std::int64_t end = monotonic_ns();
-      recorder().finish(entry_.id, entry_.op, Status::failed, end - begin);
-      const double seconds = static_cast<double>(end - entry_.start_ns) * 1e-9;
-      failure_ = std::make_exception_ptr(Error(failure_text(*backend_, entry_, cause_text(error), seconds)));
+      recorder().finish(entry_.id, entry_.op, Status::failed, end - begin, end - entry_.start_ns);
+      take_moved();
+      failure_ = std::make_exception_ptr(failure(*backend_, entry_, error));
     }
     inner_.reset();
     finished_ = true;
@@ -150,6 +165,7 @@ class Recorded final : public Pending {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Pending> inner_;
   Entry entry_;
+  std::int64_t moved_;  // reported when it was started; -1: nothing
   bool finished_ = false;
   std::exception_ptr failure_;
 };
@@ -227,33 +243,57 @@ class Call {
     return *this;
   }
 
+  // An accumulator has the input's dtype, but fp32 for the halves.
+  Call& accumulation(const at::Tensor& accumulator, const at::Tensor& input) {
+    tensor(input, "input").reduction(Reduction::sum);
+    const bool half = *dtype_ == at::kHalf || *dtype_ == at::kBFloat16;
+    const at::ScalarType input_dtype = *dtype_;
+    dtype_.reset();
+    tensor(accumulator, "accumulator");
+    if (*dtype_ != (half ? at::kFloat : input_dtype)) {
+      reject("the accumulator is ", dtype_name(*dtype_), " for an input that is ", dtype_name(input_dtype),
+             "; it must be ", half ? "float32: sums of halves are not rounded between calls." : "the same.");
+    }
+    dtype_ = input_dtype;
+    reduction_ = "fold";
+    return *this;
+  }
+
   std::int64_t numel() const { return numel_; }
   const Backend& backend() const { return *backend_; }
 
   // Numbers and records the call, runs `begin` (skipped when there is nothing to move) and wraps what it returns.
   template <class Begin>
   Work start(const Begin& begin, bool nothing_to_move) {
+    if (const auto reason = stop_requested()) {
+      throw Error(concat(op_name(op_), " on ", rank_text(*backend_), " was not started: ", *reason));
+    }
     Entry entry = make_entry();
+    entry.start_ns = monotonic_ns();
     entry.id = recorder().begin(entry);
-    const std::int64_t begin_ns = entry.start_ns = monotonic_ns();
     std::shared_ptr<Pending> pending;
+    take_moved();  // what an operation outside of a Group left behind
     try {
       // Collectives write like the raw memory writes they are on most transports: no autograd, no version bumps.
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      const Blocked here(entry.id, entry.start_ns);
       if (!nothing_to_move) {
         backend_->announce(entry);
         pending = begin();
       }
     } catch (const std::exception& error) {
-      const std::int64_t waited = monotonic_ns() - begin_ns;
-      recorder().finish(entry.id, op_, Status::failed, waited);
-      throw Error(failure_text(*backend_, entry, cause_text(error), static_cast<double>(waited) * 1e-9));
+      const std::int64_t waited = monotonic_ns() - entry.start_ns;
+      recorder().finish(entry.id, op_, Status::failed, waited, waited);
+      throw failure(*backend_, entry, error);
     }
+    const std::int64_t waited = monotonic_ns() - entry.start_ns;
     if (!pending) {
-      recorder().finish(entry.id, op_, Status::done, monotonic_ns() - begin_ns);
+      recorder().finish(entry.id, op_, Status::done, waited, waited);
+      take_moved_bytes(entry);
       return Work();
     }
-    return Work(std::make_shared<Recorded>(backend_, std::move(pending), entry));
+    recorder().blocked(entry.id, op_, waited);
+    return Work(std::make_shared<Recorded>(backend_, std::move(pending), entry, take_moved()));
   }
 
  private:
@@ -265,12 +305,13 @@ class Call {
     entry.numel = numel_;
     entry.payload_bytes = dtype_ ? numel_ * static_cast<std::int64_t>(c10::elementSize(*dtype_)) : 0;
     entry.wire_bytes = wire_bytes(op_, entry.payload_bytes, backend_->size());
+    entry.group_id = backend_->group_id();
     entry.group_size = backend_->size();
     entry.peer = peer_;
-    copy_text(entry.reduction, reduction_);
-    if (dtype_) copy_text(entry.dtype, dtype_name(*dtype_));
-    copy_text(entry.group, backend_->name());
-    copy_text(entry.tag, Tag::current());
+    launch::write_text(entry.reduction, reduction_);
+    if (dtype_) launch::write_text(entry.dtype, dtype_name(*dtype_));
+    launch::write_text(entry.group, backend_->name());
+    launch::write_text(entry.tag, Tag::current());
     // Ranks other than the root see only their part in scatter and gather, and all_to_all may be uneven.
     const bool same_numel = op_ != Op::scatter && op_ != Op::gather && op_ != Op::all_to_all;
     entry.fingerprint = Fingerprint()
@@ -282,6 +323,7 @@ class Call {
                             .add(backend_->name())
                             .add(backend_->size())
                             .value();
+    if (collective) entry.chain = backend_->extend_chain(entry.fingerprint);
     return entry;
   }
 
@@ -384,6 +426,20 @@ Work Group::reduce_scatter(at::Tensor output, at::Tensor input, Reduction op) co
   Call call(backend_, Op::reduce_scatter);
   call.tensor(output, "output").tensor(input, "input").parts(input, "input", output, "output").reduction(op);
   return call.start([&] { return backend_->reduce_scatter(output, input, op); }, call.numel() == 0);
+}
+
+Work Group::accumulate(at::Tensor accumulator, at::Tensor input) const {
+  Call call(backend_, Op::all_reduce);
+  call.accumulation(accumulator, input);
+  if (accumulator.numel() != input.numel())
+    call.reject("the accumulator has ", accumulator.numel(), " elements, the input ", input.numel(), ".");
+  return call.start([&] { return backend_->accumulate(accumulator, input); }, call.numel() == 0);
+}
+
+Work Group::accumulate_scatter(at::Tensor accumulator, at::Tensor input) const {
+  Call call(backend_, Op::reduce_scatter);
+  call.accumulation(accumulator, input).parts(input, "input", accumulator, "accumulator");
+  return call.start([&] { return backend_->accumulate_scatter(accumulator, input); }, call.numel() == 0);
 }
 
 Work Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,

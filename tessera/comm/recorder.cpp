@@ -2,74 +2,124 @@
 #include <tessera/comm/recorder.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 namespace tessera::comm {
+namespace {
 
+constexpr auto relaxed = std::memory_order_relaxed;
+constexpr std::uint64_t no_id = ~std::uint64_t{0};
+
+std::atomic_ref<std::uint64_t> id_of(Entry& entry) { return std::atomic_ref(entry.id); }
+
+void forget_entries(launch::RankSlot& slot) {
+  const std::uint64_t used = std::min<std::uint64_t>(slot.next_entry.exchange(0), launch::RankSlot::ring_size);
+  for (std::uint64_t i = 0; i < used; ++i) id_of(slot.ring[i]).store(no_id, relaxed);
+}
+
+thread_local std::int64_t moved_by_this_thread = -1;
+thread_local const Tag* innermost = nullptr;
+
+}  // namespace
+
+Recorder::Recorder() : own_(std::make_unique<launch::RankSlot>()), slot_(own_.get()) { launch::clear(*own_); }
+Recorder::Recorder(launch::RankSlot& slot) : slot_(&slot) {}
+
+void Recorder::attach(launch::RankSlot& slot) {
+  slot_ = &slot;
+  own_.reset();
+}
+
+Entry* Recorder::find(std::uint64_t id) const {
+  Entry& entry = slot_->ring[id % capacity];
+  return id_of(entry).load(relaxed) == id ? &entry : nullptr;
+}
+
+// Another process may read the ring at any moment, and this one may die at any: an entry has its id only while the rest
+// of it is whole.
 std::uint64_t Recorder::begin(Entry entry) {
-  entry.start_ns = monotonic_ns();
-  const std::lock_guard lock(mutex_);
-  entry.id = next_id_++;
-  if (ring_.size() < capacity) {
-    ring_.push_back(entry);
-  } else {
-    ring_[entry.id % capacity] = entry;
-  }
-  OpTotals& total = totals_[static_cast<int>(entry.op)];
-  ++total.count;
-  total.payload_bytes += entry.payload_bytes;
-  total.wire_bytes += entry.wire_bytes;
-  return entry.id;
+  if (entry.start_ns == 0) entry.start_ns = monotonic_ns();
+  Sums& sums = sums_[static_cast<int>(entry.op)];
+  sums.count.fetch_add(1, relaxed);
+  sums.payload_bytes.fetch_add(entry.payload_bytes, relaxed);
+  sums.wire_bytes.fetch_add(entry.wire_bytes, relaxed);
+  sums.moved_bytes.fetch_add(entry.wire_bytes, relaxed);
+  entry.moved_bytes = entry.wire_bytes;
+
+  const std::uint64_t id = entry.id = slot_->next_entry.fetch_add(1, relaxed);
+  Entry& place = slot_->ring[id % capacity];
+  id_of(place).store(no_id, relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  constexpr std::size_t head = sizeof entry.id;
+  static_assert(offsetof(Entry, id) == 0 && std::is_trivially_copyable_v<Entry>);
+  std::memcpy(reinterpret_cast<char*>(&place) + head, reinterpret_cast<const char*>(&entry) + head,
+              sizeof entry - head);
+  id_of(place).store(id, std::memory_order_release);
+  return id;
 }
 
-void Recorder::finish(std::uint64_t id, Op op, Status status, std::int64_t waited_ns) {
+void Recorder::blocked(std::uint64_t id, Op op, std::int64_t waited_ns) {
+  sums_[static_cast<int>(op)].waited_ns.fetch_add(waited_ns, relaxed);
+  slot_->comm_ns.fetch_add(waited_ns, relaxed);
+  if (Entry* entry = find(id)) entry->waited_ns += waited_ns;
+}
+
+void Recorder::finish(std::uint64_t id, Op op, Status status, std::int64_t waited_ns, std::int64_t in_flight_ns) {
   const std::int64_t now = monotonic_ns();
-  const std::lock_guard lock(mutex_);
-  totals_[static_cast<int>(op)].seconds_waited += static_cast<double>(waited_ns) * 1e-9;
-  failed_ = failed_ || status == Status::failed;
-  if (ring_.empty()) return;
-  Entry& entry = ring_[id % capacity % ring_.size()];
-  if (entry.id != id) return;  // overwritten by a newer one
-  entry.status = status;
-  entry.waited_ns += waited_ns;
-  entry.end_ns = now;
+  if (status == Status::failed) failed_.store(true, relaxed);
+  blocked(id, op, waited_ns);
+  sums_[static_cast<int>(op)].in_flight_ns.fetch_add(in_flight_ns, relaxed);
+  slot_->progress.fetch_add(1, relaxed);
+  slot_->progress_ns.store(now, relaxed);
+  Entry* entry = find(id);
+  if (entry == nullptr) return;
+  entry->end_ns = now;
+  std::atomic_ref(entry->status).store(status, std::memory_order_release);
 }
 
-std::vector<Entry> Recorder::last(std::size_t count) const {
-  const std::lock_guard lock(mutex_);
-  count = std::min(count, ring_.size());
-  std::vector<Entry> entries;
-  entries.reserve(count);
-  for (std::uint64_t id = next_id_ - count; id < next_id_; ++id) entries.push_back(ring_[id % capacity]);
-  return entries;
+void Recorder::moved(const Entry& entry, std::int64_t bytes) {
+  sums_[static_cast<int>(entry.op)].moved_bytes.fetch_add(bytes - entry.wire_bytes, relaxed);
+  if (Entry* place = find(entry.id)) place->moved_bytes = bytes;
 }
+
+std::vector<Entry> Recorder::last(std::size_t count) const { return launch::last_entries(*slot_, count); }
 
 std::vector<OpTotals> Recorder::totals() const {
-  const std::lock_guard lock(mutex_);
   std::vector<OpTotals> rows;
   for (int i = 0; i < op_count; ++i) {
-    if (totals_[i].count == 0) continue;
-    rows.push_back(totals_[i]);
-    rows.back().op = static_cast<Op>(i);
+    const Sums& sums = sums_[i];
+    OpTotals row{static_cast<Op>(i)};
+    row.count = sums.count.load(relaxed);
+    if (row.count == 0) continue;
+    row.payload_bytes = sums.payload_bytes.load(relaxed);
+    row.wire_bytes = sums.wire_bytes.load(relaxed);
+    row.moved_bytes = sums.moved_bytes.load(relaxed);
+    row.seconds_waited = static_cast<double>(sums.waited_ns.load(relaxed)) * 1e-9;
+    row.seconds_in_flight = static_cast<double>(sums.in_flight_ns.load(relaxed)) * 1e-9;
+    rows.push_back(row);
   }
   return rows;
 }
 
-bool Recorder::any_failed() const {
-  const std::lock_guard lock(mutex_);
-  return failed_;
+double Recorder::seconds_waited() const {
+  std::int64_t ns = 0;
+  for (const Sums& sums : sums_) ns += sums.waited_ns.load(relaxed);
+  return static_cast<double>(ns) * 1e-9;
 }
 
 void Recorder::clear() {
-  const std::lock_guard lock(mutex_);
-  ring_.clear();
-  next_id_ = 0;
-  for (OpTotals& total : totals_) total = OpTotals{};
-  failed_ = false;
+  forget_entries(*slot_);
+  for (Sums& sums : sums_) {
+    sums.count.store(0, relaxed);
+    for (auto* sum : {&sums.payload_bytes, &sums.wire_bytes, &sums.moved_bytes, &sums.waited_ns, &sums.in_flight_ns})
+      sum->store(0, relaxed);
+  }
+  failed_.store(false, relaxed);
 }
 
-namespace {
-thread_local const Tag* innermost = nullptr;
-}  // namespace
+void report_moved(std::int64_t bytes) { moved_by_this_thread = std::max<std::int64_t>(moved_by_this_thread, 0) + bytes; }
+std::int64_t take_moved() { return std::exchange(moved_by_this_thread, -1); }
 
 Tag::Tag(std::string text) : text_(std::move(text)), outer_(innermost) { innermost = this; }
 Tag::~Tag() { innermost = outer_; }

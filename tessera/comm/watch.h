@@ -29,33 +29,29 @@ std::optional<std::string> stop_requested();
 /// Throws Error with the reason, if there is one.
 void throw_if_stopped();
 
-/// While it lives, this thread waits for the collective with that id of the recorder (0 and up). Tells the watcher what
-/// the threads of this process are blocked in. Nests; the outer one counts.
-class Blocked {
- public:
-  explicit Blocked(std::uint64_t entry_id);
-  ~Blocked();
-  Blocked(const Blocked&) = delete;
-  Blocked& operator=(const Blocked&) = delete;
+/// After a collective of this process failed for a reason that the transport may not know: waits (at most a second) until
+/// its record is compared with the neighbours', and returns the mismatch, or the reason to stop, if there is one.
+/// Nothing before init().
+std::optional<std::string> explain_failure(const launch::Entry& entry);
 
- private:
-  bool outer_;
-};
-
-/// The watcher: one thread from the constructor to the destructor (which joins it: nothing may fork with threads).
-/// Signals are blocked in it. Owned by the World.
+/// The watcher: one thread from the constructor to the destructor (which joins it: nothing may fork with threads), and a
+/// second one where ranks share no board (exchange.h). Signals are blocked in both. Owned by the World.
 class Watcher {
  public:
-  /// `store`: of the job, for ranks that share no board; cloned, so that the caller's waits do not hold it up; may be
-  /// null (one rank).
-  Watcher(int rank, int world_size, const c10::intrusive_ptr<c10d::Store>& store);
+  /// After life().join(): the heart beats from here on.
+  explicit Watcher(int rank);
   ~Watcher();
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
 
-  /// A group whose collectives are to be compared. `id`: equal on all its ranks, > 0, unique; `members`: global ranks.
-  void add_group(std::uint32_t id, std::vector<int> members);
+  /// The job's store, for ranks that share no board. Cloned, so that the caller's waits do not hold it up.
+  void set_store(c10::intrusive_ptr<c10d::Store> store);
 
-  /// A collective of this process failed with an error that the transport cannot explain. Waits until the neighbours'
-  /// records are compared, at most `patience`, and returns the mismatch or the reason to stop, if there is one.
+  /// A group whose collectives are to be compared, before the first of them. `id`: equal on all its ranks, > 0, unique;
+  /// `members`: global ranks in the group's order, this one among them.
+  void add_group(std::uint32_t id, const std::vector<int>& members);
+
+  /// See explain_failure().
   std::optional<std::string> explain(const launch::Entry& entry, std::chrono::milliseconds patience);
 
  private:

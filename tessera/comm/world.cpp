@@ -9,18 +9,23 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/gloo.h>
+#include <tessera/comm/blocked.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/shm/backend.h>
+#include <tessera/comm/watch.h>
 #include <tessera/comm/world.h>
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 namespace tessera {
@@ -35,7 +40,9 @@ milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<s
 // threads of LibTorch, may outlive main().
 struct Process {
   Life life;
-  Recorder recorder;
+  Recorder recorder{life.slot()};
+  BlockedThreads blocked_threads;
+  std::unique_ptr<Watcher> watcher;
   std::unique_ptr<World> world;
 };
 Process& process() {
@@ -98,10 +105,54 @@ void ignore_broken_pipes() {
   if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
+// An exception that nobody catches: the board says which, before the process dies of it.
+void tell_the_board_of_uncaught_exceptions() {
+  static const std::terminate_handler before = std::set_terminate([] {
+    if (const auto error = std::current_exception()) {
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& known) {
+        life().fail(known.what());
+      } catch (...) {
+        life().fail("an exception that is no std::exception");
+      }
+    }
+    if (before != nullptr) before();
+    std::abort();
+  });
+}
+
+// A program that ends without shutdown() takes down what the watcher uses.
+void stop_watching_at_exit() {
+  static const bool once = [] {
+    std::atexit([] {
+      // A process that was forked from a rank has no such thread.
+      if (life().slot().pid == getpid()) process().watcher.reset();
+    });
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+void start_watching(const launch::RankEnvironment& environment) {
+  life().join(environment);
+  recorder().attach(life().slot());
+  recorder().clear();
+  tell_the_board_of_uncaught_exceptions();
+  stop_watching_at_exit();
+  process().watcher = std::make_unique<Watcher>(environment.rank);
+}
+
 }  // namespace
 
 Recorder& recorder() { return process().recorder; }
 Life& life() { return process().life; }
+BlockedThreads& blocked_threads() { return process().blocked_threads; }
+
+std::optional<std::string> explain_failure(const launch::Entry& entry) {
+  const auto& watcher = process().watcher;
+  return watcher ? watcher->explain(entry, milliseconds(1000)) : stop_requested();
+}
 
 struct World::Impl {
   launch::RankEnvironment environment;
@@ -147,6 +198,13 @@ struct World::Impl {
     return Group(std::move(backend));
   }
 
+  // Of the group that was made last: its collectives are compared with those of its other members from here on.
+  void watch_group(int number, const std::vector<int>& members) {
+    const auto id = static_cast<std::uint32_t>(number) + 1;
+    if (const auto backend = backends.back().lock()) backend->set_group_id(id);
+    process().watcher->add_group(id, members);
+  }
+
   std::shared_ptr<Backend> connect(const std::string& kind, const std::string& name, int rank, int size,
                                    c10::intrusive_ptr<c10d::Store> keys) {
     if (kind == "shm") {
@@ -166,6 +224,7 @@ struct World::Impl {
       C10dOptions how;
       how.name = name;
       how.kind = kind;
+      how.own_collectives = kind == "gloo";
       return make_c10d_backend(std::move(gloo), std::move(how));
     }
     BackendRequest request;
@@ -185,7 +244,8 @@ World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 World::~World() {
   Impl& impl = *impl_;
-  if (recorder().any_failed()) {
+  if (recorder().any_failed() || stop_requested()) {
+    process().watcher.reset();
     // The others are not coming: leave at once, the launcher ends them. A transport that still waits for a peer would
     // block in its destructor until the timeout, so the groups stay as they are until the process ends.
     for (const auto& weak : impl.backends) {
@@ -193,11 +253,14 @@ World::~World() {
     }
     return;
   }
+  life().set_state(launch::RankState::leaving);
   // Nobody closes connections that a slower rank still reads from, and rank 0, which may host the store, goes last.
   if (impl.store) {
     const std::vector<int> missing = leave(*impl.store, rank(), size(), impl.connect_timeout());
     for (const int r : missing) log::warning("shutdown: rank ", r, " did not leave with the others");
   }
+  life().set_state(launch::RankState::left);
+  process().watcher.reset();
   for (const auto& weak : impl.backends) {
     if (const auto backend = weak.lock()) backend->close();
   }
@@ -256,7 +319,10 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
     }
   }
   if (place == ranks.end()) return Group();
-  return impl_->make_group(kind, name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
+  Group group =
+      impl_->make_group(kind, name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
+  impl_->watch_group(number, ranks);
+  return group;
 }
 
 }  // namespace comm
@@ -280,17 +346,28 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   set_threads();
   if (environment.world_size > 1) ignore_broken_pipes();
   log::set_rank(environment.rank, environment.world_size);
-  recorder().clear();
-  if (environment.world_size > 1) {
-    impl->store = open_store(environment, impl->connect_timeout());
-    rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
+  start_watching(environment);
+  try {
+    if (environment.world_size > 1) {
+      impl->store = open_store(environment, impl->connect_timeout());
+      rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
+      process().watcher->set_store(impl->store);
+    }
+    if (impl->kind.empty()) {  // containers with namespaces of their own may share a host's name
+      const bool shared = shm::on_one_host(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
+      if (!shared && environment.rank == 0) log::info("the ranks cannot share memory: collectives go over gloo");
+      impl->kind = shared ? "shm" : "gloo";
+    }
+    impl->group = impl->make_group(impl->kind, "world", environment.rank, environment.world_size, 0);
+  } catch (const std::exception& error) {
+    life().fail(error.what());
+    process().watcher.reset();
+    throw;
   }
-  if (impl->kind.empty()) {  // containers with namespaces of their own may share a host's name
-    const bool shared = shm::on_one_host(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
-    if (!shared && environment.rank == 0) log::info("the ranks cannot share memory: collectives go over gloo");
-    impl->kind = shared ? "shm" : "gloo";
-  }
-  impl->group = impl->make_group(impl->kind, "world", environment.rank, environment.world_size, 0);
+  std::vector<int> everyone(static_cast<std::size_t>(environment.world_size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  impl->watch_group(0, everyone);
+  life().set_state(launch::RankState::running);
   process().world = std::make_unique<World>(std::move(impl));
   return *process().world;
 }

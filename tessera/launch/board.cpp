@@ -136,24 +136,31 @@ void clear(RankSlot& slot) {
   slot.ring[0].id = ~std::uint64_t{0};  // or it would look like a whole entry 0 while that is being written
 }
 
-std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count) {
+std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id) {
+  const Entry& source = slot.ring[id % RankSlot::ring_size];
+  const std::atomic_ref<std::uint64_t> its_id(const_cast<std::uint64_t&>(source.id));
+  if (its_id.load(std::memory_order_acquire) != id) return std::nullopt;
+  Entry copy;
+  std::memcpy(static_cast<void*>(&copy), &source, sizeof copy);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (its_id.load(std::memory_order_relaxed) != id || copy.id != id) return std::nullopt;  // overwritten meanwhile
+  if (!repair(copy)) return std::nullopt;
+  return copy;
+}
+
+std::vector<Entry> entries_from(const RankSlot& slot, std::uint64_t first) {
   const std::uint64_t next = slot.next_entry.load(std::memory_order_acquire);
-  count = static_cast<std::size_t>(std::min<std::uint64_t>({count, next, RankSlot::ring_size}));
+  if (next > RankSlot::ring_size) first = std::max(first, next - RankSlot::ring_size);
   std::vector<Entry> entries;
-  entries.reserve(count);
-  for (std::uint64_t id = next - count; id < next; ++id) {
-    const Entry& source = slot.ring[id % RankSlot::ring_size];
-    if (*static_cast<const volatile std::uint64_t*>(&source.id) != id) continue;
-    Entry copy;
-    std::memcpy(&copy, &source, sizeof copy);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (*static_cast<const volatile std::uint64_t*>(&source.id) != id) continue;  // overwritten meanwhile
-    if (static_cast<int>(copy.op) >= op_count || copy.status > Status::failed) continue;
-    copy.reduction[sizeof copy.reduction - 1] = copy.dtype[sizeof copy.dtype - 1] = 0;
-    copy.group[sizeof copy.group - 1] = copy.tag[sizeof copy.tag - 1] = 0;
-    entries.push_back(copy);
+  for (std::uint64_t id = first; id < next; ++id) {
+    if (auto entry = entry_of(slot, id)) entries.push_back(*entry);
   }
   return entries;
+}
+
+std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count) {
+  const std::uint64_t next = slot.next_entry.load(std::memory_order_acquire);
+  return entries_from(slot, next - std::min<std::uint64_t>(next, count));
 }
 
 std::int64_t monotonic_ns() {

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,6 +117,10 @@ void clear(RankSlot& slot);
 
 /// The last `count` whole entries of a slot, oldest first, checked (enumerations in range, texts ended).
 std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count = RankSlot::ring_size);
+/// Those with ids from `first` on, as far as the ring still has them.
+std::vector<Entry> entries_from(const RankSlot& slot, std::uint64_t first);
+/// One of them; nullopt when it is not (or no longer, or not wholly) in the ring.
+std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id);
 
 /// Writes a text of the board, cut to fit; always ended.
 template <std::size_t N>

@@ -34,17 +34,29 @@ std::int64_t wire_bytes(Op op, std::int64_t payload_bytes, int group_size) {
   return 0;
 }
 
-std::string describe(const Entry& entry) {
-  std::string text = concat(op_name(entry.op), " #", entry.sequence, " of group '", entry.group, "' (",
-                            entry.group_size, entry.group_size == 1 ? " rank" : " ranks");
-  if (entry.dtype[0] != 0) text += concat(", ", entry.numel, " x ", entry.dtype);
-  if (entry.reduction[0] != 0) text += concat(", ", entry.reduction);
+bool repair(Entry& entry) {
+  if (static_cast<int>(entry.op) >= op_count || entry.status > Status::failed) return false;
+  entry.reduction[sizeof entry.reduction - 1] = entry.dtype[sizeof entry.dtype - 1] = 0;
+  entry.group[sizeof entry.group - 1] = entry.tag[sizeof entry.tag - 1] = 0;
+  return true;
+}
+
+std::string details(const Entry& entry) {
+  std::string text;
+  const auto add = [&](const auto&... parts) { text += concat(text.empty() ? "" : ", ", parts...); };
+  if (entry.dtype[0] != 0) add(entry.numel, " x ", entry.dtype);
+  if (entry.reduction[0] != 0) add(entry.reduction);
   if (entry.peer >= 0) {
-    const char* role = entry.op == Op::send ? ", to rank " : entry.op == Op::recv ? ", from rank " : ", root ";
-    text += concat(role, entry.peer);
+    add(entry.op == Op::send ? "to rank " : entry.op == Op::recv ? "from rank " : "root ", entry.peer);
   }
-  if (entry.tag[0] != 0) text += concat(", tag '", entry.tag, "'");
-  return text + ")";
+  if (entry.tag[0] != 0) add("tag '", entry.tag, "'");
+  return text;
+}
+
+std::string describe(const Entry& entry) {
+  const std::string more = details(entry);
+  return concat(op_name(entry.op), " #", entry.sequence, " of group '", entry.group, "' (", entry.group_size,
+                entry.group_size == 1 ? " rank" : " ranks", more.empty() ? "" : ", ", more, ")");
 }
 
 }  // namespace tessera::launch

@@ -37,12 +37,16 @@ struct Entry {
   std::uint64_t sequence = 0;
   /// Hash of op, dtype, numel, root, reduction, group: equal on every rank for a collective.
   std::uint64_t fingerprint = 0;
+  /// Hash of the fingerprints of all collectives of the group up to this one: equal only if all of them were.
+  std::uint64_t chain = 0;
   std::int64_t numel = 0;          ///< elements of the larger tensor: the payload
   std::int64_t payload_bytes = 0;  ///< numel x element size of the caller's dtype
   std::int64_t wire_bytes = 0;     ///< by theory, see wire_bytes()
+  std::int64_t moved_bytes = 0;    ///< what the backend really moved, where it says so; else wire_bytes
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;     ///< when a wait() returned; 0 while started
   std::int64_t waited_ns = 0;  ///< time that callers spent blocked in start and wait()
+  std::uint32_t group_id = 0;  ///< the group's number in the job, equal on its ranks; 0: not known (adopted groups)
   std::int32_t group_size = 1;
   std::int32_t peer = -1;  ///< root, destination or source; -1 when there is none
   Op op = Op::barrier;
@@ -58,6 +62,11 @@ struct Entry {
 /// recv S; barrier 0. One rank: 0.
 std::int64_t wire_bytes(Op op, std::int64_t payload_bytes, int group_size);
 
+/// For an entry that came from elsewhere: ends its texts; false when it cannot be one (an enumeration out of range).
+bool repair(Entry& entry);
+
+/// "1000 x float32, sum, root 0, tag 'bucket 3'": what an entry is about, in short; "" for a plain barrier.
+std::string details(const Entry& entry);
 /// "all_reduce #12 of group 'world' (4 ranks, 1024 x float32, sum, tag 'bucket 3')".
 std::string describe(const Entry& entry);
 

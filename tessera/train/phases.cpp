@@ -6,17 +6,7 @@
 #include <tessera/comm/recorder.h>
 
 namespace tessera::train {
-namespace {
-
-double seconds_blocked() {
-  double seconds = 0;
-  for (const comm::OpTotals& row : comm::recorder().totals()) seconds += row.seconds_waited;
-  return seconds;
-}
-
-}  // namespace
-
-void PhaseClock::enter(Phase phase) { enter(phase, comm::monotonic_ns(), seconds_blocked()); }
+void PhaseClock::enter(Phase phase) { enter(phase, comm::monotonic_ns(), comm::recorder().seconds_waited()); }
 
 void PhaseClock::enter(Phase phase, std::int64_t now_ns, double blocked_seconds) {
   if (running_) {

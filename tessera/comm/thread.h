@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// Helper threads with manners: signals are for the program's own threads.
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+namespace tessera::comm {
+
+/// A thread with every signal blocked from its first instruction on. `name`: for top and debuggers, at most 15
+/// characters.
+template <class Function>
+std::thread quiet_thread(const char* name, Function function) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  std::thread thread(std::move(function));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace tessera::comm
