@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/launch/hostfile.h>
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -94,7 +95,10 @@ const Family torchrun_family = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", 
 const Family openmpi_family = {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                                "OMPI_COMM_WORLD_LOCAL_SIZE"};
 const Family slurm_family = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""};
+/// MPICH's and Intel MPI's Hydra.
 const Family pmi_family = {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+const Family mvapich_family = {"mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+                               "MV2_COMM_WORLD_LOCAL_SIZE"};
 
 /// Rank and sizes by one launcher's variables. Sizes that it does not tell are left at 0.
 RankEnvironment read_family(const Variables& variables, const Family& family, std::vector<std::string> needed) {
@@ -117,13 +121,15 @@ RankEnvironment read_family(const Variables& variables, const Family& family, st
   return result;
 }
 
-/// "tasks per node" of the form "4", "4(x2)" or "4(x2),3": the number on the first node, 0 when it differs or is
-/// unknown.
-int slurm_tasks_per_node(const Variables& variables) {
+/// Ranks on this node: "tasks per node" by the node's place in the step. 0: not told.
+int slurm_tasks_here(const Variables& variables) {
   const auto text = variables.text("SLURM_STEP_TASKS_PER_NODE");
-  if (!text || text->find(',') != std::string::npos) return 0;
-  const auto value = parse_int(text->substr(0, text->find('(')));
-  return value && *value >= 1 && *value <= std::numeric_limits<int>::max() ? static_cast<int>(*value) : 0;
+  if (!text) return 0;
+  const std::vector<int> counts = expand_task_counts(*text);
+  const auto node = variables.number("SLURM_NODEID", 0);
+  if (node && static_cast<std::size_t>(*node) < counts.size()) return counts[static_cast<std::size_t>(*node)];
+  const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+  return equal ? counts[0] : 0;
 }
 
 std::optional<std::string> first_text(const Variables& variables, const std::vector<std::string>& names) {
@@ -157,7 +163,8 @@ void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
   }
   const auto job =
       slurm ? first_text(variables, {"SLURM_JOB_ID", "SLURM_JOBID"})
-            : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid", "PMI_ID"});
+            : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid", "PMI_ID",
+                                     "MPIRUN_ID", "SLURM_JOB_ID"});
   const auto step = slurm ? variables.text("SLURM_STEP_ID") : std::nullopt;
   result.master_port = job ? port_from_job(*job + "." + step.value_or("")) : 29500;  // 29500: PyTorch's default
 }
@@ -221,28 +228,70 @@ bool is_slurm_task(const Variables& variables) {
   return variables.has("SLURM_PROCID") && !batch_script;
 }
 
+/// A family of mpirun's variables, if any of them is set.
+std::optional<RankEnvironment> read_mpi(const Variables& variables, const Family& family) {
+  if (!variables.has(family.rank) && !variables.has(family.world_size)) return std::nullopt;
+  RankEnvironment result = read_family(variables, family, {});
+  if (result.world_size > 1) complete_rendezvous(variables, result);
+  return result;
+}
+
+RankEnvironment read_slurm(const Variables& variables) {
+  Family family = slurm_family;
+  if (variables.has("SLURM_STEP_NUM_TASKS")) family.world_size = "SLURM_STEP_NUM_TASKS";  // a step smaller than the job
+  RankEnvironment result = read_family(variables, family, {});
+  result.local_world_size = slurm_tasks_here(variables);
+  const auto nodes = first_text(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
+  if (result.local_world_size == 0 && nodes == "1") result.local_world_size = result.world_size;
+  if (result.world_size > 1) complete_rendezvous(variables, result);
+  return result;
+}
+
+/// A pod of a Kubernetes Indexed Job with one process per pod. The index alone says nothing about ranks (a job of
+/// independent tasks has it too): it takes WORLD_SIZE, or PET_NNODES (Kubeflow), to make it one of several.
+std::optional<RankEnvironment> read_kubernetes(const Variables& variables) {
+  const auto index = variables.number("JOB_COMPLETION_INDEX", 0);
+  const bool own_size = variables.has("WORLD_SIZE");
+  if (!index || variables.has("RANK") || (!own_size && !variables.has("PET_NNODES"))) return std::nullopt;
+  RankEnvironment result;
+  result.launcher = "kubernetes";
+  result.rank = *index;
+  result.world_size = variables.number(own_size ? "WORLD_SIZE" : "PET_NNODES", 1).value_or(1);
+  result.local_rank = 0;
+  result.local_world_size = 1;
+  const auto per_pod = variables.text("PET_NPROC_PER_NODE");
+  if (!own_size && per_pod && *per_pod != "1") {
+    throw InputError(concat("PET_NPROC_PER_NODE=", *per_pod, ": several processes per pod need an agent that starts them: "
+                            "tessera launch --num_machines ", result.world_size, " --machine_rank auto --nproc_per_node ",
+                            *per_pod, " --main_process_ip NAME-0.SERVICE --secret_file FILE PROGRAM"));
+  }
+  const auto address = first_text(variables, {"MASTER_ADDR", "PET_MASTER_ADDR"});
+  if (!address && result.world_size > 1) {
+    throw InputError(concat("an Indexed Job of ", result.world_size, " pods, but every pod needs to know where to meet; ",
+                            variables.state_of({"JOB_COMPLETION_INDEX", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}),
+                            ". Give the Job a headless service as its subdomain and set MASTER_ADDR to JOB-0.SERVICE "
+                            "(tessera launch --emit kubernetes prints such a manifest)"));
+  }
+  result.master_addr = address.value_or("127.0.0.1");
+  const auto port = variables.number("MASTER_PORT", 1, 65535);
+  result.master_port = port ? *port : variables.number("PET_MASTER_PORT", 1, 65535).value_or(29500);
+  return result;
+}
+
 RankEnvironment read_any(const Variables& variables) {
+  if (const auto pod = read_kubernetes(variables)) return *pod;
   if (variables.has("RANK") || variables.has("WORLD_SIZE")) return read_torchrun(variables);
-  if (variables.has(openmpi_family.rank) || variables.has(openmpi_family.world_size)) {
-    RankEnvironment result = read_family(variables, openmpi_family, {});
-    if (result.world_size > 1) complete_rendezvous(variables, result);
-    return result;
-  }
-  if (is_slurm_task(variables)) {
-    Family family = slurm_family;
-    if (variables.has("SLURM_STEP_NUM_TASKS"))
-      family.world_size = "SLURM_STEP_NUM_TASKS";  // a step smaller than the job
-    RankEnvironment result = read_family(variables, family, {});
-    result.local_world_size = slurm_tasks_per_node(variables);
-    const auto nodes = first_text(variables, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
-    if (result.local_world_size == 0 && nodes == "1") result.local_world_size = result.world_size;
-    if (result.world_size > 1) complete_rendezvous(variables, result);
-    return result;
-  }
-  if (variables.has(pmi_family.rank) || variables.has(pmi_family.world_size)) {
-    RankEnvironment result = read_family(variables, pmi_family, {});
-    if (result.world_size > 1) complete_rendezvous(variables, result);
-    return result;
+  if (const auto mpi = read_mpi(variables, openmpi_family)) return *mpi;
+  if (const auto mpi = read_mpi(variables, mvapich_family)) return *mpi;
+  // Hydra may start its proxies with srun: the ranks then see the proxies' SLURM_PROCID. It tells them local ranks, which
+  // Slurm's own PMI does not.
+  const bool hydra = variables.has(pmi_family.local_rank) && variables.has(pmi_family.rank);
+  if (!hydra && is_slurm_task(variables)) return read_slurm(variables);
+  if (const auto mpi = read_mpi(variables, pmi_family)) return *mpi;
+  if (const auto rank = variables.text("PMIX_RANK"); rank && !variables.has("SLURM_JOB_ID")) {
+    throw InputError(concat("PMIX_RANK=", *rank, " is set, but nothing tells how many ranks there are (PMIx keeps it in a "
+                            "server that only an MPI library asks): start the program with mpirun or srun, or export RANK, "
+                            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"));
   }
   const std::vector<std::string> all = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                         "MASTER_ADDR", "MASTER_PORT"};
@@ -292,13 +341,7 @@ void check(const RankEnvironment& e) {
 
 }  // namespace
 
-std::string first_slurm_host(const std::string& node_list) {
-  const auto end = node_list.find_first_of("[,");
-  if (end == std::string::npos || node_list[end] == ',') return node_list.substr(0, end);
-  const auto number_end = node_list.find_first_of("-,]", end);
-  if (number_end == std::string::npos) throw InputError(concat("Slurm node list '", node_list, "': missing ']'"));
-  return node_list.substr(0, end) + node_list.substr(end + 1, number_end - end - 1);
-}
+std::string first_slurm_host(const std::string& node_list) { return expand_node_list(node_list).front(); }
 
 RankEnvironment read_rank_environment(std::vector<std::string>* arguments, const Getenv& getenv) {
   const Variables variables(getenv ? getenv : [](const std::string& name) -> std::optional<std::string> {

@@ -17,7 +17,7 @@ struct RankEnvironment {
   int master_port = 0;  ///< 0 only when world_size is 1
   int store_fd = -1;    ///< rank 0: an already listening socket handed over by our launcher (TESSERA_STORE_FD)
   bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
-  std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "none": for messages
+  std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "kubernetes", "none": for messages
   // What only our agent gives its ranks (TESSERA_LAUNCHER=1); the other launchers' ranks have none of it.
   std::string store_address;  ///< TESSERA_STORE=host:port: our authenticated store in the agent; empty: a TCPStore is used
   int store_port = 0;         ///< 0 when store_address is empty
@@ -27,8 +27,10 @@ struct RankEnvironment {
   std::string job;            ///< TESSERA_JOB: the job's id, equal on all ranks; empty: none given
 };
 
-/// Reads RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun), OMPI_COMM_WORLD_* or
-/// PMI_* (mpirun), SLURM_PROCID/SLURM_NTASKS (srun), or nothing (one rank). An empty variable counts as not set.
+/// Reads, in this order: RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun, by hand),
+/// OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH2), PMI_* with MPI_LOCAL* (MPICH, Intel MPI), SLURM_PROCID ...
+/// (srun), PMI_* alone; JOB_COMPLETION_INDEX with WORLD_SIZE or PET_NNODES and MASTER_ADDR or PET_MASTER_ADDR (a pod of a
+/// Kubernetes Indexed Job, one rank each); or nothing (one rank). An empty variable counts as not set.
 ///
 /// `arguments`: --local-rank=N / --local_rank=N (what torch.distributed.launch appends) is removed from it and checked
 /// against LOCAL_RANK; -1 (Hugging Face's "not distributed") is removed and means nothing.

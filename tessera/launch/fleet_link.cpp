@@ -141,6 +141,7 @@ StoreClient& FleetLink::client() {
     options.port = options_.store_port;
     options.secret = options_.secret;
     options.connect_timeout = to_milliseconds(joined_ ? options_.lost_seconds : options_.join_seconds);
+    options.answer_timeout = to_milliseconds(options_.lost_seconds);
     options.interrupted = [this]() -> std::optional<std::string> {
       {
         const std::lock_guard lock(mutex_);

@@ -194,6 +194,74 @@ TEST(Environment, Srun) {
   EXPECT_EQ(read(with(torchrun, task)).rank, 5);
 }
 
+TEST(Environment, SrunWithUnequalNodes) {
+  const Variables third = {{"SLURM_PROCID", "4"},   {"SLURM_NTASKS", "5"},
+                           {"SLURM_LOCALID", "0"},  {"SLURM_NODEID", "2"},
+                           {"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+                           {"SLURM_STEP_NODELIST", "rack[0-1]n[07-08]-ib"}};
+  EXPECT_EQ(read(third).local_world_size, 1);
+  EXPECT_EQ(read(third).master_addr, "rack0n07-ib");
+  EXPECT_EQ(read(with(third, {{"SLURM_PROCID", "3"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}})).local_world_size, 2);
+  expect_says(message_of(with(third, {{"SLURM_STEP_TASKS_PER_NODE", "2(x"}})), "Slurm tasks per node '2(x'");
+  expect_says(message_of(with(third, {{"SLURM_STEP_NODELIST", "a[1"}})), "Slurm node list 'a[1': missing ']'");
+}
+
+TEST(Environment, Mvapich) {
+  const RankEnvironment e = read({{"MV2_COMM_WORLD_RANK", "1"},
+                                  {"MV2_COMM_WORLD_SIZE", "2"},
+                                  {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                                  {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(e.rank, 1);
+  EXPECT_EQ(e.world_size, 2);
+  EXPECT_EQ(e.local_rank, 1);
+  EXPECT_EQ(e.launcher, "mpirun");
+  EXPECT_EQ(e.master_addr, "127.0.0.1");
+  expect_says(message_of({{"MV2_COMM_WORLD_RANK", "1"}}), "missing: MV2_COMM_WORLD_SIZE");
+}
+
+TEST(Environment, HydraThatSlurmStarted) {
+  const Variables proxy = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"},   {"SLURM_STEP_ID", "0"},  {"SLURM_JOB_ID", "7"},
+                           {"PMI_RANK", "2"},     {"PMI_SIZE", "4"},       {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}};
+  EXPECT_EQ(read(proxy).rank, 2);
+  EXPECT_EQ(read(proxy).world_size, 4);
+  // srun with Slurm's own PMI.
+  const Variables slurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NNODES", "1"}, {"SLURM_LOCALID", "1"},
+                           {"SLURM_JOB_ID", "7"}, {"PMI_RANK", "1"},     {"PMI_SIZE", "2"}};
+  EXPECT_EQ(read(slurm).launcher, "srun");
+  EXPECT_EQ(read(slurm).rank, 1);
+}
+
+TEST(Environment, PmixAloneDoesNotTellTheSize) {
+  expect_says(message_of({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "x"}}), "PMIX_RANK=3");
+  EXPECT_EQ(read({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "x"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})
+                .rank,
+            1);
+}
+
+TEST(Environment, KubernetesIndexedJob) {
+  const Variables pod = {{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-0.job"}};
+  const RankEnvironment e = read(pod);
+  EXPECT_EQ(e.rank, 2);
+  EXPECT_EQ(e.world_size, 4);
+  EXPECT_EQ(e.local_rank, 0);
+  EXPECT_EQ(e.local_world_size, 1);
+  EXPECT_EQ(e.master_addr, "job-0.job");
+  EXPECT_EQ(e.master_port, 29500);
+  EXPECT_EQ(e.launcher, "kubernetes");
+  EXPECT_EQ(read(with(pod, {{"MASTER_PORT", "77"}})).master_port, 77);
+  const Variables kubeflow = {{"JOB_COMPLETION_INDEX", "1"},       {"PET_NNODES", "2"},     {"PET_NPROC_PER_NODE", "1"},
+                              {"PET_MASTER_ADDR", "job-node-0-0"}, {"PET_MASTER_PORT", "78"}};
+  EXPECT_EQ(read(kubeflow).world_size, 2);
+  EXPECT_EQ(read(kubeflow).master_port, 78);
+  expect_says(message_of(with(kubeflow, {{"PET_NPROC_PER_NODE", "4"}})), "--machine_rank auto --nproc_per_node 4");
+  expect_says(message_of(without(pod, {"MASTER_ADDR"})), "missing: MASTER_ADDR, MASTER_PORT");
+  expect_says(message_of(with(pod, {{"JOB_COMPLETION_INDEX", "4"}})), "rank 4 in a world of 4");
+  // A job of independent tasks, and ranks that an agent in the pod started.
+  EXPECT_EQ(read({{"JOB_COMPLETION_INDEX", "5"}}).world_size, 1);
+  EXPECT_EQ(read(with(torchrun, {{"JOB_COMPLETION_INDEX", "1"}})).rank, 5);
+}
+
 TEST(Environment, SlurmHostLists) {
   EXPECT_EQ(first_slurm_host("node1"), "node1");
   EXPECT_EQ(first_slurm_host("node1,node2"), "node1");

@@ -3,6 +3,8 @@
 #include <rapidcheck/gtest.h>
 #include <unistd.h>
 
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/launch/output.h>
 #include <tessera/launch/unique_fd.h>
 
@@ -104,6 +106,104 @@ TEST(OutputSink, ASlowReaderIsNotWaitedFor) {
   EXPECT_TRUE(sink.empty());
   sink.append(std::string(2 << 20, 'x'));
   EXPECT_TRUE(sink.full());
+}
+
+/// What one rank's lines become: on the two streams of the agent, and in its file.
+struct Outlets {
+  TestPipe out_pipe, err_pipe;
+  OutputSink out{out_pipe.write.get()}, err{err_pipe.write.get()};
+  std::pair<std::string, std::string> drain() {
+    out.write_some();
+    err.write_some();
+    return {out_pipe.drain(), err_pipe.drain()};
+  }
+};
+using Both = std::pair<std::string, std::string>;
+
+TEST(RankOutput, PrefixAndHost) {
+  Outlets outlets;
+  LaunchOptions options;
+  RankOutput rank(options, 5, 1, 0, outlets.out, outlets.err);
+  EXPECT_TRUE(rank.captured());
+  rank.feed_out("a\nb");
+  rank.feed_err("c\n");
+  EXPECT_EQ(outlets.drain(), (Both{"[rank 5] a\n", "[rank 5] c\n"}));
+  rank.finish();
+  EXPECT_EQ(outlets.drain().first, "[rank 5] b\n");
+  EXPECT_EQ(rank.last_lines(), (std::vector<std::string>{"a", "c", "b"}));
+  EXPECT_EQ(rank.last_lines(1), (std::vector<std::string>{"b"}));
+  options.host_label = "node7";
+  RankOutput other(options, 5, 1, 0, outlets.out, outlets.err);
+  other.feed_out("x\n");
+  EXPECT_EQ(outlets.drain().first, "[node7 rank 5] x\n");
+  options.prefix_output = false;
+  EXPECT_FALSE(RankOutput(options, 5, 1, 0, outlets.out, outlets.err).captured());
+}
+
+TEST(RankOutput, FilesTeeAndRedirects) {
+  const TemporaryFolder folder;
+  LaunchOptions options;
+  options.log_dir = folder.path() + "/new/logs";
+  options.tee = 2;
+  options.tee_of_rank[1] = 0;
+  Outlets outlets;
+  {
+    RankOutput rank(options, 4, 0, 0, outlets.out, outlets.err);
+    rank.feed_out("out\n");
+    rank.feed_err("err\n");
+    rank.feed_out("no end");
+    rank.finish();
+    EXPECT_EQ(outlets.drain(), (Both{"", "[rank 4] err\n"}));
+    EXPECT_EQ(rank.log_path(), options.log_dir + "/rank-4.log");
+    EXPECT_EQ(read_file(rank.log_path()), "out\nerr\nno end");
+    RankOutput quiet(options, 5, 1, 0, outlets.out, outlets.err);
+    quiet.feed_err("err\n");
+    EXPECT_EQ(outlets.drain(), (Both{"", ""}));
+  }
+  // A new run starts its files anew; generations have folders of their own.
+  RankOutput again(options, 4, 0, 0, outlets.out, outlets.err);
+  EXPECT_EQ(read_file(again.log_path()), "");
+  options.max_restarts = 1;
+  EXPECT_EQ(RankOutput(options, 4, 0, 1, outlets.out, outlets.err).log_path(), options.log_dir + "/generation-1/rank-4.log");
+  options.log_dir = "/proc/nowhere";
+  EXPECT_THROW(RankOutput(options, 4, 0, 1, outlets.out, outlets.err), Error);
+}
+
+TEST(RankOutput, OnlySomeRanksAreShown) {
+  LaunchOptions options;
+  options.shown_ranks = {1};
+  Outlets outlets;
+  RankOutput hidden(options, 8, 0, 0, outlets.out, outlets.err), shown(options, 9, 1, 0, outlets.out, outlets.err);
+  hidden.feed_out("a\n");
+  shown.feed_out("b\n");
+  EXPECT_EQ(outlets.drain().first, "[rank 9] b\n");
+  options.prefix_output = false;
+  EXPECT_TRUE(RankOutput(options, 8, 0, 0, outlets.out, outlets.err).captured());
+}
+
+TEST(RankOutput, AFullDiskDoesNotEndTheJob) {
+  LaunchOptions options;
+  const TemporaryFolder folder;
+  options.log_dir = folder.path();
+  options.tee = 0;
+  ASSERT_EQ(::symlink("/dev/full", (folder.path() + "/rank-0.log").c_str()), 0);
+  Outlets outlets;
+  RankOutput rank(options, 0, 0, 0, outlets.out, outlets.err);
+  rank.feed_out("a\n");
+  rank.feed_out("b\n");
+  const Both got = outlets.drain();
+  EXPECT_EQ(got.first, "[rank 0] a\n[rank 0] b\n");
+  EXPECT_NE(got.second.find("No space left on device"), std::string::npos) << got.second;
+}
+
+TEST(RankOutput, LastLinesAreBounded) {
+  Outlets outlets;
+  RankOutput rank(LaunchOptions{}, 0, 0, 0, outlets.out, outlets.err);
+  for (int i = 0; i < 200; ++i) rank.feed_out(std::string(3000, 'x') + "\n");
+  outlets.drain();
+  const auto lines = rank.last_lines(1000);
+  EXPECT_EQ(lines.size(), 50u);
+  EXPECT_EQ(lines[0].size(), 1000u);
 }
 
 }  // namespace

@@ -1,0 +1,303 @@
+// Several agents' fleets in one process: each machine is a thread; machine 0's thread serves the store as an agent's
+// loop does. Sockets are real, machines that die are simulated by a fleet that goes away without a word.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/launch/fleet.h>
+#include <tessera/launch/fleet_link.h>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace tessera::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Strings = std::vector<std::string>;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+StoreOptions store_options(const Secret& secret) {
+  StoreOptions options;
+  options.secret = secret;
+  return options;
+}
+
+class FleetTest : public ::testing::Test {
+ protected:
+  FleetOptions options(int machine, int machines) {
+    FleetOptions result;
+    result.machine_rank = machine;
+    result.num_machines = machines;
+    result.local_processes = machine + 1;  // unequal on purpose
+    result.hostname = concat("host", machine);
+    result.store_address = "127.0.0.1";
+    result.store_port = server_.port();
+    result.secret = secret_;
+    result.join_seconds = 20;
+    if (machine == 0) result.server = &server_;
+    return result;
+  }
+
+  /// An agent's loop: until an event or `seconds` have passed.
+  std::optional<FleetEvent> watch(Fleet& fleet, int machine, double seconds) {
+    const auto begin = Clock::now();
+    while (seconds_since(begin) < seconds) {
+      pollfd watched[2] = {{fleet.event_fd(), POLLIN, 0}, {machine == 0 ? server_.fd() : -1, POLLIN, 0}};
+      ::poll(watched, 2, 20);
+      if (machine == 0) server_.turn();
+      if (watched[0].revents != 0) return fleet.event();
+    }
+    return fleet.event();
+  }
+
+  /// Runs `body(machine)` for all machines at once; their errors, by machine, empty for none.
+  Strings run(int machines, const std::function<void(int)>& body) {
+    Strings errors(static_cast<std::size_t>(machines));
+    std::vector<std::thread> threads;
+    for (int k = 0; k < machines; ++k) {
+      threads.emplace_back([&, k] {
+        try {
+          body(k);
+        } catch (const Error& error) {
+          errors[static_cast<std::size_t>(k)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+  }
+
+  const Secret secret_ = make_secret();
+  StoreServer server_{store_options(secret_)};
+};
+
+TEST_F(FleetTest, AllMachinesGetTheSamePlanAndEndTogether) {
+  std::vector<FleetPlan> plans(3);
+  std::vector<FleetVerdict> verdicts(3);
+  const Strings errors = run(3, [&](int k) {
+    Fleet fleet(options(k, 3));
+    plans[static_cast<std::size_t>(k)] = fleet.plan();
+    EXPECT_FALSE(watch(fleet, k, 0.2 * k));  // they end one after another
+    verdicts[static_cast<std::size_t>(k)] = fleet.agree({0, false});
+  });
+  EXPECT_EQ(errors, Strings(3));
+  const int first[] = {0, 1, 3};
+  for (int k = 0; k < 3; ++k) {
+    const FleetPlan& plan = plans[static_cast<std::size_t>(k)];
+    EXPECT_EQ(plan.generation, 0);
+    EXPECT_EQ(plan.world_size, 6);
+    EXPECT_EQ(plan.first_rank, first[k]);
+    EXPECT_EQ(plan.local_processes, k + 1);
+    EXPECT_EQ(plan.master_addr, "127.0.0.1");
+    EXPECT_EQ(plan.master_port, plans[0].master_port);
+    EXPECT_NE(plan.master_port, server_.port());
+    ASSERT_EQ(plan.machines.size(), 3u);
+    EXPECT_EQ(plan.machines[2].hostname, "host2");
+    EXPECT_FALSE(verdicts[static_cast<std::size_t>(k)].restart);
+    EXPECT_EQ(verdicts[static_cast<std::size_t>(k)].code, 0);
+  }
+}
+
+TEST_F(FleetTest, AFailureIsHeardAtOnceAndAllRestartOnceAndThenEnd) {
+  std::vector<FleetVerdict> ends(3);
+  const Strings errors = run(3, [&](int k) {
+    Fleet fleet(options(k, 3));
+    for (int generation = 0;; ++generation) {
+      EXPECT_EQ(fleet.plan().generation, generation);
+      const int culprit = generation == 0 ? 2 : 0;
+      if (k == culprit) fleet.report(FleetEvent::failure, 137, concat("rank ", k, " died in ", generation));
+      const auto begin = Clock::now();
+      const auto event = watch(fleet, k, 5);
+      EXPECT_LT(seconds_since(begin), 2);
+      ASSERT_TRUE(event);
+      EXPECT_EQ(event->kind, FleetEvent::failure);
+      EXPECT_EQ(event->machine, culprit);
+      EXPECT_EQ(event->code, 137);
+      EXPECT_EQ(event->text, concat("rank ", culprit, " died in ", generation));
+      const FleetVerdict verdict = fleet.agree({143, generation == 0});
+      if (!verdict.restart) {
+        EXPECT_EQ(generation, 1);
+        ends[static_cast<std::size_t>(k)] = verdict;
+        return;
+      }
+      EXPECT_EQ(generation, 0);
+    }
+  });
+  EXPECT_EQ(errors, Strings(3));
+  EXPECT_EQ(server_.generation(), 1);
+  for (const FleetVerdict& end : ends) {
+    EXPECT_EQ(end.code, 137);
+    EXPECT_EQ(end.text, "rank 0 died in 1");
+  }
+}
+
+TEST_F(FleetTest, OneWithoutRestartsLeftEndsTheJob) {
+  const Strings errors = run(2, [&](int k) {
+    Fleet fleet(options(k, 2));
+    if (k == 1) fleet.report(FleetEvent::failure, 9, "x");
+    ASSERT_TRUE(watch(fleet, k, 5));
+    const FleetVerdict verdict = fleet.agree({1, k == 0});
+    EXPECT_FALSE(verdict.restart);
+    EXPECT_EQ(verdict.code, 9);
+  });
+  EXPECT_EQ(errors, Strings(2));
+}
+
+TEST_F(FleetTest, ARequestToStopReachesAll) {
+  const Strings errors = run(2, [&](int k) {
+    Fleet fleet(options(k, 2));
+    if (k == 1) fleet.report(FleetEvent::stop, 143, "SIGTERM on host1");
+    const auto event = watch(fleet, k, 5);
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->kind, FleetEvent::stop);
+    const FleetVerdict verdict = fleet.agree({3, true});
+    EXPECT_FALSE(verdict.restart);
+    EXPECT_EQ(verdict.code, 3);
+  });
+  EXPECT_EQ(errors, Strings(2));
+}
+
+TEST_F(FleetTest, AMachineWithoutASignIsLost) {
+  const Strings errors = run(3, [&](int k) {
+    FleetOptions mine = options(k, 3);
+    mine.lost_seconds = 1;
+    Fleet fleet(mine);
+    if (k == 2) return;  // its host loses power
+    const auto begin = Clock::now();
+    const auto event = watch(fleet, k, 8);
+    ASSERT_TRUE(event) << k;
+    EXPECT_EQ(event->kind, FleetEvent::lost);
+    EXPECT_EQ(event->machine, 2);
+    EXPECT_NE(event->text.find("machine 2 (host2) gave no sign"), std::string::npos) << event->text;
+    EXPECT_GT(seconds_since(begin), 0.9);
+    EXPECT_LT(seconds_since(begin), 3);
+    const FleetVerdict verdict = fleet.agree({143, true});
+    EXPECT_FALSE(verdict.restart);
+    EXPECT_EQ(verdict.code, 1);
+  });
+  EXPECT_EQ(errors, Strings(3));
+}
+
+TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
+  std::atomic<bool> over{false};
+  const Strings errors = run(2, [&](int k) {
+    FleetOptions mine = options(k, 2);
+    mine.lost_seconds = 1;
+    Fleet fleet(mine);
+    if (k == 0) {  // hangs: its store answers nobody any more
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return;
+    }
+    const auto begin = Clock::now();
+    const auto event = watch(fleet, k, 8);
+    EXPECT_LT(seconds_since(begin), 4);
+    if (!event) {
+      over = true;
+      FAIL() << "no event";
+    }
+    EXPECT_EQ(event->kind, FleetEvent::lost);
+    EXPECT_EQ(event->machine, 0);
+    const FleetVerdict verdict = fleet.agree({143, true});
+    EXPECT_FALSE(verdict.restart);
+    EXPECT_EQ(verdict.code, 1);
+    EXPECT_NE(verdict.text.find("lost the job's store"), std::string::npos) << verdict.text;
+    over = true;
+  });
+  EXPECT_EQ(errors, Strings(2));
+}
+
+TEST_F(FleetTest, MissingMachinesAreListed) {
+  Strings said;
+  const Strings errors = run(1, [&](int) {
+    FleetOptions mine = options(0, 4);
+    mine.first_notice_seconds = 0.2;
+    mine.notice_seconds = 0.3;
+    mine.join_seconds = 1;
+    mine.say = [&](const std::string& line) { said.push_back(line); };
+    Fleet fleet(mine);
+  });
+  EXPECT_GE(said.size(), 2u);
+  EXPECT_NE(said.back().find("3 of 4 machines missing: machine 1, 2, 3"), std::string::npos) << said.back();
+  EXPECT_NE(errors[0].find("not all machines have come: 3 of 4 machines missing"), std::string::npos) << errors[0];
+}
+
+TEST_F(FleetTest, WrongRanksAndNumbersAreRefused) {
+  // Two agents with the same machine rank: one of them is told so.
+  std::atomic<int> taken{0};
+  const Strings errors = run(3, [&](int k) {
+    FleetOptions mine = options(k == 2 ? 1 : k, 2);
+    mine.hostname = concat("host", k);
+    try {
+      Fleet fleet(mine);
+      fleet.agree({0, false});
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("machine rank 1 is taken by host"), std::string::npos) << error.what();
+      ++taken;
+    }
+  });
+  EXPECT_EQ(errors, Strings(3));
+  EXPECT_EQ(taken, 1);
+}
+
+TEST_F(FleetTest, AnotherNumberOfMachinesIsRefusedOnAll) {
+  for (const int other : {3, 4}) {
+    server_ = StoreServer(store_options(secret_));
+    const Strings errors = run(2, [&](int k) { Fleet fleet(options(k, k == 0 ? 2 : other)); });
+    for (const std::string& error : errors) {
+      EXPECT_NE(error.find(concat("was told --num_machines ", other)), std::string::npos) << error;
+    }
+  }
+}
+
+TEST_F(FleetTest, AWrongSecretIsNotLetIn) {
+  const Strings errors = run(2, [&](int k) {
+    FleetOptions mine = options(k, 2);
+    mine.join_seconds = 1.5;
+    if (k == 1) mine.secret = make_secret();
+    Fleet fleet(mine);
+  });
+  EXPECT_NE(errors[0].find("not all machines have come"), std::string::npos) << errors[0];
+  EXPECT_FALSE(errors[1].empty());
+}
+
+TEST_F(FleetTest, GivingUpEndsTheWait) {
+  const Strings errors = run(1, [&](int) {
+    FleetOptions mine = options(0, 2);
+    const auto begin = Clock::now();
+    mine.give_up = [&] { return seconds_since(begin) > 0.2; };
+    Fleet fleet(mine);
+  });
+  EXPECT_NE(errors[0].find("stopped on request"), std::string::npos) << errors[0];
+}
+
+TEST(FleetWire, RecordsComeBackAndRubbishIsRefused) {
+  namespace wire = fleet_wire;
+  FleetPlan plan;
+  plan.generation = 4;
+  plan.master_addr = "fe80::1";
+  plan.master_port = 77;
+  plan.machines = {{"a", 2, 0}, {"b", 1, 2}};
+  const FleetPlan back = wire::read_plan(wire::write(plan), 1);
+  EXPECT_EQ(back.world_size, 3);
+  EXPECT_EQ(back.first_rank, 2);
+  EXPECT_EQ(back.master_addr, "fe80::1");
+  const FleetEvent event = wire::read_event(wire::write(FleetEvent{FleetEvent::lost, 3, 1, "two\nlines"}));
+  EXPECT_EQ(event.text, "two\nlines");
+  EXPECT_EQ(event.kind, FleetEvent::lost);
+  for (const char* bad : {"", "x", "1\n", "9\n0\n0\n", "-1\n0\n1\nx", "0\n0\n256\n"}) {
+    EXPECT_THROW(wire::read_event(bad), Error) << bad;
+  }
+  for (const char* bad : {"", "0\na\n1\n2\n1\nh\n", "0\na\n70000\n1\n1\nh\n", "0\na\n1\n99999999\n", "0\na\n1\n1\n0\nh\n"}) {
+    EXPECT_THROW(wire::read_plan(bad, 0), Error) << bad;
+  }
+  EXPECT_THROW(wire::read_plan(wire::write(plan), 2), Error);
+}
+
+}  // namespace
+}  // namespace tessera::launch
