@@ -60,7 +60,7 @@ launch::Entry copy_entry(const launch::Entry& source) {
 Circle::Circle(Segment& own, CircleOptions options) : own_(own), options_(std::move(options)) {
   area_ = own_.allocate(area_bytes);
   control_ = new (area_) Control{};
-  spins_ = options_.host_ranks > usable_cores() ? 30 : 2000;
+  spins_ = options_.host_ranks > usable_cores() ? 20 : 1000;
 }
 
 Circle::~Circle() {
@@ -111,6 +111,12 @@ std::string Circle::member_text(int rank) const {
   const Member& member = members_[static_cast<std::size_t>(rank)];
   const std::string job = member.job_rank == rank ? "" : concat(" of the group = rank ", member.job_rank, " of the job");
   return concat("rank ", rank, job, " (pid ", member.pid, ")");
+}
+
+int Circle::spins_to(int rank) const {
+  const int here = sched_getcpu();
+  if (control_->processor.load(std::memory_order_relaxed) != here) control_->processor.store(here, std::memory_order_relaxed);
+  return control(rank).processor.load(std::memory_order_relaxed) == here ? 0 : spins_;
 }
 
 std::string Circle::last_operation(int rank) const {

@@ -62,9 +62,10 @@ class Circle {
   /// bell. Throws Error: the peer is gone, failed or left; the timeout; a ring of waiting processes; a request to stop.
   template <class Ready>
   void await(int for_rank, Doorbell& bell, const Wait& wait, const Ready& ready) {
-    for (int i = 0; i < spins_; ++i) {
-      if (ready()) return;
+    if (ready()) return;
+    for (int i = spins_to(for_rank); i > 0; --i) {
       relax();
+      if (ready()) return;
     }
     Sleeping sleeping(*this, for_rank, wait);
     while (true) {
@@ -126,6 +127,7 @@ class Circle {
     std::vector<std::uint64_t> ring_seen_;
   };
 
+  int spins_to(int rank) const;
   void check_members(int for_rank, const Wait& wait) const;
   std::string last_operation(int rank) const;
 

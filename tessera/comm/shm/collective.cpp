@@ -113,7 +113,7 @@ void Collectives::publish(const Operation& operation, std::uint64_t number) {
     slot.bytes = given_bytes(operation, circle_.size());
     if (slot.bytes <= inline_limit(op, circle_.size())) {
       std::byte* copied = inline_data(control, number);
-      if (slot.bytes > 0) std::memcpy(copied, data, slot.bytes);
+      copy(copied, data, slot.bytes, slot.bytes >= 1024);
       slot.source = Source::whole;
       slot.offset = circle_.segment().offset(copied);
     } else if (const auto offset = circle_.segment().offset_in_arena(data, slot.bytes)) {
@@ -278,15 +278,15 @@ struct Collectives::Run {
     if (!gives_parts(op)) {
       const std::size_t bytes = length(n, k);
       const Slice own = op == Op::all_reduce ? slice(me, bytes) : Slice{bytes, 0};  // nobody reads my own slice here
-      copy(to, from + k * step_bytes, own.begin, false);
+      copy(to, from + k * step_bytes, own.begin, true);
       const std::size_t after = own.begin + own.bytes;
-      copy(to + after, from + k * step_bytes + after, bytes - after, false);
+      copy(to + after, from + k * step_bytes + after, bytes - after, true);
       return;
     }
     for (int q = 0; q < ranks; ++q) {
       if (q == me) continue;
       copy(to + static_cast<std::size_t>(q) * step_bytes, from + part_begin(me, q) + k * step_bytes,
-           length(part_size(me, q), k), false);
+           length(part_size(me, q), k), true);
     }
   }
 
@@ -300,7 +300,7 @@ struct Collectives::Run {
     if (slot(me).source == Source::staged) {
       outputs.push_back(staging(circle.control()) + k % staging_depth * chunk_bytes + own.begin);
     }
-    fold(inputs, outputs, own.bytes, false);
+    fold(inputs, outputs, own.bytes, true);
   }
   void take_slices(std::uint32_t k) const {
     for (int r = 0; r < ranks; ++r) {

@@ -60,6 +60,8 @@ enum class TeamState : std::uint32_t { open, failed, closed };
 
 struct Control {
   Doorbell pulse;  ///< the owner rings at every change that others may wait for
+  /// The processor that the owner was last seen on: who shares it must not spin while he waits for him.
+  std::atomic<std::int32_t> processor;
   Doorbell bell;   ///< others ring: a message came, or was taken
   alignas(64) std::atomic<std::uint64_t> finished;  ///< collectives of which this rank needs no memory of others any more
   std::atomic<TeamState> state;
