@@ -2,8 +2,8 @@
 
     python3 tests/run_tests.py BUILD_DIR [BUILD_DIR ...] [--only NAME,NAME]
 
-tests/FOLDER became BUILD_DIR/tests/FOLDER_tests (GoogleTest); tests/scripts/*.sh (run once, with the first build folder as
-argument) count as one test each: exit status 0 passes, 77 skips. They run one after another, because the multi-process tests
+tests/FOLDER became BUILD_DIR/tests/FOLDER_tests (GoogleTest); tests/scripts/*.sh and tests/launchers/*.sh (run once, with the
+first build folder as argument) count as one test each: exit status 0 passes, 77 skips. They run one after another, because the multi-process tests
 use both cores of the smallest machine we support and time what they do. A program that crashes counts as one failure.
 The last line is "N passed, N failed"; the exit status is 0 only when nothing failed and something ran.
 """
@@ -56,7 +56,7 @@ def main():
     for build in args.build:
         for p in sorted(glob.glob(os.path.join(build, "tests", "*_tests"))):
             jobs.append((os.path.basename(p)[: -len("_tests")], f"{p}", lambda p=p: google_test(p)))
-    for p in sorted(glob.glob(os.path.join(HERE, "scripts", "*.sh"))):
+    for p in sorted(p for folder in ("scripts", "launchers") for p in glob.glob(os.path.join(HERE, folder, "*.sh"))):
         jobs.append((os.path.basename(p)[:-3], os.path.relpath(p), lambda p=p: script(p, args.build[0])))
     sums = [0, 0, 0]
     for name, title, job in jobs:

@@ -68,7 +68,7 @@ struct FleetEvent {
     lost,     ///< a machine, or the store, gave no sign for lost_seconds: all ranks end, and the job
   };
   Kind kind = failure;
-  int machine = 0;
+  int machine = 0;   ///< where; lost: which one (-1: machine 0 cannot reach its own store any more)
   int code = 1;      ///< exit code of the failed rank; 130 or 143 for stop
   std::string text;  ///< "host7: rank 3 (pid 12) was killed by SIGKILL"
 };

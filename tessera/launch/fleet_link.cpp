@@ -189,7 +189,7 @@ void FleetLink::run() {
       if (stop_) return;
       cut_ = why;
     }
-    take({FleetEvent::lost, 0, 1, why});
+    take({FleetEvent::lost, options_.machine_rank == 0 ? -1 : 0, 1, why});  // -1: its own ranks must end too
   }
 }
 

@@ -193,7 +193,8 @@ Process::Process(const ProcessOptions& options) {
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null) throw InputError(concat("cannot start '", path, "': /dev/null: ", std::strerror(errno)));
 
-  const ChildPlan plan{path.c_str(),           argv.data(),     envp.data(),         options.stdin_fd >= 0 ? options.stdin_fd : null.get(),
+  const int stdin_fd = options.stdin_fd >= 0 ? options.stdin_fd : null.get();
+  const ChildPlan plan{path.c_str(),           argv.data(),     envp.data(),         stdin_fd,
                        out.write.get(),        err.write.get(), failure.write.get(), options.announce_fd,
                        &options.inherited_fds, ::getpid()};
   // A signal handler of this process must not run in the child, where it would act on state shared with us (its pipes).

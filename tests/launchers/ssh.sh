@@ -1,0 +1,70 @@
+# ssh start by a hostfile: two "hosts" (127.0.0.1, 127.0.0.2) of an sshd of our own on loopback, with throw-away keys.
+#
+#   tests/launchers/ssh.sh [BUILD_FOLDER]      needs root, sshd, ssh, ssh-keygen; else skipped (exit status 77)
+set -euo pipefail
+sshd=$(command -v sshd || echo /usr/sbin/sshd)
+for program in "$sshd" ssh ssh-keygen; do
+  command -v "$program" > /dev/null || { echo "skipped: no $program"; exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "skipped: not root"; exit 77; }
+build=$(cd "${1:-build}" && pwd)
+out=$(mktemp -d)
+trap '[ -z "${sshd_pid:-}" ] || kill $sshd_pid 2> /dev/null || true; rm -rf "$out"' EXIT
+cd "$out"
+ssh-keygen -q -t ed25519 -N '' -f host_key
+ssh-keygen -q -t ed25519 -N '' -f key
+cp key.pub authorized
+port=$((20000 + RANDOM % 8000))
+cat > sshd_config <<CONF
+Port $port
+ListenAddress 127.0.0.1
+ListenAddress 127.0.0.2
+HostKey $out/host_key
+AuthorizedKeysFile $out/authorized
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+CONF
+mkdir -p /run/sshd
+"$sshd" -D -f sshd_config -E sshd.log &
+sshd_pid=$!
+for _ in $(seq 50); do (echo > /dev/tcp/127.0.0.2/$port) 2> /dev/null && break; sleep 0.1; done
+export TESSERA_SSH="ssh -p $port -i $out/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+
+printf '127.0.0.1 slots=1 # this host\n127.0.0.2 slots=2\n' > hosts
+launch() { timeout 60 "$build/tessera" launch --hostfile hosts "$@"; }
+
+# Words arrive as they are, whatever the remote shell could make of them; output carries host and rank.
+launch --export "GREETING=it's \$HOME" sh -c 'echo "$GREETING|$1|$RANK/$WORLD_SIZE"' x 'a  b"\`*' > words.txt
+sort words.txt | cmp - <(printf '[%s rank %s] it'"'"'s $HOME|a  b"\\`*|%s/3\n' 127.0.0.1 0 0 127.0.0.2 1 1 127.0.0.2 2 2) ||
+  { cat words.txt sshd.log; exit 1; }
+
+launch "$build/tessera" test | tee test.txt
+grep -q "\[127.0.0.1 rank 0\] 3 processes" test.txt
+
+# A failure over there ends everything here, with its exit code; its name is told.
+code=0; launch sh -c 'if [ $RANK = 2 ]; then exit 9; fi; sleep 60' > failure.txt 2>&1 || code=$?
+[ $code = 9 ] || { cat failure.txt; echo "exit code $code"; exit 1; }
+grep -q "rank 2 .*exit code 9" failure.txt
+
+# Ctrl-C reaches the ranks everywhere; nothing stays, even when this end is killed.
+"$build/tessera" launch --hostfile hosts sh -c 'echo started; sleep 62' > stop.txt 2>&1 &
+pid=$!
+for _ in $(seq 100); do [ "$(grep -c started stop.txt)" = 3 ] && break; sleep 0.1; done
+kill -INT $pid
+code=0; wait $pid || code=$?
+[ $code = 130 ] || { cat stop.txt; echo "exit code $code after SIGINT"; exit 1; }
+"$build/tessera" launch --hostfile hosts --stop_seconds 1 sh -c 'echo started; sleep 62' > killed.txt 2>&1 &
+pid=$!
+for _ in $(seq 100); do [ "$(grep -c started killed.txt)" = 3 ] && break; sleep 0.1; done
+kill -9 $pid
+wait $pid 2> /dev/null || true
+for _ in $(seq 50); do pgrep -f "^sleep 62$" > /dev/null || break; sleep 0.1; done
+! pgrep -f "^sleep 62$" > /dev/null || { echo "ranks were left running"; exit 1; }
+
+# A host that is not there, and one that does not let us in, are named.
+printf '127.0.0.1 slots=1\n127.0.0.3 slots=1\n' > hosts
+if launch true > missing.txt 2>&1; then exit 1; fi
+grep -q "host 127.0.0.3: ssh failed" missing.txt || { cat missing.txt; exit 1; }
+echo ok
