@@ -288,8 +288,8 @@ void Generation::judge_failures() {
   const Guilt sure = guilt(candidates[first]);
   const auto waited = AgentClock::now() - *first_failure_;
   const bool all_seen = running() == 0;
-  if (!all_seen && ((sure == Guilt::failed && waited < settle_failed) || (sure == Guilt::victim && waited < settle_victim)))
-    return;
+  const auto settle = sure == Guilt::killed ? milliseconds(0) : sure == Guilt::victim ? settle_victim : settle_failed;
+  if (!all_seen && waited < settle) return;
   LocalRank& rank = *who[first];
   std::string text = concat(rank.name(), " ", rank.status ? describe_status(*rank.status) : "failed, but does not end");
   if (rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGKILL) {

@@ -19,7 +19,7 @@ bool speaks_of_a_lost_peer(const std::string& text) {
       "connection refused",        "lost the store",   "store is gone",         "recvvalue failed",
       "sendbytes failed",          "recvbytes failed", "is gone",               "left the job",
       "has died",                  "has ended",        "communicator was aborted", "remote process exited",
-      "the launcher ends the job", "was lost",         "it must end"};
+      "the launcher ends the job", "a peer died or hangs", "it must end"};
   const std::string lower = to_lower(text);
   return std::any_of(phrases.begin(), phrases.end(),
                      [&](const char* phrase) { return lower.find(phrase) != std::string::npos; });
@@ -31,7 +31,8 @@ Guilt guilt(const Candidate& candidate) {
     if (signal == SIGPIPE) return Guilt::victim;
     if (signal != SIGABRT) return Guilt::killed;  // abort() ends an uncaught exception, perhaps about a lost peer
   }
-  return speaks_of_a_lost_peer(candidate.words) ? Guilt::victim : Guilt::failed;
+  if (speaks_of_a_lost_peer(candidate.words)) return Guilt::victim;
+  return candidate.verdict_ns != 0 ? Guilt::failed : Guilt::silent;
 }
 
 std::size_t first_failure(const std::vector<Candidate>& candidates) {

@@ -27,7 +27,8 @@ bool speaks_of_a_lost_peer(const std::string& text);
 /// How sure it is that a candidate is no victim of another. Lower is surer.
 enum class Guilt {
   killed,  ///< by a signal from outside or a fault of its own (SIGKILL, SIGSEGV): nobody's victim
-  failed,  ///< by itself, for a reason of its own (or without a word)
+  failed,  ///< for a reason of its own, as it says on the board
+  silent,  ///< ended by itself without a word there: perhaps because another rank told it to
   victim,  ///< says that a peer is gone, or died of a broken connection
 };
 Guilt guilt(const Candidate& candidate);

@@ -7,6 +7,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/train/report.h>
+#include <tessera/train/restart.h>
 
 namespace tessera::train {
 namespace {
@@ -31,6 +32,7 @@ std::string make_ready(const Setup& setup) {
     if (setup.lora) std::for_each(kModelFiles.begin(), kModelFiles.end(), remove);
     if (!setup.lora) std::for_each(kAdapterFiles.begin(), kAdapterFiles.end(), remove);
   }
+  mark_output(output.output_dir, this_restart());
   return output.output_dir;
 }
 

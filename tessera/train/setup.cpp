@@ -14,6 +14,7 @@
 #include <tessera/base/log.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
+#include <tessera/train/restart.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::train {
@@ -134,6 +135,25 @@ std::string choose_checkpoint(const OutputConfig& output) {
   return asked;
 }
 
+/// A restart goes on where its job was: from its newest checkpoint, or from the beginning in the folder that it began.
+void choose_start(Setup& setup, bool tell) {
+  OutputConfig& output = setup.config.output;
+  const Restart restart = this_restart();
+  const auto continuation = find_continuation(output, restart);
+  if (continuation && continuation->checkpoint.empty() && output.resume_from_checkpoint.empty())
+    output.overwrite_output_dir = true;  // what the failed generation wrote
+  if (!continuation || continuation->checkpoint.empty()) {
+    check_output_folder(output);
+    setup.resume_folder = choose_checkpoint(output);
+  } else {
+    setup.resume_folder = continuation->checkpoint;
+  }
+  if (!tell || restart.generation == 0) return;
+  log::info("restart ", restart.generation, ": ",
+            setup.resume_folder.empty() ? "there is no checkpoint yet; beginning again"
+                                        : concat("going on from ", setup.resume_folder));
+}
+
 std::string existing_ancestor(std::string path) {
   while (!path_exists(path)) {
     const std::size_t slash = path.find_last_of('/');
@@ -180,10 +200,9 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
   if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup;
   setup.config = config;
-  check_output_folder(config.output);
+  choose_start(setup, world.rank() == 0);
   if (config.data.train_file.empty())
     throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
-  setup.resume_folder = choose_checkpoint(config.output);
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   setup.model = models::load_model(config.model, seed);
@@ -248,6 +267,21 @@ void agree(const comm::Group& group, const std::function<void()>& work) {
     if (first == 0) continue;
     if (rank == group.rank()) std::rethrow_exception(own);
     throw FailedElsewhere(static_cast<ExitCode>(first));
+  }
+}
+
+void check_same_start(const comm::Group& group, std::int64_t step) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(group.device());
+  const at::Tensor mine = at::full({1}, step, options);
+  const at::Tensor steps = at::empty({group.size()}, options);
+  group.all_gather(steps, mine).wait();
+  const at::Tensor on_host = steps.cpu();
+  const auto* all = on_host.data_ptr<std::int64_t>();
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    if (group.rank() != 0) throw FailedElsewhere(ExitCode::bad_input);
+    throw InputError(concat("rank 0 begins at step ", all[0], " but rank ", rank, " at step ", all[rank],
+                            ": all ranks must see the same --output_dir and checkpoints (a common file system)"));
   }
 }
 

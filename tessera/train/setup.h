@@ -49,6 +49,10 @@ class FailedElsewhere : public Error {
 /// own error and all others throw FailedElsewhere with that rank's exit code: one message, one exit code. Collective.
 void agree(const comm::Group& group, const std::function<void()>& work);
 
+/// Throws InputError, the same on every rank, unless all ranks begin at the same step: one that cannot see the output
+/// folder (hosts without a common file system) would begin anew while others resume. Collective.
+void check_same_start(const comm::Group& group, std::int64_t step);
+
 /// The folder must be absent or empty unless the run may overwrite it or resumes. Throws InputError.
 void check_output_folder(const OutputConfig& output);
 

@@ -22,6 +22,7 @@
 #include <tessera/train/journal.h>
 #include <tessera/train/optimization.h>
 #include <tessera/train/random_key.h>
+#include <tessera/train/restart.h>
 #include <tessera/train/signals.h>
 #include <tessera/train/summary.h>
 #include <tessera/train/unigram.h>
@@ -355,6 +356,7 @@ ExitCode Trainer::finish(StopRequest stop) {
     }
     write_report();
     journal_.close();
+    if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
     for (const std::string& line :
          describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
       journal_.note(line);
@@ -409,6 +411,7 @@ ExitCode train(const RunConfig& config, const Value& resolved) {
     setup = prepare(here, ranks);
     make_schedule(config.optimization, setup.plan);  // bad parameters of it are told once, too
   });
+  check_same_start(ranks.group(), setup.plan.resumed_step);
   return Trainer(std::move(setup), resolved, process_bytes).run();
 }
 

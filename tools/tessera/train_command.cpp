@@ -44,8 +44,10 @@ int launch_ranks(const Arguments& arguments, const RunConfig& config) {
   options.num_processes = static_cast<int>(config.parallel.num_processes);
   options.master_port = static_cast<int>(config.parallel.main_process_port);
   options.threads_per_process = static_cast<int>(config.parallel.threads_per_process);
-  options.pass_store_socket = true;
   options.prefix_rank0 = false;  // it draws the progress line
+  options.max_restarts = static_cast<int>(config.parallel.max_restarts);
+  options.hang_timeout = config.parallel.hang_timeout;
+  options.job = "tessera train -> " + config.output.output_dir;
   std::vector<std::string> command = {own_program(), "train"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch::run(command, options);

@@ -1,0 +1,58 @@
+#include <tessera/train/restart.h>
+
+#include <filesystem>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/format/manifest.h>
+#include <tessera/launch/environment.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr const char* kMark = ".tessera-job";
+
+std::string mark_path(const std::string& output_dir) { return path_join(output_dir, kMark); }
+
+}  // namespace
+
+Restart this_restart() {
+  const launch::RankEnvironment environment = launch::read_rank_environment();
+  return {environment.generation, environment.job};
+}
+
+void mark_output(const std::string& output_dir, const Restart& restart) {
+  if (restart.job.empty()) return;
+  const std::string path = mark_path(output_dir);
+  // The mark keeps the time of the job's first life: checkpoints from then on are its own.
+  if (restart.generation > 0 && path_exists(path) && trim(read_file(path)) == restart.job) return;
+  write_file_atomically(path, restart.job + "\n");
+}
+
+void unmark_output(const std::string& output_dir) { remove_tree(mark_path(output_dir)); }
+
+std::optional<Continuation> find_continuation(const OutputConfig& output, const Restart& restart) {
+  const std::string mark = mark_path(output.output_dir);
+  if (restart.generation == 0 || restart.job.empty() || !path_exists(mark) || trim(read_file(mark)) != restart.job)
+    return std::nullopt;
+  const auto begun = std::filesystem::last_write_time(mark);
+  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(output.output_dir)) {
+    const std::string manifest = path_join(folder.path, format::kManifestName);
+    std::error_code missing;
+    const auto written = std::filesystem::last_write_time(manifest, missing);
+    if (missing || written < begun) continue;  // half written, or an earlier run's
+    try {
+      checkpoint::verify_checkpoint(folder.path);
+      return Continuation{folder.path};
+    } catch (const InputError& error) {
+      log::warning("skipping a damaged checkpoint: ", error.what());
+    }
+  }
+  return Continuation{};
+}
+
+}  // namespace tessera::train

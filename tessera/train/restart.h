@@ -1,0 +1,36 @@
+#pragma once
+/// \file
+/// After a failure our agent starts all ranks again (tessera train --max_restarts): they go on from the newest
+/// checkpoint that this very job has written, never from one that an earlier run left in the same folder.
+
+#include <tessera/config/run_config.h>
+
+#include <optional>
+#include <string>
+
+namespace tessera::train {
+
+/// Which life of the job this process belongs to.
+struct Restart {
+  int generation = 0;  ///< 0: the first
+  std::string job;     ///< empty: not started by our agent
+};
+
+/// From the environment (TESSERA_GENERATION, TESSERA_JOB).
+Restart this_restart();
+
+/// Marks the output folder as written to by this job. Rank 0 calls it before it writes anything else there; without a
+/// job it does nothing. Throws Error.
+void mark_output(const std::string& output_dir, const Restart& restart);
+/// Removes the mark: the job is done.
+void unmark_output(const std::string& output_dir);
+
+/// What a rank that was started again goes on from.
+struct Continuation {
+  std::string checkpoint;  ///< empty: the job had written none yet; it begins as it did at first
+};
+
+/// nullopt: this is no restart, or the failed generations had not begun to write: everything is as at the first start.
+std::optional<Continuation> find_continuation(const OutputConfig& output, const Restart& restart);
+
+}  // namespace tessera::train
