@@ -12,6 +12,7 @@
 namespace tessera::comm {
 namespace {
 
+/// `options` without a gradient: factories below autograd do not know it.
 at::Tensor ordinary(at::IntArrayRef sizes, const at::TensorOptions& options, const std::string& why) {
   static std::atomic<bool> told = false;
   if (!told.exchange(true))
@@ -27,28 +28,34 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
   const std::shared_ptr<shm::Arena> arena = shm::process_arena();
   void* const piece = arena->allocate(bytes);
-  const at::Tensor plain = at::from_blob(
-      piece, sizes, [arena](void* p) { arena->free(p); }, options.requires_grad(std::nullopt));
-  return options.requires_grad() ? plain.requires_grad_(true) : plain;
+  return at::from_blob(
+      piece, sizes, [arena](void* p) { arena->free(p); }, options);
+}
+
+/// Where the memory comes from is decided by `group`; null: there is none.
+at::Tensor make(const Group* group, at::IntArrayRef sizes, const at::TensorOptions& options) {
+  if (group == nullptr) return ordinary(sizes, options, "init() was not called");
+  if (!options.device().is_cpu()) return ordinary(sizes, options, concat("the device is ", options.device().str()));
+  if (!reads_shared_memory(*group))
+    return ordinary(sizes, options, concat("group '", group->name(), "' has the backend ", group->backend()));
+  return from_arena(sizes, options);
 }
 
 }  // namespace
 
 at::Tensor empty_shared(at::IntArrayRef sizes, at::TensorOptions options) {
-  if (!initialized()) return ordinary(sizes, options, "init() was not called");
-  return empty_shared(world().group(), sizes, options);
+  const at::Tensor plain = make(initialized() ? &world().group() : nullptr, sizes, options.requires_grad(std::nullopt));
+  return options.requires_grad() ? plain.requires_grad_() : plain;
 }
 
 at::Tensor empty_shared(const Group& group, at::IntArrayRef sizes, at::TensorOptions options) {
-  if (!options.device().is_cpu()) return ordinary(sizes, options, concat("the device is ", options.device().str()));
-  if (!reads_shared_memory(group))
-    return ordinary(sizes, options, concat("group '", group.name(), "' has the backend ", group.backend()));
-  return from_arena(sizes, options);
+  const at::Tensor plain = make(&group, sizes, options.requires_grad(std::nullopt));
+  return options.requires_grad() ? plain.requires_grad_() : plain;
 }
 
 at::Tensor zeros_shared(const Group& group, at::IntArrayRef sizes, at::TensorOptions options) {
-  const bool with_gradient = options.requires_grad();
-  return empty_shared(group, sizes, options.requires_grad(std::nullopt)).zero_().requires_grad_(with_gradient);
+  const at::Tensor plain = make(&group, sizes, options.requires_grad(std::nullopt)).zero_();
+  return options.requires_grad() ? plain.requires_grad_() : plain;
 }
 
 bool is_shared(const at::Tensor& tensor) {
