@@ -28,14 +28,35 @@ const LaunchFlag& find_flag(const std::string& given) {
                           " Options of the program come after its name; see tessera launch --help"));
 }
 
-/// Which of several machines this is, by the batch system that started us.
-std::optional<int> machine_rank_of_environment() {
-  for (const char* name : {"SLURM_NODEID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "GROUP_RANK"}) {
-    const char* value = std::getenv(name);
-    const auto rank = value == nullptr ? std::nullopt : parse_int(value);
-    if (rank && *rank >= 0 && *rank < (1 << 20)) return static_cast<int>(*rank);
+std::optional<int> number_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  const auto number = value == nullptr ? std::nullopt : parse_int(value);
+  return number && *number >= 0 && *number < (1 << 20) ? std::optional(static_cast<int>(*number)) : std::nullopt;
+}
+
+/// Which of several machines this is, by the batch system that started one of us on each.
+std::optional<int> machine_rank_of_environment(int machines) {
+  struct Source {
+    const char *rank, *size;
+  };
+  for (const Source& source : {Source{"SLURM_NODEID", "SLURM_NNODES"}, Source{"JOB_COMPLETION_INDEX", nullptr},
+                               Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Source{"PMI_RANK", "PMI_SIZE"}}) {
+    const auto rank = number_in(source.rank);
+    const auto size = source.size == nullptr ? std::nullopt : number_in(source.size);
+    if (rank && (!size || *size == machines)) return rank;
   }
   return std::nullopt;
+}
+
+/// Kubeflow hands torchrun's options to a pod as variables PET_*; options win over them.
+void take_kubeflow(FlagValues& given) {
+  if (given.machines || !number_in("PET_NNODES")) return;
+  given.machines = number_in("PET_NNODES");
+  if (!given.per_machine && !given.total) given.per_machine = number_in("PET_NPROC_PER_NODE");
+  if (!given.machine_rank) given.machine_rank = number_in("PET_NODE_RANK");
+  const char* address = std::getenv("PET_MASTER_ADDR");
+  if (given.address.empty() && given.endpoint.empty() && address != nullptr) given.address = address;
+  if (!given.port && given.endpoint.empty()) given.port = number_in("PET_MASTER_PORT");
 }
 
 /// accelerate's rule: --num_processes counts the ranks of all machines.
@@ -148,7 +169,7 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
     return;
   }
   auto rank = given.machine_rank;
-  if (!rank) rank = machine_rank_of_environment();
+  if (!rank) rank = machine_rank_of_environment(options.num_machines);
   if (!rank) {
     throw InputError(concat("--num_machines is ", options.num_machines,
                             ": say which one this is with --machine_rank (0 is the one at --main_process_ip)"));
@@ -220,6 +241,7 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   if (!result.command.empty() && result.command[0].ends_with(".py")) {
     result.command.insert(result.command.begin(), {"python3", "-u"});
   }
+  take_kubeflow(given);
   if (given.machines) result.options.num_machines = *given.machines;
   take_hosts(given, result);
   if (result.hosts.empty()) share_processes(given, result);

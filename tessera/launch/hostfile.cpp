@@ -143,6 +143,16 @@ std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const s
   return result;
 }
 
+std::string device_list(const HostSlots& host) {
+  bool first_ones = true;
+  std::vector<std::string> slots;
+  for (std::size_t i = 0; i < host.slots.size(); ++i) {
+    first_ones = first_ones && host.slots[i] == static_cast<int>(i);
+    slots.push_back(std::to_string(host.slots[i]));
+  }
+  return first_ones ? "" : join(slots, ",");
+}
+
 namespace {
 
 [[noreturn]] void bad_list(const std::string& list, const std::string& what) {

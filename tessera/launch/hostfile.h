@@ -32,6 +32,9 @@ std::vector<HostSlots> read_hostfile(const std::string& path);
 std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const std::string& include,
                                     const std::string& exclude);
 
+/// CUDA_VISIBLE_DEVICES for a host of which only some slots are used, "1,3"; empty when they are the first ones.
+std::string device_list(const HostSlots& host);
+
 /// What `scontrol show hostnames LIST` prints: "gpu[07-09,12],rack[0-1]n[1-2]-ib" -> gpu07 gpu08 gpu09 gpu12 rack0n1-ib
 /// rack0n2-ib rack1n1-ib rack1n2-ib. A number is as wide as the first of its range. At most 65,536 names.
 std::vector<std::string> expand_node_list(const std::string& list);

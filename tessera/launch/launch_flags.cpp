@@ -240,6 +240,7 @@ std::vector<LaunchFlag> make_flags() {
       {{"--help", "-h"}, "", "this text", [](C& c, V&, S, S) { c.help = true; }},
 
       // Accepted, not shown.
+      {{"--enable_each_rank_log"}, "DIR", "", [](C& c, V&, S n, S s) { c.options.log_dir = text(n, s); }},
       {{"--standalone"}, "", "", [](C&, V& v, S, S) { v.standalone = true; }},
       {{"--rdzv_id"}, "ID", "", [](C& c, V&, S, S s) { c.options.job = s; }},
       {{"--rdzv_backend"}, "NAME", "", [](C&, V&, S n, S s) { rdzv_backend(n, s); }},
@@ -248,7 +249,8 @@ std::vector<LaunchFlag> make_flags() {
       ignored({"--multi_gpu"}, ""),
       ignored({"--cpu"}, ""),
       ignored({"--same_network"}, ""),
-      ignored({"--no_ssh_check"}, ""),
+      ignored({"--no_ssh", "--no_ssh_check"}, ""),  // DeepSpeed: with --node_rank; seen from that here
+      ignored({"--use_cpu", "--quiet", "-q"}, ""),
       ignored({"--role"}, "NAME"),
       ignored({"--start_method"}, "NAME"),
       ignored({"--local_addr"}, "A"),

@@ -54,13 +54,9 @@ std::vector<std::string> variables_for(const LaunchCommand& command, const HostS
                          word.starts_with("TESSERA_BACKEND=");
     if (setting) result.emplace_back(word);
   }
-  bool every_slot = true;
-  std::vector<std::string> slots;
-  for (std::size_t i = 0; i < host.slots.size(); ++i) {
-    every_slot = every_slot && host.slots[i] == static_cast<int>(i);
-    slots.push_back(std::to_string(host.slots[i]));
+  if (const std::string devices = device_list(host); !devices.empty()) {
+    result.push_back("CUDA_VISIBLE_DEVICES=" + devices);
   }
-  if (!every_slot) result.push_back(concat("CUDA_VISIBLE_DEVICES=", join(slots, ",")));
   for (const std::string& name : command.exports) {
     const char* value = name.find('=') == std::string::npos ? std::getenv(name.c_str()) : "";
     if (value == nullptr) throw InputError(concat("--export ", name, ": it is not set here; give NAME=VALUE"));

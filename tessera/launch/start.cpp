@@ -129,6 +129,8 @@ int start(const LaunchCommand& command, const std::string& program) {
   LaunchOptions options = command.options;
   if (command.over_ssh) {
     options.num_processes = static_cast<int>(command.hosts[0].slots.size());
+    const std::string devices = device_list(command.hosts[0]);
+    if (!devices.empty()) ::setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), 1);
     options.master_addr = is_this_host(options.master_addr) ? "127.0.0.1" : options.master_addr;
   }
   options.secret = command.secret_from_stdin ? secret_from_stdin() : secret_of(command);

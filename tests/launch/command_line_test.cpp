@@ -126,7 +126,7 @@ TEST(LaunchCommandLine, Processes) {
 }
 
 TEST(LaunchCommandLine, Machines) {
-  for (const char* name : {"SLURM_NODEID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "GROUP_RANK"}) {
+  for (const char* name : {"SLURM_NODEID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
     ::unsetenv(name);
   }
   EXPECT_TRUE(says({"--num_machines=2", "--main_process_ip=a", "prog"}, "--machine_rank"));
@@ -134,7 +134,13 @@ TEST(LaunchCommandLine, Machines) {
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--machine_rank=auto", "--master_addr=a", "prog"}).options.machine_rank, 1);
   EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is one machine"));
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--master_addr=a", "--node_rank=0", "prog"}).options.machine_rank, 0);
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // of another number of processes: not one of us per machine
+  ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   ::unsetenv("JOB_COMPLETION_INDEX");
+  EXPECT_TRUE(says({"--nnodes=2", "--master_addr=a", "prog"}, "--machine_rank"));
+  EXPECT_EQ(parse_launch_command({"--nnodes=4", "--master_addr=a", "prog"}).options.machine_rank, 1);
+  ::unsetenv("OMPI_COMM_WORLD_RANK");
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
   EXPECT_TRUE(says({"--nnodes=2", "--node_rank=2", "--master_addr=a", "prog"}, "machine rank 2 of 2"));
   EXPECT_TRUE(says({"--nnodes=2", "--node_rank=1", "prog"}, "meet at machine 0"));
   EXPECT_TRUE(says({"--nnodes=2", "--node_rank=1", "--standalone", "--master_addr=a", "prog"}, "--standalone"));
@@ -144,6 +150,28 @@ TEST(LaunchCommandLine, Machines) {
   EXPECT_EQ(endpoint.master_port, 123);
   EXPECT_TRUE(says({"--rdzv_endpoint=a:1", "--master_addr=b", "prog"}, "different places"));
   EXPECT_TRUE(says({"--rdzv_endpoint=a:x", "prog"}, "HOST:PORT"));
+}
+
+TEST(LaunchCommandLine, Kubeflow) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"PET_NNODES", "3"}, {"PET_NPROC_PER_NODE", "2"},
+       {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "job-node-0-0"}, {"PET_MASTER_PORT", "29501"}}) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  const LaunchOptions pod = parse_launch_command({"prog"}).options;
+  const LaunchOptions given = parse_launch_command({"--nproc_per_node=5", "--rdzv_endpoint=b:7", "prog"}).options;
+  const LaunchOptions alone = parse_launch_command({"--nnodes=1", "prog"}).options;
+  for (const char* name : {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}) {
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(pod.num_machines, 3);
+  EXPECT_EQ(pod.num_processes, 2);
+  EXPECT_EQ(pod.machine_rank, 1);
+  EXPECT_EQ(pod.master_addr, "job-node-0-0");
+  EXPECT_EQ(pod.master_port, 29501);
+  EXPECT_EQ(given.num_processes, 5);
+  EXPECT_EQ(given.master_addr, "b");
+  EXPECT_EQ(given.master_port, 7);
+  EXPECT_EQ(alone.num_machines, 1);
 }
 
 TEST(LaunchCommandLine, Hosts) {

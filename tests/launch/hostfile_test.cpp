@@ -87,6 +87,12 @@ TEST(Hostfile, FiltersOfDeepSpeed) {
   says("@", "", "host ''");
 }
 
+TEST(Hostfile, DevicesOfSomeSlots) {
+  EXPECT_EQ(device_list({"a", {0, 1}, 4}), "");
+  EXPECT_EQ(device_list({"a", {1, 3}, 4}), "1,3");
+  EXPECT_EQ(device_list({"a", {1}, 2}), "1");
+}
+
 TEST(NodeList, WhatScontrolPrints) {
   EXPECT_EQ(expand_node_list("node1"), (Strings{"node1"}));
   EXPECT_EQ(expand_node_list("a,b.c-d"), (Strings{"a", "b.c-d"}));

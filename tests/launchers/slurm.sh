@@ -7,6 +7,7 @@ for program in slurmctld slurmd srun sbatch scontrol unshare; do
   command -v $program > /dev/null || { echo "skipped: no $program"; exit 77; }
 done
 [ "$(id -u)" = 0 ] || { echo "skipped: not root"; exit 77; }
+unshare --mount --pid --fork true 2> /dev/null || { echo "skipped: namespaces are not allowed here"; exit 77; }
 build=$(cd "${1:-build}" && pwd)
 [ -n "${TESSERA_IN_NAMESPACE:-}" ] || exec env TESSERA_IN_NAMESPACE=1 unshare --mount --pid --fork --mount-proc \
   --propagation private bash "$0" "$build"
