@@ -153,6 +153,11 @@ void Circle::check_members(int for_rank, const Wait& wait) const {
     if (!member.segment || (r != for_rank && member.control->state.load() == TeamState::closed)) continue;
     if (!member.segment->alive()) throw Error(concat(member_text(r), " is gone; ", last_operation(r)));
   }
+  for (const Member& member : members_) {
+    if (member.segment && member.segment->header().deadlocked.load() != 0) {
+      throw Error(text_of(member.segment->header().deadlock));
+    }
+  }
   if (options_.stop_requested) {
     if (const auto reason = options_.stop_requested()) throw Error(*reason);
   }
@@ -235,6 +240,7 @@ void Circle::Sleeping::look_for_ring() {
   for (int length = 0; length < max_ranks && pid != self; ++length) {
     const auto peer = known_peer(pid);
     if (!peer) return;
+    if (peer->header().deadlocked.load() != 0) throw Error(text_of(peer->header().deadlock));
     const WaitRecord& record = peer->header().waiting;
     const std::uint64_t turn = record.turn.load();
     if (turn % 2 == 0 || record.starter.load() < 0) return;
@@ -242,13 +248,17 @@ void Circle::Sleeping::look_for_ring() {
     text += concat("; rank ", record.rank, " (pid ", pid, ") in ", launch::describe(copy_entry(record.entry)));
     pid = record.for_pid.load();
   }
-  if (pid != self) return;
+  if (pid != self || turns.empty()) return;
   if (turns != ring_seen_) {
     ring_seen_ = std::move(turns);
     still_ = 0;
   } else if (++still_ > still_looks) {
-    throw Error(concat("the ranks wait for each other: ", text,
-                       ". They started different operations, or the same ones in another order."));
+    text = concat("the ranks wait for each other: ", text,
+                  ". They started different operations, or the same ones in another order.");
+    SegmentHeader& header = circle_.own_.header();
+    copy_text(header.deadlock, text);
+    header.deadlocked.store(1);
+    throw Error(text);
   }
 }
 

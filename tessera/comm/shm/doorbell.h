@@ -27,12 +27,11 @@ inline void relax() {
 #endif
 }
 
-/// Stores of any kind, also non-temporal ones, before it are visible before any after it.
+/// Non-temporal stores before it are visible before the release store that follows (which orders all others).
 inline void publish_stores() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
 #endif
-  std::atomic_thread_fence(std::memory_order_release);
 }
 
 }  // namespace tessera::comm::shm

@@ -66,6 +66,16 @@ int unnamed_file() {
   return fd;
 }
 
+// The segments of this process by their nonce.
+struct Present {
+  std::mutex mutex;
+  std::map<std::string, std::byte*> bases;
+};
+Present& present_segments() {
+  static Present& all = *new Present;
+  return all;
+}
+
 }  // namespace
 
 SegmentSizes default_sizes() {
@@ -73,11 +83,18 @@ SegmentSizes default_sizes() {
   sizes.heap = std::size_t{8} << 30;
   const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   sizes.arena = std::clamp<std::size_t>(memory, std::size_t{1} << 30, std::size_t{1} << 39) / huge_page * huge_page;
+  const auto keep_within = [&](std::size_t most_heap, std::size_t most_arena) {
+    sizes.heap = std::min(sizes.heap, most_heap / huge_page * huge_page);
+    sizes.arena = std::min(sizes.arena, most_arena / huge_page * huge_page);
+  };
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     const std::size_t most = limit.rlim_cur > header_bytes ? limit.rlim_cur - header_bytes : 0;
-    sizes.heap = std::min(sizes.heap, most / 2 / huge_page * huge_page);
-    sizes.arena = std::min(sizes.arena, most / 2 / huge_page * huge_page);
+    keep_within(most / 2, most / 2);
+  }
+  // Every rank of the host maps the segments of all.
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    keep_within(limit.rlim_cur / 64, limit.rlim_cur / 32);
   }
   return sizes;
 }
@@ -94,7 +111,7 @@ Segment::Segment(SegmentSizes sizes) : nonce_(random_text()) {
     throw Error(concat("shared memory between ranks needs memfd_create or a file in TMPDIR, and neither works here (",
                        std::strerror(errno), "). Set TMPDIR to a writable folder, or use --backend gloo."));
   }
-  for (;; sizes.arena = sizes.arena / 2 / huge_page * huge_page) {  // RLIMIT_AS may leave less
+  for (;; sizes.arena = sizes.arena / 2 / huge_page * huge_page) {  // until there is address space for it
     bytes_ = header_bytes + sizes.heap + sizes.arena;
     if (fchmod(fd_.get(), 0600) != 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) {
       throw Error(concat("a shared segment of ", bytes_, " bytes could not be made: ", std::strerror(errno), "."));
@@ -122,9 +139,15 @@ Segment::Segment(SegmentSizes sizes) : nonce_(random_text()) {
   header->sealed = sealed ? 1 : 0;
   nonce_.copy(header->nonce, sizeof header->nonce);
   std::memcpy(header->magic, magic, sizeof magic);
+  const std::lock_guard lock(present_segments().mutex);
+  present_segments().bases[nonce_] = base_;
 }
 
 Segment::~Segment() {
+  {
+    const std::lock_guard lock(present_segments().mutex);
+    present_segments().bases.erase(nonce_);
+  }
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
@@ -213,12 +236,18 @@ PeerSegment::PeerSegment(const std::string& address) {
   if (header.sealed != 0 && (fcntl(file.get(), F_GET_SEALS) & wanted_seals) != wanted_seals) {
     refuse("its size is not sealed: it could vanish under the reader.");
   }
-  base_ = map(file.get(), bytes_);
+  if (pid_ == getpid()) {
+    const std::lock_guard lock(present_segments().mutex);
+    const auto found = present_segments().bases.find(nonce);
+    if (found != present_segments().bases.end()) base_ = found->second;
+    borrowed_ = base_ != nullptr;
+  }
+  if (base_ == nullptr) base_ = map(file.get(), bytes_);
   if (base_ == nullptr) refuse("no address space for ", bytes_, " bytes (ulimit -v?).");
 }
 
 PeerSegment::~PeerSegment() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (base_ != nullptr && !borrowed_) munmap(base_, bytes_);
 }
 
 std::byte* PeerSegment::at(std::uint64_t offset, std::size_t bytes) const {

@@ -34,7 +34,7 @@ struct Region {
 struct SegmentSizes {
   std::size_t heap = 0, arena = 0;  ///< multiples of 2 MB
 };
-/// Address space, not memory: 8 GB of heap and as much arena as the machine has memory, within RLIMIT_FSIZE.
+/// Address space, not memory: 8 GB of heap and as much arena as the machine has memory, within RLIMIT_FSIZE and RLIMIT_AS.
 SegmentSizes default_sizes();
 
 /// The segment of this process. Thread-safe.
@@ -96,6 +96,7 @@ class PeerSegment {
   pid_t pid_ = -1;
   std::byte* base_ = nullptr;
   std::size_t bytes_ = 0;
+  bool borrowed_ = false;  // of a Segment of this very process: ranks that are threads, in tests
 };
 
 /// The segment of this process, made at the first call and kept until the process ends (tensors and threads may outlive
