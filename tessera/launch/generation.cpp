@@ -389,7 +389,8 @@ void Generation::fail(LocalRank* culprit, const std::string& text) {
     const bool saves = rank.on_board() && rank.slot().state.load() == RankState::saving;
     rank.ask(SIGTERM, now + seconds(may_restart_ && !saves ? std::min(grace, restart_grace) : grace));
   }
-  if (culprit != nullptr) tell_circumstances(*culprit, plan_.world_size > 1);
+  const bool bad_input = culprit != nullptr && culprit->status && failure_code_ == static_cast<int>(ExitCode::bad_input);
+  if (culprit != nullptr && !bad_input) tell_circumstances(*culprit, plan_.world_size > 1);
 }
 
 void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {

@@ -23,6 +23,12 @@
 
 namespace {
 
+[[noreturn]] void spin_for_ever() {
+  std::printf("spins\n");
+  std::fflush(stdout);
+  for (volatile std::uint64_t count = 0;;) count = count + 1;
+}
+
 int loop(const std::map<std::string, std::string>& given) {
   using namespace tessera;
   const auto number = [&](const std::string& text) { return static_cast<int>(parse_int(text).value_or(-1)); };
@@ -33,7 +39,7 @@ int loop(const std::map<std::string, std::string>& given) {
     const std::int64_t begin = launch::monotonic_ns();
     if (number(spin.at(0)) == world.rank() && number(spin.at(1)) == step) {
       comm::life().set_phase("forward");
-      for (volatile std::uint64_t count = 0;;) count = count + 1;
+      spin_for_ever();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(number(given.at("--step_ms"))));
     const comm::Tag tag("bucket 0");

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include <tessera/base/error.h>
+#include <tessera/comm/life.h>
 #include <tessera/nn/allocator.h>
 
 #include "tool.h"
@@ -28,8 +29,11 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
 
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
 
-/// As main.cpp says it. A launcher prefixes the rank.
-void say(const std::string& message) { std::fputs(("tessera: " + message + "\n").c_str(), stderr); }
+/// As main.cpp says it. A launcher prefixes the rank; the agent reads on the board who failed, and why.
+void say(const std::string& message) {
+  tessera::comm::life().fail(message);
+  std::fputs(("tessera: " + message + "\n").c_str(), stderr);
+}
 
 }  // namespace
 

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""SIGSTOP of one rank, for ever and for two seconds: is it named within 3 s, and is a pause tolerated?
+
+    tests/faults/freeze.py [--build DIR] [--trials 3 | --full] [--ranks 4]
+
+Two rows of a table; exit code 1 when a bar fails.
+"""
+import os
+import random
+import signal
+import sys
+import time
+
+import job
+
+options = job.arguments(__doc__, trials=3, full=50).parse_args()
+chance = random.Random(options.seed)
+
+named, times, left, wrong = 0, [], [], []
+for trial in range(options.trials):
+    work = job.launch(options)
+    pids = work.ready(options.ranks)
+    time.sleep(chance.uniform(0, 0.3))
+    victim = chance.randrange(options.ranks)
+    stopped = time.monotonic()
+    os.kill(pids[victim], signal.SIGSTOP)
+    said = work.wait_for(r"^\[agent\] rank (\d+) \(pid (\d+)\) is frozen: no heartbeat", timeout=20)
+    code, _ = work.finish()
+    if [m.group(1) for _, m in said] == [str(victim)] and code == 1 and said[0][0] - stopped <= 3:
+        named += 1
+    else:
+        wrong.append(f"trial {trial}: stopped rank {victim}, code {code}:\n{work.text()}")
+    times += [when - stopped for when, _ in said]
+    left += work.leftovers()
+good = job.row(f"SIGSTOP one of {options.ranks} ranks for ever, {options.trials} times",
+               f"named within 3 s {named}/{options.trials}: {job.spread(times)}; left behind: {', '.join(left) or 'nothing'}",
+               "all within 3 s", named == options.trials and not left)
+
+# One job lives through all pauses.
+work = job.launch(options)
+pids = work.ready(options.ranks)
+tolerated = 0
+for trial in range(options.trials):
+    victim = chance.randrange(options.ranks)
+    os.kill(pids[victim], signal.SIGSTOP)
+    time.sleep(2)
+    os.kill(pids[victim], signal.SIGCONT)
+    time.sleep(0.5)
+    if work.process.poll() is not None:
+        break
+    tolerated += 1
+work.process.terminate()
+code, _ = work.finish()
+frozen = work.text().count("is frozen")
+told = work.text().count("and goes on")
+ok = tolerated == options.trials and frozen == 0 and told == options.trials
+job.row(f"SIGSTOP one of {options.ranks} ranks for 2 s, {options.trials} times",
+        f"tolerated {tolerated}/{options.trials}, told afterwards {told}, false alarms {frozen}", "all tolerated", ok)
+for text in wrong[:3] + ([work.text()] if not ok else []):
+    print(text, file=sys.stderr)
+sys.exit(0 if good and ok else 1)

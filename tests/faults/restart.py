@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""kill -9 of one rank of a small training with --max_restarts: how long until the first new step?
+
+    tests/faults/restart.py [--build DIR] [--trials 3 | --full] [--ranks 4] [--peers /opt/peers]
+
+One job is hurt again and again. The time runs from the kill to the line of the first step of the next generation.
+With --peers (a Python environment with torch; also the variable PEERS) torchrun's time for a small model is measured
+beside it, --peer_trials times. One row each; exit code 1 when ours fails its bar: p95 <= 3 s, every restart from the
+newest checkpoint.
+"""
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+import job
+
+parser = job.arguments(__doc__, trials=3, full=50)
+parser.add_argument("--peers", default=os.environ.get("PEERS", ""))
+parser.add_argument("--peer_trials", type=int, default=3)
+options = parser.parse_args()
+chance = random.Random(options.seed)
+folder = tempfile.mkdtemp(prefix="tessera-restart-")
+
+with open(os.path.join(folder, "text.txt"), "w") as file:
+    for i in range(3000):
+        file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
+work = job.Job([os.path.join(options.build, "tessera"), "train", "--config_name", "gpt2-tiny", "--config_overrides",
+                "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+                "--tokenizer_name", "byte", "--train_file", os.path.join(folder, "text.txt"), "--block_size", "32",
+                "--per_device_train_batch_size", "2", "--max_steps", "1000000", "--logging_steps", "1", "--save_steps", "20",
+                "--save_total_limit", "2", "--output_dir", os.path.join(folder, "out"), "--num_processes",
+                str(options.ranks), "--max_restarts", str(options.trials)])
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def ranks_of(agent):
+    """{rank: pid} of the agent's present ranks."""
+    found = {}
+    for pid in children(agent):
+        try:
+            variables = job.environment_of(pid)
+            if b"RANK" in variables:
+                found[int(variables[b"RANK"])] = pid
+        except OSError:
+            pass
+    return found
+
+
+step_line = r"\bstep +(\d+)"
+times, resumed, wrong = [], 0, []
+at = 0
+if not work.wait_for(step_line, timeout=120):
+    sys.exit("the training did not begin:\n" + work.text())
+for trial in range(options.trials):
+    # A checkpoint more than before, and a random moment after it.
+    if not work.wait_for(r"saved .*checkpoint-", timeout=120, start=at):
+        break
+    time.sleep(chance.uniform(0, 0.5))
+    pids = ranks_of(work.process.pid)
+    victim = chance.choice(sorted(pids))
+    work.wait_for(r"(?!)", timeout=0.01)
+    at = len(work.lines)
+    killed = time.monotonic()
+    os.kill(pids[victim], signal.SIGKILL)
+    restart = work.wait_for(rf"restart {trial + 1}: going on from .*checkpoint-(\d+)", timeout=60, start=at)
+    if not restart:
+        wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[at:]))
+        break
+    at = next(i for i, (when, line) in enumerate(work.lines) if i >= at and re.search(r"restart \d+: going on", line))
+    first = work.wait_for(step_line, timeout=60, start=at + 1)
+    if not first:
+        wrong.append("no step after the restart:\n" + work.text()[-3000:])
+        break
+    times.append(first[0][0] - killed)
+    resumed += int(first[0][1].group(1)) == int(restart[0][1].group(1)) + 1
+work.process.terminate()
+work.finish(60)
+shutil.rmtree(folder, ignore_errors=True)
+good = len(times) == options.trials and resumed == options.trials and job.percentile(times, 0.95) <= 3
+job.row(f"restart after kill -9, {options.ranks} ranks, {options.trials} times",
+        f"first new step: {job.spread(times)}; from the newest checkpoint {resumed}/{options.trials}",
+        "p95 <= 3 s", good)
+for text in wrong:
+    print(text, file=sys.stderr)
+
+torchrun = os.path.join(options.peers, "bin", "torchrun")
+if options.peers and os.path.exists(torchrun):
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torchrun_rank.py")
+    work = job.Job([torchrun, "--nproc_per_node", str(options.ranks), "--max_restarts", "100", "--monitor_interval", "0.1",
+                    script])
+    theirs, at = [], 0
+    for trial in range(options.peer_trials):
+        found = work.wait_for(r"ready (\d+) (\d+)", options.ranks, 120, at)
+        if len(found) < options.ranks:
+            print("torchrun did not start:\n" + work.text()[-2000:], file=sys.stderr)
+            break
+        at = len(work.lines)
+        killed = time.monotonic()
+        os.kill(int(chance.choice(found)[1].group(2)), signal.SIGKILL)
+        again = work.wait_for(r"ready (\d+) (\d+)", options.ranks, 120, at)
+        if len(again) == options.ranks:
+            theirs.append(again[-1][0] - killed)
+    work.process.terminate()
+    work.finish(60)
+    job.row(f"the same with torchrun (monitor interval 0.1 s), {len(theirs)} times", f"first new step: {job.spread(theirs)}",
+            "for comparison", True)
+sys.exit(0 if good else 1)
