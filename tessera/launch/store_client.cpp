@@ -25,7 +25,6 @@ using milliseconds = std::chrono::milliseconds;
 using wire::Op;
 using wire::Status;
 
-constexpr milliseconds answer_time{30000};  // beyond a request's own timeout: then the agent is frozen or cut off
 constexpr milliseconds interrupt_period{100};
 constexpr int handshake_attempts = 5;  // a crowd of strangers may push a newcomer out
 
@@ -35,6 +34,7 @@ std::string seconds(milliseconds time) { return format_real(static_cast<double>(
 struct Broken {
   std::string why;
   bool closed_by_peer = false;
+  bool interrupted = false;
 };
 
 /// One authenticated connection. Throws Broken.
@@ -65,6 +65,9 @@ class Connection {
 
   /// Largest payload of an answer: whoever meddles with a length does not make this process allocate more.
   void set_answer_limit(std::uint64_t bytes) { answer_limit_ = bytes; }
+
+  /// Whether the calls that follow may be interrupted.
+  void set_interruptible(bool value) { interruptible_ = value; }
 
   struct Answer {
     Status status;
@@ -106,19 +109,20 @@ class Connection {
     return {static_cast<Status>(message->kind), message->number, {message->fields.begin(), message->fields.end()}};
   }
 
+  // What is ready at once is never interrupted: a last look at the store stays possible after a request to stop.
   void wait_for(short events, Clock::time_point deadline) {
+    const bool interruptible = interruptible_ && interrupted_;
     for (;;) {
-      if (interrupted_) {
-        if (auto why = interrupted_()) throw Broken{*why};
-      }
       const auto now = Clock::now();
       if (now >= deadline) throw Broken{"it does not answer (its agent is stopped, or the network is cut)"};
       auto left = std::chrono::ceil<milliseconds>(deadline - now);
-      left = std::min(left, interrupted_ ? interrupt_period : milliseconds(60000));
+      left = std::min(left, interruptible ? interrupt_period : milliseconds(60000));
       pollfd poll_fd{fd_.get(), events, 0};
       const int ready = poll(&poll_fd, 1, static_cast<int>(left.count()));
       if (ready > 0) return;
       if (ready < 0 && errno != EINTR) throw Broken{concat("poll: ", std::strerror(errno))};
+      if (!interruptible) continue;
+      if (auto why = interrupted_()) throw Broken{*why, false, true};
     }
   }
 
@@ -154,6 +158,7 @@ class Connection {
 
   UniqueFd fd_;
   const Interrupted& interrupted_;
+  bool interruptible_ = true;
   std::uint64_t answer_limit_ = 0;
   Digest in_key_{}, out_key_{};
   std::uint64_t in_sequence_ = 0, out_sequence_ = 0;
@@ -204,6 +209,7 @@ struct StoreClient::Impl {
       if (fd) {
         set_store_socket_options(fd.get());
         auto connection = std::make_unique<Connection>(std::move(fd), options.interrupted);
+        connection->set_interruptible(patient);
         try {
           const wire::Reply reply = connection->greet(options, deadline);
           if (reply.status == wire::ReplyStatus::welcome) {
@@ -226,7 +232,7 @@ struct StoreClient::Impl {
         lose(concat("it could not be reached", patient ? concat(" within ", seconds(options.connect_timeout)) : "",
                     ": ", why, ". Its agent must be running there; check the address and firewalls"));
       }
-      if (options.interrupted) {
+      if (patient && options.interrupted) {
         if (const auto reason = options.interrupted()) lose(*reason);
       }
       std::this_thread::sleep_for(pause);
@@ -266,13 +272,16 @@ struct StoreClient::Impl {
     const bool timed = op == Op::get || op == Op::wait || op == Op::queue_pop;
     const auto begin = Clock::now();
     // A wait without end is one as long as the clock can tell.
-    const auto deadline = !timed       ? begin + answer_time
+    const auto deadline = !timed       ? begin + options.answer_timeout
                           : number < 0 ? Clock::time_point::max()
-                                       : begin + milliseconds(std::min<std::int64_t>(number, 1ll << 40)) + answer_time;
+                                       : begin + milliseconds(std::min<std::int64_t>(number, 1ll << 40)) +
+                                             options.answer_timeout;
+    connection->set_interruptible(timed);
     Connection::Answer answer;
     try {
       answer = connection->call(op, number, fields, deadline);
     } catch (const Broken& broken) {
+      if (broken.interrupted) throw StoreLost(broken.why);  // this connection still waits for its answer: it goes
       lose(broken.closed_by_peer ? concat(broken.why, " (its agent has ended, or restarts the ranks)") : broken.why);
     }
     if (answer.status == Status::stale) lose(stale(options.generation, answer.number));

@@ -33,7 +33,9 @@ struct StoreClientOptions {
   int generation = -1;  ///< of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
       30000};  ///< in which refused connections are retried: the store may be late
-  /// While blocked, asked about every 100 ms: a text ends the call with StoreLost(text). For the agent's stop flag.
+  std::chrono::milliseconds answer_timeout{30000};  ///< beyond a call's own timeout: then the store's agent is lost
+  /// Asked about every 100 ms by calls that wait for a key: a text ends the call with StoreLost(text), the client stays
+  /// usable. For the agent's stop flag. Called by whatever threads call the client.
   std::function<std::optional<std::string>()> interrupted;
 };
 

@@ -318,6 +318,8 @@ TEST(Store, AnInterruptionEndsAWait) {
   stop = true;
   expect_says(waited.get(), "the agent asks for the end");
   EXPECT_LT(seconds_since(begin), 2);
+  client.set("last words", "are possible");
+  EXPECT_EQ(client.find("last words"), "are possible");
 }
 
 TEST(Store, APortInUseAndAForeignAddressAreNamed) {
