@@ -127,6 +127,8 @@ Watcher::Watcher(int rank) : impl_(std::make_unique<Impl>(rank)) {
 }
 
 Watcher::~Watcher() {
+  // This rank may host the store, through which the others have yet to hear of a mismatch.
+  if (impl_->through_store && life().verdict()) std::this_thread::sleep_for(milliseconds(400));
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->ending = true;
@@ -150,7 +152,7 @@ void Watcher::add_group(std::uint32_t id, const std::vector<int>& members) {
   }
 }
 
-std::optional<std::string> Watcher::explain(const launch::Entry& entry, milliseconds patience) {
+std::optional<std::string> Watcher::explain(const launch::Entry* entry, milliseconds patience) {
   Impl& impl = *impl_;
   const auto hurry = [&](bool on) {
     const std::lock_guard lock(impl.mutex);
@@ -159,8 +161,9 @@ std::optional<std::string> Watcher::explain(const launch::Entry& entry, millisec
     impl.wake.notify_all();
   };
   const auto settled = [&] {
-    return impl.on_board.settled(entry) ||
-           (impl.through_store && (impl.through_store->settled(entry) || !impl.through_store->alive()));
+    if (impl.through_store && !impl.through_store->alive()) return true;
+    return entry != nullptr &&
+           (impl.on_board.settled(*entry) || (impl.through_store && impl.through_store->settled(*entry)));
   };
   const auto deadline = std::chrono::steady_clock::now() + patience;
   hurry(true);
@@ -168,8 +171,6 @@ std::optional<std::string> Watcher::explain(const launch::Entry& entry, millisec
   while (!(reason = stop_requested()) && !settled() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(5));
   }
-  // Whoever knows first must not take the store away before the others have heard.
-  if (reason && impl.through_store) std::this_thread::sleep_for(milliseconds(300));
   hurry(false);
   return reason;
 }

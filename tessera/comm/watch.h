@@ -33,6 +33,8 @@ void throw_if_stopped();
 /// its record is compared with the neighbours', and returns the mismatch, or the reason to stop, if there is one.
 /// Nothing before init().
 std::optional<std::string> explain_failure(const launch::Entry& entry);
+/// Likewise after an error of which it is not known to which collective it belongs.
+std::optional<std::string> explain_crash();
 
 /// The watcher: one thread from the constructor to the destructor (which joins it: nothing may fork with threads), and a
 /// second one where ranks share no board (exchange.h). Signals are blocked in both. Owned by the World.
@@ -51,8 +53,8 @@ class Watcher {
   /// `members`: global ranks in the group's order, this one among them.
   void add_group(std::uint32_t id, const std::vector<int>& members);
 
-  /// See explain_failure().
-  std::optional<std::string> explain(const launch::Entry& entry, std::chrono::milliseconds patience);
+  /// See explain_failure(); nullptr: any collective may be the cause.
+  std::optional<std::string> explain(const launch::Entry* entry, std::chrono::milliseconds patience);
 
  private:
   struct Impl;

@@ -9,7 +9,10 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/gloo.h>
+#include <tessera/comm/hier/backend.h>
+#include <tessera/comm/hier/hosts.h>
 #include <tessera/comm/blocked.h>
+#include <tessera/comm/last_words.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
@@ -23,7 +26,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <exception>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -50,9 +52,9 @@ Process& process() {
   return instance;
 }
 
-// "local", "shm", "gloo" or "nccl"; "" when that depends on whether the ranks can share memory.
+// "local", "shm", "hier", "gloo" or "nccl"; "" when that depends on which ranks can share memory.
 std::string choose_backend(const InitOptions& options, int world_size, bool one_host) {
-  static const std::vector<std::string> names = {"auto", "local", "shm", "gloo", "c10d_gloo", "nccl"};
+  static const std::vector<std::string> names = {"auto", "local", "shm", "hier", "gloo", "c10d_gloo", "nccl"};
   std::string name = options.backend, origin = "InitOptions::backend";
   const char* variable = std::getenv("TESSERA_BACKEND");
   if (name == "auto" && variable != nullptr && *variable != 0) {
@@ -65,14 +67,14 @@ std::string choose_backend(const InitOptions& options, int world_size, bool one_
                             near ? concat(" Did you mean '", *near, "'?") : ""));
   }
   const bool cuda = options.device == "cuda";
-  if (name == "auto") name = world_size == 1 ? "local" : cuda ? "nccl" : one_host ? "" : "gloo";
+  if (name == "auto") name = world_size == 1 ? "local" : cuda ? "nccl" : "";
   if (name == "local" && world_size > 1) {
     throw InputError(concat(origin, " = 'local' is for one rank; this job has ", world_size, "."));
   }
   if (name == "shm" && !one_host) {
-    throw InputError(concat(origin, " = 'shm' is for ranks of one host; this job has several. Use gloo."));
+    throw InputError(concat(origin, " = 'shm' is for ranks of one host; this job has several. Use hier."));
   }
-  if ((name == "gloo" || name == "c10d_gloo" || name == "shm") && cuda)
+  if ((name == "gloo" || name == "c10d_gloo" || name == "shm" || name == "hier") && cuda)
     throw InputError(concat(origin, " = '", name, "' moves CPU tensors, but the device is cuda; use nccl."));
   if (name == "nccl" && !cuda)
     throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
@@ -105,23 +107,6 @@ void ignore_broken_pipes() {
   if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
-// An exception that nobody catches: the board says which, before the process dies of it.
-void tell_the_board_of_uncaught_exceptions() {
-  static const std::terminate_handler before = std::set_terminate([] {
-    if (const auto error = std::current_exception()) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& known) {
-        life().fail(known.what());
-      } catch (...) {
-        life().fail("an exception that is no std::exception");
-      }
-    }
-    if (before != nullptr) before();
-    std::abort();
-  });
-}
-
 // A program that ends without shutdown() takes down what the watcher uses.
 void stop_watching_at_exit() {
   static const bool once = [] {
@@ -138,7 +123,7 @@ void start_watching(const launch::RankEnvironment& environment) {
   life().join(environment);
   recorder().attach(life().slot());
   recorder().clear();
-  tell_the_board_of_uncaught_exceptions();
+  install_last_words();
   stop_watching_at_exit();
   process().watcher = std::make_unique<Watcher>(environment.rank);
 }
@@ -151,7 +136,12 @@ BlockedThreads& blocked_threads() { return process().blocked_threads; }
 
 std::optional<std::string> explain_failure(const launch::Entry& entry) {
   const auto& watcher = process().watcher;
-  return watcher ? watcher->explain(entry, milliseconds(1000)) : stop_requested();
+  return watcher ? watcher->explain(&entry, milliseconds(1000)) : stop_requested();
+}
+
+std::optional<std::string> explain_crash() {
+  const auto& watcher = process().watcher;
+  return watcher ? watcher->explain(nullptr, milliseconds(1000)) : stop_requested();
 }
 
 struct World::Impl {
@@ -159,6 +149,8 @@ struct World::Impl {
   InitOptions options;
   c10::Device device = c10::kCPU;
   std::string kind;
+  std::vector<std::string> hosts;  // per rank, for kinds that depend on it
+  bool by_place = false;           // kinds of groups follow from the hosts of their ranks
   c10::intrusive_ptr<c10d::Store> store;  // null for one rank
   std::optional<GlooInterface> interface;  // asked for when the first Gloo group is made
   Group group;
@@ -176,14 +168,17 @@ struct World::Impl {
   }
 
   // `rank` and `size` are those inside the group; `number` makes the store's keys unique; `kind` is the transport.
-  Group make_group(const std::string& kind, const std::string& name, int rank, int size, int number) {
+  Group make_group(const std::string& kind, const std::string& name, const std::vector<int>& ranks, int number) {
+    const int size = static_cast<int>(ranks.size());
+    const int rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin());
     std::shared_ptr<Backend> backend;
     if (size == 1) {
       backend = make_local_backend(name, device);
     } else {
       auto keys = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
       try {
-        backend = connect(kind, name, rank, size, std::move(keys));
+        backend = kind == "hier" ? connect_hosts(name, rank, ranks, std::move(keys))
+                                 : connect(kind, name, rank, size, std::move(keys));
       } catch (const InputError&) {
         throw;
       } catch (const std::exception& error) {
@@ -203,6 +198,27 @@ struct World::Impl {
     const auto id = static_cast<std::uint32_t>(number) + 1;
     if (const auto backend = backends.back().lock()) backend->set_group_id(id);
     process().watcher->add_group(id, members);
+  }
+
+  // What suits the places of these ranks; `hosts` is known.
+  std::string kind_by_place(const std::vector<int>& ranks) const {
+    const hier::Topology places(hosts_of(ranks));
+    return places.hosts() == 1 ? "shm" : places.two_levels() ? "hier" : "gloo";
+  }
+  std::vector<std::string> hosts_of(const std::vector<int>& ranks) const {
+    std::vector<std::string> result;
+    for (const int r : ranks) result.push_back(hosts.empty() ? "" : hosts[static_cast<std::size_t>(r)]);
+    return result;
+  }
+
+  std::shared_ptr<Backend> connect_hosts(const std::string& name, int rank, const std::vector<int>& ranks,
+                                         const c10::intrusive_ptr<c10d::Store>& keys) {
+    const auto with = [&](const char* kind) {
+      return [this, kind, &keys, &name](const std::string& part, int place, int size) {
+        return connect(kind, concat(name, "/", part), place, size, c10::make_intrusive<c10d::PrefixStore>(part, keys));
+      };
+    };
+    return hier::make_backend({.name = name, .rank = rank, .hosts = hosts_of(ranks), .inner = with("shm"), .outer = with("gloo")});
   }
 
   std::shared_ptr<Backend> connect(const std::string& kind, const std::string& name, int rank, int size,
@@ -276,12 +292,11 @@ c10::Device World::device() const { return impl_->device; }
 const Group& World::group() const { return impl_->group; }
 
 Group World::new_group(const std::vector<int>& ranks, const std::string& name, const std::string& backend) {
-  std::string kind = impl_->kind;
+  std::string kind = impl_->by_place && !ranks.empty() ? "" : impl_->kind;
   if (!backend.empty()) {
     InitOptions wanted = impl_->options;
     wanted.backend = backend;
     kind = choose_backend(wanted, static_cast<int>(ranks.size()), impl_->one_host());
-    if (kind.empty()) kind = impl_->kind;
   }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
@@ -291,6 +306,7 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
     throw InputError(concat("new_group('", name, "', {", list,
                             "}): the ranks must be ascending, distinct, not empty and within 0..", size() - 1, "."));
   }
+  if (kind.empty()) kind = impl_->hosts.empty() ? impl_->kind : impl_->kind_by_place(ranks);
   const int number = ++impl_->groups_made;
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
   const std::string request = concat(name, " {", list, "}", backend.empty() ? "" : " over " + kind);
@@ -319,8 +335,7 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
     }
   }
   if (place == ranks.end()) return Group();
-  Group group =
-      impl_->make_group(kind, name, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), number);
+  Group group = impl_->make_group(kind, name, ranks, number);
   impl_->watch_group(number, ranks);
   return group;
 }
@@ -339,6 +354,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
     throw InputError(concat("InitOptions::timeout_seconds = ", options.timeout_seconds, " must be positive."));
   }
   auto impl = std::make_unique<World::Impl>();
+  std::vector<int> everyone(static_cast<std::size_t>(environment.world_size));
+  std::iota(everyone.begin(), everyone.end(), 0);
   impl->environment = environment;
   impl->options = options;
   impl->kind = choose_backend(options, environment.world_size, impl->one_host());
@@ -353,19 +370,21 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
       rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
       process().watcher->set_store(impl->store);
     }
-    if (impl->kind.empty()) {  // containers with namespaces of their own may share a host's name
-      const bool shared = shm::on_one_host(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
-      if (!shared && environment.rank == 0) log::info("the ranks cannot share memory: collectives go over gloo");
-      impl->kind = shared ? "shm" : "gloo";
+    if (environment.world_size > 1 && impl->device.is_cpu()) {
+      impl->hosts = hier::exchange_hosts(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
     }
-    impl->group = impl->make_group(impl->kind, "world", environment.rank, environment.world_size, 0);
+    impl->by_place = impl->kind.empty();
+    if (impl->by_place) {  // containers with namespaces of their own may share a host's name
+      impl->kind = impl->kind_by_place(everyone);
+      if (impl->kind != "shm" && impl->one_host() && environment.rank == 0)
+        log::info("not all ranks can share memory: collectives go over ", impl->kind);
+    }
+    impl->group = impl->make_group(impl->kind, "world", everyone, 0);
   } catch (const std::exception& error) {
     life().fail(error.what());
     process().watcher.reset();
     throw;
   }
-  std::vector<int> everyone(static_cast<std::size_t>(environment.world_size));
-  std::iota(everyone.begin(), everyone.end(), 0);
   impl->watch_group(0, everyone);
   life().set_state(launch::RankState::running);
   process().world = std::make_unique<World>(std::move(impl));
