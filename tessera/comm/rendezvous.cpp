@@ -5,8 +5,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/comm/agent_store.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
+#include <tessera/comm/watch.h>
+#include <tessera/launch/store_server.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <thread>
 
 namespace tessera::comm {
@@ -26,8 +31,13 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* verdict_key = "join/verdict";  // set by rank 0: "ok", or what went wrong
+constexpr const char* count_key = "join/count";
+constexpr milliseconds first_report(5000), next_report(10000);  // of who is missing
+constexpr milliseconds more_culprits(300);  // after the first rank that differs: others that differ are named with it
 
 std::string joined_key(int rank) { return concat("join/", rank); }
+std::string owner_key(int rank) { return concat("join/", rank, "/process"); }
+std::string order_key(std::int64_t place) { return concat("join/order/", place); }  // the place-th rank that joined
 
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
@@ -40,10 +50,11 @@ std::string cause_text(const std::exception& error) {
   return c10_error == nullptr ? error.what() : c10_error->what_without_backtrace();
 }
 
-// "tessera/ATTEMPT/": an agent that restarts its ranks keeps the store, with the keys of the failed attempt in it.
-std::string run_prefix() {
+// An agent that restarts its ranks keeps the store, with the keys of the failed attempt in it.
+std::string run_prefix(const launch::RankEnvironment& environment) {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return concat("tessera/", attempt == nullptr ? "0" : attempt);
+  const bool torchrun = environment.launcher == "torchrun" && attempt != nullptr;
+  return torchrun ? concat("tessera/", attempt, "/") : launch::generation_prefix(environment.generation);
 }
 
 std::string host_and_pid() {
@@ -54,12 +65,12 @@ std::string host_and_pid() {
 
 // Polls until `done()` or the deadline. Store::wait cannot be used for this: it reports a timeout, not who is missing.
 template <class Done>
-bool poll_until(Clock::time_point deadline, const Done& done) {
+bool poll_until(Clock::time_point deadline, const Done& done, milliseconds longest_pause = milliseconds(50)) {
   milliseconds pause(1);
   while (!done()) {
     if (Clock::now() >= deadline) return false;
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, milliseconds(50));
+    pause = std::min(pause * 2, longest_pause);
   }
   return true;
 }
@@ -79,24 +90,115 @@ bool all_there(c10d::Store& store, int size, const std::function<std::string(int
   return store.check(keys);
 }
 
-// Rank 0's side: waits for all, then says what is wrong ("ok" when nothing is).
-std::string judge(c10d::Store& store, int size, const std::string& build, milliseconds timeout) {
-  const bool all = poll_until(Clock::now() + timeout, [&] { return all_there(store, size, joined_key); });
-  const std::vector<int> missing = all ? std::vector<int>{} : missing_ranks(store, size, joined_key);
-  if (!missing.empty()) {
-    return concat(
-        size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ",
-        format_real(static_cast<double>(timeout.count()) / 1000, 4), " s; missing: rank ", list_of(missing),
-        ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.");
-  }
+std::string seconds_text(milliseconds time) { return format_real(static_cast<double>(time.count()) / 1000, 4) + " s"; }
+
+// "waited 5 s for ranks 2, 3 of 4; here: ranks 0, 1 on node1".
+void report_missing(c10d::Store& store, int size, milliseconds waited) {
+  std::vector<int> missing;
+  std::map<std::string, std::vector<int>> here;  // by host
   for (int rank = 0; rank < size; ++rank) {
-    const std::string theirs = store.get_to_str(joined_key(rank));
-    if (theirs != build) {
-      return concat("rank ", rank, " runs another build than rank 0: '", theirs, "' against '", build,
-                    "'. Start the same program on every host.");
+    if (!store.check({joined_key(rank)})) {
+      missing.push_back(rank);
+      continue;
     }
+    const std::string process = store.get_to_str(owner_key(rank));
+    here[process.substr(0, process.find(' '))].push_back(rank);
   }
-  return "ok";
+  if (missing.empty()) return;
+  std::string hosts;
+  for (const auto& [host, ranks] : here) hosts += concat(hosts.empty() ? "" : "; ", ranks_text(ranks), " on ", host);
+  log::warning("rendezvous: waited ", seconds_text(waited), " for ", ranks_text(missing), " of ", size,
+               "; here: ", hosts.empty() ? "nobody" : hosts,
+               ". Look at the output of the missing ranks and whether their hosts were started.");
+}
+
+// Reports who is missing, when it is time to.
+class Reporter {
+ public:
+  Reporter(c10d::Store& store, int size) : store_(store), size_(size) {}
+  Clock::time_point next() const { return next_; }
+  void skip() {
+    if (Clock::now() >= next_) next_ += next_report;
+  }
+  void look() {
+    const auto now = Clock::now();
+    if (now < next_) return;
+    next_ += next_report;
+    report_missing(store_, size_, std::chrono::duration_cast<milliseconds>(now - begin_));
+  }
+
+ private:
+  c10d::Store& store_;
+  int size_;
+  Clock::time_point begin_ = Clock::now(), next_ = begin_ + first_report;
+};
+
+std::optional<std::string> different(const std::map<int, Facts>& joined) {
+  for (const auto& [rank, facts] : joined) {
+    const std::string mine = joined.at(0).at(0).second, theirs = facts.empty() ? "nothing" : facts[0].second;
+    if (theirs == mine) continue;
+    return concat("rank ", rank, " runs another build than rank 0: '", theirs, "' against '", mine,
+                  "'. Start the same program on every host.");
+  }
+  const auto what = differences(joined);
+  if (!what) return std::nullopt;
+  return concat("the ranks were started with different settings: ", *what,
+                ". Start every rank with the same arguments and files.");
+}
+
+// Rank 0's side: waits for all, comparing each as it comes, then says what is wrong ("ok" when nothing is).
+std::string judge(c10d::Store& store, int size, milliseconds timeout) {
+  auto deadline = Clock::now() + timeout;
+  Reporter reporter(store, size);
+  std::map<int, Facts> joined = {{0, from_text(store.get_to_str(joined_key(0)))}};
+  std::optional<std::string> difference;
+  for (std::int64_t place = 1; place <= size; ++place) {
+    const bool came = poll_until(
+        deadline,
+        [&] {
+          if (!difference) reporter.look();
+          return store.check({order_key(place)});
+        },
+        milliseconds(10));
+    if (!came) break;
+    const auto rank = parse_int(store.get_to_str(order_key(place)));
+    TESSERA_CHECK(rank && *rank >= 0 && *rank < size, "rendezvous: place ", place, " of the store");
+    try {
+      joined[static_cast<int>(*rank)] = from_text(store.get_to_str(joined_key(static_cast<int>(*rank))));
+    } catch (const Error& error) {
+      return concat("rank ", *rank, ": ", error.what());
+    }
+    const bool first = !difference;
+    difference = different(joined);
+    if (difference && first) deadline = std::min<Clock::time_point>(deadline, Clock::now() + more_culprits);
+  }
+  if (difference) return *difference;
+  const std::vector<int> missing = missing_ranks(store, size, joined_key);
+  if (missing.empty()) return "ok";
+  return concat(
+      size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ", seconds_text(timeout),
+      "; missing: rank ", list_of(missing),
+      ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.");
+}
+
+// The others' side. When rank 0 is not there to say who is missing, the first of those who are says it.
+std::string await_verdict(c10d::Store& store, int rank, int size, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  Reporter reporter(store, size);
+  for (;;) {
+    const auto begin = Clock::now();
+    const auto slice = std::chrono::ceil<milliseconds>(std::min(reporter.next(), deadline) - begin);
+    try {
+      store.wait({verdict_key}, std::max(slice, milliseconds(1)));
+      return store.get_to_str(verdict_key);
+    } catch (const c10::DistStoreError&) {
+      const auto end = Clock::now();
+      if (end >= deadline || end - begin < slice / 2) throw;  // the time is up, or it was no timeout
+    }
+    bool first = true;
+    for (int other = 0; other < rank && first; ++other) first = !store.check({joined_key(other)});
+    first ? reporter.look() : reporter.skip();
+  }
 }
 
 // LibTorch's log of lost connections is pages of addresses, and the exceptions that follow say the same: nothing below
@@ -132,7 +234,29 @@ std::string build_text() {
                 sizeof(Entry), ", pointer ", sizeof(void*), ", long double ", sizeof(long double));
 }
 
+namespace {
+
+c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::RankEnvironment& environment, milliseconds timeout) {
+  launch::StoreClientOptions options;
+  options.host = environment.store_address;
+  options.port = environment.store_port;
+  options.secret = launch::secret_from_fd(environment.secret_fd);
+  options.generation = environment.generation;
+  options.connect_timeout = timeout;
+  options.interrupted = stop_requested;
+  try {
+    return c10::make_intrusive<AgentStore>(std::make_shared<launch::StoreClient>(std::move(options)), timeout);
+  } catch (const Error& error) {
+    throw Error(concat("rank ", environment.rank, " cannot join the job: ", error.what()));
+  }
+}
+
+}  // namespace
+
 c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& environment, milliseconds timeout) {
+  if (!environment.store_address.empty()) {
+    return c10::make_intrusive<c10d::PrefixStore>(run_prefix(environment), open_agent_store(environment, timeout));
+  }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.agent_hosts_store;
@@ -148,7 +272,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
     }
     auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
     limit_libtorch_log(c10::GLOG_ERROR);
-    return c10::make_intrusive<c10d::PrefixStore>(run_prefix(), std::move(store));
+    if (environment.rank == 0 && environment.launcher == "torchrun") {
+      log::info("rendezvous: under torchrun, so the store at ", where, " is joined, ",
+                environment.agent_hosts_store ? "which torchrun's agent serves" : "which rank 0 serves",
+                " (c10d::TCPStore, not authenticated)");
+    }
+    return c10::make_intrusive<c10d::PrefixStore>(run_prefix(environment), std::move(store));
   } catch (const std::exception& error) {
     if (options.isServer) {
       throw InputError(concat("rank 0 cannot serve the rendezvous store at ", where, ": ", cause_text(error),
@@ -161,33 +290,61 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
 }
 
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
-                milliseconds timeout) {
-  const int rank = environment.rank;
-  const std::string owner_key = concat("join/", rank, "/process");
+                milliseconds timeout, const Facts& facts) {
+  const int rank = environment.rank, size = environment.world_size;
   const std::string me = host_and_pid();
   std::string verdict;
   try {
-    const std::string owner = store.compareSet(owner_key, "", me);
+    const std::string owner = store.compareSet(owner_key(rank), "", me);
     if (owner != me) {
       throw Error(concat("rank ", rank, " joined twice: ", owner, " and ", me,
                          ". Two jobs share one MASTER_PORT, or RANK is set wrongly."));
     }
-    store.set(joined_key(rank), build);
+    Facts all = {{"build", build}};
+    all.insert(all.end(), facts.begin(), facts.end());
+    store.set(joined_key(rank), to_text(all));
+    store.set(order_key(store.add(count_key, 1)), std::to_string(rank));
     if (rank == 0) {
-      verdict = judge(store, environment.world_size, build, timeout);
+      verdict = judge(store, size, timeout);
       store.set(verdict_key, verdict);
     } else {
-      store.wait({verdict_key}, timeout + milliseconds(5000));  // a little longer than rank 0, who can say more
-      verdict = store.get_to_str(verdict_key);
+      verdict = await_verdict(store, rank, size, timeout + milliseconds(5000));  // rank 0 can say more: it goes first
     }
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(concat("rank ", rank, " of ", environment.world_size, " lost the rendezvous at ",
-                       environment.master_addr, ":", environment.master_port, ": ", cause_text(error),
+    const bool agent = !environment.store_address.empty();
+    throw Error(concat("rank ", rank, " of ", size, " lost the rendezvous at ",
+                       agent ? environment.store_address : environment.master_addr, ":",
+                       agent ? environment.store_port : environment.master_port, ": ", cause_text(error),
                        ". Rank 0 may have died: look at its output."));
   }
   if (verdict != "ok") throw Error(concat("rendezvous failed: ", verdict));
+}
+
+void agree(c10d::Store& store, int rank, int size, const std::string& topic, const Facts& facts, milliseconds timeout) {
+  const auto key = [&](int r) { return concat("agree/", topic, "/", r); };
+  const std::string result_key = concat("agree/", topic, "/verdict");
+  std::string verdict;
+  try {
+    store.set(key(rank), to_text(facts));
+    if (rank == 0) {
+      std::map<int, Facts> all;
+      for (int r = 0; r < size; ++r) {
+        store.wait({key(r)}, timeout);
+        all[r] = from_text(store.get_to_str(key(r)));
+      }
+      verdict = differences(all).value_or("");
+      store.set(result_key, verdict);
+    } else {
+      store.wait({result_key}, timeout + milliseconds(5000));
+      verdict = store.get_to_str(result_key);
+    }
+  } catch (const c10::Error& error) {
+    throw Error(
+        concat("rank ", rank, " of ", size, " waited for the others to agree on ", topic, ": ", cause_text(error)));
+  }
+  if (!verdict.empty()) throw Error(concat("the ranks do not agree on ", topic, ": ", verdict));
 }
 
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, milliseconds timeout) {

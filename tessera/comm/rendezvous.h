@@ -4,6 +4,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <tessera/comm/facts.h>
 #include <tessera/launch/environment.h>
 
 #include <chrono>
@@ -17,16 +18,24 @@ class Store;
 
 namespace tessera::comm {
 
-/// Opens the job's key-value store: rank 0 serves it (on the environment's socket if it has one), unless the launcher's
-/// agent does. Errors name host and port. Every key is under a prefix of this run (restarts by an agent do not see old
-/// keys).
+/// Opens the job's key-value store: our agent's authenticated one if the environment names it (AgentStore), else a
+/// c10d::TCPStore, which rank 0 serves (on the environment's socket if it has one) unless torchrun's agent does (rank 0
+/// then logs which store is joined). Errors name host and port. Every key is under a prefix of this run: restarts by an
+/// agent do not see old keys, and our store refuses ranks of an older generation.
 c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& environment,
                                            std::chrono::milliseconds timeout);
 
-/// Waits until every rank has joined with the same `build` text. On failure every rank that is there throws the same
-/// Error: the missing ranks, or the ranks of another build, or a rank that joined twice.
+/// Waits until every rank has joined with the same `build` text and the same `facts`. On failure every rank that is
+/// there throws the same Error: the missing ranks, or the facts that differ with their values and ranks (within a
+/// second of the joining of the first rank that differs, whoever is missing then), or a rank that joined twice. While
+/// it waits, the first rank that is there logs who is missing and who has come, after 5 s and then every 10 s.
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
-                std::chrono::milliseconds timeout);
+                std::chrono::milliseconds timeout, const Facts& facts = {});
+
+/// Later in the run: every rank calls it with the same `topic` (once per topic) and its facts; where they differ, all
+/// throw the same Error, which names the differing facts, their values and the ranks.
+void agree(c10d::Store& store, int rank, int size, const std::string& topic, const Facts& facts,
+           std::chrono::milliseconds timeout);
 
 /// The value of a key, or nullopt when nobody sets it within `timeout`. Throws c10::Error when the store is lost.
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout);

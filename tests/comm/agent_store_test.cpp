@@ -1,0 +1,265 @@
+// The agent's store behind c10d's interface: what Gloo and NCCL rely on, and whole groups of forked ranks through it.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/agent_store.h>
+#include <tessera/comm/rendezvous.h>
+#include <tests/distributed/harness.h>
+#include <tests/launch/store_under_test.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::comm;
+using launch::StoreUnderTest;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+c10::intrusive_ptr<AgentStore> adaptor(const StoreUnderTest& store, milliseconds timeout = milliseconds(5000)) {
+  return c10::make_intrusive<AgentStore>(std::make_shared<launch::StoreClient>(store.client_options()), timeout);
+}
+std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+TEST(AgentStore, behaves_as_c10d_expects) {
+  StoreUnderTest host;
+  const auto own = adaptor(host);
+  for (const c10::intrusive_ptr<c10d::Store>& store : std::initializer_list<c10::intrusive_ptr<c10d::Store>>{
+           own, own->clone(), c10::make_intrusive<c10d::PrefixStore>("group/1", own)}) {
+    store->set("key", bytes("value"));
+    EXPECT_EQ(store->get_to_str("key"), "value");
+    EXPECT_TRUE(store->check({"key"}));
+    EXPECT_FALSE(store->check({"key", "absent"}));
+    EXPECT_EQ(store->add("count", 3), 3);
+    EXPECT_EQ(store->add("count", 4), 7);
+    EXPECT_EQ(store->get_to_str("count"), "7");
+    EXPECT_EQ(store->compareSet("owner", "", "me"), "me");
+    EXPECT_EQ(store->compareSet("owner", "", "you"), "me");
+    EXPECT_EQ(store->compareSet("nobody", "x", "y"), "x");
+    EXPECT_TRUE(store->hasExtendedApi());
+    store->append("key", bytes("+"));
+    store->multiSet({"a", "b"}, {bytes("1"), bytes("2")});
+    EXPECT_EQ(store->multiGet({"b", "key"}), (std::vector<std::vector<std::uint8_t>>{bytes("2"), bytes("value+")}));
+    store->queuePush("q", bytes("first"));
+    store->queuePush("q", bytes("second"));
+    EXPECT_EQ(store->queueLen("q"), 2);
+    EXPECT_EQ(store->queuePop("q", true), bytes("first"));
+    EXPECT_EQ(store->queuePop("q", false), bytes("second"));
+    EXPECT_THROW(store->queuePop("q", false), c10::DistQueueEmptyError);
+    for (const char* key : {"key", "count", "owner", "a", "b"}) EXPECT_TRUE(store->deleteKey(key)) << key;
+    EXPECT_FALSE(store->deleteKey("key"));
+    EXPECT_EQ(store->getNumKeys(), 0);
+  }
+}
+
+TEST(AgentStore, waits_and_timeouts) {
+  StoreUnderTest host;
+  const auto store = adaptor(host, milliseconds(200));
+  auto begin = Clock::now();
+  try {
+    store->get("never");
+    ADD_FAILURE() << "no error";
+  } catch (const c10::DistStoreError& error) {
+    EXPECT_NE(std::string(error.what_without_backtrace()).find("nobody set key never"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_GE(seconds_since(begin), 0.19);
+  EXPECT_LT(seconds_since(begin), 3);
+  EXPECT_THROW(store->wait({"never"}, milliseconds(50)), c10::DistStoreError);
+  store->setTimeout(milliseconds(10000));
+  auto waited = std::async(std::launch::async, [&] { return store->get_to_str("late"); });
+  auto endless = std::async(std::launch::async, [&] { store->wait({"late"}, c10d::Store::kNoTimeout); });
+  std::this_thread::sleep_for(milliseconds(100));
+  store->set("late", bytes("came"));  // the same store: the waiting threads do not hold it
+  EXPECT_EQ(waited.get(), "came");
+  endless.get();
+}
+
+TEST(AgentStore, a_lost_store_is_a_network_error_that_names_it) {
+  StoreUnderTest host;
+  const auto store = adaptor(host);
+  const std::string where = concat("127.0.0.1:", host.port());
+  host.stop();
+  try {
+    store->set("key", bytes("value"));
+    ADD_FAILURE() << "no error";
+  } catch (const c10::DistNetworkError& error) {
+    EXPECT_NE(std::string(error.what()).find(where), std::string::npos) << error.what();
+  }
+}
+
+launch::RankEnvironment rank_of(const StoreUnderTest& host, const launch::UniqueFd& secret, int rank, int size) {
+  launch::RankEnvironment environment;
+  environment.rank = rank;
+  environment.world_size = size;
+  environment.launcher = "tessera";
+  environment.store_address = "127.0.0.1";
+  environment.store_port = host.port();
+  environment.secret_fd = secret.get();
+  return environment;
+}
+
+TEST(AgentStore, open_store_takes_the_environment_and_refuses_an_old_generation) {
+  StoreUnderTest host({}, 2);
+  const launch::UniqueFd secret = launch::secret_to_fd(host.secret());
+  launch::RankEnvironment environment = rank_of(host, secret, 0, 2);
+  environment.generation = 2;
+  open_store(environment, milliseconds(5000))->set("key", bytes("value"));
+  EXPECT_EQ(host.with([](launch::StoreServer& server) { return server.get("tessera/2/key"); }), "value");
+  environment.generation = 1;
+  environment.rank = 1;
+  try {
+    open_store(environment, milliseconds(5000));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("generation 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("generation 2"), std::string::npos) << text;
+  }
+}
+
+TEST(AgentStore, ranks_with_other_facts_are_named_within_a_second_even_when_one_is_missing) {
+  StoreUnderTest host;
+  const launch::UniqueFd secret = launch::secret_to_fd(host.secret());
+  std::vector<std::future<std::pair<std::string, double>>> ranks;
+  for (int rank = 0; rank < 4; ++rank) {  // of 5
+    ranks.push_back(std::async(std::launch::async, [&, rank] {
+      const auto begin = Clock::now();
+      const auto environment = rank_of(host, secret, rank, 5);
+      try {
+        const auto store = open_store(environment, milliseconds(20000));
+        rendezvous(*store, environment, build_text(), milliseconds(20000),
+                   {{"config", "c"}, {"seed", rank == 2 ? "7" : "42"}});
+      } catch (const Error& error) {
+        return std::pair(std::string(error.what()), seconds_since(begin));
+      }
+      return std::pair(std::string("no error"), 0.0);
+    }));
+  }
+  for (auto& rank : ranks) {
+    const auto [message, seconds] = rank.get();
+    EXPECT_NE(message.find("seed is '42' on ranks 0"), std::string::npos) << message;
+    EXPECT_NE(message.find("but '7' on rank 2"), std::string::npos) << message;
+    EXPECT_EQ(message.find("config"), std::string::npos) << message;
+    EXPECT_LT(seconds, 1);
+  }
+}
+
+TEST(AgentStore, agreeing_later) {
+  StoreUnderTest host;
+  const auto store = adaptor(host);
+  std::vector<std::future<std::string>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
+      agree(*store, rank, 3, "vocabulary", {{"size", "50257"}}, milliseconds(5000));
+      try {
+        agree(*store, rank, 3, "data", {{"hash", rank == 1 ? "b" : "a"}}, milliseconds(5000));
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "no error";
+    }));
+  }
+  for (auto& rank : ranks)
+    EXPECT_EQ(rank.get(), "the ranks do not agree on data: hash is 'a' on ranks 0, 2 but 'b' on rank 1");
+}
+
+TEST(AgentStore, the_missing_are_listed_after_five_seconds) {
+  StoreUnderTest host;
+  const launch::UniqueFd secret = launch::secret_to_fd(host.secret());
+  ::testing::internal::CaptureStderr();
+  std::vector<std::future<void>> ranks;
+  for (const int rank : {1, 2}) {  // of 4: rank 0 is missing, so rank 1 speaks
+    ranks.push_back(std::async(std::launch::async, [&, rank] {
+      const auto environment = rank_of(host, secret, rank, 4);
+      const auto store = open_store(environment, milliseconds(20000));
+      EXPECT_THROW(rendezvous(*store, environment, build_text(), milliseconds(600)), Error);  // and 5 s more
+    }));
+  }
+  for (auto& rank : ranks) rank.get();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("waited 5"), std::string::npos) << log;
+  EXPECT_NE(log.find("for ranks 0, 3 of 4; here: ranks 1, 2 on "), std::string::npos) << log;
+  EXPECT_EQ(log.find("waited"), log.rfind("waited")) << log;
+}
+
+/// The store in a process of its own, for ranks that are forked: the test process must have one thread only.
+class StoreProcess {
+ public:
+  StoreProcess() {
+    const launch::Secret secret = launch::make_secret();
+    secret_ = launch::secret_to_fd(secret);
+    launch::StoreOptions options;
+    options.secret = secret;
+    launch::StoreServer server(options);
+    port_ = server.port();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) {
+        pollfd fd{server.fd(), POLLIN, 0};
+        poll(&fd, 1, 50);
+        server.turn();
+      }
+    }
+  }
+  ~StoreProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  void put_into(launch::RankEnvironment& environment) const {
+    environment.store_address = "127.0.0.1";
+    environment.store_port = port_;
+    environment.secret_fd = secret_.get();
+  }
+
+ private:
+  launch::UniqueFd secret_;
+  int port_ = 0;
+  pid_t pid_ = -1;
+};
+
+TEST(AgentStore, gloo_groups_of_four_forked_ranks_meet_through_it) {
+  const StoreProcess host;
+  tessera::testing::RankOptions options;
+  options.timeout_s = 60;
+  options.init.backend = "gloo";
+  options.before_init = [&](launch::RankEnvironment& environment, InitOptions&) { host.put_into(environment); };
+  tessera::testing::run_ranks(
+      4,
+      [](comm::World& world) {
+        at::Tensor tensor = at::full({1000}, world.rank() + 1, at::kFloat);
+        world.group().all_reduce(tensor).wait();
+        EXPECT_EQ(tensor[999].item<float>(), 10);
+        const auto pair = world.new_group({0, 3}, "ends");
+        const auto inner = world.new_group({1, 2}, "inner");
+        at::Tensor one = at::ones({3});
+        (world.rank() % 3 == 0 ? pair : inner).all_reduce(one).wait();
+        EXPECT_EQ(one[0].item<float>(), 2);
+      },
+      options);
+}
+
+TEST(AgentStore, a_rank_with_another_secret_does_not_join) {
+  const StoreProcess host;
+  tessera::testing::RankOptions options;
+  options.timeout_s = 20;
+  options.init.backend = "gloo";
+  options.before_init = [&](launch::RankEnvironment& environment, InitOptions&) {
+    host.put_into(environment);
+    if (environment.rank == 1) environment.secret_fd = launch::secret_to_fd(launch::make_secret()).release();
+  };
+  const auto outcomes = tessera::testing::run_ranks_outcomes(
+      2, [](comm::World&) {}, options);
+  EXPECT_NE(outcomes[1].error.find("does not have that job's secret"), std::string::npos) << outcomes[1].error;
+  EXPECT_FALSE(outcomes[0].ok);
+}
+
+}  // namespace
