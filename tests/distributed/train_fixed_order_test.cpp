@@ -57,8 +57,9 @@ class TrainFixedOrder : public ::testing::TestWithParam<Case> {
     run_ranks(
         processes,
         [&](comm::World&) {
-          ASSERT_NE(std::freopen("/dev/null", "w", stderr),
-                    nullptr);  // progress; failures reach the parent through a pipe
+          // Progress; failures reach the parent through a pipe.
+          ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
+          ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
           EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
         },
         options);
