@@ -215,7 +215,7 @@ class Job {
     code_ = code == 255 ? static_cast<int>(ExitCode::failed) : code;
     // The agents agree among themselves; this is for those that never met.
     const bool saving = code == static_cast<int>(ExitCode::stopped) || code == 130 || code == 128 + SIGTERM;
-    stop_after(saving ? command_.options.stop_seconds + 5 : 6);
+    stop_after(saving ? command_.options.stop_seconds + 5 : code == 255 ? 1 : 6);
   }
 
   void stop_after(double seconds) {

@@ -21,7 +21,7 @@ dist.barrier()
 dist.destroy_process_group()
 PY
 # One rank dies; all start again, and the second time works.
-PATH=${PEERS}/bin:$PATH timeout 60 "$build/tessera" launch --num_processes 2 --max_restarts 1 script.py die > restart.txt 2>&1
+PATH=${PEERS}/bin:$PATH timeout 180 "$build/tessera" launch --num_processes 2 --max_restarts 1 script.py die > restart.txt 2>&1
 cat restart.txt
 grep -q "rank 1 (pid [0-9]*).*SIGKILL" restart.txt
 [ "$(grep -c "sum 3.0 of 2" restart.txt)" -ge 3 ]
