@@ -28,10 +28,12 @@ struct BackendRequest {
 };
 
 struct BackendPlugin {
-  static constexpr int current_abi = 2;
+  static constexpr int current_abi = 3;
   int abi;                                                          ///< current_abi of the plug-in's build
   const char* device;                                               ///< "cuda"
   int (*device_count)();                                            ///< usable devices of this process
+  /// Equal for two ranks of a host that use one physical device, whatever CUDA_VISIBLE_DEVICES says.
+  std::string (*device_identity)(int index);
   std::shared_ptr<Backend> (*make_backend)(const BackendRequest&);  ///< throws InputError for an unknown backend
   /// kernels::adamw on device pointers, on the current stream.
   void (*adamw)(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args);

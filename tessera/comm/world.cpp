@@ -11,6 +11,7 @@
 #include <tessera/comm/gloo.h>
 #include <tessera/comm/hier/backend.h>
 #include <tessera/comm/hier/hosts.h>
+#include <tessera/comm/hier/staged.h>
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/last_words.h>
 #include <tessera/comm/life.h>
@@ -29,6 +30,7 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <set>
 
 namespace tessera {
 namespace comm {
@@ -149,7 +151,7 @@ struct World::Impl {
   InitOptions options;
   c10::Device device = c10::kCPU;
   std::string kind;
-  std::vector<std::string> hosts;  // per rank, for kinds that depend on it
+  std::vector<std::string> hosts, devices;  // per rank, for kinds that depend on it; devices: accelerators only
   bool by_place = false;           // kinds of groups follow from the hosts of their ranks
   c10::intrusive_ptr<c10d::Store> store;  // null for one rank
   std::optional<GlooInterface> interface;  // asked for when the first Gloo group is made
@@ -177,8 +179,12 @@ struct World::Impl {
     } else {
       auto keys = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
       try {
-        backend = kind == "hier" ? connect_hosts(name, rank, ranks, std::move(keys))
-                                 : connect(kind, name, rank, size, std::move(keys));
+        // NCCL refuses two ranks on one device.
+        const bool staged = kind == "nccl" && shares_device(ranks);
+        const std::string transport = staged ? kind_by_place(ranks) : kind;
+        backend = transport == "hier" ? connect_hosts(name, rank, ranks, std::move(keys))
+                                      : connect(transport, name, rank, size, std::move(keys));
+        if (staged) backend = hier::make_staged_backend(std::move(backend), device);
       } catch (const InputError&) {
         throw;
       } catch (const std::exception& error) {
@@ -204,6 +210,14 @@ struct World::Impl {
   std::string kind_by_place(const std::vector<int>& ranks) const {
     const hier::Topology places(hosts_of(ranks));
     return places.hosts() == 1 ? "shm" : places.two_levels() ? "hier" : "gloo";
+  }
+  bool shares_device(const std::vector<int>& ranks) const {
+    std::set<std::string> seen;
+    for (const int r : ranks) {
+      const auto at = static_cast<std::size_t>(r);
+      if (!seen.insert(concat(hosts[at], "/", devices[at])).second) return true;
+    }
+    return false;
   }
   std::vector<std::string> hosts_of(const std::vector<int>& ranks) const {
     std::vector<std::string> result;
@@ -370,8 +384,13 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
       rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
       process().watcher->set_store(impl->store);
     }
-    if (environment.world_size > 1 && impl->device.is_cpu()) {
+    if (environment.world_size > 1) {
       impl->hosts = hier::exchange_hosts(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
+    }
+    if (environment.world_size > 1 && !impl->device.is_cpu()) {
+      const std::string mine = backend_plugin("cuda").device_identity(impl->device.index());
+      impl->devices = hier::exchange_texts(*impl->store, "device", environment.rank, environment.world_size, mine,
+                                           impl->connect_timeout());
     }
     impl->by_place = impl->kind.empty();
     if (impl->by_place) {  // containers with namespaces of their own may share a host's name
