@@ -53,8 +53,10 @@ std::string cause_text(const std::exception& error) {
 // An agent that restarts its ranks keeps the store, with the keys of the failed attempt in it.
 std::string run_prefix(const launch::RankEnvironment& environment) {
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  const bool torchrun = environment.launcher == "torchrun" && attempt != nullptr;
-  return torchrun ? concat("tessera/", attempt, "/") : launch::generation_prefix(environment.generation);
+  if (environment.launcher == "torchrun" && attempt != nullptr) return concat("tessera/", attempt);
+  std::string prefix = launch::generation_prefix(environment.generation);
+  prefix.pop_back();  // PrefixStore writes the last slash itself
+  return prefix;
 }
 
 std::string host_and_pid() {

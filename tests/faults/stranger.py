@@ -90,8 +90,6 @@ class Attack:
             self.answered += len(receive(peer, 1))
 
     def _run(self):
-        # Strangers would come from other machines: their work is not to be mistaken for the store's.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
             self._attack()
         except ConnectionRefusedError:
@@ -106,6 +104,8 @@ class Attack:
             one = connect(self.port)
             self.held.append(one)
         self.tried["held open"] = len(self.held)
+        # Strangers would come from other machines: their work is not to be mistaken for the store's.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         kinds = ["random bytes", "wrong secret", "replay", "huge length", "cut short"]
         while not self.stop.wait(0.02):
             kind = self.random.choice(kinds)
