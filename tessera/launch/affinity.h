@@ -16,8 +16,8 @@ std::vector<int> usable_cores();
 /// "1,3-5" -> {1, 3, 4, 5}, sorted. Throws InputError: bad syntax, a core twice, one that this process may not use.
 std::vector<int> parse_core_list(const std::string& text, const std::vector<int>& usable);
 
-/// The cores of each of `ranks` ranks. At least as many cores as ranks: consecutive shares whose sizes differ by at most
-/// one; fewer: rank r gets core r modulo their number. `cores` must not be empty.
+/// The cores of each of `ranks` ranks. At least as many cores as ranks: consecutive shares whose sizes differ by at
+/// most one; fewer: rank r gets core r modulo their number. `cores` must not be empty.
 std::vector<std::vector<int>> share_cores(const std::vector<int>& cores, int ranks);
 
 /// The calling thread runs on `cores` while this lives; what it forks meanwhile keeps them, from the first instruction

@@ -39,8 +39,9 @@ std::optional<int> machine_rank_of_environment(int machines) {
   struct Source {
     const char *rank, *size;
   };
-  for (const Source& source : {Source{"SLURM_NODEID", "SLURM_NNODES"}, Source{"JOB_COMPLETION_INDEX", nullptr},
-                               Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Source{"PMI_RANK", "PMI_SIZE"}}) {
+  for (const Source& source :
+       {Source{"SLURM_NODEID", "SLURM_NNODES"}, Source{"JOB_COMPLETION_INDEX", nullptr},
+        Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Source{"PMI_RANK", "PMI_SIZE"}}) {
     const auto rank = number_in(source.rank);
     const auto size = source.size == nullptr ? std::nullopt : number_in(source.size);
     if (rank && (!size || *size == machines)) return rank;
@@ -65,13 +66,16 @@ void share_processes(const FlagValues& given, LaunchCommand& result) {
   if (given.per_machine) options.num_processes = *given.per_machine;
   if (!given.total) return;
   if (given.per_machine && *given.total != *given.per_machine * options.num_machines) {
-    throw InputError(concat("--num_processes ", *given.total, " counts the ranks of all machines, but --nproc_per_node ",
-                            *given.per_machine, " on ", options.num_machines, " machines makes ",
-                            *given.per_machine * options.num_machines, ": give one of them"));
+    throw InputError(concat("--num_processes ", *given.total,
+                            " counts the ranks of all machines, but --nproc_per_node ", *given.per_machine, " on ",
+                            options.num_machines, " machines makes ", *given.per_machine * options.num_machines,
+                            ": give one of them"));
   }
   if (*given.total % options.num_machines != 0) {
-    throw InputError(concat("--num_processes ", *given.total, " counts the ranks of all machines and cannot be shared "
-                            "evenly by ", options.num_machines, "; give --nproc_per_node on each machine"));
+    throw InputError(concat("--num_processes ", *given.total,
+                            " counts the ranks of all machines and cannot be shared "
+                            "evenly by ",
+                            options.num_machines, "; give --nproc_per_node on each machine"));
   }
   options.num_processes = *given.total / options.num_machines;
 }
@@ -100,8 +104,9 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
   }
   const bool filtered = !given.include.empty() || !given.exclude.empty();
   if (filtered && (given.machines || given.per_machine)) {
-    throw InputError("--include and --exclude already say which hosts and slots: do not give --num_machines or "
-                     "--nproc_per_node beside them");
+    throw InputError(
+        "--include and --exclude already say which hosts and slots: do not give --num_machines or "
+        "--nproc_per_node beside them");
   }
   hosts = filter_hosts(hosts, given.include, given.exclude);
   if (given.machines) {
@@ -140,13 +145,14 @@ void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
   if (!given.endpoint.empty()) {
     const auto colon = given.endpoint.rfind(':');
     const std::string host = given.endpoint.substr(0, colon);
-    const auto number = colon == std::string::npos ? std::optional<std::int64_t>(29500)
-                                                   : parse_int(given.endpoint.substr(colon + 1));
+    const auto number =
+        colon == std::string::npos ? std::optional<std::int64_t>(29500) : parse_int(given.endpoint.substr(colon + 1));
     if (host.empty() || !number || *number < 0 || *number > 65535) {
       throw InputError(concat("--rdzv_endpoint ", given.endpoint, ": expected HOST or HOST:PORT"));
     }
     if ((!address.empty() && address != host) || (port && *port != *number)) {
-      throw InputError(concat("--rdzv_endpoint ", given.endpoint, " and --main_process_ip/--main_process_port say "
+      throw InputError(concat("--rdzv_endpoint ", given.endpoint,
+                              " and --main_process_ip/--main_process_port say "
                               "different places: give one of them"));
     }
     address = host;
@@ -164,7 +170,8 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
   if (result.over_ssh || !result.emit.empty()) return;
   if (options.num_machines == 1) {
     if (given.machine_rank.value_or(0) > 0) {
-      throw InputError(concat("--machine_rank ", *given.machine_rank, ", but there is one machine; give --num_machines"));
+      throw InputError(
+          concat("--machine_rank ", *given.machine_rank, ", but there is one machine; give --num_machines"));
     }
     return;
   }
@@ -179,8 +186,9 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
   }
   options.machine_rank = *rank;
   if (given.address.empty() && given.endpoint.empty() && result.hosts.empty()) {
-    throw InputError("several machines meet at machine 0: give its address to all of them, --main_process_ip HOST "
-                     "--main_process_port PORT");
+    throw InputError(
+        "several machines meet at machine 0: give its address to all of them, --main_process_ip HOST "
+        "--main_process_port PORT");
   }
   if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, since all must know it
 }

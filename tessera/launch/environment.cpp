@@ -161,10 +161,9 @@ void complete_rendezvous(const Variables& variables, RankEnvironment& result) {
     result.master_port = *port;
     return;
   }
-  const auto job =
-      slurm ? first_text(variables, {"SLURM_JOB_ID", "SLURM_JOBID"})
-            : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "OMPI_MCA_ess_base_jobid", "PMI_ID",
-                                     "MPIRUN_ID", "SLURM_JOB_ID"});
+  const auto job = slurm ? first_text(variables, {"SLURM_JOB_ID", "SLURM_JOBID"})
+                         : first_text(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid",
+                                                  "OMPI_MCA_ess_base_jobid", "PMI_ID", "MPIRUN_ID", "SLURM_JOB_ID"});
   const auto step = slurm ? variables.text("SLURM_STEP_ID") : std::nullopt;
   result.master_port = job ? port_from_job(*job + "." + step.value_or("")) : 29500;  // 29500: PyTorch's default
 }
@@ -261,13 +260,16 @@ std::optional<RankEnvironment> read_kubernetes(const Variables& variables) {
   result.local_world_size = 1;
   const auto per_pod = variables.text("PET_NPROC_PER_NODE");
   if (!own_size && per_pod && *per_pod != "1") {
-    throw InputError(concat("PET_NPROC_PER_NODE=", *per_pod, ": several processes per pod need an agent that starts them: "
-                            "tessera launch --num_machines ", result.world_size, " --machine_rank auto --nproc_per_node ",
-                            *per_pod, " --main_process_ip NAME-0.SERVICE --secret_file FILE PROGRAM"));
+    throw InputError(concat("PET_NPROC_PER_NODE=", *per_pod,
+                            ": several processes per pod need an agent that starts them: "
+                            "tessera launch --num_machines ",
+                            result.world_size, " --machine_rank auto --nproc_per_node ", *per_pod,
+                            " --main_process_ip NAME-0.SERVICE --secret_file FILE PROGRAM"));
   }
   const auto address = first_text(variables, {"MASTER_ADDR", "PET_MASTER_ADDR"});
   if (!address && result.world_size > 1) {
-    throw InputError(concat("an Indexed Job of ", result.world_size, " pods, but every pod needs to know where to meet; ",
+    throw InputError(concat("an Indexed Job of ", result.world_size,
+                            " pods, but every pod needs to know where to meet; ",
                             variables.state_of({"JOB_COMPLETION_INDEX", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}),
                             ". Give the Job a headless service as its subdomain and set MASTER_ADDR to JOB-0.SERVICE "
                             "(tessera launch --emit kubernetes prints such a manifest)"));
@@ -283,15 +285,17 @@ RankEnvironment read_any(const Variables& variables) {
   if (variables.has("RANK") || variables.has("WORLD_SIZE")) return read_torchrun(variables);
   if (const auto mpi = read_mpi(variables, openmpi_family)) return *mpi;
   if (const auto mpi = read_mpi(variables, mvapich_family)) return *mpi;
-  // Hydra may start its proxies with srun: the ranks then see the proxies' SLURM_PROCID. It tells them local ranks, which
-  // Slurm's own PMI does not.
+  // Hydra may start its proxies with srun: the ranks then see the proxies' SLURM_PROCID. It tells them local ranks,
+  // which Slurm's own PMI does not.
   const bool hydra = variables.has(pmi_family.local_rank) && variables.has(pmi_family.rank);
   if (!hydra && is_slurm_task(variables)) return read_slurm(variables);
   if (const auto mpi = read_mpi(variables, pmi_family)) return *mpi;
   if (const auto rank = variables.text("PMIX_RANK"); rank && !variables.has("SLURM_JOB_ID")) {
-    throw InputError(concat("PMIX_RANK=", *rank, " is set, but nothing tells how many ranks there are (PMIx keeps it in a "
-                            "server that only an MPI library asks): start the program with mpirun or srun, or export RANK, "
-                            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"));
+    throw InputError(
+        concat("PMIX_RANK=", *rank,
+               " is set, but nothing tells how many ranks there are (PMIx keeps it in a "
+               "server that only an MPI library asks): start the program with mpirun or srun, or export RANK, "
+               "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"));
   }
   const std::vector<std::string> all = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                         "MASTER_ADDR", "MASTER_PORT"};

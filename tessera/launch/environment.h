@@ -19,18 +19,20 @@ struct RankEnvironment {
   bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
   std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "kubernetes", "none": for messages
   // What only our agent gives its ranks (TESSERA_LAUNCHER=1); the other launchers' ranks have none of it.
-  std::string store_address;  ///< TESSERA_STORE=host:port: our authenticated store in the agent; empty: a TCPStore is used
-  int store_port = 0;         ///< 0 when store_address is empty
-  int secret_fd = -1;         ///< TESSERA_SECRET_FD: inherited memfd with the 32 bytes that the store's ranks share
-  int board_fd = -1;          ///< TESSERA_BOARD_FD: inherited memfd of this host's board (launch/board.h)
-  int generation = 0;         ///< TESSERA_GENERATION: 0 at first, one more with each restart of the world
-  std::string job;            ///< TESSERA_JOB: the job's id, equal on all ranks; empty: none given
+  std::string
+      store_address;   ///< TESSERA_STORE=host:port: our authenticated store in the agent; empty: a TCPStore is used
+  int store_port = 0;  ///< 0 when store_address is empty
+  int secret_fd = -1;  ///< TESSERA_SECRET_FD: inherited memfd with the 32 bytes that the store's ranks share
+  int board_fd = -1;   ///< TESSERA_BOARD_FD: inherited memfd of this host's board (launch/board.h)
+  int generation = 0;  ///< TESSERA_GENERATION: 0 at first, one more with each restart of the world
+  std::string job;     ///< TESSERA_JOB: the job's id, equal on all ranks; empty: none given
 };
 
-/// Reads, in this order: RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun, by hand),
-/// OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH2), PMI_* with MPI_LOCAL* (MPICH, Intel MPI), SLURM_PROCID ...
-/// (srun), PMI_* alone; JOB_COMPLETION_INDEX with WORLD_SIZE or PET_NNODES and MASTER_ADDR or PET_MASTER_ADDR (a pod of a
-/// Kubernetes Indexed Job, one rank each); or nothing (one rank). An empty variable counts as not set.
+/// Reads, in this order: RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun, by
+/// hand), OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH2), PMI_* with MPI_LOCAL* (MPICH, Intel MPI),
+/// SLURM_PROCID ... (srun), PMI_* alone; JOB_COMPLETION_INDEX with WORLD_SIZE or PET_NNODES and MASTER_ADDR or
+/// PET_MASTER_ADDR (a pod of a Kubernetes Indexed Job, one rank each); or nothing (one rank). An empty variable counts
+/// as not set.
 ///
 /// `arguments`: --local-rank=N / --local_rank=N (what torch.distributed.launch appends) is removed from it and checked
 /// against LOCAL_RANK; -1 (Hugging Face's "not distributed") is removed and means nothing.

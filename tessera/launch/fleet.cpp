@@ -217,7 +217,8 @@ class Fleet::Link {
 
   static FleetVerdict judge(const std::optional<FleetEvent>& event, const std::vector<FleetOutcome>& outcomes,
                             bool all_here) {
-    const bool all_may = all_here && std::all_of(outcomes.begin(), outcomes.end(), [](auto& o) { return o.may_restart; });
+    const bool all_may =
+        all_here && std::all_of(outcomes.begin(), outcomes.end(), [](auto& o) { return o.may_restart; });
     const auto bad = std::find_if(outcomes.begin(), outcomes.end(), [](auto& o) { return o.code != 0; });
     const int code = bad == outcomes.end() ? 0 : bad->code;
     if (!event) return {false, all_here ? code : 1, ""};

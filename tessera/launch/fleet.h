@@ -30,16 +30,17 @@ namespace tessera::launch {
 
 struct FleetOptions {
   int machine_rank = 0, num_machines = 1;
-  int local_processes = 1;   ///< of this machine; they may differ
-  std::string hostname;      ///< for messages; empty: this host's name
-  std::string store_address; ///< the store of machine 0
+  int local_processes = 1;    ///< of this machine; they may differ
+  std::string hostname;       ///< for messages; empty: this host's name
+  std::string store_address;  ///< the store of machine 0
   int store_port = 0;
   Secret secret{};
-  StoreServer* server = nullptr;   ///< of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
-  double join_seconds = 600;       ///< then the wait for missing machines ends
-  double first_notice_seconds = 5; ///< missing machines are listed after this, and every notice_seconds
+  StoreServer* server =
+      nullptr;                ///< of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
+  double join_seconds = 600;  ///< then the wait for missing machines ends
+  double first_notice_seconds = 5;  ///< missing machines are listed after this, and every notice_seconds
   double notice_seconds = 10;
-  double lost_seconds = 3;         ///< without a sign of the store (or, for machine 0, of another machine)
+  double lost_seconds = 3;                      ///< without a sign of the store (or, for machine 0, of another machine)
   std::function<void(const std::string&)> say;  ///< lines for people; may be empty
   std::function<bool()> give_up;                ///< asked ten times a second while waiting; true: Error(interrupted)
 };
@@ -75,18 +76,18 @@ struct FleetEvent {
 
 /// How the local ranks of one generation ended.
 struct FleetOutcome {
-  int code = 0;               ///< 0 when all are done; else what this agent would return alone
-  bool may_restart = false;   ///< this agent would restart (restarts are left, nobody asked to stop)
+  int code = 0;              ///< 0 when all are done; else what this agent would return alone
+  bool may_restart = false;  ///< this agent would restart (restarts are left, nobody asked to stop)
 };
 
 struct FleetVerdict {
-  bool restart = false;   ///< plan() is that of the next generation now
-  int code = 0;           ///< of the job, when it does not restart
-  std::string text;       ///< why: the event that came first; empty when all is well
+  bool restart = false;  ///< plan() is that of the next generation now
+  int code = 0;          ///< of the job, when it does not restart
+  std::string text;      ///< why: the event that came first; empty when all is well
 };
 
-/// Threads: a thread of its own keeps contact; all methods may be called from any one thread. Children may be forked and
-/// exec'd meanwhile. Not copyable.
+/// Threads: a thread of its own keeps contact; all methods may be called from any one thread. Children may be forked
+/// and exec'd meanwhile. Not copyable.
 class Fleet {
  public:
   /// Joins and waits for all machines. Throws InputError: a machine rank twice, another number of machines, the store

@@ -288,9 +288,8 @@ void FleetLink::watch_hearts() {
       const FleetEvent lost{FleetEvent::lost, machine, 1,
                             concat("machine ", machine, " (", hostname, ") gave no sign for ", options_.lost_seconds,
                                    " s: its agent or its host died, hangs, or the network is cut")};
-      in_contact([&](StoreClient& store) {
-        return store.compare_set(wire::event_key(generation), "", wire::write(lost));
-      });
+      in_contact(
+          [&](StoreClient& store) { return store.compare_set(wire::event_key(generation), "", wire::write(lost)); });
     }
   }
 }

@@ -61,13 +61,13 @@ class FleetLink {
   void report(const FleetEvent& event);
   std::optional<FleetEvent> event(bool drain);
   void give(const FleetOutcome& outcome);
-  std::optional<FleetPlan> plan(int generation);     ///< once it is there
-  std::optional<FleetVerdict> verdict();             ///< of this generation, once it is there
-  void begin(int generation);                        ///< forgets the last generation's event and verdict
-  void throw_if_refused();                           ///< what ended the joining, as it was thrown
-  std::string waiting_for();                         ///< for people, while the store cannot be reached; else empty
-  std::set<int> lost();                              ///< machine 0: those that gave no sign, whatever event came first
-  std::optional<std::string> cut();                  ///< why this machine has no contact with the store any more
+  std::optional<FleetPlan> plan(int generation);  ///< once it is there
+  std::optional<FleetVerdict> verdict();          ///< of this generation, once it is there
+  void begin(int generation);                     ///< forgets the last generation's event and verdict
+  void throw_if_refused();                        ///< what ended the joining, as it was thrown
+  std::string waiting_for();                      ///< for people, while the store cannot be reached; else empty
+  std::set<int> lost();                           ///< machine 0: those that gave no sign, whatever event came first
+  std::optional<std::string> cut();               ///< why this machine has no contact with the store any more
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -93,7 +93,9 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
   return hosts;
 }
 
-std::vector<HostSlots> read_hostfile(const std::string& path) { return parse_hostfile(read_file(path, 16 << 20), path); }
+std::vector<HostSlots> read_hostfile(const std::string& path) {
+  return parse_hostfile(read_file(path, 16 << 20), path);
+}
 
 std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const std::string& include,
                                     const std::string& exclude) {
@@ -124,7 +126,8 @@ std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const s
         const auto slot = parse_natural(trim(word));
         if (!slot) throw InputError(concat(name, ": '", word, "' is no slot number; as in: worker-1:0,2"));
         if (std::find(found->slots.begin(), found->slots.end(), *slot) == found->slots.end()) {
-          throw InputError(concat(name, ": host ", host, " has slots 0 to ", found->slots_of_host - 1, ", not ", *slot));
+          throw InputError(
+              concat(name, ": host ", host, " has slots 0 to ", found->slots_of_host - 1, ", not ", *slot));
         }
         wanted.push_back(*slot);
       }
@@ -169,7 +172,8 @@ std::vector<std::string> expand_ranges(const std::string& list, const std::strin
     const auto first = parse_natural(low), last = parse_natural(high);
     if (!first || !last) bad_list(list, concat("'", range, "' is no number and no range of numbers"));
     if (*last < *first) bad_list(list, concat("the range ", range, " runs backwards"));
-    if (static_cast<std::size_t>(*last - *first) >= max_hosts) bad_list(list, concat("more than ", max_hosts, " hosts"));
+    if (static_cast<std::size_t>(*last - *first) >= max_hosts)
+      bad_list(list, concat("more than ", max_hosts, " hosts"));
     for (int at = *first; at <= *last; ++at) {
       std::string number = std::to_string(at);
       if (number.size() < low.size()) number.insert(0, low.size() - number.size(), '0');

@@ -21,8 +21,8 @@ struct HostSlots {
 /// starts with '-' (ssh would take it for an option).
 bool is_host_name(std::string_view name);
 
-/// Lines "NAME slots=N"; '#' starts a comment; empty lines are skipped. Errors are "WHERE:LINE: ...": another form, a host
-/// twice, N not 1 .. 4096, no host at all.
+/// Lines "NAME slots=N"; '#' starts a comment; empty lines are skipped. Errors are "WHERE:LINE: ...": another form, a
+/// host twice, N not 1 .. 4096, no host at all.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& where);
 std::vector<HostSlots> read_hostfile(const std::string& path);
 

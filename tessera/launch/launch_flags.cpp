@@ -60,7 +60,8 @@ int machines(const std::string& name, const std::string& value) {
   const int minimum = number(name, value.substr(0, colon), 1, 65'536);
   const int maximum = number(name, value.substr(colon + 1), 1, 65'536);
   if (minimum != maximum) {
-    throw InputError(concat(name, " ", value, ": a job keeps its number of machines; give one number. A checkpoint "
+    throw InputError(concat(name, " ", value,
+                            ": a job keeps its number of machines; give one number. A checkpoint "
                             "resumes on any other number, so a smaller job can go on where this one stopped"));
   }
   return minimum;
@@ -71,7 +72,8 @@ StreamFlags streams(const std::string& name, const std::string& value) {
   const auto one = [&](const std::string& text) {
     const auto number = parse_int(text);
     if (!number || *number < 0 || *number > 3) {
-      throw InputError(concat(name, " ", value, ": expected 0 (none), 1 (standard output), 2 (standard error) or 3 "
+      throw InputError(concat(name, " ", value,
+                              ": expected 0 (none), 1 (standard output), 2 (standard error) or 3 "
                               "(both), for all ranks or as RANK:N,RANK:N"));
     }
     return static_cast<int>(*number);
@@ -114,7 +116,8 @@ void rdzv_conf(const std::string& name, const std::string& value) {
 
 void rdzv_backend(const std::string& name, const std::string& value) {
   if (value == "static" || value == "c10d") return;
-  throw InputError(concat(name, " ", value, ": the agents meet in a store of their own at machine 0; give c10d or "
+  throw InputError(concat(name, " ", value,
+                          ": the agents meet in a store of their own at machine 0; give c10d or "
                           "static, or leave it out"));
 }
 
@@ -124,9 +127,8 @@ using S = const std::string&;
 
 /// An option that is known elsewhere and has no place here.
 LaunchFlag refused(std::vector<std::string> names, const std::string& value, const std::string& advice) {
-  return {std::move(names), value, "", [advice](C&, V&, S name, S) {
-            throw InputError(concat("tessera launch: ", name, " ", advice));
-          }};
+  return {std::move(names), value, "",
+          [advice](C&, V&, S name, S) { throw InputError(concat("tessera launch: ", name, " ", advice)); }};
 }
 LaunchFlag ignored(std::vector<std::string> names, const std::string& value) {
   return {std::move(names), value, "", [](C&, V&, S, S) {}};
@@ -136,104 +138,176 @@ std::vector<LaunchFlag> make_flags() {
   const std::string training = "is an option of training: put it after the program (tessera train takes it)";
   return {
       {{}, "", "Processes", {}},
-      {{"--num_processes", "-n"}, "N", "ranks of all machines together (default 1)",
+      {{"--num_processes", "-n"},
+       "N",
+       "ranks of all machines together (default 1)",
        [](C&, V& v, S n, S s) { v.total = processes(n, s); }},
-      {{"--nproc_per_node", "--num_gpus"}, "N", "ranks on this machine; gpu: one per GPU, cpu: one per core, auto: gpu "
+      {{"--nproc_per_node", "--num_gpus"},
+       "N",
+       "ranks on this machine; gpu: one per GPU, cpu: one per core, auto: gpu "
        "if there are any, else cpu",
        [](C&, V& v, S n, S s) { v.per_machine = processes(n, s); }},
-      {{"--num_cpu_threads_per_process"}, "T", "OMP_NUM_THREADS of each rank (default: its value here, else its share "
+      {{"--num_cpu_threads_per_process"},
+       "T",
+       "OMP_NUM_THREADS of each rank (default: its value here, else its share "
        "of the cores)",
        [](C& c, V&, S n, S s) { c.options.threads_per_process = number(n, s, 1, 4096); }},
-      {{"--bind_cores", "--bind_cores_to_rank", "--enable_cpu_affinity"}, "", "each rank keeps to its share of the "
+      {{"--bind_cores", "--bind_cores_to_rank", "--enable_cpu_affinity"},
+       "",
+       "each rank keeps to its share of the "
        "cores; more ranks than cores take turns",
        [](C& c, V&, S, S) { c.options.bind_cores = true; }},
-      {{"--bind_core_list"}, "LIST", "the cores to share out: 1,3-5",
+      {{"--bind_core_list"},
+       "LIST",
+       "the cores to share out: 1,3-5",
        [](C& c, V&, S n, S s) {
          c.options.bind_cores = true;
          c.options.bind_core_list = text(n, s);
        }},
 
       {{}, "", "Several machines: the same command on each, or once with a list of hosts", {}},
-      {{"--num_machines", "--nnodes", "--num_nodes"}, "M", "number of machines (default 1)",
+      {{"--num_machines", "--nnodes", "--num_nodes"},
+       "M",
+       "number of machines (default 1)",
        [](C&, V& v, S n, S s) { v.machines = machines(n, s); }},
-      {{"--machine_rank", "--node_rank"}, "K", "which machine this is, 0 .. M-1 (default, or auto: as Slurm, Kubernetes "
+      {{"--machine_rank", "--node_rank"},
+       "K",
+       "which machine this is, 0 .. M-1 (default, or auto: as Slurm, Kubernetes "
        "or mpirun tell)",
        [](C&, V& v, S n, S s) {
          if (s != "auto") v.machine_rank = number(n, s, 0, 65'535);
        }},
-      {{"--main_process_ip", "--master_addr"}, "A", "address of machine 0, where all meet (default 127.0.0.1)",
+      {{"--main_process_ip", "--master_addr"},
+       "A",
+       "address of machine 0, where all meet (default 127.0.0.1)",
        [](C&, V& v, S n, S s) { v.address = text(n, s); }},
-      {{"--main_process_port", "--master_port"}, "P", "port there; with one machine it becomes MASTER_PORT (default: a "
+      {{"--main_process_port", "--master_port"},
+       "P",
+       "port there; with one machine it becomes MASTER_PORT (default: a "
        "free one; 0 means the same)",
        [](C&, V& v, S n, S s) { v.port = number(n, s, 0, 65'535); }},
-      {{"--rdzv_endpoint"}, "A:P", "the same as the two above",
-       [](C&, V& v, S n, S s) { v.endpoint = text(n, s); }},
-      {{"--secret_file"}, "FILE", "64 hexadecimal digits that only this job's machines know; mode 600",
+      {{"--rdzv_endpoint"}, "A:P", "the same as the two above", [](C&, V& v, S n, S s) { v.endpoint = text(n, s); }},
+      {{"--secret_file"},
+       "FILE",
+       "64 hexadecimal digits that only this job's machines know; mode 600",
        [](C& c, V&, S n, S s) { c.secret_file = text(n, s); }},
-      {{"--trusted_network"}, "", "no secret: everybody who reaches the port may join",
+      {{"--trusted_network"},
+       "",
+       "no secret: everybody who reaches the port may join",
        [](C& c, V&, S, S) { c.trusted_network = true; }},
-      {{"--hostfile", "-H", "--deepspeed_hostfile"}, "FILE", "lines NAME slots=N: an agent is started on each host with "
+      {{"--hostfile", "-H", "--deepspeed_hostfile"},
+       "FILE",
+       "lines NAME slots=N: an agent is started on each host with "
        "ssh",
        [](C&, V& v, S n, S s) { v.hostfile = text(n, s); }},
-      {{"--host_list"}, "LIST", "the same from a list: gpu[01-04],login; ranks by --nproc_per_node",
+      {{"--host_list"},
+       "LIST",
+       "the same from a list: gpu[01-04],login; ranks by --nproc_per_node",
        [](C&, V& v, S n, S s) { v.host_list = text(n, s); }},
-      {{"--include", "-i", "--deepspeed_inclusion_filter"}, "SPEC", "only these hosts or slots of the hostfile: "
+      {{"--include", "-i", "--deepspeed_inclusion_filter"},
+       "SPEC",
+       "only these hosts or slots of the hostfile: "
        "worker-0@worker-1:0,2",
        [](C&, V& v, S n, S s) { v.include = text(n, s); }},
-      {{"--exclude", "-e", "--deepspeed_exclusion_filter"}, "SPEC", "all but these",
+      {{"--exclude", "-e", "--deepspeed_exclusion_filter"},
+       "SPEC",
+       "all but these",
        [](C&, V& v, S n, S s) { v.exclude = text(n, s); }},
-      {{"--export"}, "NAME[=VALUE]", "set it for all ranks, also on other hosts (repeat it for more)",
+      {{"--export"},
+       "NAME[=VALUE]",
+       "set it for all ranks, also on other hosts (repeat it for more)",
        [](C& c, V&, S n, S s) {
          const std::string name = s.substr(0, s.find('='));
-         const bool good = !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
-                           std::all_of(name.begin(), name.end(), [](unsigned char x) { return x == '_' || std::isalnum(x); });
+         const bool good =
+             !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
+             std::all_of(name.begin(), name.end(), [](unsigned char x) { return x == '_' || std::isalnum(x); });
          if (!good) throw InputError(concat(n, " ", s, ": expected NAME or NAME=VALUE"));
          c.exports.push_back(s);
        }},
 
       {{}, "", "When something fails", {}},
-      {{"--max_restarts"}, "N", "start all ranks again after a failure, at most N times (default 0)",
+      {{"--max_restarts"},
+       "N",
+       "start all ranks again after a failure, at most N times (default 0)",
        [](C& c, V&, S n, S s) { c.options.max_restarts = number(n, s, 0, 1'000'000); }},
-      {{"--monitor_interval"}, "S", "seconds between looks at the heartbeats (default 0.1)",
+      {{"--monitor_interval"},
+       "S",
+       "seconds between looks at the heartbeats (default 0.1)",
        [](C& c, V&, S n, S s) { c.options.monitor_interval = real(n, s, 0.01, 3600); }},
-      {{"--heartbeat_timeout"}, "S", "a rank without a heartbeat for so long is frozen (default 2.25; 0: never)",
+      {{"--heartbeat_timeout"},
+       "S",
+       "a rank without a heartbeat for so long is frozen (default 2.25; 0: never)",
        [](C& c, V&, S n, S s) { c.options.heartbeat_timeout = real(n, s, 0, 1e6); }},
-      {{"--hang_timeout"}, "S", "no progress for so long is a hang (default 0: after 5 s or 5 slow steps; -1: never)",
+      {{"--hang_timeout"},
+       "S",
+       "no progress for so long is a hang (default 0: after 5 s or 5 slow steps; -1: never)",
        [](C& c, V&, S n, S s) { c.options.hang_timeout = real(n, s, -1, 1e6); }},
-      {{"--only_report"}, "", "name frozen and hanging ranks but do not end them",
+      {{"--only_report"},
+       "",
+       "name frozen and hanging ranks but do not end them",
        [](C& c, V&, S, S) { c.options.only_report = true; }},
-      {{"--stop_seconds"}, "S", "time to save after Ctrl-C or SIGTERM (default 60)",
+      {{"--stop_seconds"},
+       "S",
+       "time to save after Ctrl-C or SIGTERM (default 60)",
        [](C& c, V&, S n, S s) { c.options.stop_seconds = real(n, s, 0, 1e6); }},
 
       {{}, "", "Output", {}},
-      {{"--log_dir"}, "DIR", "also write DIR/rank-N.log; with restarts DIR/generation-G/rank-N.log",
+      {{"--log_dir"},
+       "DIR",
+       "also write DIR/rank-N.log; with restarts DIR/generation-G/rank-N.log",
        [](C& c, V&, S n, S s) { c.options.log_dir = text(n, s); }},
-      {{"--redirects", "-r"}, "N", "to the files only: 0 none (default), 1 standard output, 2 standard error, 3 both; or "
+      {{"--redirects", "-r"},
+       "N",
+       "to the files only: 0 none (default), 1 standard output, 2 standard error, 3 both; or "
        "by local rank, 0:3,1:0",
        [](C&, V& v, S n, S s) { v.redirects = streams(n, s); }},
-      {{"--tee", "-t"}, "N", "to the files and here, numbered likewise; wins over --redirects",
+      {{"--tee", "-t"},
+       "N",
+       "to the files and here, numbered likewise; wins over --redirects",
        [](C&, V& v, S n, S s) { v.tee = streams(n, s); }},
-      {{"--local_ranks_filter"}, "R,R", "show the output of these local ranks only",
+      {{"--local_ranks_filter"},
+       "R,R",
+       "show the output of these local ranks only",
        [](C& c, V&, S n, S s) {
          for (const std::string& rank : split(s, ',')) c.options.shown_ranks.push_back(number(n, rank, 0, 4095));
        }},
-      {{"--no_prefix"}, "", "do not put [rank R] before each line",
+      {{"--no_prefix"},
+       "",
+       "do not put [rank R] before each line",
        [](C& c, V&, S, S) { c.options.prefix_output = false; }},
 
       {{}, "", "Job files: printed instead of starting anything", {}},
-      {{"--emit"}, "KIND", "slurm: sbatch script; kubernetes: manifest; hostfile: of --host_list or --hostfile",
-       [](C& c, V&, S n, S s) { c.emit = one_of(n, s, {"slurm", "kubernetes", "hostfile"}); }},
-      {{"--job_name"}, "NAME", "its name (default tessera)",
+      {{"--emit"},
+       "KIND",
+       "slurm: sbatch script; kubernetes: manifest; hostfile: of --host_list or --hostfile",
+       [](C& c, V&, S n, S s) {
+         c.emit = one_of(n, s, {"slurm", "kubernetes", "hostfile"});
+       }},
+      {{"--job_name"},
+       "NAME",
+       "its name (default tessera)",
        [](C& c, V&, S n, S s) { c.emission.job_name = text(n, s); }},
-      {{"--time"}, "T", "Slurm: time limit; the ranks are asked to save 90 s before",
+      {{"--time"},
+       "T",
+       "Slurm: time limit; the ranks are asked to save 90 s before",
        [](C& c, V&, S n, S s) { c.emission.time = text(n, s); }},
       {{"--partition"}, "NAME", "Slurm: where to run", [](C& c, V&, S n, S s) { c.emission.partition = text(n, s); }},
       {{"--account"}, "NAME", "Slurm: who pays", [](C& c, V&, S n, S s) { c.emission.account = text(n, s); }},
-      {{"--image"}, "IMAGE", "Kubernetes: the container image", [](C& c, V&, S n, S s) { c.emission.image = text(n, s); }},
-      {{"--namespace"}, "NAME", "Kubernetes: where (default: of kubectl's context)", [](C& c, V&, S n, S s) { c.emission.name_space = text(n, s); }},
-      {{"--gpus_per_machine"}, "G", "GPUs to ask for",
+      {{"--image"},
+       "IMAGE",
+       "Kubernetes: the container image",
+       [](C& c, V&, S n, S s) { c.emission.image = text(n, s); }},
+      {{"--namespace"},
+       "NAME",
+       "Kubernetes: where (default: of kubectl's context)",
+       [](C& c, V&, S n, S s) { c.emission.name_space = text(n, s); }},
+      {{"--gpus_per_machine"},
+       "G",
+       "GPUs to ask for",
        [](C& c, V&, S n, S s) { c.emission.gpus_per_machine = number(n, s, 0, 4096); }},
-      {{"--cpus_per_machine"}, "C", "cores to ask for",
+      {{"--cpus_per_machine"},
+       "C",
+       "cores to ask for",
        [](C& c, V&, S n, S s) { c.emission.cpus_per_machine = number(n, s, 1, 65'536); }},
 
       {{}, "", "", {}},
@@ -258,7 +332,8 @@ std::vector<LaunchFlag> make_flags() {
       {{"--host_label"}, "NAME", "", [](C& c, V&, S, S s) { c.options.host_label = s; }},
       {{"--secret_from_stdin"}, "", "", [](C& c, V&, S, S) { c.secret_from_stdin = true; }},
 
-      refused({"--module", "-m"}, "", "is not needed: name the interpreter as the program, "
+      refused({"--module", "-m"}, "",
+              "is not needed: name the interpreter as the program, "
               "tessera launch [options] python3 -m MODULE [arguments]"),
       refused({"--config_file"}, "FILE", training + "; the launcher is configured by its options alone"),
       refused({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),

@@ -20,8 +20,8 @@ struct StreamFlags {
 
 /// What cannot be decided before all options were read.
 struct FlagValues {
-  std::optional<int> total;         ///< accelerate's --num_processes: ranks of all machines
-  std::optional<int> per_machine;   ///< torchrun's --nproc_per_node
+  std::optional<int> total;        ///< accelerate's --num_processes: ranks of all machines
+  std::optional<int> per_machine;  ///< torchrun's --nproc_per_node
   std::optional<int> machines, machine_rank;
   std::string address, endpoint;
   std::optional<int> port;

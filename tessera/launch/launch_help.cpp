@@ -43,10 +43,14 @@ std::string describe(const LaunchFlag& flag) {
 
 std::string launch_help() {
   std::string text = "Usage: tessera launch [options] PROGRAM [arguments of the program]\n\n";
-  text += wrap("Starts ranks of a program: one of ours, your own, or a Python script (.py runs with python3). Each finds "
-               "its place in RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. When a rank "
-               "fails or freezes it is named and the others are ended; nothing is left running. Ctrl-C and SIGTERM are "
-               "passed on.", 0, 0) + "\n";
+  text +=
+      wrap(
+          "Starts ranks of a program: one of ours, your own, or a Python script (.py runs with python3). Each finds "
+          "its place in RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. When a rank "
+          "fails or freezes it is named and the others are ended; nothing is left running. Ctrl-C and SIGTERM are "
+          "passed on.",
+          0, 0) +
+      "\n";
   for (const LaunchFlag& flag : launch_flags()) {
     if (flag.names.empty()) {
       text += "\n" + (flag.help.empty() ? "" : flag.help + ":\n");
@@ -54,11 +58,18 @@ std::string launch_help() {
       text += describe(flag);
     }
   }
-  text += "\n" + wrap("Names may be written with - or _, values after = or as the next word. The other names of accelerate, "
-                      "torchrun and DeepSpeed's launcher are known too: they work, or say what to use instead.", 0, 0) +
-          "\n\n" +
-          wrap("The exit code is that of the first rank that failed (128 + signal), 3 when the ranks stopped after saving, "
-               "130 after Ctrl-C, 2 when nothing could be started.", 0, 0) + "\n";
+  text +=
+      "\n" +
+      wrap(
+          "Names may be written with - or _, values after = or as the next word. The other names of accelerate, "
+          "torchrun and DeepSpeed's launcher are known too: they work, or say what to use instead.",
+          0, 0) +
+      "\n\n" +
+      wrap(
+          "The exit code is that of the first rank that failed (128 + signal), 3 when the ranks stopped after saving, "
+          "130 after Ctrl-C, 2 when nothing could be started.",
+          0, 0) +
+      "\n";
   return text;
 }
 

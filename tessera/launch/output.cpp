@@ -82,8 +82,8 @@ constexpr std::size_t kept_lines = 50, kept_bytes = 1000;
 std::string line_prefix(const LaunchOptions& options, int rank, int fd) {
   if (!options.prefix_output) return "";
   const bool over_progress = !options.prefix_rank0 && ::isatty(fd) != 0;
-  return concat(over_progress ? "\r\x1b[K" : "", "[", options.host_label, options.host_label.empty() ? "" : " ", "rank ",
-                rank, "] ");
+  return concat(over_progress ? "\r\x1b[K" : "", "[", options.host_label, options.host_label.empty() ? "" : " ",
+                "rank ", rank, "] ");
 }
 
 }  // namespace

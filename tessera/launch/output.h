@@ -51,8 +51,8 @@ class LinePrefixer {
 };
 
 /// Both streams of one rank on their way: to the terminal with a prefix, to the rank's log file as they are, or both
-/// (LaunchOptions: prefix_output, prefix_rank0, host_label, log_dir, tee, tee_of_rank, shown_ranks). Keeps the last lines
-/// for the report of a failure.
+/// (LaunchOptions: prefix_output, prefix_rank0, host_label, log_dir, tee, tee_of_rank, shown_ranks). Keeps the last
+/// lines for the report of a failure.
 ///
 /// The file is LOG_DIR/rank-N.log, standard output and standard error in the order in which they came here; with
 /// restarts allowed LOG_DIR/generation-G/rank-N.log. A run starts its files anew.

@@ -117,8 +117,9 @@ class Job {
     if (command_.hosts.size() == 1) {
       options.master_addr = "127.0.0.1";
     } else if (options.master_port == 0) {
-      options.master_port = loopback ? choose_port(options.master_addr)
-                                     : 20'000 + static_cast<int>(Clock::now().time_since_epoch().count() / 1000 % 10'000);
+      options.master_port = loopback
+                                ? choose_port(options.master_addr)
+                                : 20'000 + static_cast<int>(Clock::now().time_since_epoch().count() / 1000 % 10'000);
     }
     return options;
   }
@@ -166,8 +167,10 @@ class Job {
     for (RemoteAgent& agent : agents_) {
       if (agent.status) continue;
       watched.push_back({agent.process.pidfd(), POLLIN, 0});
-      if (agent.process.stdout_pipe() && !out_.full()) watched.push_back({agent.process.stdout_pipe().get(), POLLIN, 0});
-      if (agent.process.stderr_pipe() && !err_.full()) watched.push_back({agent.process.stderr_pipe().get(), POLLIN, 0});
+      if (agent.process.stdout_pipe() && !out_.full())
+        watched.push_back({agent.process.stdout_pipe().get(), POLLIN, 0});
+      if (agent.process.stderr_pipe() && !err_.full())
+        watched.push_back({agent.process.stderr_pipe().get(), POLLIN, 0});
     }
     ::poll(watched.data(), watched.size(), next_push_ ? 100 : 60'000);
   }
@@ -208,8 +211,9 @@ class Job {
     const int status = *agent.status;
     const int code = exit_code_of(status);
     if (code == 255 && agent.over_ssh) {
-      say(concat("host ", agent.host, ": ssh failed (its message is above). It must log in there without a question: ssh ",
-                 agent.host, " true"));
+      say(concat("host ", agent.host,
+                 ": ssh failed (its message is above). It must log in there without a question: ssh ", agent.host,
+                 " true"));
     }
     if (code == 0 || code_ != 0) return;
     code_ = code == 255 ? static_cast<int>(ExitCode::failed) : code;

@@ -11,7 +11,8 @@
 namespace tessera::launch {
 
 /// Runs the job on command.hosts; the exit code of the first agent that failed. `program` is the path of `tessera`, the
-/// same on all hosts, which also have this folder. TESSERA_SSH names another ssh with its options ("ssh -p 2222 -i KEY").
+/// same on all hosts, which also have this folder. TESSERA_SSH names another ssh with its options ("ssh -p 2222 -i
+/// KEY").
 int run_over_ssh(const LaunchCommand& command, const std::string& program);
 
 /// The one word that the remote shell gets: cd to `folder`, then `command` with `variables`, each part quoted.

@@ -1,8 +1,8 @@
 #include <tessera/launch/start.h>
 
 #include <netdb.h>
-#include <sys/stat.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tessera/base/error.h>
@@ -48,7 +48,8 @@ void set_exports(const std::vector<std::string>& exports) {
 std::string emit(const LaunchCommand& command) {
   if (command.emit == "hostfile") {
     if (command.hosts.empty()) {
-      throw InputError("--emit hostfile: name the hosts with --host_list gpu[01-04] (and --nproc_per_node), or --hostfile");
+      throw InputError(
+          "--emit hostfile: name the hosts with --host_list gpu[01-04] (and --nproc_per_node), or --hostfile");
     }
     return emit_hostfile(command.hosts);
   }
@@ -76,7 +77,8 @@ Secret parse_secret(const std::string& digits, const std::string& where) {
   }
   const std::string text = to_lower(trim(digits));
   const auto bad = [&] {
-    throw InputError(concat(where, ": a secret is 64 hexadecimal digits; make one with: (umask 077; od -An -tx1 -N32 "
+    throw InputError(concat(where,
+                            ": a secret is 64 hexadecimal digits; make one with: (umask 077; od -An -tx1 -N32 "
                             "/dev/urandom | tr -d ' \\n' > FILE)"));
   };
   if (text.size() != 2 * secret.size()) bad();
@@ -102,17 +104,19 @@ std::optional<Secret> secret_of(const LaunchCommand& command) {
   const LaunchOptions& options = command.options;
   if (options.num_machines == 1) return std::nullopt;
   if (!is_loopback(options.master_addr) && !command.trusted_network) {
-    throw InputError(concat("the machines meet at ", options.master_addr, ":", options.master_port, ", where anybody on "
-                            "the network can knock: give all of them the same --secret_file FILE (mode 600; make it with: "
-                            "(umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE)), start them by --hostfile, "
-                            "or say --trusted_network"));
+    throw InputError(
+        concat("the machines meet at ", options.master_addr, ":", options.master_port,
+               ", where anybody on "
+               "the network can knock: give all of them the same --secret_file FILE (mode 600; make it with: "
+               "(umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' > FILE)), start them by --hostfile, "
+               "or say --trusted_network"));
   }
   if (command.trusted_network) {
     std::fprintf(stderr, "[agent] warning: --trusted_network: everybody who can reach %s:%d may join this job\n",
                  options.master_addr.c_str(), options.master_port);
   }
-  const std::string known = concat("tessera without a secret\n", options.job, "\n", options.master_addr, "\n",
-                                   options.master_port);
+  const std::string known =
+      concat("tessera without a secret\n", options.job, "\n", options.master_addr, "\n", options.master_port);
   Sha256 hash;
   hash.update({reinterpret_cast<const std::uint8_t*>(known.data()), known.size()});
   return hash.finish();

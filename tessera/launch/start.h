@@ -6,8 +6,8 @@
 
 namespace tessera::launch {
 
-/// Prints the help or a job file, starts agents over ssh, or runs this host's ranks (launcher.h). Returns the exit code.
-/// `program` is this program, for the agents on other hosts. Throws InputError as its parts do.
+/// Prints the help or a job file, starts agents over ssh, or runs this host's ranks (launcher.h). Returns the exit
+/// code. `program` is this program, for the agents on other hosts. Throws InputError as its parts do.
 int start(const LaunchCommand& command, const std::string& program);
 
 /// The job's secret: of the file (64 hexadecimal digits, or 32 bytes; readable by its owner only), or, on one host or

@@ -95,9 +95,10 @@ TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
   EXPECT_TRUE(says({"--rdzv_backend=etcd", "prog"}, "c10d or static"));
   EXPECT_TRUE(says({"--rdzv_conf=timeout", "prog"}, "KEY=VALUE"));
   EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "keeps its number of machines"));
-  const LaunchCommand accepted = parse_launch_command(
-      {"--standalone", "--nnodes=1:1", "--rdzv_backend=c10d", "--rdzv_id", "job7", "--rdzv-conf=timeout=3,x=y", "--role",
-       "worker", "--start_method=spawn", "--multi_gpu", "--max_restarts=2", "--monitor-interval", "0.5", "prog"});
+  const LaunchCommand accepted =
+      parse_launch_command({"--standalone", "--nnodes=1:1", "--rdzv_backend=c10d", "--rdzv_id", "job7",
+                            "--rdzv-conf=timeout=3,x=y", "--role", "worker", "--start_method=spawn", "--multi_gpu",
+                            "--max_restarts=2", "--monitor-interval", "0.5", "prog"});
   EXPECT_EQ(accepted.options.job, "job7");
   EXPECT_EQ(accepted.options.max_restarts, 2);
   EXPECT_EQ(accepted.options.monitor_interval, 0.5);
@@ -131,7 +132,8 @@ TEST(LaunchCommandLine, Machines) {
   }
   EXPECT_TRUE(says({"--num_machines=2", "--main_process_ip=a", "prog"}, "--machine_rank"));
   ::setenv("JOB_COMPLETION_INDEX", "1", 1);
-  EXPECT_EQ(parse_launch_command({"--nnodes=2", "--machine_rank=auto", "--master_addr=a", "prog"}).options.machine_rank, 1);
+  EXPECT_EQ(parse_launch_command({"--nnodes=2", "--machine_rank=auto", "--master_addr=a", "prog"}).options.machine_rank,
+            1);
   EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is one machine"));
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--master_addr=a", "--node_rank=0", "prog"}).options.machine_rank, 0);
   ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // of another number of processes: not one of us per machine
@@ -153,8 +155,11 @@ TEST(LaunchCommandLine, Machines) {
 }
 
 TEST(LaunchCommandLine, Kubeflow) {
-  for (const auto& [name, value] : std::map<std::string, std::string>{{"PET_NNODES", "3"}, {"PET_NPROC_PER_NODE", "2"},
-       {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "job-node-0-0"}, {"PET_MASTER_PORT", "29501"}}) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"PET_NNODES", "3"},
+                                                                      {"PET_NPROC_PER_NODE", "2"},
+                                                                      {"PET_NODE_RANK", "1"},
+                                                                      {"PET_MASTER_ADDR", "job-node-0-0"},
+                                                                      {"PET_MASTER_PORT", "29501"}}) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
   const LaunchOptions pod = parse_launch_command({"prog"}).options;
@@ -191,7 +196,8 @@ TEST(LaunchCommandLine, Hosts) {
   const LaunchCommand one = parse_launch_command(with({"--include", "b:1,3"}));
   ASSERT_EQ(one.hosts.size(), 1u);
   EXPECT_EQ(one.hosts[0].slots, (std::vector<int>{1, 3}));
-  EXPECT_EQ(parse_launch_command(with({"--num_nodes=1", "--num_gpus=1"})).hosts, (std::vector<HostSlots>{{"a", {0}, 2}}));
+  EXPECT_EQ(parse_launch_command(with({"--num_nodes=1", "--num_gpus=1"})).hosts,
+            (std::vector<HostSlots>{{"a", {0}, 2}}));
   // Started by hand on each host.
   const LaunchCommand second = parse_launch_command(with({"--machine_rank=1"}));
   EXPECT_FALSE(second.over_ssh);
@@ -246,7 +252,8 @@ RC_GTEST_PROP(LaunchCommandLine, WordsComeBack, ()) {
   if (flip()) {
     options.log_dir = "/some where/logs";
     options.tee = *rc::gen::inRange(0, 4);
-    for (int i = *rc::gen::inRange(0, 3); i > 0; --i) options.tee_of_rank[*rc::gen::inRange(0, 8)] = *rc::gen::inRange(0, 4);
+    for (int i = *rc::gen::inRange(0, 3); i > 0; --i)
+      options.tee_of_rank[*rc::gen::inRange(0, 8)] = *rc::gen::inRange(0, 4);
   }
   for (int i = *rc::gen::inRange(0, 3); i > 0; --i) options.shown_ranks.push_back(*rc::gen::inRange(0, 8));
   options.bind_cores = flip();

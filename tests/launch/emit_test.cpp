@@ -27,10 +27,36 @@ void expect_golden(const std::string& name, const std::string& text) {
   EXPECT_EQ(read_file(path), text) << path;
 }
 
-const Strings full = {"--emit", "slurm", "--num_machines=2", "--nproc_per_node", "4", "--max_restarts", "3", "--time",
-                      "2:00:00", "--partition", "gpu", "--account", "a1", "--gpus_per_machine", "4", "--cpus_per_machine",
-                      "32", "--job_name", "gpt2-small", "--image", "registry.example/tessera:1", "--namespace", "ml",
-                      "--log_dir", "logs", "train.py", "--name", "it's $HOME", "--lr", "1e-3"};
+const Strings full = {"--emit",
+                      "slurm",
+                      "--num_machines=2",
+                      "--nproc_per_node",
+                      "4",
+                      "--max_restarts",
+                      "3",
+                      "--time",
+                      "2:00:00",
+                      "--partition",
+                      "gpu",
+                      "--account",
+                      "a1",
+                      "--gpus_per_machine",
+                      "4",
+                      "--cpus_per_machine",
+                      "32",
+                      "--job_name",
+                      "gpt2-small",
+                      "--image",
+                      "registry.example/tessera:1",
+                      "--namespace",
+                      "ml",
+                      "--log_dir",
+                      "logs",
+                      "train.py",
+                      "--name",
+                      "it's $HOME",
+                      "--lr",
+                      "1e-3"};
 
 TEST(Emit, SlurmScript) {
   const std::string script = emit_slurm(job_of(full));
@@ -56,17 +82,23 @@ TEST(Emit, SlurmScriptRuns) {
   };
   program("scontrol", "[ \"$*\" = 'show hostnames n[1-2]' ] && printf 'n1\\nn2\\n'\n");
   program("srun", "shift; exec \"$@\"\n");
-  program("tessera", "for w in \"$@\"; do echo \"<$w>\"; case $w in *secret-7) stat -c %a \"$w\"; wc -c < \"$w\";; esac; done\n");
+  program("tessera",
+          "for w in \"$@\"; do echo \"<$w>\"; case $w in *secret-7) stat -c %a \"$w\"; wc -c < \"$w\";; esac; done\n");
   write_file_atomically(folder.path() + "/job", emit_slurm(job_of(full)));
-  const Captured run = run_and_capture(
-      {"bash", "-c", "cd " + work + " && bash ../job"},
-      {{"PATH", bin + ":/usr/bin:/bin"}, {"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_JOB_NUM_NODES", "2"}});
+  const Captured run =
+      run_and_capture({"bash", "-c", "cd " + work + " && bash ../job"}, {{"PATH", bin + ":/usr/bin:/bin"},
+                                                                         {"SLURM_JOB_ID", "7"},
+                                                                         {"SLURM_JOB_NODELIST", "n[1-2]"},
+                                                                         {"SLURM_JOB_NUM_NODES", "2"}});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const std::string secret = work + "/.tessera-secret-7";
-  EXPECT_EQ(run.out, concat("<launch>\n<--num_machines>\n<2>\n<--machine_rank>\n<auto>\n<--main_process_ip>\n<n1>\n"
-                            "<--main_process_port>\n<20007>\n<--secret_file>\n<", secret, ">\n600\n64\n"
-                            "<--nproc_per_node>\n<4>\n<--max_restarts>\n<3>\n<--log_dir>\n<logs>\n<-->\n<python3>\n<-u>\n"
-                            "<train.py>\n<--name>\n<it's $HOME>\n<--lr>\n<1e-3>\n"));
+  EXPECT_EQ(run.out,
+            concat("<launch>\n<--num_machines>\n<2>\n<--machine_rank>\n<auto>\n<--main_process_ip>\n<n1>\n"
+                   "<--main_process_port>\n<20007>\n<--secret_file>\n<",
+                   secret,
+                   ">\n600\n64\n"
+                   "<--nproc_per_node>\n<4>\n<--max_restarts>\n<3>\n<--log_dir>\n<logs>\n<-->\n<python3>\n<-u>\n"
+                   "<train.py>\n<--name>\n<it's $HOME>\n<--lr>\n<1e-3>\n"));
   EXPECT_FALSE(path_exists(secret));
 }
 
@@ -84,7 +116,8 @@ TEST(Emit, KubernetesManifest) {
       const Value& pod = *spec.find("template")->find("spec");
       EXPECT_EQ(pod.find("subdomain")->as_string(), "gpt2-small");
       Strings words;
-      for (const Value& word : pod.find("containers")->items()[0].find("command")->items()) words.push_back(word.as_string());
+      for (const Value& word : pod.find("containers")->items()[0].find("command")->items())
+        words.push_back(word.as_string());
       ASSERT_GT(words.size(), 6u);
       EXPECT_EQ(words[words.size() - 3], "it's $HOME");
       // The pod's agent reads these words back.
@@ -100,7 +133,7 @@ TEST(Emit, KubernetesManifest) {
     begin = end == std::string::npos ? end : end + 5;
   }
   EXPECT_EQ(kinds, (Strings{"Secret", "Service", "Job"}));
-  EXPECT_THROW(emit_kubernetes(job_of({"prog"})), InputError);                                         // no image
+  EXPECT_THROW(emit_kubernetes(job_of({"prog"})), InputError);  // no image
   EXPECT_THROW(emit_kubernetes(job_of({"--image", "i", "--job_name", "Big_Name", "prog"})), InputError);
   EXPECT_THROW(emit_kubernetes(job_of({"--image", "i", "prog", "\xff"})), InputError);
 }
@@ -119,7 +152,8 @@ RC_GTEST_PROP(Quoting, AShellReadsTheWordsBack, ()) {
   std::string expected;
   for (int i = *rc::gen::inRange(1, 5); i > 0; --i) {
     std::string word;
-    for (int n = *rc::gen::inRange(0, 12); n > 0; --n) word += alphabet[*rc::gen::inRange<std::size_t>(0, alphabet.size())];
+    for (int n = *rc::gen::inRange(0, 12); n > 0; --n)
+      word += alphabet[*rc::gen::inRange<std::size_t>(0, alphabet.size())];
     words.push_back(word);
     expected += word + "\x01";
   }

@@ -195,13 +195,17 @@ TEST(Environment, Srun) {
 }
 
 TEST(Environment, SrunWithUnequalNodes) {
-  const Variables third = {{"SLURM_PROCID", "4"},   {"SLURM_NTASKS", "5"},
-                           {"SLURM_LOCALID", "0"},  {"SLURM_NODEID", "2"},
-                           {"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
+  const Variables third = {{"SLURM_PROCID", "4"},
+                           {"SLURM_NTASKS", "5"},
+                           {"SLURM_LOCALID", "0"},
+                           {"SLURM_NODEID", "2"},
+                           {"SLURM_JOB_ID", "4711"},
+                           {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"},
                            {"SLURM_STEP_NODELIST", "rack[0-1]n[07-08]-ib"}};
   EXPECT_EQ(read(third).local_world_size, 1);
   EXPECT_EQ(read(third).master_addr, "rack0n07-ib");
-  EXPECT_EQ(read(with(third, {{"SLURM_PROCID", "3"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}})).local_world_size, 2);
+  EXPECT_EQ(read(with(third, {{"SLURM_PROCID", "3"}, {"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}})).local_world_size,
+            2);
   expect_says(message_of(with(third, {{"SLURM_STEP_TASKS_PER_NODE", "2(x"}})), "Slurm tasks per node '2(x'");
   expect_says(message_of(with(third, {{"SLURM_STEP_NODELIST", "a[1"}})), "Slurm node list 'a[1': missing ']'");
 }
@@ -220,8 +224,9 @@ TEST(Environment, Mvapich) {
 }
 
 TEST(Environment, HydraThatSlurmStarted) {
-  const Variables proxy = {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"},   {"SLURM_STEP_ID", "0"},  {"SLURM_JOB_ID", "7"},
-                           {"PMI_RANK", "2"},     {"PMI_SIZE", "4"},       {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}};
+  const Variables proxy = {{"SLURM_PROCID", "0"},    {"SLURM_NTASKS", "1"},   {"SLURM_STEP_ID", "0"},
+                           {"SLURM_JOB_ID", "7"},    {"PMI_RANK", "2"},       {"PMI_SIZE", "4"},
+                           {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}};
   EXPECT_EQ(read(proxy).rank, 2);
   EXPECT_EQ(read(proxy).world_size, 4);
   // srun with Slurm's own PMI.
@@ -233,8 +238,12 @@ TEST(Environment, HydraThatSlurmStarted) {
 
 TEST(Environment, PmixAloneDoesNotTellTheSize) {
   expect_says(message_of({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "x"}}), "PMIX_RANK=3");
-  EXPECT_EQ(read({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "x"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"},
-                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})
+  EXPECT_EQ(read({{"PMIX_RANK", "1"},
+                  {"PMIX_NAMESPACE", "x"},
+                  {"OMPI_COMM_WORLD_RANK", "1"},
+                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})
                 .rank,
             1);
 }
@@ -250,8 +259,11 @@ TEST(Environment, KubernetesIndexedJob) {
   EXPECT_EQ(e.master_port, 29500);
   EXPECT_EQ(e.launcher, "kubernetes");
   EXPECT_EQ(read(with(pod, {{"MASTER_PORT", "77"}})).master_port, 77);
-  const Variables kubeflow = {{"JOB_COMPLETION_INDEX", "1"},       {"PET_NNODES", "2"},     {"PET_NPROC_PER_NODE", "1"},
-                              {"PET_MASTER_ADDR", "job-node-0-0"}, {"PET_MASTER_PORT", "78"}};
+  const Variables kubeflow = {{"JOB_COMPLETION_INDEX", "1"},
+                              {"PET_NNODES", "2"},
+                              {"PET_NPROC_PER_NODE", "1"},
+                              {"PET_MASTER_ADDR", "job-node-0-0"},
+                              {"PET_MASTER_PORT", "78"}};
   EXPECT_EQ(read(kubeflow).world_size, 2);
   EXPECT_EQ(read(kubeflow).master_port, 78);
   expect_says(message_of(with(kubeflow, {{"PET_NPROC_PER_NODE", "4"}})), "--machine_rank auto --nproc_per_node 4");

@@ -293,7 +293,8 @@ TEST(FleetWire, RecordsComeBackAndRubbishIsRefused) {
   for (const char* bad : {"", "x", "1\n", "9\n0\n0\n", "-1\n0\n1\nx", "0\n0\n256\n"}) {
     EXPECT_THROW(wire::read_event(bad), Error) << bad;
   }
-  for (const char* bad : {"", "0\na\n1\n2\n1\nh\n", "0\na\n70000\n1\n1\nh\n", "0\na\n1\n99999999\n", "0\na\n1\n1\n0\nh\n"}) {
+  for (const char* bad :
+       {"", "0\na\n1\n2\n1\nh\n", "0\na\n70000\n1\n1\nh\n", "0\na\n1\n99999999\n", "0\na\n1\n1\n0\nh\n"}) {
     EXPECT_THROW(wire::read_plan(bad, 0), Error) << bad;
   }
   EXPECT_THROW(wire::read_plan(wire::write(plan), 2), Error);

@@ -27,7 +27,8 @@ void expect_says(const std::function<void()>& call, const std::string& part) {
 }
 
 TEST(Hostfile, NamesAndSlots) {
-  const auto hosts = parse_hostfile("# the cluster\n\nworker-0 slots=2 # first\n  worker-1\tslots=4\r\nuser@10.0.0.3 slots=1", "f");
+  const auto hosts =
+      parse_hostfile("# the cluster\n\nworker-0 slots=2 # first\n  worker-1\tslots=4\r\nuser@10.0.0.3 slots=1", "f");
   ASSERT_EQ(hosts.size(), 3u);
   EXPECT_EQ(hosts[0], (HostSlots{"worker-0", {0, 1}, 2}));
   EXPECT_EQ(hosts[1].name, "worker-1");

@@ -164,7 +164,8 @@ TEST(RankOutput, FilesTeeAndRedirects) {
   RankOutput again(options, 4, 0, 0, outlets.out, outlets.err);
   EXPECT_EQ(read_file(again.log_path()), "");
   options.max_restarts = 1;
-  EXPECT_EQ(RankOutput(options, 4, 0, 1, outlets.out, outlets.err).log_path(), options.log_dir + "/generation-1/rank-4.log");
+  EXPECT_EQ(RankOutput(options, 4, 0, 1, outlets.out, outlets.err).log_path(),
+            options.log_dir + "/generation-1/rank-4.log");
   options.log_dir = "/proc/nowhere";
   EXPECT_THROW(RankOutput(options, 4, 0, 1, outlets.out, outlets.err), Error);
 }
