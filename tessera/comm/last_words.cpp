@@ -16,7 +16,7 @@ namespace tessera::comm {
 namespace {
 
 // How long the other threads have to fail in an orderly way once the reason is known.
-constexpr std::chrono::seconds time_to_unwind(10);
+constexpr std::chrono::seconds time_to_unwind(3);
 
 std::string words_of(const std::exception_ptr& error) {
   try {

@@ -69,4 +69,16 @@ class Life {
 /// Of this process; usable before init().
 Life& life();
 
+/// While it lives, this rank is in that state (evaluating, saving).
+class LifeState {
+ public:
+  explicit LifeState(launch::RankState state) : before_(life().state()) { life().set_state(state); }
+  ~LifeState() { life().set_state(before_); }
+  LifeState(const LifeState&) = delete;
+  LifeState& operator=(const LifeState&) = delete;
+
+ private:
+  launch::RankState before_;
+};
+
 }  // namespace tessera::comm

@@ -108,7 +108,8 @@ Value to_json(const RunTotals& t) {
                                    {"total_flops", Value::of(t.total_flops)},
                                    {"peak_memory_bytes", Value::of(t.peak_memory_bytes)},
                                    {"advice", Value::of(t.advice)},
-                                   {"unigram_entropy", Value::of(t.unigram_entropy)}});
+                                   {"unigram_entropy", Value::of(t.unigram_entropy)},
+                                   {"communication", t.communication}});
   if (t.has_eval) {
     line.set("eval_loss", real_or_text(t.eval_loss));
     line.set("perplexity", real_or_text(std::exp(t.eval_loss)));

@@ -63,6 +63,7 @@ struct RunTotals {
   double unigram_entropy = 0;   ///< of the training data, nats per token (unigram.h)
   std::string reason = "done";  ///< done | terminated | interrupted
   std::string advice;           ///< what limited the run (advice.h)
+  Value communication = Value::make_array();  ///< of rank 0: communication_table() (report.h)
 };
 
 Value to_json(const StepMetrics& metrics);

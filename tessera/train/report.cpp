@@ -1,5 +1,6 @@
 #include <tessera/train/report.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include <tessera/base/error.h>
@@ -80,12 +81,17 @@ std::string render(const Report& report) {
 
 Value communication_table() {
   Value table = Value::make_array();
-  for (const comm::OpTotals& row : comm::recorder().totals())
+  for (const comm::OpTotals& row : comm::recorder().totals()) {
+    const double hidden = row.seconds_in_flight > 0 ? 1 - row.seconds_waited / row.seconds_in_flight : 0;
     table.push_back(Value::make_object({{"operation", Value::of(comm::op_name(row.op))},
                                         {"count", Value::of(static_cast<std::int64_t>(row.count))},
                                         {"payload_bytes", Value::of(row.payload_bytes)},
                                         {"wire_bytes", Value::of(row.wire_bytes)},
-                                        {"seconds_waited", Value::of(row.seconds_waited)}}));
+                                        {"moved_bytes", Value::of(row.moved_bytes)},
+                                        {"seconds_waited", Value::of(row.seconds_waited)},
+                                        {"seconds_in_flight", Value::of(row.seconds_in_flight)},
+                                        {"hidden_share", Value::of(std::clamp(hidden, 0.0, 1.0))}}));
+  }
   return table;
 }
 

@@ -16,7 +16,7 @@ struct Report {
   std::string footer;                  ///< versions, time
   std::vector<Value> metrics;          ///< the lines of metrics.jsonl
   Value configuration;                 ///< sections of {"name": {"value": ..., "origin": ...}}
-  Value communication;                 ///< array of {operation, count, payload_bytes, wire_bytes, seconds_waited}
+  Value communication;                 ///< communication_table()
   Value memory = Value::make_array();  ///< array by rank of {kind: bytes}, the parts of the last peak
   double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
   std::string advice;                  ///< what limits the run, one line; empty: not known
@@ -27,7 +27,10 @@ struct Report {
 /// The page.
 std::string render(const Report& report);
 
-/// The communication table of this process: the totals of comm::recorder().
+/// The communication table of this process, from comm::recorder(): an array, by operation, of {operation, count,
+/// payload_bytes, wire_bytes (by theory), moved_bytes (by the backends), seconds_waited, seconds_in_flight, hidden_share}.
+/// hidden_share: of the time between start and end, how much did not block the caller; an upper bound of what was
+/// hidden under computing, since a collective that nobody waits for counts as in flight.
 Value communication_table();
 
 }  // namespace tessera::train

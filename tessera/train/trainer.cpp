@@ -11,6 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include <tessera/base/file.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
 #include <tessera/nn/autocast.h>
@@ -25,6 +27,7 @@
 #include <tessera/train/restart.h>
 #include <tessera/train/signals.h>
 #include <tessera/train/summary.h>
+#include <tessera/train/trace.h>
 #include <tessera/train/unigram.h>
 #include <tessera/train/window.h>
 
@@ -45,6 +48,8 @@ class Trainer {
     StopRequest stop = StopRequest::none;
   };
 
+  void enter(Phase phase, std::string_view name);
+  void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   void prepare_measuring();
   std::vector<data::Batch> read_step() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
@@ -85,6 +90,8 @@ class Trainer {
   std::int64_t saved_step_ = -1;
   double grad_norm_ = 0, learning_rate_ = 0;
   PhaseClock clock_;
+  std::optional<Trace> trace_;  // --profile
+  std::int64_t trace_zero_ns_ = 0;
   Window window_;
   std::int64_t process_bytes_;
   double peak_flops_ = 0;  // of all ranks
@@ -134,6 +141,10 @@ ExitCode Trainer::run() {
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
   prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
+  if (setup_.config.output.profile) {
+    trace_zero_ns_ = common_zero(world_.group(), world_.local_size() == world_.size());
+    trace_.emplace();
+  }
   started_ns_ = comm::monotonic_ns();
   setup_.model->train();
 
@@ -141,17 +152,17 @@ ExitCode Trainer::run() {
   while (step_ < plan_.total_steps) {
     const std::int64_t begin_ns = comm::monotonic_ns();
     const double begin_cpu = process_cpu_seconds();
-    clock_.enter(Phase::data);
+    enter(Phase::data);
     const std::vector<data::Batch> batches = read_step();
     const Agreement agreed = agree_on_step(batches);
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
 
     window_.begin_step(agreed.counts);
     compute_gradients(batches, agreed.counts.scored_tokens);
-    clock_.enter(Phase::optimizer);
+    enter(Phase::optimizer);
     update_weights();
     ++step_;
-    clock_.enter(Phase::other);
+    enter(Phase::other);
     count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
 
     if (plan_.logs_after(step_)) log();
@@ -159,6 +170,13 @@ ExitCode Trainer::run() {
     if (plan_.saves_after(step_)) save();
   }
   return finish(StopRequest::none);
+}
+
+/// What follows is booked on `phase`; `name` is what people see of it.
+void Trainer::enter(Phase phase, std::string_view name) {
+  clock_.enter(phase);
+  if (trace_) trace_->phase(phase == Phase::other && name == "other" ? "" : name);
+  comm::life().set_phase(name);
 }
 
 /// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model said before.
@@ -211,7 +229,7 @@ void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::in
   const double scale = 1.0 / static_cast<double>(scored_tokens);
   ddp_.zero_grad();
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
-    clock_.enter(Phase::forward);
+    enter(Phase::forward);
     std::optional<Ddp::NoSync> only_here;
     if (micro + 1 < batches.size() && !fixed_order()) only_here.emplace(ddp_);
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
@@ -220,8 +238,9 @@ void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::in
       const nn::Autocast precision(bf16(), world_.device().type());
       return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
     }();
-    clock_.enter(Phase::backward);
+    enter(Phase::backward);
     loss.backward();
+    comm::life().advance();
     window_.add_loss(loss.item<double>() / scale);
   }
 }
@@ -229,6 +248,7 @@ void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::in
 /// Clipping and the optimizer step in one pass over the gradients.
 void Trainer::update_weights() {
   const auto& config = setup_.config.optimization;
+  if (trace_) trace_->phase("clip");
   std::vector<at::Tensor> gradients;
   for (const auto& [name, parameter] : ddp_.parameters())
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
@@ -239,6 +259,7 @@ void Trainer::update_weights() {
                        ": the training diverged. Lower --learning_rate (now ", format_real(config.learning_rate),
                        "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed"));
   }
+  if (trace_) trace_->phase("optimizer");
   learning_rate_ = config.learning_rate * optim::schedule_factor(schedule_, step_);
   optimizer_->step(learning_rate_, optim::clip_coefficient(grad_norm_, config.max_grad_norm));
 }
@@ -248,6 +269,9 @@ void Trainer::count_step(double seconds, double cpu_seconds) {
   tokens_ += window_.step_tokens();
   train_seconds_ += seconds;
   step_seconds_ = step_seconds_ == 0 || step_ <= plan_.resumed_step + 2 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
+  comm::life().set_step({step_, plan_.total_steps, static_cast<std::int64_t>(seconds * 1e9),
+                         static_cast<double>(window_.step_tokens()) / seconds,
+                         std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size())});
   journal_.step([&] {
     const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size());
     return ProgressState{step_,
@@ -276,9 +300,12 @@ void Trainer::log() {
   cpu_seconds_ += metrics.cpu_seconds * static_cast<double>(steps);
   for (std::size_t i = 0; i < phase_count; ++i) phase_sums_[i] += metrics.phases[i] * static_cast<double>(steps);
   journal_.logged(metrics, plan_.total_steps, seconds_left());
+  if (trace_) trace_->collect();
 }
 
 void Trainer::evaluate() {
+  const comm::LifeState evaluating(launch::RankState::evaluating);
+  enter(Phase::other, "evaluate");
   EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
                                         setup_.config.optimization.per_device_eval_batch_size, world_.group(), bf16());
   metrics.step = step_;
@@ -287,14 +314,18 @@ void Trainer::evaluate() {
   totals_.eval_loss = metrics.loss;
   journal_.evaluated(metrics);
   write_report();
+  enter(Phase::other);
 }
 
 void Trainer::save() {
   saved_step_ = step_;
   if (!output_) return;
+  const comm::LifeState saving(launch::RankState::saving);
+  enter(Phase::other, "save");
   const std::string folder = output_->save_checkpoint(setup_, run_state());
   journal_.note(concat("saved ", folder));
   write_report();
+  enter(Phase::other);
 }
 
 checkpoint::RunState Trainer::run_state() const {
@@ -346,6 +377,15 @@ Utilization Trainer::utilization() const {
 ExitCode Trainer::finish(StopRequest stop) {
   if (window_.steps() > 0) log();  // an early stop between two logs
   if (stop == StopRequest::terminate && saved_step_ != step_) save();
+  enter(Phase::other);
+  if (trace_) {
+    trace_->collect();
+    const std::string file = merge_traces(*trace_, trace_zero_ns_, world_.group());
+    if (output_) {
+      write_file_atomically(output_->path("trace.json"), file);
+      journal_.note(concat("timeline: ", output_->path("trace.json"), " (open it in ui.perfetto.dev)"));
+    }
+  }
   count_totals(stop);
   journal_.ended(totals_);
   if (output_) {
@@ -381,6 +421,7 @@ void Trainer::count_totals(StopRequest stop) {
   totals_.peak_memory_bytes = std::max(last_log_.peak_memory_bytes(), peak_resident_bytes());
   totals_.reason = stop == StopRequest::none ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted";
   totals_.advice = advise(utilization()).line();
+  totals_.communication = communication_table();
 }
 
 void Trainer::write_report() {
@@ -399,10 +440,7 @@ void Trainer::write_report() {
   output_->write_report(report);
 }
 
-}  // namespace
-
-ExitCode train(const RunConfig& config, const Value& resolved) {
-  comm::World& ranks = world();
+ExitCode run(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   const std::int64_t process_bytes = resident_bytes();
   Setup setup;
   agree(ranks.group(), [&] {
@@ -413,6 +451,19 @@ ExitCode train(const RunConfig& config, const Value& resolved) {
   });
   check_same_start(ranks.group(), setup.plan.resumed_step);
   return Trainer(std::move(setup), resolved, process_bytes).run();
+}
+
+}  // namespace
+
+ExitCode train(const RunConfig& config, const Value& resolved) {
+  try {
+    return run(config, resolved, world());
+  } catch (const FailedElsewhere&) {
+    throw;  // another rank says why
+  } catch (const std::exception& error) {
+    comm::life().fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace tessera::train

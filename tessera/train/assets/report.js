@@ -195,10 +195,13 @@
   if (before || after) $('sample-note').textContent = data.sample.note;
   else $('sample-card').hidden = true;
   if (data.communication.length > 0) {
-    $('comm').appendChild(row([['operation', '', 'th'], ['count', 'number', 'th'], ['payload', 'number', 'th'], ['on the wire', 'number', 'th'], ['waited', 'number', 'th'], ['of training time', 'number', 'th']]));
+    const headings = ['count', 'payload', 'moved', 'by theory', 'blocked', 'of training time', 'in flight', 'hidden'];
+    $('comm').appendChild(row([['operation', '', 'th'], ...headings.map(h => [h, 'number', 'th'])]));
+    const share = x => (100 * x).toFixed(1) + ' %';
     for (const c of data.communication)
-      $('comm').appendChild(row([[c.operation], [count(c.count), 'number'], [bytes(c.payload_bytes), 'number'], [bytes(c.wire_bytes), 'number'],
-                                 [c.seconds_waited.toFixed(2) + ' s', 'number'], [end && end.seconds > 0 ? (100 * c.seconds_waited / end.seconds).toFixed(1) + ' %' : '', 'number']]));
+      $('comm').appendChild(row([[c.operation], ...[count(c.count), bytes(c.payload_bytes), bytes(c.moved_bytes), bytes(c.wire_bytes), c.seconds_waited.toFixed(2) + ' s',
+                                 end && end.seconds > 0 ? share(c.seconds_waited / end.seconds) : '', c.seconds_in_flight.toFixed(2) + ' s',
+                                 c.seconds_in_flight > 0 ? share(c.hidden_share) : ''].map(text => [text, 'number'])]));
   } else {
     $('comm-card').hidden = true;
   }

@@ -1,0 +1,60 @@
+#pragma once
+/// \file
+/// OUT/trace.json (--profile): one timeline of all ranks in Chrome's trace format, which ui.perfetto.dev and
+/// chrome://tracing open. A process row per rank: what it does (data, forward, backward, ...), where it waits for others,
+/// and a track per group with its collectives.
+
+#include <tessera/comm/recorder.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::comm {
+class Group;
+}
+
+namespace tessera::train {
+
+/// What one rank did. Bounded: the newest events stay, the others are counted.
+class Trace {
+ public:
+  static constexpr std::size_t capacity = 100'000;  ///< phases, and collectives likewise
+
+  /// The running phase ends and this one begins; "" begins none. Times are those of the recorder.
+  void phase(std::string_view name) { phase(name, comm::monotonic_ns()); }
+  void phase(std::string_view name, std::int64_t now_ns);
+  /// Takes the collectives that ended since the last call from the record of this process. Call it at least every
+  /// few thousand collectives.
+  void collect();
+  void add(const comm::Entry& entry);
+
+  std::int64_t dropped() const { return dropped_; }
+
+  /// The events of this rank as JSON objects separated by ",\n". `rank`: its row; times are written in microseconds
+  /// after `zero_ns` of the local clock.
+  std::string events(int rank, std::int64_t zero_ns) const;
+
+ private:
+  struct Span {
+    std::string_view name;  // of a literal
+    std::int64_t begin_ns, end_ns;
+  };
+  std::deque<Span> phases_;
+  std::deque<comm::Entry> collectives_;
+  std::string_view current_;
+  std::int64_t since_ns_ = 0;
+  std::uint64_t next_entry_ = 0;
+  std::int64_t dropped_ = 0;
+};
+
+/// The nanoseconds that this rank's clock shows at a moment that is the same on all ranks, up to the time of a barrier;
+/// ranks of one host share a clock and get the same number. Collective.
+std::int64_t common_zero(const comm::Group& group, bool one_host);
+
+/// Brings the ranks' events together: the whole file on rank 0, "" elsewhere. Collective.
+std::string merge_traces(const Trace& mine, std::int64_t zero_ns, const comm::Group& group);
+
+}  // namespace tessera::train
