@@ -59,6 +59,8 @@ class Connection {
       out_key_ = wire::client_key(options.secret, hello.nonce, reply->nonce);
       const Digest proof = wire::proof(options.secret, hello.nonce, reply->nonce);
       send(wire::as_text(proof), deadline);
+      in_session_ = true;
+      answer_timeout_ = options.answer_timeout;
     }
     return *reply;
   }
@@ -109,6 +111,11 @@ class Connection {
     return {static_cast<Status>(message->kind), message->number, {message->fields.begin(), message->fields.end()}};
   }
 
+  // Large messages may take their time, as long as they move.
+  void extend(Clock::time_point& deadline) const {
+    if (in_session_) deadline = std::max(deadline, Clock::now() + answer_timeout_);
+  }
+
   // What is ready at once is never interrupted: a last look at the store stays possible after a request to stop.
   void wait_for(short events, Clock::time_point deadline) {
     const bool interruptible = interruptible_ && interrupted_;
@@ -131,6 +138,7 @@ class Connection {
       const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent >= 0) {
         bytes.remove_prefix(static_cast<std::size_t>(sent));
+        extend(deadline);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         wait_for(POLLOUT, deadline);
       } else if (errno != EINTR) {
@@ -145,6 +153,7 @@ class Connection {
       const ssize_t more = recv(fd_.get(), bytes.data() + got, count - got, MSG_DONTWAIT);
       if (more > 0) {
         got += static_cast<std::size_t>(more);
+        extend(deadline);
       } else if (more == 0) {
         throw Broken{"it closed the connection", true};
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -158,7 +167,8 @@ class Connection {
 
   UniqueFd fd_;
   const Interrupted& interrupted_;
-  bool interruptible_ = true;
+  bool interruptible_ = true, in_session_ = false;
+  milliseconds answer_timeout_{0};  // without a byte moving
   std::uint64_t answer_limit_ = 0;
   Digest in_key_{}, out_key_{};
   std::uint64_t in_sequence_ = 0, out_sequence_ = 0;
@@ -187,7 +197,7 @@ struct StoreClient::Impl {
   explicit Impl(StoreClientOptions o) : options(std::move(o)) {}
 
   std::string where() const {
-    const bool ipv6 = options.host.find(':') != std::string::npos;
+    const bool ipv6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
     return concat(ipv6 ? "[" : "", options.host, ipv6 ? "]:" : ":", options.port);
   }
 
@@ -272,10 +282,10 @@ struct StoreClient::Impl {
     const bool timed = op == Op::get || op == Op::wait || op == Op::queue_pop;
     const auto begin = Clock::now();
     // A wait without end is one as long as the clock can tell.
-    const auto deadline = !timed       ? begin + options.answer_timeout
-                          : number < 0 ? Clock::time_point::max()
-                                       : begin + milliseconds(std::min<std::int64_t>(number, 1ll << 40)) +
-                                             options.answer_timeout;
+    const auto deadline =
+        !timed       ? begin + options.answer_timeout
+        : number < 0 ? Clock::time_point::max()
+                     : begin + milliseconds(std::min<std::int64_t>(number, 1ll << 40)) + options.answer_timeout;
     connection->set_interruptible(timed);
     Connection::Answer answer;
     try {

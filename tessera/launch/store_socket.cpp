@@ -49,7 +49,9 @@ UniqueFd connect_to(const std::string& host, int port, Clock::time_point deadlin
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
-  const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';  // "[::1]" of "[::1]:29500"
+  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
+  const int failure = getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0) {
     why = concat("the name '", host, "' has no address: ", gai_strerror(failure));
     return {};

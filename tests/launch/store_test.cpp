@@ -168,16 +168,16 @@ TEST(Store, ManyThreadsOfOneClient) {
 
 TEST(Store, LargeValues) {
   StoreLimits limits;
-  limits.value_bytes = 8 << 20;
+  limits.value_bytes = 3 << 20;
   limits.memory_bytes = 40 << 20;
   StoreUnderTest store(limits);
   StoreClient client = store.client();
-  std::string value(8 << 20, 0);
+  std::string value(3 << 20, 0);
   for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 2654435761u >> 13);
   client.set("large", value);
   EXPECT_EQ(client.find("large"), value);
-  expect_says(message_of<Error>([&] { client.set("larger", value + "x"); }), "at most 8388608");
-  expect_says(message_of<Error>([&] { client.set("huge", std::string(20 << 20, 'x')); }), "takes at most");
+  expect_says(message_of<Error>([&] { client.set("larger", value + "x"); }), "at most 3145728");
+  expect_says(message_of<Error>([&] { client.set("huge", std::string(10 << 20, 'x')); }), "takes at most");
   expect_says(message_of<Error>([&] { client.set(std::string(1025, 'k'), "x"); }), "a key of 1025 bytes");
   EXPECT_EQ(client.find("larger"), std::nullopt);
 }
@@ -334,6 +334,20 @@ TEST(Store, APortInUseAndAForeignAddressAreNamed) {
   options.address = "127.0.0.1";
   options.secret = {};
   expect_says(message_of<InputError>([&] { StoreServer server(options); }), "secret");
+}
+
+TEST(Store, AnIpv6AddressIsNamedInBrackets) {
+  StoreOptions options;
+  options.address = "::1";
+  options.secret = make_secret();
+  try {
+    StoreServer server(options);
+    EXPECT_EQ(server.where(), concat("[::1]:", server.port()));
+    std::string why;
+    EXPECT_TRUE(connect_to("[::1]", server.port(), Clock::now() + std::chrono::seconds(2), why)) << why;
+  } catch (const InputError& error) {
+    GTEST_SKIP() << "no IPv6 here: " << error.what();
+  }
 }
 
 TEST(Store, ListensOnItsInterfaceOnly) {
