@@ -61,11 +61,11 @@ for op in OPS:
         bar("4 ranks, ordinary", 0.95, pair)
 
 print(f"{args.ours} against {args.theirs}, {args.rounds} interleaved pairs each, {os.cpu_count()} cores, {time.time() - begin:.0f} s\n")
-print(f"{'what':44s} {'ours':>18s} {'theirs':>18s} {'bar':>6s}  measured")
+print(f"{'what':44s} {'ours':>21s} {'theirs':>21s} {'bar':>6s}  measured")
 for row in rows:
     def figures(m):
         return f"{m['latency_us']:.0f} us {m['algbw_gb_per_s']:5.2f} GB/s"
-    print(f"{row['what']:44s} {figures(row['ours']):>18s} {figures(row['theirs']):>18s} {row['bar']:5g}x "
+    print(f"{row['what']:44s} {figures(row['ours']):>21s} {figures(row['theirs']):>21s} {row['bar']:5g}x "
           f"{row['ratio']:6.2f}x ({row['p10']:.2f} .. {row['p90']:.2f})  {'ok' if row['ok'] else 'NO'}")
 missed = [row for row in rows if not row["ok"]]
 print(f"\n{len(rows) - len(missed)} of {len(rows)} bars hold")

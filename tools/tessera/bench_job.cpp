@@ -109,12 +109,13 @@ JobFigures read_figures(const std::string& path, int warmup) {
   JobFigures figures;
   figures.step = times[times.size() / 2];
   figures.tokens_per_second = sums.tokens_per_second / count / figures.step;
-  // The parts are means; scaled so that they add up to the typical step.
+  // The parts are means; scaled so that they add up to the typical step. Collectives between two steps (those of the
+  // log) are in the communication but not in the step's time: they do not count.
   const double scale = figures.step / sums.step;
-  figures.compute = sums.compute * scale;
-  figures.input = sums.input * scale;
-  figures.communication = sums.communication * scale;
-  figures.other = std::max(0.0, figures.step - figures.compute - figures.input - figures.communication);
+  figures.compute = std::min(sums.compute * scale, figures.step);
+  figures.input = std::min(sums.input * scale, figures.step - figures.compute);
+  figures.communication = std::min(sums.communication * scale, figures.step - figures.compute - figures.input);
+  figures.other = figures.step - figures.compute - figures.input - figures.communication;
   return figures;
 }
 

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 namespace tessera::tool {
 namespace {
@@ -234,7 +235,6 @@ void print_json(const std::string& mode, const Scaling& row, int cores) {
 }
 
 void measure(const std::string& mode, const ScalingOptions& options, int cores, const std::string& folder) {
-  if (!options.json) print_heading(mode, options);
   std::optional<Scaling> base;
   for (const int processes : options.processes) {
     Scaling row;
@@ -245,6 +245,7 @@ void measure(const std::string& mode, const ScalingOptions& options, int cores, 
     const std::string output = path_join(folder, "run");
     remove_tree(output);
     row.figures = run_job(job_arguments(options, folder, processes, rows), output, options.warmup);
+    if (!base && !options.json) print_heading(mode, options);
     if (!base) base = row;
     compare(row, *base);
     options.json ? print_json(mode, row, cores) : print_row(row);

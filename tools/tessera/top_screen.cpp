@@ -10,7 +10,7 @@
 namespace tessera::tool {
 namespace {
 
-constexpr std::size_t step_width = 11;
+constexpr std::size_t step_width = 11, detail_indent = 14;
 constexpr const char* red = "\x1b[31m";
 constexpr const char* bold = "\x1b[1m";
 constexpr const char* plain = "\x1b[0m";
@@ -89,7 +89,7 @@ std::string main_line(const RankView& rank) {
 }
 
 /// What the rank does besides: "" when it says nothing.
-std::string detail_line(const RankView& rank) {
+std::string detail_text(const RankView& rank) {
   std::vector<std::string> parts;
   if (rank.pulse == Pulse::frozen)
     parts.push_back(rank.stopped ? "stopped by a signal" : concat("no heartbeat for ", age(rank.heartbeat_age)));
@@ -99,7 +99,22 @@ std::string detail_line(const RankView& rank) {
   if (!rank.last_collective.empty())
     parts.push_back(concat(rank.collective_runs ? "in " : "", rank.last_collective, rank.collective_runs ? " for " : ", ",
                            age(rank.collective_age), rank.collective_runs ? "" : " ago"));
-  return parts.empty() ? "" : std::string(14, ' ') + join(parts, "; ");
+  return join(parts, "; ");
+}
+
+/// The text on lines of its own under a rank's; what is wrong is worth several.
+std::vector<std::string> detail_lines(const RankView& rank, int columns) {
+  const std::size_t most = in_trouble(rank) ? 4 : 1;
+  const int width = std::max(10, columns - static_cast<int>(detail_indent));
+  std::vector<std::string> lines;
+  for (std::string rest = detail_text(rank); !rest.empty() && lines.size() < most;) {
+    std::string line = cut(rest, width);
+    const std::size_t blank = line.rfind(' ');
+    if (line.size() < rest.size() && blank != std::string::npos && most > 1) line.resize(blank);
+    rest = trim(rest.substr(line.size()));
+    lines.push_back(std::string(detail_indent, ' ') + line);
+  }
+  return lines;
 }
 
 /// The name gives way to the rest.
@@ -188,9 +203,9 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
     for (const RankView& rank : job.ranks) {
       const bool trouble = in_trouble(rank);
       lines.push_back(trouble ? painted(red, main_line(rank)) : cut(main_line(rank), screen.columns));
-      const std::string detail = detail_line(rank);
-      if ((details || trouble) && !detail.empty())
-        lines.push_back(trouble ? painted(red, detail) : cut(detail, screen.columns));
+      if (!details && !trouble) continue;
+      for (const std::string& line : detail_lines(rank, screen.columns))
+        lines.push_back(trouble ? painted(red, line) : cut(line, screen.columns));
     }
   }
   if (screen.rows > 0 && lines.size() > static_cast<std::size_t>(screen.rows)) {

@@ -117,6 +117,14 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   return rank;
 }
 
+/// The program of a process, as the kernel calls it.
+std::string program_name(pid_t pid) {
+  std::ifstream file(concat("/proc/", pid, "/comm"));
+  std::string name;
+  std::getline(file, name);
+  return harmless(name);
+}
+
 double share(std::int64_t part_ns, double seconds) {
   return seconds > 0 && part_ns >= 0 ? static_cast<double>(part_ns) * 1e-9 / seconds : -1;
 }
@@ -185,6 +193,7 @@ Snapshot BoardWatcher::take(pid_t pid, bool look) {
     for (int i = 0; i < held.slots; ++i) {
       std::optional<ProcessState> process;
       RankView rank = read_slot(held.board.slot(i), header.first_rank + i, snapshot.time_ns, process);
+      if (process && job.name.empty()) job.name = program_name(rank.pid);
       if (process && job.agent_pid <= 0) job.seconds = std::max(job.seconds, process->seconds);
       const auto former = former_.find({inode, i});
       if (former != former_.end()) {
