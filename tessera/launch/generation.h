@@ -74,8 +74,8 @@ class Generation {
   LocalRank* culprit_ = nullptr;
   std::string failure_;
   int failure_code_ = 1;  ///< unless the culprit has one of its own
-  int stop_signal_ = 0;  ///< the first request to stop
-  int stop_code_ = 0;    ///< first exit code other than 0 after it
+  int stop_signal_ = 0;   ///< the first request to stop
+  int stop_code_ = 0;     ///< first exit code other than 0 after it
   Time stopped_at_{};
 };
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr double idle_limit = 30, busy_limit = 600;  ///< seconds without progress before a step is known
 constexpr double evaluation_limit = 60;
-constexpr double idle_share = 0.05;                  ///< of one processor
+constexpr double idle_share = 0.05;  ///< of one processor
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -63,9 +63,11 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
     if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause) {
       const std::string state =
           memory.status_in_pause == 0 ? "" : concat(" (process state ", state_text(memory.status_in_pause), ")");
-      findings.push_back({LifeFinding::paused, {rank.rank},
-                          concat(name(rank), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and goes on"),
-                          pause});
+      findings.push_back(
+          {LifeFinding::paused,
+           {rank.rank},
+           concat(name(rank), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and goes on"),
+           pause});
     }
     memory.heartbeat_ns = heartbeat;
     memory.status_in_pause = 0;
@@ -84,7 +86,8 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
   if (limits_.heartbeat_timeout <= 0 || memory.told_frozen) return;
   if (age < limits_.heartbeat_timeout * patience(state) || slot.heartbeat_ns.load() != heartbeat) return;
   memory.told_frozen = true;
-  findings.push_back({LifeFinding::frozen, {rank.rank},
+  findings.push_back({LifeFinding::frozen,
+                      {rank.rank},
                       concat(name(rank), " is frozen: no heartbeat for ", format_real(age, 3), " s, process state ",
                              state_text(state)),
                       age});
@@ -122,7 +125,8 @@ void LifeWatch::look_at_progress(const Board& board, const std::vector<WatchedRa
       return;
     }
     if (now_ns - memory.cpu_since_ns >= second_ns) {
-      const double used = static_cast<double>(status->cpu_ticks - memory.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+      const double used =
+          static_cast<double>(status->cpu_ticks - memory.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
       memory.idle = used < idle_share * seconds(now_ns - memory.cpu_since_ns);
       memory.cpu_ticks = status->cpu_ticks;
       memory.cpu_since_ns = now_ns;
@@ -132,7 +136,8 @@ void LifeWatch::look_at_progress(const Board& board, const std::vector<WatchedRa
   if (p99 == 0 && limits_.hang_timeout == 0) limit = std::max(limit, idle ? idle_limit : busy_limit);
   if (stalled < limit || told_hang_) return;
   told_hang_ = true;
-  findings.push_back({LifeFinding::hang, {},
+  findings.push_back({LifeFinding::hang,
+                      {},
                       concat("no progress for ", format_real(stalled, 3), " s (limit ", format_real(limit, 3), " s",
                              p99 > 0 && limits_.hang_timeout == 0
                                  ? concat(": the larger of 5 s and 5 x p99 step, ", format_real(seconds(p99), 3), " s")

@@ -9,8 +9,8 @@
 /// Hang: the heart beats, but no rank has made progress for max(5 s, 5 x p99 step); before a step is known, 30 s when
 /// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps).
 /// Never judged: a rank under a debugger, one that has not come to tessera::init() or has left; a hang while a rank
-/// joins (the rendezvous lists who is missing) or saves. Evaluation has at least a minute. When the agent itself did not
-/// run for a second (the machine was suspended), all clocks begin anew.
+/// joins (the rendezvous lists who is missing) or saves. Evaluation has at least a minute. When the agent itself did
+/// not run for a second (the machine was suspended), all clocks begin anew.
 
 #include <tessera/launch/board.h>
 #include <tessera/launch/proc_status.h>
@@ -55,8 +55,8 @@ class LifeWatch {
   struct Memory {
     std::int64_t heartbeat_ns = 0;
     RankState state = RankState::none;
-    std::int64_t state_ns = 0;        ///< when `state` was first seen
-    char status_in_pause = 0;         ///< of the process, while a pause lasted
+    std::int64_t state_ns = 0;  ///< when `state` was first seen
+    char status_in_pause = 0;   ///< of the process, while a pause lasted
     bool told_frozen = false;
     std::int64_t cpu_ticks = 0, cpu_since_ns = 0;  ///< for "idle"
     bool idle = true;
@@ -69,7 +69,7 @@ class LifeWatch {
 
   LifeLimits limits_;
   ReadStatus read_status_;
-  std::vector<Memory> memory_;   ///< by slot
+  std::vector<Memory> memory_;  ///< by slot
   std::int64_t last_look_ns_ = 0;
   std::int64_t excused_ns_ = 0;  ///< nothing before this counts: the agent slept, or a debugger was attached
   bool told_hang_ = false;

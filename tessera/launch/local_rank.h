@@ -25,7 +25,8 @@ struct LocalRank {
   RankSlot& slot() const { return host->board.slot(local_rank); }
   /// Whether it is a program of ours that has come to tessera::init().
   bool on_board() const;
-  /// The process that the board shows, if it is the rank's own or one that it started (a script's); else the rank's own.
+  /// The process that the board shows, if it is the rank's own or one that it started (a script's); else the rank's
+  /// own.
   pid_t watched_pid() const;
 
   void watch_output(std::vector<pollfd>& descriptors);
@@ -48,7 +49,7 @@ struct LocalRank {
   bool killed = false;        ///< by us, with SIGKILL
   bool asked = false;         ///< it has been sent a signal that asks it to end
   std::optional<AgentClock::time_point> kill_at;
-  bool gone = false;          ///< nothing of it is left
+  bool gone = false;  ///< nothing of it is left
 };
 
 }  // namespace tessera::launch

@@ -38,7 +38,8 @@ std::string oom_counter_file(const std::string& cgroup_text, const std::string& 
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string path = line.substr(second + 1) == "/" ? "" : line.substr(second + 1);
-    if (line.substr(first + 1, second - first - 1) == "memory") return concat(mount, "/memory", path, "/memory.oom_control");
+    if (line.substr(first + 1, second - first - 1) == "memory")
+      return concat(mount, "/memory", path, "/memory.oom_control");
     if (line.starts_with("0::")) unified = concat(mount, path, "/memory.events");
   }
   return unified;
@@ -59,21 +60,25 @@ OomWatch::OomWatch() {
 
 void OomWatch::look(pid_t pid) {
   const std::string file = cgroup_file_of(pid);
+  if (file.empty()) return;
+  file_of_[pid] = file;
   if (seen_.contains(file)) return;  // its first value is what later ones are compared with
   if (const auto kills = parse_oom_kills(read_all(file))) seen_[file] = *kills;
 }
 
 std::string OomWatch::explain(pid_t pid) {
-  const std::string own = cgroup_file_of(pid);
+  const auto known = file_of_.find(pid);
+  const std::string own = known != file_of_.end() ? known->second : cgroup_file_of(pid);
   std::string result;
   for (const std::string& file : {own, std::string(machine_file)}) {
     const auto before = seen_.find(file);
     const auto now = parse_oom_kills(read_all(file));
     if (before == seen_.end() || !now) continue;
     if (*now > before->second && result.empty()) {
-      result = file == machine_file
-                   ? "the kernel's out-of-memory killer was at work on this machine: it needs less memory, or more of it"
-                   : concat("the kernel ended it because its cgroup was out of memory (", file, limit_text(file), ")");
+      result =
+          file == machine_file
+              ? "the kernel's out-of-memory killer was at work on this machine: it needs less memory, or more of it"
+              : concat("the kernel ended it because its cgroup was out of memory (", file, limit_text(file), ")");
     }
     before->second = *now;
   }

@@ -31,6 +31,7 @@ class OomWatch {
 
  private:
   std::map<std::string, std::int64_t> seen_;  ///< by file
+  std::map<pid_t, std::string> file_of_;      ///< when it last ran: the kernel no longer tells it of a dead one (v1)
 };
 
 }  // namespace tessera::launch

@@ -49,7 +49,8 @@ std::optional<ProcStatus> read_proc_status(pid_t pid) {
   const std::string stat = after_name(read_all(concat("/proc/", pid, "/stat")));
   ProcStatus status;
   unsigned long user = 0, system = 0;
-  if (std::sscanf(stat.c_str(), " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &status.state, &user, &system) != 3)
+  if (std::sscanf(stat.c_str(), " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &status.state, &user, &system) !=
+      3)
     return std::nullopt;
   status.cpu_ticks = static_cast<std::int64_t>(user + system);
   const std::string text = read_all(concat("/proc/", pid, "/status"));

@@ -11,9 +11,9 @@
 namespace tessera::launch {
 
 struct ProcStatus {
-  char state = '?';             ///< of the process: R S D T t Z X, see state_text; the most telling one of its threads
-  bool traced = false;          ///< a debugger is attached (TracerPid)
-  std::int64_t cpu_ticks = 0;   ///< user + system time of all threads, in clock ticks
+  char state = '?';            ///< of the process: R S D T t Z X, see state_text; the most telling one of its threads
+  bool traced = false;         ///< a debugger is attached (TracerPid)
+  std::int64_t cpu_ticks = 0;  ///< user + system time of all threads, in clock ticks
 };
 
 /// nullopt when there is no such process.
@@ -23,7 +23,8 @@ std::optional<ProcStatus> read_proc_status(pid_t pid);
 std::string state_text(char state);
 
 /// Every thread of a process, one per line: name, state, the kernel function that it sleeps in, its system call; of
-/// one that waits for a disk also its kernel stack, where this user may read it. Needs no debugger and disturbs nothing. Empty when it is gone.
+/// one that waits for a disk also its kernel stack, where this user may read it. Needs no debugger and disturbs
+/// nothing. Empty when it is gone.
 std::string thread_overview(pid_t pid);
 
 }  // namespace tessera::launch

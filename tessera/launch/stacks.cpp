@@ -48,8 +48,8 @@ std::string frames_of(const std::string& output) {
 }  // namespace
 
 StackDump::StackDump(const std::vector<Target>& targets, double seconds, const Guardian& guardian)
-    : deadline_(std::chrono::steady_clock::now() +
-                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds))),
+    : deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                       std::chrono::duration<double>(seconds))),
       at_once_(std::max<std::size_t>(1, usable_cores().size())),
       debugger_(find_debugger()),
       guardian_(&guardian) {
@@ -64,9 +64,19 @@ StackDump::~StackDump() {
 void StackDump::start(One& one) {
   one.started = true;
   ProcessOptions options;
-  options.command = {debugger_, "-nx", "-batch", "-p", std::to_string(one.target.pid),
-                     "-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-ex", "set pagination off",
-                     "-ex", concat("thread apply all backtrace ", frames_per_thread)};
+  options.command = {debugger_,
+                     "-nx",
+                     "-batch",
+                     "-p",
+                     std::to_string(one.target.pid),
+                     "-iex",
+                     "set auto-load no",
+                     "-iex",
+                     "set debuginfod enabled off",
+                     "-ex",
+                     "set pagination off",
+                     "-ex",
+                     concat("thread apply all backtrace ", frames_per_thread)};
   options.environment = {{"DEBUGINFOD_URLS", std::nullopt}};
   options.capture_stdout = options.capture_stderr = true;
   options.announce_fd = guardian_->announce_fd();
@@ -133,7 +143,8 @@ std::vector<StackDump::Stacks> StackDump::take() {
     if (frames.empty()) {
       const std::vector<std::string> lines = split(trim(one.complaint), '\n');
       frames = debugger_.empty() ? "no native stacks: gdb is not installed here\n"
-                                 : concat("no native stacks: gdb ", lines.back().empty() ? "was too slow" : "says: ", lines.back(), "\n");
+                                 : concat("no native stacks: gdb ",
+                                          lines.back().empty() ? "was too slow" : "says: ", lines.back(), "\n");
     }
     result.push_back({one.target.rank, one.overview + frames});
   }

@@ -26,8 +26,8 @@ class StackDump {
     std::string text;  ///< lines: each thread as /proc has it, then gdb's frames or why there are none
   };
 
-  /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow. The first targets
-  /// come first. What is not there after `seconds` is left out. The guardian outlives this.
+  /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow. The first
+  /// targets come first. What is not there after `seconds` is left out. The guardian outlives this.
   StackDump(const std::vector<Target>& targets, double seconds, const Guardian& guardian);
   ~StackDump();
 

@@ -14,12 +14,25 @@
 namespace tessera::launch {
 
 bool speaks_of_a_lost_peer(const std::string& text) {
-  static constexpr std::array phrases = {
-      "connection closed by peer", "connection reset", "broken pipe",           "socket timeout",
-      "connection refused",        "lost the store",   "store is gone",         "recvvalue failed",
-      "sendbytes failed",          "recvbytes failed", "is gone",               "left the job",
-      "has died",                  "has ended",        "communicator was aborted", "remote process exited",
-      "the launcher ends the job", "a peer died or hangs", "it must end"};
+  static constexpr std::array phrases = {"connection closed by peer",
+                                         "connection reset",
+                                         "broken pipe",
+                                         "socket timeout",
+                                         "connection refused",
+                                         "lost the store",
+                                         "store is gone",
+                                         "recvvalue failed",
+                                         "sendbytes failed",
+                                         "recvbytes failed",
+                                         "is gone",
+                                         "left the job",
+                                         "has died",
+                                         "has ended",
+                                         "communicator was aborted",
+                                         "remote process exited",
+                                         "the launcher ends the job",
+                                         "a peer died or hangs",
+                                         "it must end"};
   const std::string lower = to_lower(text);
   return std::any_of(phrases.begin(), phrases.end(),
                      [&](const char* phrase) { return lower.find(phrase) != std::string::npos; });

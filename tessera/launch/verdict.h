@@ -15,10 +15,10 @@ namespace tessera::launch {
 /// A rank that has ended with a failure, or has written on the board that it fails.
 struct Candidate {
   int rank = 0;
-  std::optional<int> status;     ///< wait status; none: it still runs
-  std::int64_t noticed_ns = 0;   ///< when the agent saw its end
-  std::int64_t verdict_ns = 0;   ///< when it wrote `words` on the board; 0: it did not
-  std::string words;             ///< its error text, else its last line of output; may be empty
+  std::optional<int> status;    ///< wait status; none: it still runs
+  std::int64_t noticed_ns = 0;  ///< when the agent saw its end
+  std::int64_t verdict_ns = 0;  ///< when it wrote `words` on the board; 0: it did not
+  std::string words;            ///< its error text, else its last line of output; may be empty
 };
 
 /// Whether a text only reports that another rank is gone, as Gloo, NCCL, LibTorch's store and our own backends put it.

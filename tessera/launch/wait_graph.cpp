@@ -16,9 +16,9 @@ bool is_pair(Op op) { return op == Op::send || op == Op::recv; }
 /// What the ranks have begun in one group.
 struct GroupView {
   int size = 0;
-  std::map<int, std::uint64_t> begun;       ///< rank -> sequence of its newest collective
-  std::map<int, const Entry*> unfinished;   ///< rank -> its oldest collective that is not known to be finished
-  std::set<int> members;                    ///< ranks seen in the group; others may belong to it
+  std::map<int, std::uint64_t> begun;      ///< rank -> sequence of its newest collective
+  std::map<int, const Entry*> unfinished;  ///< rank -> its oldest collective that is not known to be finished
+  std::set<int> members;                   ///< ranks seen in the group; others may belong to it
 };
 
 std::map<std::string, GroupView> groups_of(const std::vector<RankView>& ranks) {
@@ -100,7 +100,8 @@ std::vector<int> numbers(const std::set<int>& ranks) { return {ranks.begin(), ra
 /// Two ranks that began different collectives under the same number: neither can end.
 std::optional<WaitVerdict> find_mismatch(const std::map<std::string, GroupView>& groups) {
   for (const auto& [group_name, group] : groups) {
-    std::map<std::uint64_t, std::map<std::uint64_t, std::pair<std::vector<int>, const Entry*>>> kinds;  // sequence, print
+    std::map<std::uint64_t, std::map<std::uint64_t, std::pair<std::vector<int>, const Entry*>>>
+        kinds;  // sequence, print
     for (const auto& [rank, entry] : group.unfinished) {
       auto& [who, example] = kinds[entry->sequence][entry->fingerprint];
       who.push_back(rank);
@@ -124,7 +125,8 @@ std::optional<WaitVerdict> find_mismatch(const std::map<std::string, GroupView>&
   return std::nullopt;
 }
 
-/// The ranks of a circle of waits, beginning somewhere on it. Every rank in `waits` that waits for somebody leads to one.
+/// The ranks of a circle of waits, beginning somewhere on it. Every rank in `waits` that waits for somebody leads to
+/// one.
 std::vector<int> find_circle(const std::map<int, Wait>& waits, int from) {
   std::vector<int> path;
   while (std::find(path.begin(), path.end(), from) == path.end()) {
@@ -179,7 +181,9 @@ std::string describe_place(const RankView& rank, std::int64_t now_ns) {
   if (rank.entries.empty()) return text + "it has begun no collective";
   const Entry& last = rank.entries.back();
   text += concat("its last collective: ", describe(last));
-  const auto ago = [&](std::int64_t time) { return concat(format_real(static_cast<double>(now_ns - time) * 1e-9, 3), " s ago"); };
+  const auto ago = [&](std::int64_t time) {
+    return concat(format_real(static_cast<double>(now_ns - time) * 1e-9, 3), " s ago");
+  };
   switch (last.status) {
     case Status::done:
       return concat(text, ", ended ", ago(last.end_ns));

@@ -18,10 +18,10 @@ struct RankView {
   int rank = 0;
   pid_t pid = 0;
   RankState state = RankState::running;
-  std::string phase;            ///< "forward"; may be empty
+  std::string phase;  ///< "forward"; may be empty
   std::int64_t step = 0;
-  char process_state = 'S';     ///< proc_status.h
-  std::vector<Entry> entries;   ///< its last collectives, oldest first
+  char process_state = 'S';    ///< proc_status.h
+  std::vector<Entry> entries;  ///< its last collectives, oldest first
 };
 
 struct WaitVerdict {

@@ -55,33 +55,35 @@ def ranks_of(agent):
     return found
 
 
-step_line = r"\bstep +(\d+)"
+step_line = r"'loss': "
+saved_line = r"saved .*checkpoint-(\d+)"
 times, resumed, wrong = [], 0, []
 at = 0
 if not work.wait_for(step_line, timeout=120):
     sys.exit("the training did not begin:\n" + work.text())
 for trial in range(options.trials):
     # A checkpoint more than before, and a random moment after it.
-    if not work.wait_for(r"saved .*checkpoint-", timeout=120, start=at):
+    if not work.wait_for(saved_line, timeout=120, start=at):
         break
     time.sleep(chance.uniform(0, 0.5))
     pids = ranks_of(work.process.pid)
     victim = chance.choice(sorted(pids))
     work.wait_for(r"(?!)", timeout=0.01)
-    at = len(work.lines)
+    before = len(work.lines)
     killed = time.monotonic()
     os.kill(pids[victim], signal.SIGKILL)
-    restart = work.wait_for(rf"restart {trial + 1}: going on from .*checkpoint-(\d+)", timeout=60, start=at)
+    restart = work.wait_for(rf"restart {trial + 1}: going on from .*checkpoint-(\d+)", timeout=60, start=before)
     if not restart:
-        wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[at:]))
+        wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[before:]))
         break
-    at = next(i for i, (when, line) in enumerate(work.lines) if i >= at and re.search(r"restart \d+: going on", line))
+    at = next(i for i, (when, line) in enumerate(work.lines) if i >= before and re.search(r"restart \d+: going on", line))
     first = work.wait_for(step_line, timeout=60, start=at + 1)
     if not first:
         wrong.append("no step after the restart:\n" + work.text()[-3000:])
         break
     times.append(first[0][0] - killed)
-    resumed += int(first[0][1].group(1)) == int(restart[0][1].group(1)) + 1
+    saved = [int(match.group(1)) for _, line in work.lines[:at] if (match := re.search(saved_line, line))]
+    resumed += int(restart[0][1].group(1)) >= max(saved)
 work.process.terminate()
 work.finish(60)
 shutil.rmtree(folder, ignore_errors=True)

@@ -121,10 +121,9 @@ TEST(LifeWatch, ASuspendedMachineIsNoFreeze) {
 }
 
 TEST(LifeWatch, OnlyRanksOfThisGenerationThatHaveJoinedAndNotLeftAreWatched) {
-  for (const auto& change : {+[](RankSlot& slot) { slot.state = RankState::none; },
-                             +[](RankSlot& slot) { slot.state = RankState::left; },
-                             +[](RankSlot& slot) { slot.generation = 2; },
-                             +[](RankSlot& slot) { slot.heartbeat_ns = 0; }}) {
+  for (const auto& change :
+       {+[](RankSlot& slot) { slot.state = RankState::none; }, +[](RankSlot& slot) { slot.state = RankState::left; },
+        +[](RankSlot& slot) { slot.generation = 2; }, +[](RankSlot& slot) { slot.heartbeat_ns = 0; }}) {
     Job job;
     job.pass(1);
     change(job.board.slot(1));

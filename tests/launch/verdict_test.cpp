@@ -15,13 +15,15 @@ namespace {
 constexpr int exit_1 = 1 << 8;
 
 TEST(Verdict, TheSignalIsSurerThanWhatFollowsIt) {
-  EXPECT_EQ(first_failure({{0, exit_1, 10, 5, "all_reduce: rank 2 is gone"}, {1, exit_1, 11, 0, ""}, {2, SIGKILL, 30, 0, ""}}),
+  EXPECT_EQ(first_failure(
+                {{0, exit_1, 10, 5, "all_reduce: rank 2 is gone"}, {1, exit_1, 11, 0, ""}, {2, SIGKILL, 30, 0, ""}}),
             2u);
   EXPECT_EQ(first_failure({{0, SIGSEGV, 20, 0, ""}, {2, SIGKILL, 30, 0, ""}}), 0u) << "the first of two";
 }
 
 TEST(Verdict, OwnReasonsAreSurerThanALostPeer) {
-  const Candidate victim = {0, exit_1, 10, 5, "RuntimeError: [gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:4"};
+  const Candidate victim = {0, exit_1, 10, 5,
+                            "RuntimeError: [gloo/transport/tcp/pair.cc] Connection closed by peer [127.0.0.1]:4"};
   const Candidate aborted = {1, SIGABRT, 12, 0, "terminate called ... Connection reset by peer"};
   const Candidate cause = {2, std::nullopt, 50, 40, "step 3: the loss is not a number"};
   EXPECT_EQ(guilt(victim), Guilt::victim);
@@ -39,7 +41,8 @@ TEST(Verdict, TheFirstVerdictCounts) {
 }
 
 TEST(Oom, TheCounterOfEitherVersion) {
-  EXPECT_EQ(oom_counter_file("9:name=systemd:/\n4:memory:/job/7\n0::/x\n"), "/sys/fs/cgroup/memory/job/7/memory.oom_control");
+  EXPECT_EQ(oom_counter_file("9:name=systemd:/\n4:memory:/job/7\n0::/x\n"),
+            "/sys/fs/cgroup/memory/job/7/memory.oom_control");
   EXPECT_EQ(oom_counter_file("0::/user.slice/a\n"), "/sys/fs/cgroup/user.slice/a/memory.events");
   EXPECT_EQ(oom_counter_file("0::/\n", "/m"), "/m/memory.events");
   EXPECT_EQ(oom_counter_file(""), "");

@@ -55,16 +55,16 @@ TEST(WaitGraph, TheRankThatHasNotComeIsNamed) {
                                     now);
   EXPECT_EQ(verdict.culprits, std::vector<int>{1});
   EXPECT_TRUE(has(verdict.text, "rank 1 (pid 51) has not come to all_reduce #12 of group 'world'")) << verdict.text;
-  EXPECT_TRUE(has(verdict.text, "where ranks 0, 2 wait for it; it is outside of any collective, step 40, forward; its "
-                                "last collective: all_reduce #11 of group 'world'"))
+  EXPECT_TRUE(has(verdict.text,
+                  "where ranks 0, 2 wait for it; it is outside of any collective, step 40, forward; its "
+                  "last collective: all_reduce #11 of group 'world'"))
       << verdict.text;
   EXPECT_TRUE(has(verdict.text, "ended 5 s ago, process state R (running or waiting for a processor)")) << verdict.text;
 }
 
 TEST(WaitGraph, ARankThatNeverBeganAnythingIsNamed) {
-  const auto verdict = find_culprit({rank(0, {{Op::barrier, 0, Status::started}}), rank(1, {}),
-                                     rank(2, {{Op::barrier, 0, Status::started}})},
-                                    now);
+  const auto verdict = find_culprit(
+      {rank(0, {{Op::barrier, 0, Status::started}}), rank(1, {}), rank(2, {{Op::barrier, 0, Status::started}})}, now);
   EXPECT_EQ(verdict.culprits, std::vector<int>{1});
   EXPECT_TRUE(has(verdict.text, "it has begun no collective")) << verdict.text;
 }
@@ -72,7 +72,9 @@ TEST(WaitGraph, ARankThatNeverBeganAnythingIsNamed) {
 TEST(WaitGraph, AsynchronousCollectivesThatNobodyWaitedForAreNoWait) {
   // Rank 0 launched #1 and #2 without waiting, then ended #3: nothing is unfinished but #4.
   const auto verdict = find_culprit(
-      {rank(0, {{Op::all_reduce, 1, Status::started}, {Op::all_reduce, 2, Status::started}, {Op::all_reduce, 3},
+      {rank(0, {{Op::all_reduce, 1, Status::started},
+                {Op::all_reduce, 2, Status::started},
+                {Op::all_reduce, 3},
                 {Op::all_reduce, 4, Status::started}}),
        rank(1, {{Op::all_reduce, 3}}), rank(2, {{Op::all_reduce, 3}, {Op::all_reduce, 4, Status::started}})},
       now);
@@ -82,20 +84,24 @@ TEST(WaitGraph, AsynchronousCollectivesThatNobodyWaitedForAreNoWait) {
 
 TEST(WaitGraph, TheBeginningOfAChainIsNamed) {
   // 0 waits for 1 in 'a'; 1 waits for 2 in 'b'; 2 computes.
-  const auto verdict = find_culprit({rank(0, {{Op::all_gather, 5, Status::started, "a", 2}}),
-                                     rank(1, {{Op::all_gather, 4, Status::done, "a", 2}, {Op::barrier, 7, Status::started, "b", 2}}),
-                                     rank(2, {{Op::barrier, 6, Status::done, "b", 2}})},
-                                    now);
+  const auto verdict =
+      find_culprit({rank(0, {{Op::all_gather, 5, Status::started, "a", 2}}),
+                    rank(1, {{Op::all_gather, 4, Status::done, "a", 2}, {Op::barrier, 7, Status::started, "b", 2}}),
+                    rank(2, {{Op::barrier, 6, Status::done, "b", 2}})},
+                   now);
   EXPECT_EQ(verdict.culprits, std::vector<int>{2}) << verdict.text;
 }
 
 TEST(WaitGraph, ACircleIsTold) {
-  const auto verdict = find_culprit(
-      {rank(0, {{Op::all_gather, 5, Status::started, "a", 2}, }), rank(1, {{Op::all_gather, 4, Status::done, "a", 2},
-                                                                          {Op::barrier, 7, Status::started, "b", 2}}),
-       rank(2, {{Op::barrier, 6, Status::done, "b", 2}, {Op::reduce, 1, Status::started, "c", 2}}),
-       rank(3, {{Op::reduce, 1, Status::started, "c", 2}})},
-      now);
+  const auto verdict =
+      find_culprit({rank(0,
+                         {
+                             {Op::all_gather, 5, Status::started, "a", 2},
+                         }),
+                    rank(1, {{Op::all_gather, 4, Status::done, "a", 2}, {Op::barrier, 7, Status::started, "b", 2}}),
+                    rank(2, {{Op::barrier, 6, Status::done, "b", 2}, {Op::reduce, 1, Status::started, "c", 2}}),
+                    rank(3, {{Op::reduce, 1, Status::started, "c", 2}})},
+                   now);
   // 2 and 3 are together in 'c' and wait for nobody: no circle, and 2 is who 1 waits for.
   EXPECT_EQ(verdict.culprits, std::vector<int>{2}) << verdict.text;
   const auto circle = find_culprit({rank(0, {{Op::send, 0, Status::started, "world", 2, 1}}),

@@ -2,11 +2,14 @@
 /// The agent and ranks that die, freeze and hang (fake_rank: real processes, a real board, no tensors).
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/ports.h>
 #include <algorithm>
+#include <fstream>
 
 #include "agent_under_test.h"
 
@@ -38,8 +41,9 @@ TEST(Watch, ADeathIsToldWithTheLastCollective) {
   EXPECT_EQ(done.exit_code, 137);
   EXPECT_TRUE(contains(done.err, ") was killed by SIGKILL (seen 0.")) << done.err;
   EXPECT_TRUE(contains(done.err, "[agent] rank 2 (pid ")) << done.err;
-  EXPECT_TRUE(contains(done.err, "it was running: step 7; its last collective: all_reduce #6 of group 'world' (4 ranks, "
-                                 "1024 x float32, sum, tag 'bucket 3'), ended 0"))
+  EXPECT_TRUE(contains(done.err,
+                       "it was running: step 7; its last collective: all_reduce #6 of group 'world' (4 ranks, "
+                       "1024 x float32, sum, tag 'bucket 3'), ended 0"))
       << done.err;
   EXPECT_TRUE(contains(done.err, "its last lines:\n[agent]   | begin ")) << done.err;
   EXPECT_EQ(pids_after(done.err, "[agent] rank ").size(), 1u) << done.err;
@@ -62,6 +66,38 @@ TEST(Watch, ASegmentationFaultIsNamed) {
   EXPECT_EQ(done.exit_code, 139);
   EXPECT_TRUE(contains(done.err, "[agent] rank 0 (pid ")) << done.err;
   EXPECT_TRUE(contains(done.err, "was killed by SIGSEGV")) << done.err;
+}
+
+/// A memory cgroup of 24 MB, if this user may make one.
+class SmallMemory {
+ public:
+  SmallMemory() {
+    for (const char* parent : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+      const std::string folder = concat(parent, "/tessera-test-", ::getpid());
+      if (::mkdir(folder.c_str(), 0755) != 0) continue;
+      for (const char* limit : {"/memory.limit_in_bytes", "/memory.max"}) {
+        if (std::ofstream(folder + limit) << (24 << 20) << std::flush) path = folder;
+      }
+      if (!path.empty()) return;
+      ::rmdir(folder.c_str());
+    }
+  }
+  ~SmallMemory() {
+    if (!path.empty()) eventually([&] { return ::rmdir(path.c_str()) == 0; });
+  }
+  std::string path;
+};
+
+TEST(Watch, AnOutOfMemoryKillIsRecognised) {
+  const SmallMemory memory;
+  if (memory.path.empty()) GTEST_SKIP() << "no memory cgroup can be made here";
+  const Captured done = run_agent(shell(concat("if [ $RANK = 1 ]; then echo $$ > ", memory.path,
+                                               "/cgroup.procs; sleep 1.3; exec tail /dev/zero; fi; sleep 30")),
+                                  ranks(2));
+  EXPECT_EQ(done.exit_code, 137);
+  EXPECT_TRUE(contains(done.err, "was killed by SIGKILL: the kernel ended it because its cgroup was out of memory ("))
+      << done.err;
+  EXPECT_TRUE(contains(done.err, "limit 24 MiB)")) << done.err;
 }
 
 TEST(Watch, AFrozenRankIsNamedWithinThreeSecondsAndTheJobEnds) {
@@ -107,9 +143,10 @@ TEST(Watch, ARankThatComputesForEverIsNamedWithStacks) {
   const Captured done = run_agent(fake("--victim 1 --at 5 --do spin"), options);
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_TRUE(contains(done.err, "[agent] no progress for 1")) << done.err;
-  EXPECT_TRUE(contains(done.err, ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
-                                 "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
-                                 "forward"))
+  EXPECT_TRUE(contains(done.err,
+                       ") has not come to all_reduce #4 of group 'world' (3 ranks, 1024 x float32, sum, tag "
+                       "'bucket 3'), where ranks 0, 2 wait for it; it is outside of any collective, step 4, "
+                       "forward"))
       << done.err;
   EXPECT_TRUE(contains(done.err, "[agent]   rank 1:\n[agent]   thread ")) << done.err;
   if (run_and_capture(shell("command -v gdb")).exit_code == 0) {
@@ -176,7 +213,8 @@ TEST(Restart, BadInputAndStopsAreNotRepeated) {
   LaunchOptions options = ranks(2);
   options.max_restarts = 3;
   for (const int code : {2, 130}) {
-    const Captured done = run_agent(shell(concat("echo begin; if [ $RANK = 1 ]; then exit ", code, "; fi; sleep 30")), options);
+    const Captured done =
+        run_agent(shell(concat("echo begin; if [ $RANK = 1 ]; then exit ", code, "; fi; sleep 30")), options);
     EXPECT_EQ(done.exit_code, code);
     EXPECT_FALSE(contains(done.err, "restarting")) << done.err;
   }
@@ -191,10 +229,10 @@ TEST(Restart, BadInputAndStopsAreNotRepeated) {
 TEST(Restart, EveryGenerationSeesItsNumberAndTheSameJob) {
   LaunchOptions options = ranks(2);
   options.max_restarts = 1;
-  const Captured done = run_agent(
-      shell("echo generation $TESSERA_GENERATION restarts $TORCHELASTIC_RESTART_COUNT job $TESSERA_JOB.; "
-            "[ $TESSERA_GENERATION = 1 ] || exit 1"),
-      options);
+  const Captured done =
+      run_agent(shell("echo generation $TESSERA_GENERATION restarts $TORCHELASTIC_RESTART_COUNT job $TESSERA_JOB.; "
+                      "[ $TESSERA_GENERATION = 1 ] || exit 1"),
+                options);
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_EQ(pids_after(done.out, "generation 1 restarts ").size(), 2u) << done.out;
   const auto at = done.out.find(" job ") + 5;
@@ -211,10 +249,11 @@ TEST(Restart, AnOldGenerationIsGoneBeforeTheNewOneBegins) {
   options.max_restarts = 1;
   const TemporaryFolder folder;
   const Captured done = run_agent(
-      shell(concat("cd ", folder.path(),
-                   "; if [ $TESSERA_GENERATION = 0 ]; then sh -c 'trap \"\" TERM; sleep 60 & echo $! > child.'$RANK'; wait' & "
-                   "sleep 0.3; [ $RANK = 0 ] && kill -9 $$; sleep 60; fi; "
-                   "for f in child.*; do grep -qs 'State:.[^ZX]' /proc/$(cat $f)/status && echo still there; done; exit 0")),
+      shell(concat(
+          "cd ", folder.path(),
+          "; if [ $TESSERA_GENERATION = 0 ]; then sh -c 'trap \"\" TERM; sleep 60 & echo $! > child.'$RANK'; wait' & "
+          "sleep 0.3; [ $RANK = 0 ] && kill -9 $$; sleep 60; fi; "
+          "for f in child.*; do grep -qs 'State:.[^ZX]' /proc/$(cat $f)/status && echo still there; done; exit 0")),
       options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_FALSE(contains(done.out, "still there")) << done.out;
@@ -236,7 +275,8 @@ TEST(TwoHosts, AFailureOnOneRestartsBoth) {
   const int port = choose_port("127.0.0.1");
   // Ranks of two hosts do not see each other's boards, so these only wait; rank 3 dies in generation 0.
   const Strings command = shell(
-      "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK generation $TESSERA_GENERATION; "
+      "echo rank $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE group $GROUP_RANK generation "
+      "$TESSERA_GENERATION; "
       "[ $TESSERA_GENERATION = 1 ] && exit 0; [ $RANK = 3 ] && sleep 0.5 && kill -9 $$; sleep 60");
   AgentUnderTest one(command, machine(0, port)), two(command, machine(1, port));
   const Captured second = two.finish();

@@ -24,11 +24,18 @@ bool take_switch(Arguments& arguments, std::string_view underscored, std::string
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
+/// For checks only: a restarted rank finds in the output folder what its own job has written, which is no fault
+/// (train/restart.h says what becomes of it).
+config::Resolved as_at_first(config::Resolved resolved, const launch::RankEnvironment& environment) {
+  if (environment.generation > 0) resolved.values.output.overwrite_output_dir = true;
+  return resolved;
+}
+
 config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEnvironment& environment) {
   const bool launched = environment.launcher != "none";
   config::Problems problems;
   config::Resolved resolved = config::resolve_flags(arguments, problems);
-  config::validate(resolved, problems);
+  config::validate(as_at_first(resolved, environment), problems);
   const std::int64_t asked = resolved.values.parallel.num_processes;
   if (launched && asked > 0 && asked != environment.world_size && !problems.doubtful.contains("num_processes"))
     problems.lines.push_back(concat("--num_processes is ", asked, " but ", environment.launcher, " has started ",

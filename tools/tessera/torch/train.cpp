@@ -13,7 +13,9 @@ int train_rank(const Arguments& given) {
   Arguments arguments = given;
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   config::Resolved resolved = config::resolve_flags(arguments);
-  config::validate(resolved);
+  config::Resolved as_at_first = resolved;  // a restarted rank finds what its own job has written
+  if (environment.generation > 0) as_at_first.values.output.overwrite_output_dir = true;
+  config::validate(as_at_first);
   const RunConfig& config = resolved.values;
   InitOptions options;
   options.backend = config.parallel.backend;
