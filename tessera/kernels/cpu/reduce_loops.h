@@ -11,7 +11,6 @@ struct VectorOf {
 template <class T>
 using Line = typename VectorOf<T, 64 / sizeof(T)>::type;
 using Words16 = VectorOf<std::uint16_t, 16>::type;
-using Words32 = VectorOf<std::uint32_t, 16>::type;
 
 /// Numbers in memory <-> a line of those that are computed with.
 template <class T>
@@ -23,33 +22,16 @@ struct Plain {
   static void pack(const Line<T>& v, Line<T>& out) { out = v; }
   using Packed = Line<T>;
 };
-struct Bf16 {
-  using Stored = std::uint16_t;
-  using Computed = float;
-  using Packed = Words16;
-  static constexpr int lanes = 16;
-  static void load(const std::uint16_t* p, Line<float>& v) {
-    Words16 words;
-    __builtin_memcpy(&words, p, sizeof words);
-    const Words32 bits = __builtin_convertvector(words, Words32) << 16;
-    __builtin_memcpy(&v, &bits, sizeof v);
-  }
-  static void pack(const Line<float>& v, Words16& out) {
-    Words32 bits;
-    __builtin_memcpy(&bits, &v, sizeof bits);
-    Words32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;  // to nearest, ties to even
-    rounded = (bits & 0x7fffffffu) > 0x7f800000u ? Words32{} + 0x7fc0u : rounded;
-    out = __builtin_convertvector(rounded, Words16);
-  }
-};
-struct Fp16 {
+/// Halves: F32 (simd_*.h) knows the conversions, for vectors of its own width.
+template <F32 (*From)(const void*), void (F32::*To)(void*) const>
+struct HalfNumbers {
   using Stored = std::uint16_t;
   using Computed = float;
   using Packed = Words16;
   static constexpr int lanes = 16;
   static void load(const std::uint16_t* p, Line<float>& v) {
     for (int i = 0; i < lanes; i += F32::width) {
-      const F32 part = F32::from_fp16(p + i);
+      const F32 part = From(p + i);
       __builtin_memcpy(reinterpret_cast<char*>(&v) + i * sizeof(float), &part, sizeof part);
     }
   }
@@ -57,10 +39,12 @@ struct Fp16 {
     for (int i = 0; i < lanes; i += F32::width) {
       F32 part;
       __builtin_memcpy(&part, reinterpret_cast<const char*>(&v) + i * sizeof(float), sizeof part);
-      part.to_fp16(reinterpret_cast<std::uint16_t*>(&out) + i);
+      (part.*To)(reinterpret_cast<std::uint16_t*>(&out) + i);
     }
   }
 };
+using Bf16 = HalfNumbers<F32::from_bf16, &F32::to_bf16>;
+using Fp16 = HalfNumbers<F32::from_fp16, &F32::to_fp16>;
 
 /// Sums and products of integers wrap around: they are formed without sign.
 template <class T>

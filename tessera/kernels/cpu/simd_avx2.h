@@ -14,6 +14,20 @@ struct F32 {
   /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm256_maskload_ps(p, first(n))}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
+  static F32 from_bf16(const void* p) {
+    const __m128i words = _mm_loadu_si128(static_cast<const __m128i*>(p));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16))};
+  }
+  /// bf16: to nearest, ties to even; a NaN becomes 0x7fc0.
+  void to_bf16(void* p) const {
+    const __m256i bits = _mm256_castps_si256(v), one = _mm256_set1_epi32(1);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one);
+    const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), _mm256_set1_epi32(0x7fc0), nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+  }
   static F32 from_fp16(const void* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
   void to_fp16(void* p) const {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));

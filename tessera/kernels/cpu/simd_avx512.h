@@ -14,6 +14,21 @@ struct F32 {
   /// First n lanes, zeros after. (With n known to be `width` this compiles to the plain load; store likewise.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm512_maskz_loadu_ps(first(n), p)}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
+  static F32 from_bf16(const void* p) {
+    const __m256i words = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(
+        _mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, words), 16))};
+  }
+  /// bf16: to nearest, ties to even; a NaN becomes 0x7fc0.
+  void to_bf16(void* p) const {
+    const __m512i bits = _mm512_castps_si512(v), one = _mm512_set1_epi32(1);
+    const __m512i odd = _mm512_and_si512(_mm512_maskz_srli_epi32(0xffff, bits, 16), one);
+    const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const __m512i words =
+        _mm512_mask_blend_epi32(nan, _mm512_maskz_srli_epi32(0xffff, sum, 16), _mm512_set1_epi32(0x7fc0));
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_maskz_cvtepi32_epi16(0xffff, words));
+  }
   static F32 from_fp16(const void* p) {
     return {_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(static_cast<const __m256i*>(p)))};
   }

@@ -10,6 +10,18 @@ struct F32 {
   static F32 load(const float* p) { return {*p}; }
   static F32 load(const float* p, int n) { return {n > 0 ? *p : 0.0f}; }  ///< first n lanes, zeros after
   void store(float* p) const { *p = v; }
+  static F32 from_bf16(const void* p) {
+    std::uint16_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    return {__builtin_bit_cast(float, std::uint32_t{word} << 16)};
+  }
+  /// bf16: to nearest, ties to even; a NaN becomes 0x7fc0.
+  void to_bf16(void* p) const {
+    const auto bits = __builtin_bit_cast(std::uint32_t, v);
+    const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    const auto word = static_cast<std::uint16_t>(v != v ? 0x7fc0u : rounded);
+    __builtin_memcpy(p, &word, sizeof word);
+  }
   static F32 from_fp16(const void* p);
   void to_fp16(void* p) const;
   void store(float* p, int n) const {
