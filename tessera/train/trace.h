@@ -34,7 +34,7 @@ class Trace {
   std::int64_t dropped() const { return dropped_; }
 
   /// The events of this rank as JSON objects separated by ",\n". `rank`: its row; times are written in microseconds
-  /// after `zero_ns` of the local clock.
+  /// after `zero_ns` of the local clock; collectives that began before it are left out.
   std::string events(int rank, std::int64_t zero_ns) const;
 
  private:

@@ -159,7 +159,7 @@ ExitCode Trainer::run() {
 
     window_.begin_step(agreed.counts);
     compute_gradients(batches, agreed.counts.scored_tokens);
-    enter(Phase::optimizer);
+    enter(Phase::optimizer, "clip");
     update_weights();
     ++step_;
     enter(Phase::other);
@@ -248,7 +248,6 @@ void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::in
 /// Clipping and the optimizer step in one pass over the gradients.
 void Trainer::update_weights() {
   const auto& config = setup_.config.optimization;
-  if (trace_) trace_->phase("clip");
   std::vector<at::Tensor> gradients;
   for (const auto& [name, parameter] : ddp_.parameters())
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
@@ -259,7 +258,7 @@ void Trainer::update_weights() {
                        ": the training diverged. Lower --learning_rate (now ", format_real(config.learning_rate),
                        "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed"));
   }
-  if (trace_) trace_->phase("optimizer");
+  enter(Phase::optimizer);
   learning_rate_ = config.learning_rate * optim::schedule_factor(schedule_, step_);
   optimizer_->step(learning_rate_, optim::clip_coefficient(grad_norm_, config.max_grad_norm));
 }
