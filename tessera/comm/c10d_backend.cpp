@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/comm/c10d_wait.h>
 #include <tessera/comm/ring/c10d_link.h>
 #include <tessera/comm/ring/queue.h>
@@ -173,6 +174,7 @@ class C10dBackend final : public Backend {
     // The transport may use the tensor of any rank as scratch; only the root's may change.
     const bool is_root = rank() == root;
     std::vector<at::Tensor> raw{is_root ? working_copy_if_half(tensor) : working_copy(tensor)};
+    report_moved(wire_bytes(Op::reduce, static_cast<std::int64_t>(raw[0].nbytes()), size()));
     const std::function<void()> finish = is_root ? finish_reduction(tensor, raw[0], op) : std::function<void()>();
     const std::vector<at::Tensor> tensors{tensor, raw[0]};
     return collective(
@@ -188,6 +190,7 @@ class C10dBackend final : public Backend {
   Started all_reduce(at::Tensor tensor, Reduction op) override {
     if (const auto choice = choose(ring::Collective::all_reduce, tensor)) return own(*choice, tensor, tensor, op);
     const at::Tensor raw = working_copy_if_half(tensor);
+    report_moved(wire_bytes(Op::all_reduce, static_cast<std::int64_t>(raw.nbytes()), size()));
     return collective([raw, op](c10d::Backend& backend) { return all_reduce_raw(backend, raw, op); }, {tensor, raw},
                       finish_reduction(tensor, raw, op));
   }
@@ -246,6 +249,7 @@ class C10dBackend final : public Backend {
     }
     // Gloo's own reduce_scatter is an all-reduce too, but of the input itself and finished only in its wait().
     const at::Tensor raw = working_copy(input), mine = raw.narrow(0, rank() * output.numel(), output.numel());
+    report_moved(wire_bytes(Op::all_reduce, static_cast<std::int64_t>(raw.nbytes()), size()));
     return collective([raw, op](c10d::Backend& backend) { return all_reduce_raw(backend, raw, op); },
                       {output, input, raw}, finish_reduction(output, mine, op));
   }
@@ -336,7 +340,8 @@ class C10dBackend final : public Backend {
   std::optional<ring::Choice> choose(ring::Collective what, const at::Tensor& whole) const {
     if (!own_collectives_) return std::nullopt;
     if (choice_ && ring::implements(choice_->algorithm, what)) return choice_;
-    return ring::choose(what, static_cast<std::int64_t>(whole.nbytes()), size());
+    const bool half = whole.scalar_type() == at::kHalf || whole.scalar_type() == at::kBFloat16;
+    return ring::choose(what, static_cast<std::int64_t>(whole.nbytes()), size(), half);
   }
 
   // One of ring/. Which one follows from the tensors: `output` and `input` are one tensor (all_reduce), or one of them
