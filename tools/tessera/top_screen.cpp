@@ -97,8 +97,7 @@ std::string detail_text(const RankView& rank) {
   if (!rank.error.empty()) parts.push_back(rank.error);
   if (!rank.phase.empty()) parts.push_back(rank.phase);
   if (!rank.last_collective.empty())
-    parts.push_back(concat(rank.collective_runs ? "in " : "", rank.last_collective, rank.collective_runs ? " for " : ", ",
-                           age(rank.collective_age), rank.collective_runs ? "" : " ago"));
+    parts.push_back(concat(age(rank.collective_age), rank.collective_runs ? " in " : " since ", rank.last_collective));
   return join(parts, "; ");
 }
 
