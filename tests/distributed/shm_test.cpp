@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/comm/shm/segment.h>
 
