@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/comm/recorder.h>
+#include <tessera/comm/world.h>
 
 #include <tests/distributed/conformance.h>
 #include <tests/distributed/harness.h>
@@ -124,6 +125,21 @@ TEST(HierFailures, a_peer_that_dies_on_another_host_ends_everyone) {
     told += outcomes[static_cast<std::size_t>(rank)].error.find("tag 'step 7'") != std::string::npos;
   EXPECT_GE(told, 1);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+// One rank of tests/distributed/two_hosts.sh, which starts this test in two network namespaces.
+TEST(TwoHosts, rank) {
+  const char* task = std::getenv("TESSERA_TWO_HOSTS");
+  if (task == nullptr) GTEST_SKIP() << "run tests/distributed/two_hosts.sh";
+  comm::World& world = tessera::init();
+  EXPECT_EQ(world.group().backend(), "hier");
+  if (std::string(task) == "conformance") {
+    conformance_all(world.group());
+  } else {  // 4 x 2 S (H-1)/H = 64 MB leave each host
+    at::Tensor t = at::ones({4 << 20});
+    for (int i = 0; i < 4; ++i) world.group().all_reduce(t).wait();
+  }
+  tessera::shutdown();
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct Choice {
 
 /// nullopt: Gloo's own collective is not slower. `bytes`: of the whole tensor, ranks x part for reduce_scatter and
 /// all_gather. The same for the same arguments, so that all ranks agree.
-std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size);
+/// `half`: bf16 or fp16, which Gloo's own reductions send as fp32.
+std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half);
 
 }  // namespace tessera::comm::ring
