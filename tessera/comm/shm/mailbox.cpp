@@ -73,8 +73,8 @@ void Mailbox::take_back(Letter& letter) {
   const MessageState state = letter.slot->state.load(std::memory_order_acquire);
   if (state == MessageState::posted) return;
   if (state == MessageState::refused) {
-    letter.error = concat(circle_.member_text(letter.operation.root), " waited for another message: ",
-                          launch::describe(letter.operation.entry), " does not fit it");
+    const char (&reason)[sizeof(Control::reason)] = circle_.control(letter.operation.root).reason;  // told before
+    letter.error = std::string(reason, strnlen(reason, sizeof reason));
     circle_.fail(letter.error);
   }
   if (letter.copy != nullptr) {
