@@ -381,7 +381,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   try {
     if (environment.world_size > 1) {
       impl->store = open_store(environment, impl->connect_timeout());
-      rendezvous(*impl->store, environment, build_text(), impl->connect_timeout());
+      rendezvous(*impl->store, environment, build_text(), impl->connect_timeout(), options.fingerprint);
       process().watcher->set_store(impl->store);
     }
     if (environment.world_size > 1) {

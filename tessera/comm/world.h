@@ -3,6 +3,7 @@
 /// The World: made once per process by tessera::init() from the environment of any launcher; owns the store, the groups
 /// and their orderly end. The project's only global.
 
+#include <tessera/comm/facts.h>
 #include <tessera/comm/group.h>
 #include <tessera/launch/environment.h>
 
@@ -13,11 +14,15 @@
 namespace tessera {
 
 struct InitOptions {
-  /// auto | local | gloo | c10d_gloo | nccl. auto: local for one rank, else gloo (CPU) or nccl (CUDA); TESSERA_BACKEND
-  /// overrides auto. c10d_gloo: LibTorch's Gloo with its own collectives, to compare with.
+  /// auto | local | shm | hier | gloo | c10d_gloo | nccl. auto: local for one rank, nccl on CUDA; on the CPU shm when all
+  /// ranks share a host, hier when several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
+  /// c10d_gloo: LibTorch's Gloo with its own collectives, to compare with.
   std::string backend = "auto";
   std::string device = "cpu";     ///< cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in)
   double timeout_seconds = 1800;  ///< of a collective, and of the rendezvous (at most 300 for the latter)
+  /// What must be the same on all ranks, besides the build: names and values. Ranks that differ are refused within a
+  /// second of joining, with the names that differ.
+  comm::Facts fingerprint = {};
 };
 
 namespace comm {

@@ -1,13 +1,28 @@
 /// \file
 /// tessera train, inside a rank: joins the job, trains, leaves. train_command has checked the arguments already.
 
+#include <tessera/base/text.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/fields.h>
 #include <tessera/config/resolve.h>
 #include <tessera/train/trainer.h>
 
 #include "tool.h"
 
 namespace tessera::tool {
+namespace {
+
+/// Every setting but those that hosts may differ in.
+comm::Facts settings_of(const RunConfig& config) {
+  comm::Facts facts;
+  for (const config::Field& field : config::fields()) {
+    if (field.name == "num_processes" || field.name == "threads_per_process" || field.name == "main_process_port") continue;
+    facts.emplace_back(concat("--", field.name), dump_json(field.get(config)));
+  }
+  return facts;
+}
+
+}  // namespace
 
 int train_rank(const Arguments& given) {
   Arguments arguments = given;
@@ -21,6 +36,7 @@ int train_rank(const Arguments& given) {
   options.backend = config.parallel.backend;
   options.device = config.device;
   options.timeout_seconds = config.parallel.ddp_timeout;
+  options.fingerprint = settings_of(config);
   init(environment, options);
   const ExitCode code = train::train(config, config::to_value(resolved));
   shutdown();
