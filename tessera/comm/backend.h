@@ -69,6 +69,8 @@ class Backend {
   virtual Started recv(at::Tensor tensor, int source, int tag) = 0;
   virtual Started barrier() = 0;
 
+  /// True when errors of this transport name who died or what does not match: nobody else need be asked.
+  virtual bool names_causes() const { return false; }
   /// Called when an operation of the group has failed: ends what still waits or runs, on this rank and, where the
   /// transport can, on the others, which would wait for ever. Later operations throw. Any thread.
   virtual void abort() {}

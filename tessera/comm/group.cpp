@@ -99,7 +99,7 @@ std::string cause_text(const std::exception& error) {
 Error failure(const Backend& backend, const Entry& entry, const std::exception& error) {
   const double seconds = static_cast<double>(monotonic_ns() - entry.start_ns) * 1e-9;
   std::string cause = cause_text(error);
-  const auto reason = explain_failure(entry);
+  const auto reason = backend.names_causes() ? stop_requested() : explain_failure(entry);
   if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
   std::string text =
       concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",

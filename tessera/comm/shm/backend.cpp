@@ -120,6 +120,7 @@ class ShmBackend final : public Backend {
 
   Started barrier() override { return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1)); }
 
+  bool names_causes() const override { return true; }
   void abort() override { team_->circle().fail("an operation of this group failed there"); }
   void close() override { team_->close(); }
 
