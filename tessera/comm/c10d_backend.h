@@ -22,7 +22,7 @@ struct C10dOptions {
   /// all_reduce, reduce_scatter and all_gather run over send and recv where that is faster (ring/choice.h). CPU only,
   /// equal on all ranks; tags from ring::first_own_tag on are then not for callers.
   bool own_collectives = false;
-  std::optional<ring::Choice> choice;  ///< always this one (tests and benchmarks)
+  std::optional<ring::Choice> choice = {};  ///< always this one (tests and benchmarks)
   std::shared_ptr<void> owner;         ///< kept alive as long as the backend
 };
 
