@@ -17,9 +17,10 @@
 namespace tessera::launch {
 namespace {
 
-/// Each rank takes a pidfd and two pipes. The soft limit is raised only when needed: ranks inherit it.
+/// Each rank takes a pidfd, two pipes and a connection to the store. The soft limit is raised only when needed: ranks
+/// inherit it.
 void reserve_files(int num_processes) {
-  const rlim_t needed = static_cast<rlim_t>(num_processes) * 3 + 64;
+  const rlim_t needed = static_cast<rlim_t>(num_processes) * 4 + 64;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {

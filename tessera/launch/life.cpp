@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr double idle_limit = 30, busy_limit = 600;  ///< seconds without progress before a step is known
 constexpr double evaluation_limit = 60;
-constexpr double idle_share = 0.05;  ///< of one processor
+constexpr double idle_share = 0.05, starved_share = 0.25;  ///< of one processor
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -97,7 +97,7 @@ void LifeWatch::look_at_progress(const Board& board, const std::vector<WatchedRa
                                  std::vector<LifeFinding>& findings) {
   if (limits_.hang_timeout < 0) return;
   std::int64_t newest = excused_ns_, p99 = 0;
-  bool judged = false, evaluating = false, idle = true;
+  bool judged = false, evaluating = false, idle = true, starved = false;
   for (const WatchedRank& rank : ranks) {
     const RankSlot& slot = board.slot(rank.slot);
     Memory& memory = memory_[static_cast<std::size_t>(rank.slot)];
@@ -127,13 +127,17 @@ void LifeWatch::look_at_progress(const Board& board, const std::vector<WatchedRa
     if (now_ns - memory.cpu_since_ns >= second_ns) {
       const double used =
           static_cast<double>(status->cpu_ticks - memory.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-      memory.idle = used < idle_share * seconds(now_ns - memory.cpu_since_ns);
+      const double share = used / seconds(now_ns - memory.cpu_since_ns);
+      memory.idle = share < idle_share;
+      memory.starved = status->state == 'R' && share < starved_share;
       memory.cpu_ticks = status->cpu_ticks;
       memory.cpu_since_ns = now_ns;
     }
     idle &= memory.idle;
+    starved |= memory.starved;
   }
   if (p99 == 0 && limits_.hang_timeout == 0) limit = std::max(limit, idle ? idle_limit : busy_limit);
+  if (starved && limits_.hang_timeout == 0) limit *= patience('R');
   if (stalled < limit || told_hang_) return;
   told_hang_ = true;
   findings.push_back({LifeFinding::hang,

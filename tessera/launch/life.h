@@ -7,7 +7,8 @@
 /// when it waits for a disk, four times when it waits for a processor (a busy machine is no fault of the rank). Shorter
 /// pauses are told when they are over.
 /// Hang: the heart beats, but no rank has made progress for max(5 s, 5 x p99 step); before a step is known, 30 s when
-/// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps).
+/// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps). Four
+/// times as long, unless the limit was given, while a rank that wants to run gets less than a quarter of a processor.
 /// Never judged: a rank under a debugger, one that has not come to tessera::init() or has left; a hang while a rank
 /// joins (the rendezvous lists who is missing) or saves. Evaluation has at least a minute. When the agent itself did
 /// not run for a second (the machine was suspended), all clocks begin anew.
@@ -59,7 +60,7 @@ class LifeWatch {
     char status_in_pause = 0;   ///< of the process, while a pause lasted
     bool told_frozen = false;
     std::int64_t cpu_ticks = 0, cpu_since_ns = 0;  ///< for "idle"
-    bool idle = true;
+    bool idle = true, starved = false;
   };
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,

@@ -280,7 +280,7 @@ TEST(Launcher, TooFewOpenFilesIsAnInputErrorBeforeAnythingStarts) {
     try {
       code = run(shell("sleep 60"), ranks(3));
     } catch (const InputError& error) {
-      code = contains(error.what(), "3 processes need about 73 open files here, but the limit is 20") ? 2 : 98;
+      code = contains(error.what(), "3 processes need about 76 open files here, but the limit is 20") ? 2 : 98;
     }
     ::_exit(code);
   }

@@ -181,6 +181,19 @@ TEST(LifeWatch, BeforeAStepIsKnownAComputingRankHasTenMinutes) {
   EXPECT_EQ(busy.pass(10, {}, false).size(), 1u);
 }
 
+TEST(LifeWatch, OnAnOverloadedMachineAHangHasFourTimesAsLong) {
+  Job job;
+  job.pass(5);
+  job.process(1).state = 'R';  // and gets no processor
+  EXPECT_TRUE(job.pass(19.5, {}, false).empty());
+  EXPECT_EQ(job.pass(1, {}, false).size(), 1u);
+  Job spinning;
+  spinning.pass(5);
+  spinning.process(1).state = 'R';
+  spinning.compute(1);
+  EXPECT_EQ(spinning.pass(5.5, {}, false).size(), 1u);
+}
+
 TEST(LifeWatch, SavingAndJoiningAreNoHangAndEvaluatingHasAMinute) {
   for (const RankState state : {RankState::saving, RankState::joining}) {
     Job job;
