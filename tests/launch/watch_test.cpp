@@ -97,7 +97,7 @@ TEST(Watch, AnOutOfMemoryKillIsRecognised) {
   EXPECT_EQ(done.exit_code, 137);
   EXPECT_TRUE(contains(done.err, "was killed by SIGKILL: the kernel ended it because its cgroup was out of memory ("))
       << done.err;
-  EXPECT_TRUE(contains(done.err, "limit 24 MiB)")) << done.err;
+  EXPECT_TRUE(contains(done.err, "limit 24.0 MiB)")) << done.err;
 }
 
 TEST(Watch, AFrozenRankIsNamedWithinThreeSecondsAndTheJobEnds) {
