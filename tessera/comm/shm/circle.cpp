@@ -142,6 +142,12 @@ void Circle::throw_if_failed() const {
 
 void Circle::check_members(int for_rank, const Wait& wait) const {
   throw_if_failed();
+  // First of all: one that found the deadlock may have left since.
+  for (const Member& member : members_) {
+    if (member.segment && member.segment->header().deadlocked.load() != 0) {
+      throw Error(text_of(member.segment->header().deadlock));
+    }
+  }
   if (control().state.load() == TeamState::closed) throw Error("the group was closed by shutdown()");
   if (control(for_rank).state.load() == TeamState::closed) {
     throw Error(concat(member_text(for_rank), " left the group (shutdown) while this rank waits for it ", wait.what, "; ",
@@ -152,11 +158,6 @@ void Circle::check_members(int for_rank, const Wait& wait) const {
     // One that has left in peace may end; it is only missed by those who wait for it.
     if (!member.segment || (r != for_rank && member.control->state.load() == TeamState::closed)) continue;
     if (!member.segment->alive()) throw Error(concat(member_text(r), " is gone; ", last_operation(r)));
-  }
-  for (const Member& member : members_) {
-    if (member.segment && member.segment->header().deadlocked.load() != 0) {
-      throw Error(text_of(member.segment->header().deadlock));
-    }
   }
   if (options_.stop_requested) {
     if (const auto reason = options_.stop_requested()) throw Error(*reason);
