@@ -14,6 +14,7 @@ namespace tessera::launch {
 namespace {
 
 constexpr std::size_t frames_per_thread = 40;
+constexpr const char *whole_mark = "== with all symbols", *end_mark = "== end";
 
 std::string find_debugger() {
   try {
@@ -38,8 +39,10 @@ void read_into(UniqueFd& pipe, std::string& text) {
 
 /// gdb's own talk left out: the lines "Thread 1 (...)" and "#0 ...".
 std::string frames_of(const std::string& output) {
+  const auto whole = output.find(whole_mark), end = output.find(end_mark);
+  const std::string part = end == std::string::npos ? output.substr(0, whole) : output.substr(whole);
   std::string result;
-  for (const std::string& line : split(output, '\n')) {
+  for (const std::string& line : split(part, '\n')) {
     if (line.starts_with("Thread ") || line.starts_with("#")) result += line + "\n";
   }
   return result;
@@ -64,19 +67,21 @@ StackDump::~StackDump() {
 void StackDump::start(One& one) {
   one.started = true;
   ProcessOptions options;
-  options.command = {debugger_,
-                     "-nx",
-                     "-batch",
-                     "-p",
-                     std::to_string(one.target.pid),
-                     "-iex",
-                     "set auto-load no",
-                     "-iex",
-                     "set debuginfod enabled off",
-                     "-ex",
-                     "set pagination off",
-                     "-ex",
-                     concat("thread apply all backtrace ", frames_per_thread)};
+  // The symbols of LibTorch alone take 5 s and half a gigabyte: the stacks of all without them, then, if there is time,
+  // once more with them that of the first target.
+  const std::string stacks = concat("thread apply all backtrace ", frames_per_thread);
+  options.command = {debugger_, "-nx", "-batch", "-p", std::to_string(one.target.pid)};
+  for (const char* setting : {"set auto-load no", "set debuginfod enabled off", "set auto-solib-add off"})
+    options.command.insert(options.command.end(), {"-iex", setting});
+  options.command.insert(options.command.end(), {"-ex", "set pagination off"});
+  for (const char* library : {"libc\\.so", "libstdc++", "libgomp", "libtessera", "libpython"})
+    options.command.insert(options.command.end(), {"-ex", concat("sharedlibrary ", library)});
+  std::vector<std::string> steps = {stacks};
+  if (&one == &all_.front()) {
+    steps.insert(steps.end(),
+                 {concat("echo ", whole_mark, "\\n"), "sharedlibrary", stacks, concat("echo ", end_mark, "\\n")});
+  }
+  for (const std::string& step : steps) options.command.insert(options.command.end(), {"-ex", step});
   options.environment = {{"DEBUGINFOD_URLS", std::nullopt}};
   options.capture_stdout = options.capture_stderr = true;
   options.announce_fd = guardian_->announce_fd();
