@@ -44,6 +44,20 @@ std::string text_of(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
 }
 
+// Any rank that shares a group with this process, not only this one, learns why it goes.
+void tell_why_stuck(SegmentHeader& header, const std::string& text) {
+  std::uint32_t none = 0;
+  if (!header.stuck_writing.compare_exchange_strong(none, 1)) return;
+  copy_text(header.stuck_reason, text);
+  header.stuck.store(1);
+}
+
+[[noreturn]] void pass_on(SegmentHeader& own, const SegmentHeader& theirs) {
+  const std::string text = text_of(theirs.stuck_reason);
+  tell_why_stuck(own, text);
+  throw Error(text);
+}
+
 // A copy of what another process may be writing: texts are ended, nothing else is believed.
 launch::Entry copy_entry(const launch::Entry& source) {
   launch::Entry entry = source;
@@ -142,10 +156,10 @@ void Circle::throw_if_failed() const {
 
 void Circle::check_members(int for_rank, const Wait& wait) const {
   throw_if_failed();
-  // First of all: one that found the deadlock may have left since.
+  // First of all: one that found a deadlock, in whatever group, may have left since.
   for (const Member& member : members_) {
-    if (member.segment && member.segment->header().deadlocked.load() != 0) {
-      throw Error(text_of(member.segment->header().deadlock));
+    if (member.segment && member.segment->header().stuck.load() != 0) {
+      pass_on(own_.header(), member.segment->header());
     }
   }
   if (control().state.load() == TeamState::closed) throw Error("the group was closed by shutdown()");
@@ -160,7 +174,10 @@ void Circle::check_members(int for_rank, const Wait& wait) const {
     if (!member.segment->alive()) throw Error(concat(member_text(r), " is gone; ", last_operation(r)));
   }
   if (options_.stop_requested) {
-    if (const auto reason = options_.stop_requested()) throw Error(*reason);
+    if (const auto reason = options_.stop_requested()) {
+      tell_why_stuck(own_.header(), *reason);
+      throw Error(*reason);
+    }
   }
 }
 
@@ -241,7 +258,7 @@ void Circle::Sleeping::look_for_ring() {
   for (int length = 0; length < max_ranks && pid != self; ++length) {
     const auto peer = known_peer(pid);
     if (!peer) return;
-    if (peer->header().deadlocked.load() != 0) throw Error(text_of(peer->header().deadlock));
+    if (peer->header().stuck.load() != 0) pass_on(circle_.own_.header(), peer->header());
     const WaitRecord& record = peer->header().waiting;
     const std::uint64_t turn = record.turn.load();
     if (turn % 2 == 0 || record.starter.load() < 0) return;
@@ -256,9 +273,7 @@ void Circle::Sleeping::look_for_ring() {
   } else if (++still_ > still_looks) {
     text = concat("the ranks wait for each other: ", text,
                   ". They started different operations, or the same ones in another order.");
-    SegmentHeader& header = circle_.own_.header();
-    copy_text(header.deadlock, text);
-    header.deadlocked.store(1);
+    tell_why_stuck(circle_.own_.header(), text);
     throw Error(text);
   }
 }

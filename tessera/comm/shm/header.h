@@ -30,9 +30,10 @@ struct SegmentHeader {
   std::uint32_t uid;
   char nonce[32];
   alignas(64) WaitRecord waiting;
-  /// This process found that it waits for ever; others of the same ring may read it here instead of finding out.
-  std::atomic<std::uint32_t> deadlocked;
-  char deadlock[3072];  ///< written before
+  /// This process found that it waits for ever (a deadlock, or its launcher says so): the others of the same ring may
+  /// read it here instead of finding out.
+  std::atomic<std::uint32_t> stuck, stuck_writing;
+  char stuck_reason[3072];  ///< written before `stuck`
 };
 
 }  // namespace tessera::comm::shm
