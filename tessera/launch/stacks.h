@@ -27,7 +27,8 @@ class StackDump {
   };
 
   /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow. The first
-  /// targets come first. What is not there after `seconds` is left out. The guardian outlives this.
+  /// targets come first, and the very first one is told once more with the symbols of all libraries. What is not there
+  /// after `seconds` is left out. The guardian outlives this.
   StackDump(const std::vector<Target>& targets, double seconds, const Guardian& guardian);
   ~StackDump();
 
