@@ -2,19 +2,20 @@
 
 namespace tessera::comm::ring {
 
-// Measured over loopback on two cores that others used too, interleaved with Gloo's own collectives of LibTorch 2.11; the
-// best of 9 to 40 runs, microseconds, Gloo / ours (other machines may differ; the order of magnitude decides):
+// Measured over loopback on two cores that others used too, interleaved with Gloo's own collectives of LibTorch 2.11;
+// medians of 9 to 40 runs with this choice, microseconds, Gloo / ours:
 //
-//   bytes            all_reduce, 2 ranks     all_reduce, 4 ranks       reduce_scatter, 4    all_gather, 4
-//   4 KB             262 / 138 doubling      1373 / 274 doubling       1453 / 133 halving   558 / 363 doubling
-//   64 KB            338 / 192 doubling      1529 / 226 doubling       1460 / 404 halving   837 / 189 doubling
-//   256 KB           417 / 261 doubling      1922 / 687 doubling       1987 / 473 halving   778 / 491 doubling
-//   1 MB             808 / 606 direct        4234 / 2330 halving       3401 / 917 halving   1727 / 808 doubling
-//   4 MB             4741 / 2754 direct      9294 / 10176 halving      11344 / 4580 direct  6080 / 2264 doubling
-//   16 MB            17634 / 12846 direct    50937 / 54402 direct      70489 / 28845 direct 34823 / 22882 doubling
-//   64 MB            89136 / 67131 direct    218712 / 205137 direct
+//             all_reduce                       reduce_scatter                   all_gather
+//   bytes     2 ranks         4 ranks          2 ranks         4 ranks          2 ranks         4 ranks
+//   4 KB      4139 / 143      7904 / 846       693 / 322       7808 / 729       3902 / 240      4913 / 883
+//   64 KB     3985 / 260      7706 / 1318      752 / 254       7911 / 3708      298 / 174       4802 / 935
+//   1 MB      2047 / 1378     9016 / 7188      3774 / 1837     6949 / 2127      3252 / 720      4839 / 1642
+//   4 MB      5777 / 6498     17098 / 13395 *  7733 / 5281     15548 / 7175     5448 / 2142     9956 / 4268
+//   16 MB     21205 / 21041   50768 / 47793 *  36821 / 12678   55963 / 28999    14861 / 14036   41667 / 21447
+//   64 MB     72908 / 73019   202185 / 196089* 152384 / 53633  295715 / 119861  124207 / 43270  229785 / 83611
 //
-// So four ranks and more keep Gloo's all_reduce of long fp32 tensors: its ring moves as many bytes.
+// (* Gloo's own.) Long fp32 all-reduces are bound by the bytes, which are as many for every algorithm: two ranks break
+// even (the best runs of 16 MB: 12846 direct, 17634 Gloo), more keep Gloo's. bf16 and fp16 win everywhere: fewer bytes.
 std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half) {
   constexpr std::int64_t kb = 1024, mb = 1024 * kb;
   const Choice direct{Algorithm::direct, mb, 4}, halving{Algorithm::halving_doubling, mb, 4};
