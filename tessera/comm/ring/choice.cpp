@@ -15,7 +15,8 @@ namespace tessera::comm::ring {
 //   64 MB     72908 / 73019   202185 / 196089* 152384 / 53633  295715 / 119861  124207 / 43270  229785 / 83611
 //
 // (* Gloo's own.) Long fp32 all-reduces are bound by the bytes, which are as many for every algorithm: two ranks break
-// even (the best runs of 16 MB: 12846 direct, 17634 Gloo), more keep Gloo's. bf16 and fp16 win everywhere: fewer bytes.
+// even (the best runs of 16 MB: 12846 direct, 17634 Gloo), more keep Gloo's. bf16 and fp16 were not
+// timed: direct moves half the bytes of Gloo, which sends them as fp32.
 std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half) {
   constexpr std::int64_t kb = 1024, mb = 1024 * kb;
   const Choice direct{Algorithm::direct, mb, 4}, halving{Algorithm::halving_doubling, mb, 4};
