@@ -35,6 +35,9 @@ cat <<'MD'
 |---|---|
 | `RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT` | set by `tessera launch`, torchrun; `OMPI_COMM_WORLD_*` (mpirun) and `SLURM_*` (srun) are understood too |
 | `TESSERA_BACKEND` | the transport when `--backend` is auto |
+| `TESSERA_HOST_ID` | the host that a rank counts itself to (tests play several hosts on one machine) |
+| `TESSERA_BOARD_FD TESSERA_STORE TESSERA_SECRET_FD TESSERA_GENERATION TESSERA_JOB` | from our agent to its ranks ([launching](launching.md)); nothing to set by hand |
+| `TESSERA_SSH` | the ssh program of `tessera launch --hostfile` |
 | `TESSERA_LOG` | debug, info, warning, error |
 | `TESSERA_ISA` | lowers the instruction set of the CPU kernels: baseline, avx2, avx512 |
 | `OMP_NUM_THREADS`, `OMP_WAIT_POLICY` | threads per rank when `--threads_per_process` is not given; how OpenMP waits (set, it is left alone) |

@@ -203,7 +203,8 @@ void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {
     const bool told = view.state == RankState::failed;
     host_.say_lines(
         concat(told ? "" : concat("it was ", state_name(view.state), ": "), describe_place(view, monotonic_ns())));
-    if (told) host_.say_lines(concat("it said: ", read_text(rank.slot().error)));
+    const std::string error = read_text(rank.slot().error);
+    if (told && !rank.output.has_shown(error)) host_.say_lines(concat("it said: ", error));
   }
   const auto lines = last_lines ? rank.output.last_lines(told_lines) : std::vector<std::string>{};
   if (lines.empty()) return;

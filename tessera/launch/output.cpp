@@ -157,6 +157,13 @@ void RankOutput::finish() {
   }
 }
 
+bool RankOutput::has_shown(std::string_view text) const {
+  if (!captured_) return true;
+  const std::string_view first_line = text.substr(0, std::min(text.find('\n'), std::size_t{900}));
+  return shown_[1] && std::any_of(last_.begin(), last_.end(),
+                                  [&](const std::string& line) { return line.find(first_line) != std::string::npos; });
+}
+
 std::vector<std::string> RankOutput::last_lines(std::size_t count) const {
   const std::size_t first = last_.size() - std::min(count, last_.size());
   return {last_.begin() + static_cast<std::ptrdiff_t>(first), last_.end()};

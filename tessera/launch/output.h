@@ -63,6 +63,9 @@ class RankOutput {
 
   /// Whether a stream must be read from a pipe and given to feed(); else the rank may write straight to ours.
   bool captured() const noexcept { return captured_; }
+  /// Whether people have read this text here, as far as that can be known: it is in the last lines that were shown, or
+  /// the rank writes straight to ours.
+  bool has_shown(std::string_view text) const;
   void feed_out(std::string_view bytes) { feed(bytes, out_, 0); }
   void feed_err(std::string_view bytes) { feed(bytes, err_, 1); }
   /// At the end of both streams.

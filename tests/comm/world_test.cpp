@@ -61,7 +61,7 @@ TEST(World, a_new_one_has_a_new_record) {
 TEST(World, unknown_backends_and_devices_are_listed) {
   InitOptions options;
   options.backend = "glo";
-  expect_init_error(options, {"'glo'", "auto, local, shm, gloo, c10d_gloo, nccl", "gloo"});
+  expect_init_error(options, {"'glo'", "auto, local, shm, hier, gloo, c10d_gloo, nccl", "gloo"});
   options.backend = "nccl";
   expect_init_error(options, {"nccl", "cpu"});
   options.backend = "auto";

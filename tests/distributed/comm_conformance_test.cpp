@@ -20,18 +20,28 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
+// Shared memory, which these ranks would choose, has tests of its own (shm_test.cpp).
+RankOptions over_gloo(int ranks) {
+  RankOptions options;
+  if (ranks > 1) options.init.backend = "gloo";
+  return options;
+}
+
 class Conformance : public ::testing::TestWithParam<int> {};
 
 TEST_P(Conformance, all_operations) {
   const int n = GetParam();
-  run_ranks(n, [n](comm::World& world) {
-    EXPECT_EQ(world.group().backend(), n == 1 ? "local" : "gloo");
-    conformance_all(world.group());
-  });
+  run_ranks(
+      n,
+      [n](comm::World& world) {
+        EXPECT_EQ(world.group().backend(), n == 1 ? "local" : "gloo");
+        conformance_all(world.group());
+      },
+      over_gloo(n));
 }
 
 TEST_P(Conformance, sixteen_megabytes) {
-  run_ranks(GetParam(), [](comm::World& world) { check_large(world.group()); });
+  run_ranks(GetParam(), [](comm::World& world) { check_large(world.group()); }, over_gloo(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Conformance, ::testing::Values(1, 2, 3, 4));

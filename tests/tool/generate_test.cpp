@@ -56,7 +56,7 @@ TEST(Tool, EnvNamesVersionsAndBackends) {
 TEST(Tool, SelfTestRunsRealProcesses) {
   const auto run = tessera({"test", "--num_processes", "3"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.out, "3 processes, backend gloo")) << run.out;
+  EXPECT_TRUE(contains(run.out, "3 processes, backend shm")) << run.out;
   EXPECT_EQ(tessera({"test", "--num_process", "3"}).exit_code, 2);
 }
 

@@ -250,7 +250,10 @@ class HierBackend final : public Backend {
     if (!queue_) queue_ = std::make_unique<ring::Queue>();
     return queue_->push([stages = std::move(stages)] {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      const std::int64_t reported = take_moved();
       stages();
+      take_moved();  // what the stages' transports say is in `moved` already
+      if (reported >= 0) report_moved(reported);
     });
   }
 
