@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <stop_token>
 #include <string>
 #include <thread>
 
@@ -48,9 +49,9 @@ class Rank {
     slot_->generation = static_cast<std::uint32_t>(generation());
     slot_->heartbeat_ns = slot_->progress_ns = monotonic_ns();
     slot_->state = RankState::running;
-    std::thread([this] {
-      for (;; pause(100)) slot_->heartbeat_ns = monotonic_ns();
-    }).detach();
+    heart_ = std::jthread([slot = slot_](const std::stop_token& stop) {
+      for (; !stop.stop_requested(); pause(20)) slot->heartbeat_ns = monotonic_ns();
+    });
   }
 
   int rank() const { return number_; }
@@ -123,6 +124,7 @@ class Rank {
   Board board_;
   int number_;
   RankSlot* slot_;
+  std::jthread heart_;  // last: it ends before the board goes
 };
 
 void stop_for_two_seconds() {
@@ -144,7 +146,10 @@ bool act(Rank& rank, const std::string& action) {
   std::printf("victim %d %s\n", ::getpid(), action.c_str());
   std::fflush(stdout);
   if (action == "kill") ::raise(SIGKILL);
-  if (action == "segv") ::raise(SIGSEGV);
+  if (action == "segv") {
+    ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would turn it into an exit code
+    ::raise(SIGSEGV);
+  }
   if (action == "stop") ::raise(SIGSTOP);
   if (action == "stop2s") stop_for_two_seconds();
   if (action == "exit") ::_exit(7);
