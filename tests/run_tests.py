@@ -35,6 +35,16 @@ def google_test(program):
             report = json.load(open(out.name))
         except ValueError:
             return 0, 1, 0, text
+    failures = [(f"{suite['name']}.{t['name']}", t["failures"]) for suite in report["testsuites"]
+                for t in suite["testsuite"] if t.get("failures")]
+    # What is lost in a long output: which tests, and why. Many measure time with real processes on a machine that others
+    # use as well, so a few failures are tried once more, alone; it is said, with the first failure's text.
+    text += "".join(f"\n{name}: {failure['failure'][:2000]}" for name, all_of_it in failures for failure in all_of_it)
+    if code != 0 and 0 < len(failures) <= 3:
+        again, _ = execute([program, "--gtest_brief=1", "--gtest_filter=" + ":".join(name for name, _ in failures)])
+        if again == 0:
+            print(f"passed when run again, alone: {text[-4000:]}", flush=True)
+            code, report["failures"] = 0, 0
     failed = report["failures"] + report.get("errors", 0)
     skipped = sum(t.get("result") == "SKIPPED" for suite in report["testsuites"] for t in suite["testsuite"])
     passed = report["tests"] - failed - skipped
