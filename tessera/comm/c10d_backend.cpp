@@ -7,6 +7,7 @@
 #include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/c10d_wait.h>
+#include <tessera/comm/kernel_types.h>
 #include <tessera/comm/ring/c10d_link.h>
 #include <tessera/comm/ring/queue.h>
 
@@ -97,45 +98,6 @@ c10d::ReduceOp c10d_reduction(Reduction op) {
       return c10d::ReduceOp::PRODUCT;
   }
   throw Error("unknown reduction");
-}
-
-kernels::Fold fold_of(Reduction op) {
-  switch (op) {
-    case Reduction::sum:
-      return kernels::Fold::sum;
-    case Reduction::mean:
-      return kernels::Fold::mean;
-    case Reduction::min:
-      return kernels::Fold::min;
-    case Reduction::max:
-      return kernels::Fold::max;
-    case Reduction::product:
-      return kernels::Fold::product;
-  }
-  throw Error("unknown reduction");
-}
-
-std::optional<kernels::Number> number_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return kernels::Number::fp32;
-    case at::kDouble:
-      return kernels::Number::fp64;
-    case at::kBFloat16:
-      return kernels::Number::bf16;
-    case at::kHalf:
-      return kernels::Number::fp16;
-    case at::kChar:
-      return kernels::Number::int8;
-    case at::kByte:
-      return kernels::Number::uint8;
-    case at::kInt:
-      return kernels::Number::int32;
-    case at::kLong:
-      return kernels::Number::int64;
-    default:
-      return std::nullopt;
-  }
 }
 
 void announce_half_reduction(const std::string& kind, int rank) {

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/launch/rank_list.h>
 
 #include <algorithm>
 
@@ -51,19 +52,6 @@ Facts from_text(const std::string& text) {
   return facts;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    text += concat(i == 0 ? "" : ", ", ranks[i]);
-    if (end - i == 2) text += concat(", ", ranks[end - 1]);
-    if (end - i > 2) text += concat("-", ranks[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
 std::optional<std::string> differences(const std::map<int, Facts>& facts_of_rank) {
   std::vector<std::string> names;  // in the order in which the ranks give them
   for (const auto& [rank, facts] : facts_of_rank) {
@@ -87,7 +75,7 @@ std::optional<std::string> differences(const std::map<int, Facts>& facts_of_rank
     for (std::size_t i = 0; i < values.size(); ++i) {
       const std::string& value = values[i].first;
       text += concat(i == 0 ? "" : " but ", value == "not given" ? value : shown(value.substr(2)), " on ",
-                     ranks_text(values[i].second));
+                     launch::ranks_text(values[i].second));
     }
   }
   if (count == 0) return std::nullopt;

@@ -22,7 +22,4 @@ Facts from_text(const std::string& text);
 /// "seed is '42' on ranks 0-2, 5 but '7' on rank 3; model is 'gpt2' on ranks 0-3 but not given on rank 5".
 std::optional<std::string> differences(const std::map<int, Facts>& facts_of_rank);
 
-/// "rank 3", "ranks 0-2, 5" (ascending).
-std::string ranks_text(const std::vector<int>& ranks);
-
 }  // namespace tessera::comm

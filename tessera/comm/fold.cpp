@@ -3,37 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <tessera/comm/backend.h>
-#include <tessera/kernels/cpu/reduce.h>
+#include <tessera/comm/kernel_types.h>
 
 #include <algorithm>
 #include <optional>
 
 namespace tessera::comm {
 namespace {
-
-std::optional<kernels::Number> number_of(at::ScalarType dtype) {
-  using kernels::Number;
-  switch (dtype) {
-    case at::kFloat:
-      return Number::fp32;
-    case at::kDouble:
-      return Number::fp64;
-    case at::kBFloat16:
-      return Number::bf16;
-    case at::kHalf:
-      return Number::fp16;
-    case at::kChar:
-      return Number::int8;
-    case at::kByte:
-      return Number::uint8;
-    case at::kInt:
-      return Number::int32;
-    case at::kLong:
-      return Number::int64;
-    default:
-      return std::nullopt;
-  }
-}
 
 void finish(const Backend::Started& started) {
   if (started) started->wait();

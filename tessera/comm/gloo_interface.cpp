@@ -1,5 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/gloo.h>
+#include <tessera/launch/ports.h>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -13,10 +14,6 @@
 
 namespace tessera::comm {
 namespace {
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
-}
 
 std::string numeric(const sockaddr* address, socklen_t length) {
   char text[NI_MAXHOST];
@@ -60,12 +57,12 @@ std::string first_outside_address() {
 }  // namespace
 
 GlooInterface gloo_interface(const std::string& master_addr, int master_port, bool one_host) {
-  if (one_host || is_loopback(master_addr)) return {.name = "", .address = "127.0.0.1"};
+  if (one_host || launch::is_loopback(master_addr)) return {.name = "", .address = "127.0.0.1"};
   if (const char* name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0)
     return {.name = name, .address = ""};
   std::string address = address_towards(master_addr, master_port);
   // On the master's own host its name often resolves to 127.0.1.1, where other hosts cannot reach it.
-  if (address.empty() || is_loopback(address)) address = first_outside_address();
+  if (address.empty() || launch::is_loopback(address)) address = first_outside_address();
   if (address.empty()) {
     throw InputError(concat("Gloo: no network interface of this host leads to MASTER_ADDR=", master_addr,
                             "; set GLOO_SOCKET_IFNAME to the interface that connects the hosts (see 'ip addr')."));

@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/backend.h>
+#include <tessera/comm/cause.h>
 #include <tessera/comm/group.h>
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/life.h>
@@ -87,12 +88,6 @@ class Fingerprint {
  private:
   std::uint64_t hash_ = 0xcbf29ce484222325ULL;
 };
-
-// c10 errors carry a C++ backtrace of LibTorch that tells a user nothing.
-std::string cause_text(const std::exception& error) {
-  if (const auto* c10_error = dynamic_cast<const c10::Error*>(&error)) return c10_error->what_without_backtrace();
-  return error.what();
-}
 
 // The error of a failed collective: what a person needs first. A transport whose peers started something else only
 // knows that a connection broke, so the records of the ranks are compared before it is believed.
@@ -322,6 +317,7 @@ class Call {
                             .add(reduction_)
                             .add(backend_->name())
                             .add(backend_->size())
+                            .add(collective ? std::string_view(Tag::current()) : "")
                             .value();
     if (collective) entry.chain = backend_->extend_chain(entry.fingerprint);
     return entry;

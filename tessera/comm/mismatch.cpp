@@ -29,7 +29,8 @@ std::string differences(const Entry& a, const Entry& b) {
   if (a.peer != b.peer) add("root");
   if (std::string_view(a.reduction) != b.reduction) add("reduction");
   if (std::string_view(a.group) != b.group) add("name of the group");
-  return text.empty() ? "something" : text;
+  if (std::string_view(a.tag) != b.tag) add("tag");
+  return text.empty() ? "tag" : text;  // equal as far as the record holds it
 }
 
 constexpr const char* rule = "Every rank of a group must start the same collectives in the same order.";

@@ -35,7 +35,7 @@ class PairCheck {
   void add_group(std::uint32_t id, std::vector<int> members);
 
   /// Takes both sightings and returns what does not match, if anything:
-  /// - the same number of a group's collectives is another collective (op, dtype, size, root, reduction);
+  /// - the same number of a group's collectives is another collective (op, dtype, size, root, reduction, tag);
   /// - each waits in something that the other cannot join, because it waits, too (groups in another order, a missing
   ///   call, a recv that nobody sends): seen twice, so that it is no passing state;
   /// - one waits in a collective, the other has left the job without it.

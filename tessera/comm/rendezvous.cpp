@@ -7,9 +7,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/agent_store.h>
+#include <tessera/comm/cause.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/watch.h>
+#include <tessera/launch/rank_list.h>
 #include <tessera/launch/store_server.h>
 
 #include <arpa/inet.h>
@@ -38,17 +40,6 @@ constexpr milliseconds more_culprits(300);  // after the first rank that differs
 std::string joined_key(int rank) { return concat("join/", rank); }
 std::string owner_key(int rank) { return concat("join/", rank, "/process"); }
 std::string order_key(std::int64_t place) { return concat("join/order/", place); }  // the place-th rank that joined
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += concat(text.empty() ? "" : ", ", rank);
-  return text;
-}
-
-std::string cause_text(const std::exception& error) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  return c10_error == nullptr ? error.what() : c10_error->what_without_backtrace();
-}
 
 // An agent that restarts its ranks keeps the store, with the keys of the failed attempt in it.
 std::string run_prefix(const launch::RankEnvironment& environment) {
@@ -108,8 +99,8 @@ void report_missing(c10d::Store& store, int size, milliseconds waited) {
   }
   if (missing.empty()) return;
   std::string hosts;
-  for (const auto& [host, ranks] : here) hosts += concat(hosts.empty() ? "" : "; ", ranks_text(ranks), " on ", host);
-  log::warning("rendezvous: waited ", seconds_text(waited), " for ", ranks_text(missing), " of ", size,
+  for (const auto& [host, ranks] : here) hosts += concat(hosts.empty() ? "" : "; ", launch::ranks_text(ranks), " on ", host);
+  log::warning("rendezvous: waited ", seconds_text(waited), " for ", launch::ranks_text(missing), " of ", size,
                "; here: ", hosts.empty() ? "nobody" : hosts,
                ". Look at the output of the missing ranks and whether their hosts were started.");
 }
@@ -179,7 +170,7 @@ std::string judge(c10d::Store& store, int size, milliseconds timeout) {
   if (missing.empty()) return "ok";
   return concat(
       size - static_cast<int>(missing.size()), " of ", size, " ranks joined within ", seconds_text(timeout),
-      "; missing: rank ", list_of(missing),
+      "; missing: rank ", launch::list_ranks(missing),
       ". Look at the output of those ranks; check that they were started and can reach MASTER_ADDR:MASTER_PORT.");
 }
 
@@ -366,7 +357,7 @@ std::vector<int> leave(c10d::Store& store, int rank, int size, milliseconds time
     if (rank == 0) {
       const bool all = poll_until(deadline, [&] { return all_there(store, size, ready_key); });
       if (!all) missing = missing_ranks(store, size, ready_key);
-      store.set(all_ready, list_of(missing));
+      store.set(all_ready, launch::list_ranks(missing));
       store.set(gone_key(0), "1");
       if (missing.empty()) {
         poll_until(Clock::now() + milliseconds(5000), [&] { return all_there(store, size, gone_key); });

@@ -8,6 +8,7 @@
 #include <tessera/comm/backend.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/cause.h>
 #include <tessera/comm/gloo.h>
 #include <tessera/comm/hier/backend.h>
 #include <tessera/comm/hier/hosts.h>
@@ -188,11 +189,10 @@ struct World::Impl {
       } catch (const InputError&) {
         throw;
       } catch (const std::exception& error) {
-        const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
         throw Error(concat("group '", name, "' (", kind, ", rank ", rank, " of ", size,
                            ") could not be connected within ",
                            format_real(static_cast<double>(connect_timeout().count()) / 1000, 4),
-                           " s: ", c10_error == nullptr ? error.what() : c10_error->what_without_backtrace()));
+                           " s: ", cause_text(error)));
       }
     }
     backends.push_back(backend);

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/hostfile.h>
+#include <tessera/launch/ports.h>
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -55,10 +56,6 @@ class Variables {
  private:
   Getenv getenv_;
 };
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
-}
 
 /// Removes --local-rank=N and --local_rank=N; the last one counts.
 std::optional<int> take_local_rank(std::vector<std::string>& arguments) {

@@ -80,6 +80,10 @@ int first_ephemeral_port() {
 
 }  // namespace
 
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
 BoundSocket listen_on(const std::string& address, int port) {
   if (port < 0 || port > 65535) throw InputError(concat("rendezvous port ", port, ": a port is between 1 and 65535"));
   const Addresses addresses = resolve(address);

@@ -7,6 +7,9 @@
 
 namespace tessera::launch {
 
+/// "localhost", "::1", "127.1.2.3": only this host can reach it. By the text; no name is looked up.
+bool is_loopback(const std::string& address);
+
 /// A socket bound to `address` (a name or address of this host), and its port.
 struct BoundSocket {
   UniqueFd fd;

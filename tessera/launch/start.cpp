@@ -9,6 +9,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/hmac.h>
+#include <tessera/launch/ports.h>
 #include <tessera/launch/ssh.h>
 #include <cerrno>
 #include <cstdio>
@@ -18,10 +19,6 @@
 namespace tessera::launch {
 
 namespace {
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
-}
 
 /// The name of a pod or node may come into the name service only after its programs run.
 void wait_for_name(const std::string& host) {

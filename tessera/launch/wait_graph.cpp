@@ -2,6 +2,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/launch/proc_status.h>
+#include <tessera/launch/rank_list.h>
 
 #include <algorithm>
 #include <map>
@@ -160,19 +161,6 @@ WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map
 }
 
 }  // namespace
-
-std::string list_ranks(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (end - i < 3) end = i + 1;
-    text += concat(text.empty() ? "" : ", ", ranks[i]);
-    if (end - i >= 3) text += concat("-", ranks[end - 1]);
-    i = end;
-  }
-  return text;
-}
 
 std::string describe_place(const RankView& rank, std::int64_t now_ns) {
   std::string text = rank.step > 0 || !rank.phase.empty() ? concat("step ", rank.step) : std::string();

@@ -35,7 +35,4 @@ WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns
 /// "step 40, forward; its last collective: all_reduce #12 of group 'world' (...), not finished": what a rank was doing.
 std::string describe_place(const RankView& rank, std::int64_t now_ns);
 
-/// "0, 1, 3" or, from three on in a row, "0-3".
-std::string list_ranks(const std::vector<int>& ranks);
-
 }  // namespace tessera::launch

@@ -7,6 +7,8 @@
 
 #include <tessera/optim/schedule.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,7 +23,17 @@ struct Slot {
   at::Tensor parameter;  ///< fp32 or fp64, contiguous; all slots of one dtype and device
   double weight_decay = 0;
   double learning_rate_scale = 1;
+  /// Sharded: `parameter` [n] is elements [begin, begin + n) of a flattened parameter of this shape, n may be 0. Empty and 0: `parameter`
+  /// is the whole one.
+  std::vector<std::int64_t> shape = {};
+  std::int64_t begin = 0;
 };
+
+/// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory.
+using StateAllocator = std::function<at::Tensor(at::IntArrayRef sizes, at::TensorOptions options)>;
+/// Adds `values` up over the ranks that hold the other parts of the same parameters, in place; every rank calls it at the same
+/// points. Empty: this rank holds whole parameters.
+using SumOverShards = std::function<void(std::vector<double>& values)>;
 
 class Optimizer {
  public:

@@ -15,6 +15,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/launch/affinity.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
@@ -357,7 +358,7 @@ Utilization Trainer::utilization() const {
   run.ranks = world_.size();
   run.local_ranks = world_.local_size();
   run.threads = at::get_num_threads();
-  run.cores = usable_cores();
+  run.cores = static_cast<std::int64_t>(launch::usable_cores().size());
   run.micro_batch = plan_.batch_size;
   run.accumulation = plan_.accumulation;
   if (train_seconds_ > 0) {

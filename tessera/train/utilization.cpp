@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <sched.h>
 #include <algorithm>
 
 #include <tessera/comm/recorder.h>
@@ -31,12 +30,6 @@ MemoryByKind memory_by_kind(const torch::nn::Module& model, const optim::Optimiz
   }
   kinds.back() = rest;
   return kinds;
-}
-
-std::int64_t usable_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
 double measured_peak_flops(c10::Device device, bool bf16) {

@@ -32,9 +32,6 @@ using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 MemoryByKind memory_by_kind(const torch::nn::Module& model, const optim::Optimizer& optimizer,
                             std::int64_t process_bytes, std::int64_t peak_bytes);
 
-/// Cores that this process may use.
-std::int64_t usable_cores();
-
 /// FLOP/s of this process in a matrix product of 768 x 768 matrices (fp32, or bf16), with its threads: the best of
 /// three after one to warm up, about 0.1 s. Call it on all ranks at once, so that processes that share cores share
 /// them here, too. 0 for devices other than the CPU, where so short a product says nothing.

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/facts.h>
+#include <tessera/launch/rank_list.h>
 
 #include <rapidcheck/gtest.h>
 
@@ -51,9 +52,9 @@ TEST(Facts, many_differences_and_long_values_are_cut) {
 }
 
 TEST(Facts, ranks_are_written_as_people_do) {
-  EXPECT_EQ(ranks_text({3}), "rank 3");
-  EXPECT_EQ(ranks_text({0, 1}), "ranks 0, 1");
-  EXPECT_EQ(ranks_text({0, 1, 2, 5, 7, 8, 9, 10}), "ranks 0-2, 5, 7-10");
+  EXPECT_EQ(launch::ranks_text({3}), "rank 3");
+  EXPECT_EQ(launch::ranks_text({0, 1}), "ranks 0, 1");
+  EXPECT_EQ(launch::ranks_text({0, 1, 2, 5, 7, 8, 9, 10}), "ranks 0-2, 5, 7-10");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <tessera/launch/rank_list.h>
 #include <tessera/launch/wait_graph.h>
 
 #include <gtest/gtest.h>

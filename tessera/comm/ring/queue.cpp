@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/comm/cause.h>
 #include <tessera/comm/ring/queue.h>
 #include <tessera/comm/watch.h>
 
@@ -67,8 +68,7 @@ void Queue::run_front(State& state, std::unique_lock<std::mutex>& lock) {
     task->work_();
   } catch (const std::exception& e) {
     error = std::current_exception();
-    const auto* c10_error = dynamic_cast<const c10::Error*>(&e);
-    text = c10_error == nullptr ? e.what() : c10_error->what_without_backtrace();
+    text = cause_text(e);
   }
   task->work_ = nullptr;  // frees its tensors
   lock.lock();

@@ -2,6 +2,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/comm/kernel_types.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/shm/backend.h>
 #include <tessera/comm/shm/team.h>
@@ -15,45 +16,6 @@ namespace {
 
 using launch::Entry;
 using launch::Op;
-
-std::optional<kernels::Number> number_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return kernels::Number::fp32;
-    case at::kDouble:
-      return kernels::Number::fp64;
-    case at::kBFloat16:
-      return kernels::Number::bf16;
-    case at::kHalf:
-      return kernels::Number::fp16;
-    case at::kChar:
-      return kernels::Number::int8;
-    case at::kByte:
-      return kernels::Number::uint8;
-    case at::kInt:
-      return kernels::Number::int32;
-    case at::kLong:
-      return kernels::Number::int64;
-    default:
-      return std::nullopt;
-  }
-}
-
-kernels::Fold fold_of(Reduction op) {
-  switch (op) {
-    case Reduction::sum:
-      return kernels::Fold::sum;
-    case Reduction::mean:
-      return kernels::Fold::mean;
-    case Reduction::min:
-      return kernels::Fold::min;
-    case Reduction::max:
-      return kernels::Fold::max;
-    case Reduction::product:
-      return kernels::Fold::product;
-  }
-  throw Error("unknown reduction");
-}
 
 std::byte* bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;

@@ -1,0 +1,19 @@
+#pragma once
+/// \file
+/// LibTorch's dtypes and our reductions in the words of the reduction kernels (kernels/cpu/reduce.h).
+
+#include <c10/core/ScalarType.h>
+
+#include <tessera/comm/group.h>
+#include <tessera/kernels/cpu/reduce.h>
+
+#include <optional>
+
+namespace tessera::comm {
+
+/// nullopt: a dtype that can be moved but not reduced.
+std::optional<kernels::Number> number_of(at::ScalarType dtype);
+
+kernels::Fold fold_of(Reduction op);
+
+}  // namespace tessera::comm

@@ -1,0 +1,131 @@
+#pragma once
+/// \file
+/// Residency: which units hold their whole parameters, and what has to happen next. The sharding engine tells what it
+/// sees (an operator reads unit 3, all gradients of unit 3 are there, backward begins) and gets a list of actions
+/// (gather, wait, release), which it executes. No tensors, no clocks, no threads: the actions are a function of the
+/// events alone, so ranks that compute the same thing start the same gathers in the same order.
+///
+/// One unit's life:   absent --gather--> gathering --wait--> present --release--> absent
+///
+/// The rules, with their reasons:
+/// - There are no module hooks in LibTorch, so a unit's forward ends when another unit is *newly* touched (touched for
+///   the first time since it was gathered). A touch of a unit that is in use already releases nothing. A wrong guess
+///   costs one more gather, never a wrong result.
+/// - A unit's backward ends when all its gradients are there. Units that expect none (frozen, or done) end as in
+///   forward. What is left at the end of backward is released then.
+/// - The order seen in one pass predicts the next one; the first backward is predicted as the reverse of its forward.
+///   A prediction that fails turns prefetch off until the order is recognised again.
+
+#include <cstdint>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tessera::layout {
+
+/// How a unit behaves; see Strategy (parallel/sharding/strategy.h) for which row wants what.
+struct UnitPolicy {
+  bool release_after_forward = true;   ///< reshard_after_forward; the root unit usually keeps its parameters
+  bool release_after_backward = true;  ///< false: whole between steps too (ZeRO-1/2); see Residency::expire()
+  /// In backward, too, released as soon as another unit is newly touched, even while gradients are expected: for units
+  /// used at both ends of the model (embedding and head in the root unit).
+  bool release_when_left = false;
+  bool expects_gradients = true;  ///< has parameters that are trained
+};
+
+enum class BackwardPrefetch {
+  none,
+  pre,  ///< the next unit's gather starts before the present unit's gradients are computed
+  post  ///< ... when they are there
+};
+
+struct ResidencyOptions {
+  bool forward_prefetch = true;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
+  /// Units that may be gathered ahead of their use (limit_all_gathers: 1; without the limit: more).
+  int prefetch_depth = 1;
+};
+
+struct ResidencyAction {
+  enum class Kind {
+    gather,  ///< start the all-gather
+    wait,    ///< block until it is complete
+    release  ///< drop the whole parameters
+  };
+  Kind kind;
+  std::size_t unit;
+  friend bool operator==(const ResidencyAction&, const ResidencyAction&) = default;
+};
+
+class Residency {
+ public:
+  enum class State { absent, gathering, present };
+  using Actions = std::vector<ResidencyAction>;
+
+  /// All units are absent.
+  Residency(std::vector<UnitPolicy> units, const ResidencyOptions& options);
+
+  /// An operator is about to read parameters of `units` (ascending, each once): afterwards all of them are present, and
+  /// pinned until unpin(). Actions come in the order in which they are to be executed.
+  Actions touch(std::span<const std::size_t> units);
+  /// The operator is done. A release that was due meanwhile comes now.
+  Actions unpin(std::span<const std::size_t> units);
+
+  /// True when touch(units) would give no action and change nothing but pins: the engine's fast path.
+  bool in_use(std::span<const std::size_t> units) const;
+
+  Actions backward_begin();
+  /// All gradients that the unit expects in this backward are there.
+  Actions gradients_complete(std::size_t unit);
+  /// Also after a failed backward.
+  Actions backward_end();
+
+  /// The shards changed (an optimizer step): whole parameters that are there are out of date. They are released, so that
+  /// the next touch gathers them. Pinned units are left as they are.
+  Actions expire();
+
+  /// Gathers and pins for a scope that reads or changes whole parameters.
+  Actions hold(std::span<const std::size_t> units) { return touch(units); }
+  /// Releases everything that is not pinned.
+  Actions release_all();
+
+  State state(std::size_t unit) const { return units_[unit].state; }
+  int pins(std::size_t unit) const { return units_[unit].pins; }
+  bool in_backward() const { return backward_; }
+  /// The order of newly touched units in the last complete pass.
+  const std::vector<std::size_t>& forward_order() const { return forward_.order; }
+  const std::vector<std::size_t>& backward_order() const { return backward_pass_.order; }
+
+ private:
+  struct Unit {
+    UnitPolicy policy;
+    State state = State::absent;
+    int pins = 0;
+    bool touched = false;      ///< since it was gathered
+    bool complete = false;     ///< in this backward: its gradients are there
+    bool release_due = false;  ///< when the last pin goes
+  };
+  /// What one kind of pass has seen, and expects.
+  struct Pass {
+    std::vector<std::size_t> order;  ///< of the last complete pass
+    std::vector<std::size_t> seen;   ///< of the present one
+    std::size_t next = 0;            ///< place in `order` that is expected now
+    bool known = false;              ///< order[next] is believed
+  };
+
+  void start_gather(std::size_t unit, Actions& actions);
+  void release(std::size_t unit, Actions& actions);
+  bool may_leave(const Unit& unit) const;
+  void see(std::size_t unit);
+  void prefetch(Actions& actions);
+  void end_pass(Pass& pass);
+  Pass& pass() { return backward_ ? backward_pass_ : forward_; }
+
+  std::vector<Unit> units_;
+  ResidencyOptions options_;
+  bool backward_ = false;
+  Pass forward_, backward_pass_;
+};
+
+}  // namespace tessera::layout

@@ -1,0 +1,54 @@
+#pragma once
+/// \file
+/// Gradient compression: what replaces the plain reduction of one flat gradient. One seam for all methods and strategies.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/comm/group.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// The place of one parameter in a flat gradient.
+struct CompressedSegment {
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0, numel = 0;
+};
+
+/// One flat gradient to be reduced. `flat` [n] is this rank's, may be overwritten, and is padded to n = size x m.
+struct ReductionRequest {
+  std::string_view key;  ///< the same for the same buffer in every step and on every rank: error feedback is kept by it
+  at::Tensor flat;
+  const std::vector<CompressedSegment>& segments;
+  const comm::Group& group;
+  comm::Reduction reduction;  ///< mean or sum
+  /// [m] of this rank, or [n] for an all-reduce (may be `flat` itself): receives the result.
+  at::Tensor output;
+  bool scatter;  ///< true: output is this rank's part
+};
+
+/// A method. Collective: every rank of the group calls reduce() in the same order. Not thread-safe.
+class Compression {
+ public:
+  virtual ~Compression() = default;
+  virtual std::string name() const = 0;
+  /// The result is in `output` when the returned work is done.
+  virtual comm::Work reduce(const ReductionRequest& request) = 0;
+  /// An optimizer step ended (methods that begin after some steps, as PowerSGD, count them).
+  virtual void step_done() {}
+  /// Bytes of gradient so far, and bytes that were sent instead.
+  virtual std::pair<std::int64_t, std::int64_t> bytes() const = 0;
+  /// State that a checkpoint keeps (error feedback), by name.
+  virtual std::vector<std::pair<std::string, at::Tensor>> state() const { return {}; }
+};
+
+/// "fp16" | "bf16" | "powersgd" | "powersgd:rank=2,start=1000" | "topk:ratio=0.01" | "onebit:warmup=100". Throws InputError.
+std::shared_ptr<Compression> make_compression(std::string_view description);
+
+}  // namespace tessera::parallel

@@ -1,0 +1,215 @@
+#pragma once
+/// \file
+/// One engine for DDP, ZeRO-1/2/3, FSDP's strategies and HSDP, around any torch::nn::Module, unedited.
+///
+///   tessera::init();                                                       // from any launcher's environment
+///   auto net = tessera::deferred<MyTransformer>(config);                   // or simply a module
+///   tessera::Sharded fsdp(*net, {.strategy = "full_shard", .wrap = tessera::by_class({"MyBlock"})});
+///   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-4);                // local shards; or tessera's own optimizers
+///   for (auto& batch : loader) {
+///     fsdp.zero_grad();
+///     loss(net->forward(batch.x), batch.y).backward();
+///     fsdp.clip_grad_norm(1.0);
+///     optimizer.step();
+///   }
+
+#include <torch/nn/module.h>
+
+#include <tessera/comm/group.h>
+#include <tessera/layout/residency.h>
+#include <tessera/layout/units.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/parallel/compression.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// Where shards, or optimizer states, live.
+enum class Offload {
+  none,
+  optimizer,  ///< optimizer states (the optimizer's business: see Sharded::state_allocator())
+  params,     ///< the shards of parameters and gradients, and with them the optimizer step
+  all
+};
+
+struct ShardingOptions {
+  std::string strategy = "full_shard";  ///< a name, as parallel::find_strategy() takes them
+  comm::Group group = {};               ///< the data-parallel ranks; empty: all of world()
+  /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of this host).
+  /// Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
+  int shard_group_size = 0;
+  /// Which modules become units. ZeRO-1 and ZeRO-2 and DDP, where whole parameters stay, are cut in buckets instead.
+  layout::WrapPolicy wrap = {};
+
+  std::optional<at::ScalarType> param_dtype;   ///< of whole parameters: computing and gathering; empty: the shards'
+  std::optional<at::ScalarType> reduce_dtype;  ///< of gradients on the wire; empty: fp32 (fp64 for fp64 shards)
+  std::optional<at::ScalarType> buffer_dtype;  ///< floating-point buffers are converted once
+
+  comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
+  double gradient_predivide_factor = 1;               ///< f: divided by f before, and by size / f after the reduction (mean only)
+  /// V > 0: fixed order (DESIGN section 13), as DdpOptions::logical_shards.
+  std::int64_t logical_shards = 0;
+  bool find_unused_parameters = false;  ///< false: a parameter without gradient on some rank is an error that names it
+  /// Ranks may skip units, or use them in another order (branches that depend on data): every gather is agreed upon by all ranks
+  /// first, and gradients are reduced when backward ends. Slower; without it such a deviation is an error that names the unit.
+  bool data_dependent = false;
+
+  bool forward_prefetch = true;
+  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;
+  bool limit_all_gathers = true;              ///< at most one unit is gathered ahead; false: three
+  std::optional<bool> reshard_after_forward;  ///< empty: the strategy's; (an int in other systems: shard_group_size)
+  bool reshard_root = false;                  ///< the root unit, too, is dropped after its forward
+  bool overlap_comm = true;                   ///< false: every collective is waited for at once
+  std::int64_t persistence_threshold = 0;     ///< parameters of at most so many elements stay whole between steps
+  double first_bucket_mb = 1, bucket_mb = 25; ///< MiB; DDP, ZeRO-1, ZeRO-2
+
+  bool sync_module_states = true;  ///< rank 0's parameters and buffers for everyone, at construction
+  bool broadcast_buffers = true;   ///< rank 0's buffers for everyone after each reduction (as Ddp)
+  Offload offload = Offload::none;
+  std::string offload_folder;      ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
+  std::shared_ptr<parallel::Compression> compression;  ///< of gradients on the wire; nullptr: none
+  bool check_finite = true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
+
+  /// Fills a parameter's local part from elsewhere (a file): elements [begin, begin + piece.numel()) of the parameter, flat. Returns
+  /// false to leave it to the module's own values. Called for every parameter with the part that this rank holds (an empty one, too).
+  std::function<bool(const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece)> load;
+
+  bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
+};
+
+inline layout::WrapPolicy by_class(std::vector<std::string> classes) {
+  return {.kind = layout::WrapPolicy::Kind::by_class, .classes = std::move(classes)};
+}
+inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
+  return {.kind = layout::WrapPolicy::Kind::by_size, .min_num_params = min_num_params};
+}
+
+/// This rank's part of one trained parameter.
+struct ShardedParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< of the whole parameter
+  std::int64_t begin = 0;           ///< the part is elements [begin, begin + local.numel()) of the flattened parameter
+  at::Tensor local;                 ///< 1-D leaf (the module's own parameter where nothing is sharded); grad(): reduced
+};
+
+/// Bytes on this rank, by what they are for.
+struct ShardingMemory {
+  std::int64_t shards = 0;         ///< parameters that stay
+  std::int64_t gradients = 0;      ///< gradient shards (or whole gradients that stay)
+  std::int64_t whole = 0;          ///< gathered parameters now
+  std::int64_t whole_peak = 0;
+  std::int64_t flat_gradients = 0;  ///< gradients on their way now
+  std::int64_t flat_gradients_peak = 0;
+  std::int64_t pool = 0;  ///< buffers kept for reuse
+  std::int64_t offloaded = 0;
+};
+
+/// One row of the table at start.
+struct ShardingUnit {
+  std::string name;
+  std::vector<std::string> parameters;
+  std::int64_t numel = 0;          ///< without padding
+  std::int64_t padded = 0;         ///< with
+  std::int64_t shard_bytes = 0;    ///< that stay on this rank
+  std::int64_t present_bytes = 0;  ///< whole
+  std::string prefetch;            ///< the unit gathered while this one computes; "" when not known yet
+};
+
+class Sharded {
+ public:
+  /// Collective. Throws Error when ranks' modules differ; InputError for options that do not fit. The module must outlive this
+  /// object. Its parameters keep their identity; where the strategy shards them, their memory comes and goes.
+  explicit Sharded(torch::nn::Module& module, ShardingOptions options = {});
+  ~Sharded();  ///< the module gets whole parameters back on ranks where that needs no collective (nothing sharded); else they stay absent
+  Sharded(Sharded&&) noexcept;
+
+  /// Local parts of the trained parameters, for any torch::optim optimizer. In the order of registration, tied ones once.
+  std::vector<at::Tensor> parameters() const;
+  const std::vector<ShardedParameter>& named_parameters() const;
+  /// The same as optimizer slots; `edit` may set decay and rate scale.
+  std::vector<optim::Slot> slots(const std::function<void(optim::Slot&)>& edit = {}) const;
+  /// Where offloaded optimizer state is to be allocated; empty unless Offload::optimizer or all.
+  optim::StateAllocator state_allocator() const;
+  /// Sums over the ranks that hold different parts: for optimizers with per-parameter norms.
+  optim::SumOverShards sum_over_shards() const;
+
+  void zero_grad();
+  /// While the guard lives, DDP and ZeRO-1 accumulate locally; ZeRO-2, ZeRO-3 and FSDP reduce every backward into the shards' sums
+  /// anyway (no rank holds whole gradients), so it does nothing for them.
+  class NoSync {
+   public:
+    explicit NoSync(Sharded& sharded);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Sharded& sharded_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
+  /// Global L2 norm of the reduced gradients, the same bits on every rank and for every strategy. Collective.
+  double grad_norm() const;
+  /// The same; gradients are scaled in place when it exceeds max_norm (<= 0: never). Throws Error on every rank when it is not
+  /// finite, naming rank and parameter (check_finite).
+  double clip_grad_norm(double max_norm);
+  /// Clamps every element to [-limit, limit].
+  void clip_grad_value(double limit);
+
+  /// While it lives, whole parameters (all, or those in the units of `names`) may be read, and with write_back changed: all ranks
+  /// make the same change, each keeps its own part. Collective at both ends.
+  struct UnshardedOptions {
+    std::vector<std::string> names;  ///< of parameters; empty: all
+    bool write_back = false;
+  };
+  class Unsharded {
+   public:
+    Unsharded(Sharded& sharded, const UnshardedOptions& options);
+    ~Unsharded();
+    Unsharded(const Unsharded&) = delete;
+    Unsharded& operator=(const Unsharded&) = delete;
+
+   private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+  };
+  [[nodiscard]] Unsharded unsharded(const UnshardedOptions& options) { return Unsharded(*this, options); }
+
+  /// Calls visit(name, tensor) for every parameter (frozen ones too, not buffers) in the order of registration, unit by unit gathered:
+  /// whole, in the shards' dtype, valid during the call. On every rank; collective.
+  void visit_parameters(const std::function<void(const std::string&, const at::Tensor&)>& visit);
+  /// Puts whole tensors back (each rank takes its part); names as above. Throws InputError for unknown names or shapes. Collective.
+  void load_parameters(const std::function<at::Tensor(const std::string&)>& whole);
+  /// A tensor laid out like a local part (an optimizer state) -> the whole one, on every rank. Collective.
+  at::Tensor gather_like(const ShardedParameter& parameter, const at::Tensor& local_state) const;
+
+  /// Throws Error naming the first parameter and rank whose bits differ between copies. Collective.
+  void check_replicas() const;
+
+  std::vector<ShardingUnit> units() const;
+  ShardingMemory memory() const;
+  const ShardingOptions& options() const;
+  int shard_ranks() const;    ///< S
+  int replicate_ranks() const;  ///< R
+
+  struct Impl;  ///< parallel/sharding/engine.h
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Sharded(module, options).
+inline Sharded fully_shard(torch::nn::Module& module, ShardingOptions options = {}) {
+  return Sharded(module, std::move(options));
+}
+inline Sharded::Unsharded unsharded(Sharded& sharded, const Sharded::UnshardedOptions& options = {}) {
+  return Sharded::Unsharded(sharded, options);
+}
+
+}  // namespace tessera

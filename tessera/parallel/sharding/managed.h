@@ -1,0 +1,92 @@
+#pragma once
+/// \file
+/// Managed parameters: tensors of somebody's unedited module whose memory comes and goes. Each carries one extra
+/// dispatch key that LibTorch leaves unused, so that exactly the operators that receive one of them pass through us, in
+/// forward and in backward (saved tensors and views keep the key), and no others. What was tried and measured: the
+/// design's section 6.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DispatchKey.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// The key; free in LibTorch 2.11, above Autograd and Autocast. Deferred construction (parallel/deferred.h) uses it, too.
+inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
+
+/// Who makes parameters present. Called on the thread that runs the operator, which may be any.
+class Guardian {
+ public:
+  virtual ~Guardian() = default;
+  /// `op` (its full name, for messages) is about to read the parameters of `units` (ascending, each once), or to write some of
+  /// them (`writes`). On return they are present and stay so until leave(). An exception keeps the operator from running.
+  virtual void enter(std::span<const std::size_t> units, bool writes, const char* op) = 0;
+  virtual void leave(std::span<const std::size_t> units) noexcept = 0;
+};
+
+/// The memory of one flat buffer of one unit: a StorageImpl that never changes its identity, present or absent. Absent
+/// keeps nbytes and throws `absent_text` when its data is read without passing through the key (data_ptr()). Not
+/// thread-safe: the guardian's mutex.
+class ManagedStorage {
+ public:
+  /// `guardian` outlives the parameters' use; `unit` is what it is told. numel elements of `dtype`.
+  ManagedStorage(Guardian& guardian, std::size_t unit, std::int64_t numel, at::ScalarType dtype, c10::Device device,
+                 std::string absent_text);
+  /// Parameters must have been taken out (abandon) before.
+  ~ManagedStorage();
+  ManagedStorage(const ManagedStorage&) = delete;
+  ManagedStorage& operator=(const ManagedStorage&) = delete;
+
+  /// Makes `parameter` (any strided tensor with a grad slot of its own: a leaf) a view of elements [offset, offset + numel)
+  /// with `sizes` and dense `strides`, in this storage's dtype, and gives it the key. TensorImpl, requires_grad and hooks
+  /// survive; its former memory is let go. Does not copy values.
+  void adopt(const at::Tensor& parameter, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides);
+  /// True while `parameter` is still what adopt() made of it (module->to() and set_data replace the memory silently).
+  bool owns(const at::Tensor& parameter) const;
+  /// Gives an adopted parameter ordinary memory of its own, `value` (its sizes), and takes the key away.
+  static void abandon(const at::Tensor& parameter, const at::Tensor& value);
+
+  /// `buffer`: contiguous, numel elements, plain (without key); kept until detach().
+  void attach(at::Tensor buffer);
+  /// Returns the buffer; absent from now on.
+  at::Tensor detach();
+  bool present() const { return buffer_.defined(); }
+  /// The buffer; undefined when absent. Operators on it do not pass through the guardian.
+  const at::Tensor& buffer() const { return buffer_; }
+  /// Tensors of others that alias this storage, besides the adopted parameters (a view that a constructor stored).
+  std::size_t foreign_uses() const;
+
+  std::size_t unit() const;
+  Guardian& guardian() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  at::Tensor buffer_;
+};
+
+/// The storage that manages `tensor`, if any.
+ManagedStorage* managed_storage(const at::Tensor& tensor);
+inline bool is_managed(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(managed_key); }
+
+/// For code that reads parameters by raw pointers: makes them present while it lives. Tensors that are not managed cost a
+/// look at their key set. (nn/ reaches it through nn/present.h, being below this layer.)
+class Present {
+ public:
+  explicit Present(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors, const char* op = "data_ptr");
+  ~Present();
+  Present(const Present&) = delete;
+  Present& operator=(const Present&) = delete;
+
+ private:
+  std::vector<std::pair<Guardian*, std::vector<std::size_t>>> entered_;
+};
+
+}  // namespace tessera::parallel
