@@ -6,15 +6,23 @@
 /// design's section 6.
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Allocator.h>
+#include <ATen/core/stack.h>
 #include <c10/core/DispatchKey.h>
+#include <c10/core/DispatchKeySet.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace tessera::parallel {
 
@@ -58,6 +66,10 @@ class ManagedStorage {
   /// Returns the buffer; absent from now on.
   at::Tensor detach();
   bool present() const { return buffer_.defined(); }
+  /// With `cast`, matrix products, convolutions, norms and recurrent cells (operators that want one dtype) that receive
+  /// parameters of this storage get their other floating-point inputs converted to its dtype first, differentiably: an
+  /// unedited module whose parameters compute in bf16 takes fp32 inputs. Off at first.
+  void cast_inputs(bool cast);
   /// The buffer; undefined when absent. Operators on it do not pass through the guardian.
   const at::Tensor& buffer() const { return buffer_; }
   /// Tensors of others that alias this storage, besides the adopted parameters (a view that a constructor stored).
@@ -71,6 +83,18 @@ class ManagedStorage {
   std::unique_ptr<Impl> impl_;
   at::Tensor buffer_;
 };
+
+/// What another owner of the key does with an operator: true when it has run it and left the results on the stack in
+/// place of the arguments; false to let it run as usual (managed arguments are then made present).
+using KeyFallback = bool (*)(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+/// A key has one fallback in the whole process, and it lives here; deferred construction is asked first by it, when the key is
+/// included in this thread's state (c10::impl::IncludeDispatchKeyGuard) or when an argument carries the key over a
+/// storage that is not managed. To keep calls nested in an operator from coming back, run it under
+/// c10::impl::ExcludeDispatchKeyGuard(managed_key). Operators that only make views or look at metadata (view, t, detach,
+/// set_data, requires_grad_, size, empty_like, reshape and to() as long as they need not copy, ...) never get here: the key is
+/// registered as a fallthrough for them; what they make shares the storage and inherits the key, and a factory or a copy
+/// that they end in comes here by itself. Call once, before the first tensor gets the key; registers the key's fallback.
+void set_deferred_fallback(KeyFallback fallback);
 
 /// The storage that manages `tensor`, if any.
 ManagedStorage* managed_storage(const at::Tensor& tensor);
