@@ -27,7 +27,7 @@ namespace tessera::layout {
 /// How a unit behaves; see Strategy (parallel/sharding/strategy.h) for which row wants what.
 struct UnitPolicy {
   bool release_after_forward = true;   ///< reshard_after_forward; the root unit usually keeps its parameters
-  bool release_after_backward = true;  ///< false: whole between steps too (ZeRO-1/2); see Residency::expire()
+  bool release_after_backward = true;  ///< false: whole between steps too (ZeRO-1/2); see Residency::release_all()
   /// In backward, too, released as soon as another unit is newly touched, even while gradients are expected: for units
   /// used at both ends of the model (embedding and head in the root unit).
   bool release_when_left = false;
@@ -81,13 +81,8 @@ class Residency {
   /// Also after a failed backward.
   Actions backward_end();
 
-  /// The shards changed (an optimizer step): whole parameters that are there are out of date. They are released, so that
-  /// the next touch gathers them. Pinned units are left as they are.
-  Actions expire();
-
-  /// Gathers and pins for a scope that reads or changes whole parameters.
-  Actions hold(std::span<const std::size_t> units) { return touch(units); }
-  /// Releases everything that is not pinned.
+  /// Releases everything, pinned units when their last pin goes. For the end of a scope, and when the shards changed (an
+  /// optimizer step): whole parameters that are there are out of date, and the next touch gathers them.
   Actions release_all();
 
   State state(std::size_t unit) const { return units_[unit].state; }
@@ -102,7 +97,8 @@ class Residency {
     UnitPolicy policy;
     State state = State::absent;
     int pins = 0;
-    bool touched = false;      ///< since it was gathered
+    bool touched = false;      ///< in this pass, since it was gathered
+    bool ahead = false;        ///< gathered before it was asked for
     bool complete = false;     ///< in this backward: its gradients are there
     bool release_due = false;  ///< when the last pin goes
   };
@@ -117,7 +113,7 @@ class Residency {
   void start_gather(std::size_t unit, Actions& actions);
   void release(std::size_t unit, Actions& actions);
   bool may_leave(const Unit& unit) const;
-  void see(std::size_t unit);
+  bool see(std::size_t unit);
   void prefetch(Actions& actions);
   void end_pass(Pass& pass);
   Pass& pass() { return backward_ ? backward_pass_ : forward_; }
