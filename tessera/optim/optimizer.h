@@ -1,10 +1,17 @@
 #pragma once
 /// \file
-/// optim/: optimizers fused over flat buffers, schedules (schedule.h), norms. This header: what the trainer and the
-/// checkpoint see.
+/// optim/: optimizers fused over flat shards, schedules (schedule.h), norms (norm.h), parameter groups (groups.h), loss
+/// scaling (loss_scale.h), optimizers by the names of --optim (by_name.h). This header: what the trainer, the sharding
+/// engine and the checkpoint see.
+///
+/// Pieces. A slot may be a piece of a parameter. AdamW, Adam, SGD, Adagrad and Lion, with every option, give each
+/// element the same bits wherever the parameter is cut. Adafactor, LAMB and LARS need sums over whole parameters: they
+/// are formed exactly (exact_sum.h, kernels/cpu/binned_sums.h) before they are rounded, so for float32 on the CPU their
+/// bits do not depend on the cuts either; elsewhere they agree to rounding.
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/optim/norm.h>
 #include <tessera/optim/schedule.h>
 
 #include <cstdint>
@@ -23,47 +30,123 @@ struct Slot {
   at::Tensor parameter;  ///< fp32 or fp64, contiguous; all slots of one dtype and device
   double weight_decay = 0;
   double learning_rate_scale = 1;
-  /// Sharded: `parameter` [n] is elements [begin, begin + n) of a flattened parameter of this shape, n may be 0. Empty and 0: `parameter`
-  /// is the whole one.
+  /// Sharded: `parameter` [n] is elements [begin, begin + n) of a flattened parameter of this shape; n may be 0, else
+  /// `begin` is a multiple of 64. Empty and 0: `parameter` is the whole one.
   std::vector<std::int64_t> shape = {};
   std::int64_t begin = 0;
 };
 
 /// Makes memory for optimizer state (zero-filled), somewhere else than in ordinary memory. Empty: ordinary memory.
 using StateAllocator = std::function<at::Tensor(at::IntArrayRef sizes, at::TensorOptions options)>;
-/// Adds `values` up over the ranks that hold the other parts of the same parameters, in place; every rank calls it at the same
-/// points. Empty: this rank holds whole parameters.
+/// Adds `values` up over the ranks that hold the other parts of the same parameters, in place; every rank calls it at
+/// the same points with as many values. Empty: this rank holds whole parameters.
 using SumOverShards = std::function<void(std::vector<double>& values)>;
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update. Every gradient is multiplied by `gradient_scale` on the fly (clipping costs no extra pass).
+  /// One update. Every gradient is multiplied by `gradient_scale` on the fly (clipping costs no extra pass). Collective
+  /// where SumOverShards is given to Adafactor, LAMB or LARS. Every updated parameter's version counter grows.
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
-  /// State tensors by name ("exp_avg.h.0.attn.c_attn.weight", ...), for checkpoints; they alias the live state.
+  /// State tensors by name ("exp_avg.h.0.attn.c_attn.weight", ...), for checkpoints; they alias the live state. Of a
+  /// piece of a parameter: the same piece [n] of the state.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
+  /// True for the name of a state tensor which is whole, and the same, on every rank that has the slot (Adafactor's row
+  /// and column averages); others are laid out as the slot is.
+  virtual bool is_replicated(const std::string& state_name) const { return false; }
   /// Updates so far: one count for all slots, also for those that were skipped (torch counts per parameter).
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
 };
 
+/// What every optimizer may be told besides its own numbers.
+struct CommonOptions {
+  /// AdamW, Adam, SGD, Lion: the averages are kept in bfloat16; half of their memory. The parameters are float32 then.
+  bool bf16_state = false;
+  /// How bf16 states round: up or down at random, with the exact value as the mean, so that small changes (1 - beta2 of
+  /// 0.001 is less than half a unit of bfloat16) are not lost. The random bits depend on seed, step, name of the
+  /// parameter and index of the element in it, not on ranks or threads. false: to nearest, ties to even.
+  bool stochastic_rounding = true;
+  std::uint64_t seed = 0;
+  StateAllocator allocate = {};
+  SumOverShards sum_over_shards = {};
+};
+
+/// All factories throw InputError for numbers out of range (naming them and the rule), for a parameter that is not
+/// contiguous float32 or float64, or not of one dtype and device with the others, and for a piece outside its shape.
+
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
 };
-/// AdamW, Loshchilov & Hutter 2019, as torch.optim.AdamW computes it (torch/optim/adamw.py, _single_tensor_adam).
-/// Moments fp32 in one flat buffer.
-std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOptions& options);
+/// AdamW, Loshchilov & Hutter 2019, as torch.optim.AdamW computes it (torch/optim/adam.py, _single_tensor_adam).
+/// States exp_avg, exp_avg_sq.
+std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOptions& options,
+                                      const CommonOptions& common = {});
+/// Adam, Kingma & Ba 2015, as torch.optim.Adam: decay is added to the gradient (L2). States exp_avg, exp_avg_sq.
+std::unique_ptr<Optimizer> make_adam(std::vector<Slot> slots, const AdamWOptions& options,
+                                     const CommonOptions& common = {});
+
 struct SgdOptions {
   double momentum = 0;
   bool nesterov = false;
 };
-/// SGD as torch.optim.SGD (decay added to the gradient, dampening 0).
-std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options);
+/// SGD as torch.optim.SGD (decay added to the gradient, dampening 0). State momentum_buffer, if there is momentum.
+std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options,
+                                    const CommonOptions& common = {});
 
-/// L2 norm over all gradients: fp64 partial sums over fixed blocks of each parameter, added in a fixed order (DESIGN
-/// section 13).
-double gradient_norm(const std::vector<at::Tensor>& gradients);
-/// min(1, max_norm / (norm + 1e-6)); 1 when max_norm <= 0.
-double clip_coefficient(double norm, double max_norm);
+struct AdagradOptions {
+  double epsilon = 1e-10, learning_rate_decay = 0, initial_accumulator_value = 0;
+};
+/// Adagrad, Duchi et al. 2011, as torch.optim.Adagrad. State sum.
+std::unique_ptr<Optimizer> make_adagrad(std::vector<Slot> slots, const AdagradOptions& options,
+                                        const CommonOptions& common = {});
+
+struct LionOptions {
+  double beta1 = 0.9, beta2 = 0.99;
+};
+/// Lion, Chen et al. 2023, algorithm 2. State exp_avg.
+std::unique_ptr<Optimizer> make_lion(std::vector<Slot> slots, const LionOptions& options,
+                                     const CommonOptions& common = {});
+
+/// Names and meaning as transformers.optimization.Adafactor; the defaults are those of transformers.Trainer (no scaling
+/// by the parameter, learning rate from outside).
+struct AdafactorOptions {
+  double epsilon1 = 1e-30, epsilon2 = 1e-3;  ///< eps[0], eps[1]
+  double clip_threshold = 1.0;               ///< largest root mean square of an update
+  double decay_rate = -0.8;
+  double beta1 = 0;  ///< 0: no first moment (None there)
+  bool scale_parameter = false;
+  bool relative_step = false;  ///< the learning rate given to step() is ignored; learning_rate_scale counts
+  bool warmup_init = false;
+};
+/// Adafactor, Shazeer & Stern 2018. Second moments of parameters with two dimensions or more are factored over the last
+/// two of their true shape: exp_avg_sq_row, exp_avg_sq_col (replicated); of others exp_avg_sq; exp_avg if beta1 > 0.
+/// Calls SumOverShards twice a step: for the sums of squares, and for the size of the update, which depends on them.
+std::unique_ptr<Optimizer> make_adafactor(std::vector<Slot> slots, const AdafactorOptions& options,
+                                          const CommonOptions& common = {});
+
+struct LambOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
+  bool bias_correction = true;
+  double max_trust_ratio = 0;      ///< the trust ratio is at most this; 0: no bound
+  bool adapt_undecayed = false;    ///< also slots without weight decay are scaled by their trust ratio (NVLAMB)
+};
+/// LAMB, You et al. 2020, algorithm 2: Adam's direction (decay added to it), scaled per parameter by ||p|| / ||update||
+/// (1 where one of them is 0). States exp_avg, exp_avg_sq. One SumOverShards a step.
+std::unique_ptr<Optimizer> make_lamb(std::vector<Slot> slots, const LambOptions& options,
+                                     const CommonOptions& common = {});
+
+struct LarsOptions {
+  double momentum = 0.9;
+  bool nesterov = false;
+  double trust_coefficient = 1e-3;
+  double epsilon = 1e-8;
+  bool adapt_undecayed = false;  ///< also slots without weight decay are scaled
+};
+/// LARS, You, Gitman & Ginsburg 2017, in the form of SGD on scaled gradients (as NVIDIA's LARC without clipping):
+/// (g + decay * p) * trust_coefficient * ||p|| / (||g|| + decay * ||p|| + epsilon), factor 1 where a norm is 0; then
+/// torch.optim.SGD without decay. State momentum_buffer, if there is momentum. One SumOverShards a step.
+std::unique_ptr<Optimizer> make_lars(std::vector<Slot> slots, const LarsOptions& options,
+                                     const CommonOptions& common = {});
 
 }  // namespace tessera::optim

@@ -1,0 +1,41 @@
+#pragma once
+/// \file
+/// A sum of doubles without rounding: the order of the additions and how they are shared out over threads and ranks do
+/// not matter. (Kulisch's long accumulator, in 32-bit digits held in 64-bit words.)
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::optim {
+
+/// Not synchronised: one per thread, then merge().
+class ExactSum {
+ public:
+  void add(double x) { add(std::span<const double>(&x, 1)); }
+  void add(std::span<const double> values);
+  void merge(const ExactSum& other);
+
+  /// The sum, rounded once (to nearest, ties to even; infinite when too large). NaN when a NaN or both infinities were
+  /// added, else an infinity that was.
+  double value() const;
+
+  /// The sum as integers that may be added element by element over up to 2^16 ranks (an all-reduce) without overflow;
+  /// each is below 2^32 in magnitude, so sums over 2^16 ranks are exact as doubles, too.
+  std::vector<std::int64_t> words() const;
+  /// Of added words. Throws Error when there are not word_count of them.
+  static ExactSum of_words(std::span<const std::int64_t> words);
+
+  /// 32-bit digits from 2^-1074 to 2^1102; counts of NaN, +infinity, -infinity.
+  static constexpr std::size_t digits = 68, word_count = digits + 3;
+
+ private:
+  void carry();
+
+  std::array<std::int64_t, word_count> words_{};  ///< value: sum of words_[i] * 2^(32 i - 1074)
+  std::int64_t room_ = additions;                 ///< additions until words_ must be carried
+  static constexpr std::int64_t additions = std::int64_t{1} << 30;
+};
+
+}  // namespace tessera::optim

@@ -1,0 +1,55 @@
+#pragma once
+/// \file
+/// Loss scaling for fp16: the loss is multiplied by a number so that small gradients do not vanish in half precision,
+/// and the gradients are divided by it in the optimizer's pass. Semantics of torch.amp.GradScaler.
+///
+///   (loss * scale.scale()).backward();
+///   const double norm = ... ;                                    // of the scaled gradients: one value on all ranks
+///   const double factor = scale.gradient_factor();               // 1 / scale, of this step
+///   if (scale.update(norm)) optimizer->step(rate, factor * clip_coefficient(norm * factor, max_norm));
+
+#include <cstdint>
+
+namespace tessera::optim {
+
+struct LossScaleOptions {
+  bool dynamic = true;            ///< false: the scale stays; steps with bad gradients are still skipped
+  double initial = 65536;         ///< GradScaler's init_scale
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::int64_t growth_interval = 2000;  ///< good steps in a row before the scale grows
+  double minimum = 1.0 / 65536;         ///< update() throws rather than let a dynamic scale fall below
+};
+
+/// What a checkpoint keeps.
+struct LossScaleState {
+  double scale = 0;
+  std::int64_t good_steps = 0;     ///< since the scale last changed
+  std::int64_t skipped_steps = 0;  ///< of the whole run
+};
+
+class LossScale {
+ public:
+  /// Throws InputError for numbers that make no sense.
+  explicit LossScale(const LossScaleOptions& options = {});
+
+  /// Multiply the loss (of every micro-batch) by this.
+  double scale() const { return state_.scale; }
+  /// Multiply every gradient by this.
+  double gradient_factor() const { return 1 / state_.scale; }
+  /// Once per step, after the gradients: true when `gradient_norm` (the global norm of the scaled gradients, the same
+  /// number on every rank) is finite and the step is to be taken; false when it is to be skipped. Adapts the scale for
+  /// the next step. Throws Error when the scale would fall below the minimum: the loss itself is not finite then, or
+  /// the model does not fit fp16.
+  bool update(double gradient_norm);
+
+  const LossScaleState& state() const { return state_; }
+  /// Throws InputError for a scale that is not positive and finite or for negative counts.
+  void set_state(const LossScaleState& state);
+
+ private:
+  LossScaleOptions options_;
+  LossScaleState state_;
+};
+
+}  // namespace tessera::optim

@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// The global gradient norm, with the same bits however parameters are cut into shards (DESIGN section 13: norms).
+///
+/// Each parameter is cut into fixed blocks of 64 elements; a block's squares are summed in double precision in one fixed
+/// order; block sums are added up exactly (exact_sum.h) and the total is rounded once.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/optim/exact_sum.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace tessera::optim {
+
+/// A dense floating-point gradient, or elements [begin, begin + numel) of one. `begin` is a multiple of 64 unless the
+/// piece is empty. Undefined: no gradient.
+struct GradientPiece {
+  at::Tensor gradient;
+  std::int64_t begin = 0;
+};
+/// Adds `words` up over the ranks that hold the other pieces, in place; collective.
+using AllReduceWords = std::function<void(std::vector<std::int64_t>& words)>;
+
+/// The sum of squares of all pieces on this rank. Throws InputError for a gradient that is not dense floating-point,
+/// Error for a piece that begins inside a block.
+ExactSum squares_of(const std::vector<GradientPiece>& pieces);
+/// L2 norm of all gradients of all ranks; the same bits on every rank and for every way to cut. Where pieces are held
+/// twice (replicas), reduce over one set of them only. A NaN or infinity anywhere makes it NaN or infinite everywhere.
+double gradient_norm(const std::vector<GradientPiece>& pieces, const AllReduceWords& all_reduce);
+/// L2 norm over whole gradients: the bits of the sharded one.
+double gradient_norm(const std::vector<at::Tensor>& gradients);
+/// min(1, max_norm / (norm + 1e-6)); 1 when max_norm <= 0.
+double clip_coefficient(double norm, double max_norm);
+
+}  // namespace tessera::optim
