@@ -7,6 +7,7 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
+#include <tessera/nn/present.h>
 
 namespace tessera::nn {
 namespace {
@@ -40,6 +41,7 @@ std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, double scale, bool hidden_gradient, bool weight_gradient) {
+    const Present present({&hidden, &weight});
     const bool half = autocast_enabled(at::kCPU);
     const auto narrow = [&](const at::Tensor& t) { return half ? t.to(at::kBFloat16) : t; };
     const auto times = half ? multiply_half : multiply;

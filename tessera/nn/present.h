@@ -3,16 +3,21 @@
 /// Fused functions read parameters by raw pointers, which no dispatcher sees. A sharding engine, which sits above this
 /// layer, may have dropped their memory; `Present` asks it to bring it back while the function runs.
 ///
-///   const Present present({weight, bias});   // first line of forward and of backward
+///   const Present present({&weight, &bias});   // first line of forward and of backward
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <initializer_list>
-#include <vector>
+#include <optional>
 
 namespace tessera::nn {
 
-/// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw.
+/// The dispatch key that tensors with such memory carry (parallel/sharding/managed.h).
+inline constexpr c10::DispatchKey present_key = c10::DispatchKey::DeferredInit;
+
+/// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw. Some
+/// of the tensors may be nullptr or undefined.
 struct PresentHooks {
   void* (*enter)(const at::Tensor* const* tensors, std::size_t count) = nullptr;
   void (*leave)(void* token) noexcept = nullptr;
@@ -20,17 +25,33 @@ struct PresentHooks {
 /// Set once, by the engine's library part, before the first managed parameter exists.
 void set_present_hooks(const PresentHooks& hooks);
 
-/// Undefined tensors are fine. Without an engine: two comparisons per tensor. Not for tensors of another thread's unit
-/// of work: it is a scope of the calling thread.
+/// nullptr and undefined tensors are fine. Tensors without the key cost two comparisons each. A scope of the calling
+/// thread; the tensors are looked at by the constructor only. Throws what the engine throws, and Error when a tensor has
+/// the key but no engine is there.
 class Present {
  public:
-  Present(std::initializer_list<const at::Tensor*> tensors);
-  ~Present();
+  Present(std::initializer_list<const at::Tensor*> tensors) {
+    for (const at::Tensor* t : tensors)
+      if (t != nullptr && t->defined() && t->key_set().has(present_key)) [[unlikely]] {
+        enter(tensors);
+        return;
+      }
+  }
+  ~Present() {
+    if (token_ != nullptr) [[unlikely]]
+      leave();
+  }
   Present(const Present&) = delete;
   Present& operator=(const Present&) = delete;
 
  private:
+  void enter(std::initializer_list<const at::Tensor*> tensors);
+  void leave() noexcept;
+
   void* token_ = nullptr;
 };
+
+/// The tensor in an optional, for Present's list.
+inline const at::Tensor* pointer(const std::optional<at::Tensor>& tensor) { return tensor ? &*tensor : nullptr; }
 
 }  // namespace tessera::nn

@@ -6,7 +6,6 @@
 /// design's section 6.
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
 #include <c10/core/DispatchKey.h>
 #include <c10/core/DispatchKeySet.h>
 
@@ -17,12 +16,12 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace c10 {
 class OperatorHandle;
-}
+struct IValue;
+}  // namespace c10
 
 namespace tessera::parallel {
 
@@ -72,7 +71,8 @@ class ManagedStorage {
   void cast_inputs(bool cast);
   /// The buffer; undefined when absent. Operators on it do not pass through the guardian.
   const at::Tensor& buffer() const { return buffer_; }
-  /// Tensors of others that alias this storage, besides the adopted parameters (a view that a constructor stored).
+  /// Tensors of others that alias this storage, besides the adopted parameters: views that somebody stored, or that a
+  /// graph keeps.
   std::size_t foreign_uses() const;
 
   std::size_t unit() const;
@@ -86,7 +86,7 @@ class ManagedStorage {
 
 /// What another owner of the key does with an operator: true when it has run it and left the results on the stack in
 /// place of the arguments; false to let it run as usual (managed arguments are then made present).
-using KeyFallback = bool (*)(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+using KeyFallback = bool (*)(const c10::OperatorHandle& op, c10::DispatchKeySet keys, std::vector<c10::IValue>* stack);
 /// A key has one fallback in the whole process, and it lives here; deferred construction is asked first by it, when the key is
 /// included in this thread's state (c10::impl::IncludeDispatchKeyGuard) or when an argument carries the key over a
 /// storage that is not managed. To keep calls nested in an operator from coming back, run it under
@@ -110,7 +110,7 @@ class Present {
   Present& operator=(const Present&) = delete;
 
  private:
-  std::vector<std::pair<Guardian*, std::vector<std::size_t>>> entered_;
+  void* token_ = nullptr;
 };
 
 }  // namespace tessera::parallel
