@@ -10,10 +10,30 @@ cat <<'MD'
 
 Every setting is one row of the table in `tessera/config/fields.cpp`; flags, `--help`, `--print_config` and this page come from it.
 - `--x_y V`, `--x-y V` and `--x_y=V` are the same; a boolean is `--x`, `--x false` or `--no_x`.
-- Later beats earlier: default, environment, flag. A flag given twice with two values is an error. All problems are reported together.
-- `--print_config` prints every value with its origin (`default`, the flag as typed, `environment NAME`, `derived (why)`) and exits.
+- Later beats earlier: default, file (`--fsdp_config`), environment, flag. A flag given twice with two values is an error. All problems are reported together.
+- `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`, `derived (why)`) and exits.
 - Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration or input
   (nothing was written), 3 stopped on SIGTERM after saving, 130 interrupted.
+
+## Sharding
+One engine runs all strategies; `--fsdp`, `--zero_stage`, `--strategy` and the file of `--fsdp_config` are four ways to name one. They
+must agree: those that do not are listed together.
+
+| strategy | divides optimizer states | gradients | parameters | said as |
+|---|---|---|---|---|
+| `ddp` | - | - | - | default; `--fsdp no_shard`, `--zero_stage 0`, `NO_SHARD`, 3 |
+| `zero1` | x | - | - | `--zero_stage 1` |
+| `zero2` | x | x | - | `--zero_stage 2` |
+| `shard_grad_op` | x | x | between steps | `--fsdp shard_grad_op`, `SHARD_GRAD_OP`, 2 |
+| `full_shard` = `zero3` | x | x | x | `--fsdp full_shard`, `--zero_stage 3`, `FULL_SHARD`, 1 |
+| `hybrid_shard` | x | x | x | within groups (of a host, or `--shard_group_size`), copies across; `HYBRID_SHARD`, 4 |
+| `hybrid_shard_zero2` | x | x | between steps | the same; `HYBRID_SHARD_ZERO2`, 5 |
+
+`--fsdp_config FILE` is JSON or YAML with Hugging Face's or accelerate's keys, with or without `fsdp_`; accelerate's whole file will do
+(its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names. What those programs ignore is honoured or
+named: `backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they mean; `reshard_after_forward: SHARD_GRAD_OP`
+names the strategy, an integer the size of the groups; `use_orig_params`, `state_dict_type: SHARDED_STATE_DICT` change nothing and are
+said so; `xla: true` and `LOCAL_STATE_DICT` are refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
 
 ## Differences from Hugging Face
 - The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the shifted-away one

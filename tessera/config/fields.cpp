@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace tessera::config {
 namespace {
@@ -33,6 +32,10 @@ Field optimization(std::string_view name, Rule rule, std::string_view help, std:
 template <auto member>
 Field parallel(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
   return {name, Section::parallel, &at<&RunConfig::parallel, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field sharding(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::sharding, &at<&RunConfig::sharding, member>, std::move(rule), help, environment};
 }
 template <auto member>
 Field output(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
@@ -72,7 +75,29 @@ using M = ModelConfig;
 using D = DataConfig;
 using O = OptimizationConfig;
 using P = ParallelConfig;
+using S = ShardingConfig;
 using W = OutputConfig;
+
+Rule dtype() {
+  return one_of({"fp32", "bf16", "fp16"}, {{"float32", "fp32"},
+                                           {"bfloat16", "bf16"},
+                                           {"float16", "fp16"},
+                                           {"torch.float32", "fp32"},
+                                           {"torch.bfloat16", "bf16"},
+                                           {"torch.float16", "fp16"}});
+}
+
+Rule strategy() {
+  return one_of({"ddp", "zero1", "zero2", "zero3", "full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"},
+                {{"no_shard", "ddp"},
+                 {"zero0", "ddp"},
+                 {"_hybrid_shard_zero2", "hybrid_shard_zero2"},
+                 {"1", "full_shard"},  // torch.distributed.fsdp.ShardingStrategy
+                 {"2", "shard_grad_op"},
+                 {"3", "ddp"},
+                 {"4", "hybrid_shard"},
+                 {"5", "hybrid_shard_zero2"}});
+}
 
 // ---- the table ------------------------------------------------------------------------------------------------
 const std::vector<Field>& table() {
@@ -125,8 +150,15 @@ const std::vector<Field>& table() {
       optimization<&O::gradient_accumulation_steps>("gradient_accumulation_steps", at_least(1),
                                                     "micro-batches per optimizer step"),
       optimization<&O::optim>("optim",
-                              one_of({"adamw", "sgd"}, {{"adamw_torch", "adamw"}, {"adamw_torch_fused", "adamw"}}),
-                              "optimizer; adamw_torch and adamw_torch_fused mean adamw"),
+                              one_of({"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars"},
+                                     {{"adamw_torch", "adamw"},
+                                      {"adamw_torch_fused", "adamw"},
+                                      {"adamw_hf", "adamw"},
+                                      {"adamw_apex_fused", "adamw"},
+                                      {"lion_32bit", "lion"}}),
+                              "optimizer; adamw_torch and adamw_torch_fused mean adamw, lion_32bit means lion"),
+      optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
+                                   "parameters of the optimizer that have no flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
       optimization<&O::lr_scheduler_type>("lr_scheduler_type",
                                           one_of({"linear", "cosine", "constant", "constant_with_warmup", "polynomial",
@@ -150,6 +182,25 @@ const std::vector<Field>& table() {
       optimization<&O::seed>("seed", at_least(0), "of initial weights, order of blocks and dropout"),
       optimization<&O::bf16>("bf16", anything(),
                              "matrix products in bfloat16; weights, gradients and optimizer states stay fp32"),
+      optimization<&O::fp16>("fp16", anything(), "matrix products in float16, with loss scaling"),
+      optimization<&O::loss_scale>("loss_scale", at_least(0), "of fp16: a fixed scale; 0 = dynamic"),
+      optimization<&O::initial_scale_power>("initial_scale_power", at_least(0, 32),
+                                            "of fp16: the dynamic scale begins with 2 to this power"),
+      optimization<&O::loss_scale_window>("loss_scale_window", at_least(1),
+                                          "of fp16: steps without overflow after which the scale is doubled"),
+      optimization<&O::min_loss_scale>("min_loss_scale", more_than(0),
+                                       "of fp16: a dynamic scale that falls below ends the run"),
+      optimization<&O::bf16_optimizer_states>("bf16_optimizer_states", anything(),
+                                              "the optimizer keeps its moments in bfloat16: half of their memory"),
+      optimization<&O::stochastic_rounding>("stochastic_rounding", anything(),
+                                            "bfloat16 moments are rounded up or down at random, so that small changes are "
+                                            "not lost"),
+      optimization<&O::gradient_checkpointing>(
+          "gradient_checkpointing", anything(),
+          "keep only the inputs of the blocks for backward, which computes the rest again: less memory, a third more "
+          "computing"),
+      optimization<&O::gradient_checkpointing_kwargs>("gradient_checkpointing_kwargs", anything("JSON|K=V,..."),
+                                                      "which blocks, and how: every=2, blocks=REGEX, offload=true"),
 
       parallel<&P::num_processes>(
           "num_processes", at_least(1, 4096),
@@ -177,6 +228,60 @@ const std::vector<Field>& table() {
                                  "times that a failed job is restarted from its newest checkpoint"),
       parallel<&P::hang_timeout>("hang_timeout", at_least(0),
                                  "seconds without progress that are called a hang; 0 = max(5 s, 5 x p99 step)"),
+
+      sharding<&S::fsdp>("fsdp", anything("WORDS"),
+                         "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard; also auto_wrap, "
+                         "size_based_auto_wrap, offload: --fsdp \"full_shard auto_wrap\""),
+      sharding<&S::fsdp_config>("fsdp_config", anything("FILE|JSON"),
+                                "Hugging Face's and accelerate's fsdp_config: JSON or YAML; flags beat it"),
+      sharding<&S::zero_stage>("zero_stage", at_least(0, 3),
+                               "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
+                               "3 also parameters"),
+      sharding<&S::strategy>("strategy", strategy(), "the same in one word (zero3 is full_shard)"),
+      sharding<&S::shard_group_size>("shard_group_size", at_least(1),
+                                     "processes that divide one copy among them, the others hold copies (HSDP); unset: "
+                                     "all, for hybrid_shard those of one host"),
+      sharding<&S::cpu_offload>("cpu_offload", one_of({"none", "optimizer", "params", "all"}),
+                                "what lives outside the device: optimizer states, or parameters and gradients, or both"),
+      sharding<&S::offload_folder>("offload_folder", anything("DIR"),
+                                   "on the CPU, offloaded memory is mapped from files here; unset: TMPDIR"),
+      sharding<&S::auto_wrap_policy>("auto_wrap_policy",
+                                     one_of({"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}),
+                                     "which modules are gathered and dropped as one: blocks, by size, by name, or all"),
+      sharding<&S::transformer_layer_cls_to_wrap>("transformer_layer_cls_to_wrap", anything("CLASS,..."),
+                                                  "classes of the blocks, Hugging Face's (LlamaDecoderLayer, ...) or "
+                                                  "ours; unset: the model's own"),
+      sharding<&S::min_num_params>("min_num_params", at_least(0), "of size_based_wrap: elements of a module; 0 = not given"),
+      sharding<&S::wrap_pattern>("wrap_pattern", anything("REGEX"), "of regex_wrap: matches whole names of modules"),
+      sharding<&S::ignored_modules>("ignored_modules", anything("REGEX"),
+                                    "modules, by whole names, whose parameters stay whole on every process"),
+      sharding<&S::backward_prefetch>("backward_prefetch", one_of({"backward_pre", "backward_post", "no_prefetch"},
+                                                                  {{"1", "backward_pre"}, {"2", "backward_post"}}),
+                                      "when the next module's parameters are gathered in backward: before this one's "
+                                      "gradients are computed, after, or not ahead"),
+      sharding<&S::forward_prefetch>("forward_prefetch", anything(), "gather the next module's parameters ahead in forward"),
+      sharding<&S::limit_all_gathers>("limit_all_gathers", anything(), "gather at most one module ahead; else three"),
+      sharding<&S::reshard_after_forward>("reshard_after_forward",
+                                          one_of({"auto", "true", "false"}, {{"yes", "true"}, {"no", "false"}}),
+                                          "drop whole parameters between forward and backward; auto: as the strategy has it"),
+      sharding<&S::persistence_threshold>("persistence_threshold", at_least(0),
+                                          "parameters of at most so many elements stay whole between steps"),
+      sharding<&S::reduce_bucket_size>("reduce_bucket_size", at_least(1),
+                                       "elements that are reduced together (ddp, zero1, zero2); as ddp_bucket_cap_mb"),
+      sharding<&S::overlap_comm>("overlap_comm", anything(), "communicate while computing"),
+      sharding<&S::sync_module_states>("sync_module_states", anything(),
+                                       "rank 0's parameters and buffers reach all ranks at the start"),
+      sharding<&S::cpu_ram_efficient_loading>("cpu_ram_efficient_loading", anything(),
+                                              "each process reads only its own part of the weights"),
+      sharding<&S::param_dtype>("param_dtype", dtype(),
+                                "of gathered parameters and the computation; the shards that are trained stay fp32"),
+      sharding<&S::reduce_dtype>("reduce_dtype", dtype(), "of gradients while they are summed over processes"),
+      sharding<&S::buffer_dtype>("buffer_dtype", dtype(), "of floating-point buffers"),
+      sharding<&S::data_dependent>("data_dependent", anything(),
+                                   "processes may skip modules, or call them in another order; slower"),
+      sharding<&S::grad_compression>("grad_compression", anything("METHOD"),
+                                     "gradients on the wire: fp16, bf16, powersgd:rank=2, topk:ratio=0.01 or "
+                                     "onebit:warmup=100"),
 
       output<&W::output_dir>("output_dir", anything("DIR"),
                              "receives the model, checkpoints, metrics.jsonl and report.html"),
@@ -206,90 +311,7 @@ const std::vector<Field>& table() {
   return rows;
 }
 
-std::string number(double value) { return format_real(value); }
-
-struct Setter {
-  const Rule& rule;
-  std::string_view text;
-
-  std::optional<std::string> out_of_range(double value) const {
-    const bool ok = (rule.above_least ? value > rule.least : value >= rule.least) &&
-                    (rule.below_most ? value < rule.most : value <= rule.most);
-    return ok ? std::nullopt : std::optional(concat("is ", text, "; it must be ", rule.describe()));
-  }
-
-  std::optional<std::string> operator()(std::string& slot) const {
-    std::string word(text);
-    for (const auto& [theirs, ours] : rule.synonyms)
-      if (word == theirs) word = ours;
-    if (!rule.words.empty() && std::find(rule.words.begin(), rule.words.end(), word) == rule.words.end()) {
-      const auto near = nearest(word, rule.words);
-      return concat("is '", text, "'; it must be ", rule.describe(),
-                    near ? concat(" (did you mean ", *near, "?)") : "");
-    }
-    slot = std::move(word);
-    return std::nullopt;
-  }
-
-  std::optional<std::string> operator()(std::int64_t& slot) const {
-    const auto value = parse_int(text);
-    if (!value) return concat("is '", text, "'; it takes an integer");
-    auto problem = out_of_range(static_cast<double>(*value));
-    if (!problem) slot = *value;
-    return problem;
-  }
-
-  std::optional<std::string> operator()(double& slot) const {
-    const auto value = parse_real(text);
-    if (!value || !std::isfinite(*value)) return concat("is '", text, "'; it takes a number");
-    auto problem = out_of_range(*value);
-    if (!problem) slot = *value;
-    return problem;
-  }
-
-  std::optional<std::string> operator()(bool& slot) const {
-    const auto value = parse_bool(text);
-    if (!value) return concat("is '", text, "'; it takes true or false");
-    slot = *value;
-    return std::nullopt;
-  }
-};
-
 }  // namespace
-
-std::string_view section_key(Section section) {
-  static constexpr std::string_view keys[] = {"model", "data", "optimization", "parallel", "output"};
-  return keys[static_cast<std::size_t>(section)];
-}
-
-std::string_view section_title(Section section) {
-  static constexpr std::string_view titles[] = {"Model", "Data", "Optimisation", "Parallelism", "Output"};
-  return titles[static_cast<std::size_t>(section)];
-}
-
-std::string Rule::describe() const {
-  if (!words.empty()) return concat("one of ", join(words));
-  std::vector<std::string> parts;
-  if (std::isfinite(least)) parts.push_back(concat(above_least ? "more than " : "at least ", number(least)));
-  if (std::isfinite(most)) parts.push_back(concat(below_most ? "less than " : "at most ", number(most)));
-  return join(parts, " and ");
-}
-
-std::string Field::placeholder() const {
-  if (!rule.shown_as.empty()) return std::string(rule.shown_as);
-  if (!rule.words.empty()) return join(rule.words, "|");
-  static constexpr std::string_view by_kind[] = {"TEXT", "N", "X", ""};
-  return std::string(by_kind[access.index()]);
-}
-
-Value Field::get(const RunConfig& config) const {
-  RunConfig copy = config;  // accessors give writable references
-  return std::visit([&](auto place) { return Value::of(place(copy)); }, access);
-}
-
-std::optional<std::string> Field::set(RunConfig& config, std::string_view text) const {
-  return std::visit([&](auto place) { return Setter{rule, text}(place(config)); }, access);
-}
 
 std::span<const Field> fields() { return table(); }
 
@@ -300,24 +322,27 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 18> names = {{
       {"evaluation_strategy", "eval_strategy"},                     // transformers before v4.46
       {"per_gpu_train_batch_size", "per_device_train_batch_size"},  // transformers v4
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
       {"ddp_backend", "backend"},                              // TrainingArguments
       {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
       {"nproc_per_node", "num_processes"},                     // torchrun
+      {"fsdp_sharding_strategy", "strategy"},                  // accelerate launch, and from here on
+      {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
+      {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
+      {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too
+      {"fsdp_backward_prefetch", "backward_prefetch"},
+      {"fsdp_forward_prefetch", "forward_prefetch"},
+      {"fsdp_reshard_after_forward", "reshard_after_forward"},
+      {"fsdp_sync_module_states", "sync_module_states"},
+      {"fsdp_cpu_ram_efficient_loading", "cpu_ram_efficient_loading"},
+      {"fsdp_activation_checkpointing", "gradient_checkpointing"},
+      {"stage3_param_persistence_threshold", "persistence_threshold"},  // DeepSpeed
+      {"ddp_comm_hook", "grad_compression"},                            // accelerate's DistributedDataParallelKwargs
   }};
   return names;
-}
-
-std::optional<bool> parse_bool(std::string_view text) {
-  const std::string word = to_lower(text);
-  for (const std::string_view yes : {"true", "yes", "t", "y", "1", "on"})
-    if (word == yes) return true;
-  for (const std::string_view no : {"false", "no", "f", "n", "0", "off"})
-    if (word == no) return false;
-  return std::nullopt;
 }
 
 }  // namespace tessera::config

@@ -19,9 +19,9 @@
 namespace tessera::config {
 
 /// Where a setting is shown; also the sections of --print_config.
-enum class Section { model, data, optimization, parallel, output };
+enum class Section { model, data, optimization, parallel, sharding, output };
 inline constexpr Section all_sections[] = {Section::model, Section::data, Section::optimization, Section::parallel,
-                                           Section::output};
+                                           Section::sharding, Section::output};
 std::string_view section_key(Section section);    ///< "optimization"
 std::string_view section_title(Section section);  ///< "Optimisation"
 
@@ -33,7 +33,7 @@ using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunC
 struct Rule {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   bool above_least = false, below_most = false;               ///< the bound itself is excluded
-  std::vector<std::string> words;                             ///< the allowed words; empty: any text
+  std::vector<std::string> words;                             ///< the allowed words, in any case; empty: any text
   std::vector<std::pair<std::string, std::string>> synonyms;  ///< another system's word -> ours
   std::string_view shown_as = {};                             ///< "FILE" in --help; empty: by kind
 

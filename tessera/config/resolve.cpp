@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
+#include <tessera/config/sharding.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -73,6 +74,7 @@ class FlagReader {
         return problem(flag, " needs a value (", field->placeholder(), ")");
       }
       text = arguments_[next_++];
+      while (field->name == "fsdp" && value_follows()) *text += " " + arguments_[next_++];  // --fsdp full_shard auto_wrap
     }
     store(*field, flag, *text);
   }
@@ -181,6 +183,7 @@ Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& prob
   for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   FlagReader(arguments, resolved, problems).read();
   read_environment(resolved, problems, environment);
+  resolve_sharding(resolved, problems);
   derive(resolved);
   return resolved;
 }

@@ -2,7 +2,7 @@
 /// \file
 /// From what the user said to one checked RunConfig in which every value knows where it came from.
 ///
-/// Precedence: default < environment < flag. Nothing is printed or written here.
+/// Precedence: default < file (--fsdp_config) < environment < flag. Nothing is printed or written here.
 
 #include <tessera/base/value.h>
 #include <tessera/config/run_config.h>
@@ -22,8 +22,10 @@ using GetEnvironment = std::function<std::optional<std::string>(const std::strin
 
 struct Resolved {
   RunConfig values;
-  /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "derived (why)".
+  /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "fsdp.json:3" or "derived (why)".
   std::map<std::string, std::string> origins;
+  /// What files say that has no effect here, or another one than where they come from: each worth a warning.
+  std::vector<std::string> notes;
 };
 
 /// What is wrong, one line each, and the settings whose values cannot be relied on because of it.
@@ -49,7 +51,7 @@ void validate(const Resolved& resolved);
 /// resolve_flags + validate, with the problems of both in one InputError: what `tessera train` does first.
 Resolved resolve_and_validate(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
 
-/// Flags that were given but change nothing ("--momentum has no effect: --optim is adamw"): each worth a warning.
+/// What was given but changes nothing ("--momentum has no effect: --optim is adamw"), and `notes`: each worth a warning.
 std::vector<std::string> unused_settings(const Resolved& resolved);
 
 /// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by

@@ -36,7 +36,8 @@ struct DataConfig {
 };
 
 struct OptimizationConfig {
-  std::string optim = "adamw";  ///< adamw (on the command line also adamw_torch, adamw_torch_fused) | sgd
+  std::string optim = "adamw";  ///< adamw | adam | sgd | adagrad | lion | adafactor | lamb | lars
+  std::string optim_args;       ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
@@ -54,6 +55,15 @@ struct OptimizationConfig {
   std::int64_t gradient_accumulation_steps = 1;
   std::int64_t seed = 42;
   bool bf16 = false;  ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
+  bool fp16 = false;  ///< the same in float16, with loss scaling
+  double loss_scale = 0;                   ///< fp16: a fixed scale; 0: dynamic
+  std::int64_t initial_scale_power = 16;   ///< dynamic: begins with 2^this (PyTorch: 65536)
+  std::int64_t loss_scale_window = 2000;   ///< dynamic: doubled after so many steps without overflow (PyTorch; DeepSpeed: 1000)
+  double min_loss_scale = 1;               ///< dynamic: below it the run ends (DeepSpeed; PyTorch has no bound)
+  bool bf16_optimizer_states = false;      ///< moments in bfloat16
+  bool stochastic_rounding = true;         ///< of bfloat16 moments
+  bool gradient_checkpointing = false;     ///< blocks keep their inputs only; backward computes the rest again
+  std::string gradient_checkpointing_kwargs;  ///< JSON object or "every=2,..."
 };
 
 struct ParallelConfig {
@@ -69,6 +79,37 @@ struct ParallelConfig {
   double ddp_timeout = 1800;             ///< seconds a collective may take
   std::int64_t main_process_port = 0;    ///< 0: any free port
   std::int64_t threads_per_process = 0;  ///< 0: cores / local ranks, at least 1
+};
+
+/// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such (ddp) is the
+/// strategy that divides nothing. See config/sharding.h for what follows from which words.
+struct ShardingConfig {
+  std::string fsdp;             ///< Hugging Face's words: "full_shard auto_wrap offload"
+  std::string fsdp_config;      ///< JSON or YAML file, or a JSON object: see config/fsdp_config.h
+  std::int64_t zero_stage = -1;  ///< DeepSpeed's number, 0 to 3; -1: not given
+  std::string strategy = "ddp";  ///< what all of these end in: ddp | zero1 | zero2 | zero3 = full_shard | shard_grad_op | hybrid_shard(_zero2)
+  std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
+  std::string cpu_offload = "none";   ///< none | optimizer | params (and gradients) | all
+  std::string offload_folder;         ///< of the files that offloaded memory is mapped from (CPU); empty: TMPDIR
+  std::string auto_wrap_policy = "transformer_based_wrap";  ///< | size_based_wrap | regex_wrap | no_wrap
+  std::string transformer_layer_cls_to_wrap;  ///< "GPT2Block,...", ours or Hugging Face's; empty: the model's blocks
+  std::int64_t min_num_params = 100'000'000;  ///< size_based_wrap
+  std::string wrap_pattern;                   ///< regex_wrap: of whole module names
+  std::string ignored_modules;                ///< pattern of whole module names that stay out of all units
+  std::string backward_prefetch = "backward_pre";  ///< | backward_post | no_prefetch
+  bool forward_prefetch = true;
+  bool limit_all_gathers = true;               ///< at most one unit is gathered ahead
+  std::string reshard_after_forward = "auto";  ///< auto (the strategy's) | true | false
+  std::int64_t persistence_threshold = 0;      ///< parameters of at most so many elements stay whole
+  std::int64_t reduce_bucket_size = 0;         ///< elements; 0: as ddp_bucket_cap_mb says
+  bool overlap_comm = true;
+  bool sync_module_states = true;
+  bool cpu_ram_efficient_loading = true;  ///< each rank reads its own part of the weights only
+  std::string param_dtype = "fp32";       ///< of gathered parameters: fp32 | bf16 | fp16
+  std::string reduce_dtype = "fp32";      ///< of gradients on the wire
+  std::string buffer_dtype = "fp32";
+  bool data_dependent = false;            ///< ranks may skip modules or call them in another order
+  std::string grad_compression = "none";  ///< none | fp16 | bf16 | powersgd:rank=2 | topk:ratio=0.01 | onebit:warmup=100
 };
 
 struct OutputConfig {
@@ -96,6 +137,7 @@ struct RunConfig {
   DataConfig data;
   OptimizationConfig optimization;
   ParallelConfig parallel;
+  ShardingConfig sharding;
   OutputConfig output;
   std::string device = "cpu";  ///< cpu | cuda (needs the plug-in)
 };

@@ -5,11 +5,13 @@
 #include <tessera/base/text.h>
 #include <tessera/config/overrides.h>
 #include <tessera/config/resolve.h>
+#include <tessera/config/sharding.h>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 namespace tessera::config {
 namespace {
@@ -193,7 +195,10 @@ class Rules {
 
 }  // namespace
 
-void validate(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+void validate(const Resolved& resolved, Problems& problems) {
+  Rules(resolved, problems).check();
+  validate_sharding(resolved, problems);
+}
 
 void validate(const Resolved& resolved) {
   Problems problems;
@@ -201,23 +206,56 @@ void validate(const Resolved& resolved) {
   throw_if_any(problems);
 }
 
+namespace {
+
+using Unused = std::function<void(const char* name, const std::string& why)>;
+
+void unused_sharding(const Resolved& resolved, const Unused& unused) {
+  const OptimizationConfig& o = resolved.values.optimization;
+  const ShardingConfig& s = resolved.values.sharding;
+  for (const char* name : {"loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale"})
+    if (!o.fp16) unused(name, "--fp16 is not given");
+  if (o.fp16 && o.loss_scale > 0)
+    for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
+      unused(name, "--loss_scale is fixed");
+  if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
+  if (s.cpu_offload == "none") unused("offload_folder", "--cpu_offload is none");
+  if (s.strategy == "ddp") unused("shard_group_size", "the strategy ddp divides nothing");
+  if (!shards_parameters(s.strategy))
+    for (const char* name : {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
+                             "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
+      unused(name, concat("the strategy ", s.strategy, " keeps parameters whole"));
+  if (s.auto_wrap_policy != "transformer_based_wrap") unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != "size_based_wrap") unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != "regex_wrap") unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (shards_parameters(s.strategy))
+    for (const char* name : {"reduce_bucket_size", "ddp_bucket_cap_mb"})
+      unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
+}
+
+}  // namespace
+
 std::vector<std::string> unused_settings(const Resolved& resolved) {
   const RunConfig& c = resolved.values;
-  std::vector<std::string> lines;
+  std::vector<std::string> lines = resolved.notes;
   const auto given = [&](const char* name) { return resolved.origins.at(name).starts_with("--"); };
-  const auto unused = [&](const char* name, const std::string& why) {
+  const Unused unused = [&](const char* name, const std::string& why) {
     if (given(name)) lines.push_back(concat(resolved.origins.at(name), " has no effect: ", why));
   };
-  const bool sgd = c.optimization.optim == "sgd";
-  if (!sgd) unused("momentum", "--optim is adamw");
-  if (!sgd) unused("nesterov", "--optim is adamw");
+  const std::string& optim = c.optimization.optim;
+  const bool adam = optim == "adamw" || optim == "adam";
+  if (optim != "sgd" && optim != "lars")
+    for (const char* name : {"momentum", "nesterov"}) unused(name, concat("--optim is ", optim));
   const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
   if (c.model.lora_r == 0)
     for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules"})
       unused(name, has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
-  for (const char* name : {"adam_beta1", "adam_beta2", "adam_epsilon"})
-    if (sgd) unused(name, "--optim is sgd");
+  for (const char* name : {"adam_beta1", "adam_beta2"})
+    if (!adam && optim != "lion" && optim != "lamb") unused(name, concat("--optim is ", optim));
+  if (!adam)
+    unused("adam_epsilon", optim == "sgd" ? "--optim is sgd" : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
+  if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (c.optimization.lr_scheduler_type == "constant") {
     const std::string why = "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)";
     if (c.optimization.warmup_steps > 0) unused("warmup_steps", why);
@@ -231,6 +269,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
   if (c.output.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", c.output.save_strategy));
   if (c.output.eval_strategy == "epoch") unused("eval_steps", "--eval_strategy is epoch");
+  unused_sharding(resolved, unused);
   return lines;
 }
 

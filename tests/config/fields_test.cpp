@@ -109,6 +109,16 @@ TEST(Fields, SynonymsOfOtherSystems) {
     EXPECT_EQ(find_field("optim")->set(config, word), std::nullopt);
     EXPECT_EQ(config.optimization.optim, "adamw");
   }
+  const auto strategy = [](const char* word) {
+    RunConfig config;
+    EXPECT_EQ(find_field("strategy")->set(config, word), std::nullopt) << word;
+    return config.sharding.strategy;
+  };
+  EXPECT_EQ(strategy("FULL_SHARD"), "full_shard");  // words are taken in any case
+  EXPECT_EQ(strategy("1"), "full_shard");
+  EXPECT_EQ(strategy("NO_SHARD"), "ddp");
+  EXPECT_EQ(strategy("3"), "ddp");
+  EXPECT_EQ(strategy("4"), "hybrid_shard");
 }
 
 TEST(Fields, Booleans) {

@@ -1,0 +1,171 @@
+// The file of --fsdp_config: Hugging Face's and accelerate's keys, and every way to get one wrong.
+
+#include <tessera/config/fsdp_config.h>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/fields.h>
+
+#include <map>
+
+namespace tessera::config {
+namespace {
+
+using Words = std::vector<std::string>;
+using Texts = std::map<std::string, std::string>;
+
+Texts settings(const std::string& json) {
+  Problems problems;
+  const FsdpFile file = read_fsdp_config(json, problems);
+  EXPECT_EQ(problems.lines, Words{}) << json;
+  Texts texts;
+  for (const FileSetting& setting : file.settings) texts[setting.name] = setting.text;
+  return texts;
+}
+
+Words problems_of(const std::string& json) {
+  Problems problems;
+  read_fsdp_config(json, problems);
+  return problems.lines;
+}
+
+std::string problem_of(const std::string& json) {
+  const Words lines = problems_of(json);
+  return lines.size() == 1 ? lines.front() : concat(lines.size(), " problems: ", join(lines, " | "));
+}
+
+// The example of the Hugging Face guide, and what accelerate's questionnaire writes for version 1 and 2.
+TEST(FsdpConfig, HuggingFacesKeys) {
+  EXPECT_EQ(settings(R"({"backward_prefetch": "backward_pre", "forward_prefetch": "false", "limit_all_gathers": true,
+                         "use_orig_params": true, "sync_module_states": "True", "transformer_layer_cls_to_wrap": ["GPT2Block", "BertLayer"],
+                         "min_num_params": 0, "cpu_ram_efficient_loading": true, "activation_checkpointing": "yes",
+                         "xla": false, "xla_fsdp_grad_ckpt": false})"),
+            (Texts{{"backward_prefetch", "backward_pre"},
+                   {"forward_prefetch", "false"},
+                   {"limit_all_gathers", "true"},
+                   {"sync_module_states", "True"},
+                   {"transformer_layer_cls_to_wrap", "GPT2Block,BertLayer"},
+                   {"cpu_ram_efficient_loading", "true"},
+                   {"gradient_checkpointing", "yes"}}));
+}
+
+TEST(FsdpConfig, AcceleratesFiles) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "accelerate.yaml");
+  write_file_atomically(path,
+                        "compute_environment: LOCAL_MACHINE\n"
+                        "distributed_type: FSDP\n"
+                        "fsdp_config:\n"
+                        "  fsdp_version: 1\n"
+                        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                        "  fsdp_backward_prefetch_policy: BACKWARD_PRE\n"
+                        "  fsdp_offload_params: false\n"
+                        "  fsdp_sharding_strategy: 2\n"
+                        "  fsdp_state_dict_type: FULL_STATE_DICT\n"
+                        "  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n"
+                        "  fsdp_use_orig_params: true\n"
+                        "num_processes: 2\n");
+  Problems problems;
+  const FsdpFile file = read_fsdp_config(path, problems);
+  EXPECT_EQ(problems.lines, Words{});
+  ASSERT_EQ(file.settings.size(), 5u);
+  EXPECT_EQ(file.settings[0].name, "auto_wrap_policy");
+  EXPECT_EQ(file.settings[2].name, "cpu_offload");
+  EXPECT_EQ(file.settings[2].text, "none");
+  EXPECT_EQ(file.settings[3].name, "strategy");
+  EXPECT_EQ(file.settings[3].text, "2");
+  EXPECT_EQ(file_and_line(file.settings[3].where), path + ":8");
+  EXPECT_EQ(file.notes, Words{path + ":11: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
+                                     "optimizer and every grouping works"});
+}
+
+TEST(FsdpConfig, NumbersAsPeopleWriteThem) {
+  for (const char* text : {"100000000", "1e8", "100000000.0", "\"100000000\"", "\"1e8\""})
+    EXPECT_EQ(settings(concat("{\"min_num_params\": ", text, "}")), (Texts{{"min_num_params", "100000000"}})) << text;
+  EXPECT_EQ(problem_of("{\"min_num_params\": 1.5}"), "fsdp_config:1:20: min_num_params is '1.5'; it takes an integer");
+}
+
+TEST(FsdpConfig, ReshardAfterForwardIsThreeThings) {
+  EXPECT_EQ(settings(R"({"fsdp_version": 2, "reshard_after_forward": false})"), (Texts{{"reshard_after_forward", "false"}}));
+  EXPECT_EQ(settings(R"({"reshard_after_forward": "True"})"), (Texts{{"reshard_after_forward", "true"}}));
+  EXPECT_EQ(settings(R"({"fsdp_reshard_after_forward": "SHARD_GRAD_OP"})"), (Texts{{"strategy", "SHARD_GRAD_OP"}}));
+  EXPECT_EQ(settings(R"({"reshard_after_forward": 4})"), (Texts{{"shard_group_size", "4"}}));
+  EXPECT_EQ(problem_of(R"({"reshard_after_forward": "maybe"})"),
+            "fsdp_config:1:27: reshard_after_forward is 'maybe'; it must be one of auto, true, false");
+}
+
+TEST(FsdpConfig, MixedPrecision) {
+  EXPECT_EQ(settings(R"({"mixed_precision_policy": {"param_dtype": "torch.bfloat16", "reduce_dtype": "float32", "output_dtype": null}})"),
+            (Texts{{"param_dtype", "torch.bfloat16"}, {"reduce_dtype", "float32"}}));
+  EXPECT_EQ(settings(R"({"mixed_precision": "bf16"})"), (Texts{{"param_dtype", "bf16"}}));
+  EXPECT_EQ(settings(R"({"mixed_precision": "no"})"), Texts{});
+  EXPECT_EQ(problem_of(R"({"mixed_precision_policy": {"parm_dtype": "bf16"}})"),
+            "fsdp_config:1:43: unknown key parm_dtype; did you mean param_dtype?");
+}
+
+TEST(FsdpConfig, Offload) {
+  EXPECT_EQ(settings(R"({"fsdp_offload_params": "true"})"), (Texts{{"cpu_offload", "all"}}));
+  EXPECT_EQ(settings(R"({"cpu_offload": {"offload_params": false}})"), (Texts{{"cpu_offload", "none"}}));
+  EXPECT_EQ(settings(R"({"cpu_offload": "optimizer"})"), (Texts{{"cpu_offload", "optimizer"}}));
+  EXPECT_EQ(problem_of(R"({"cpu_offload": {"offload_parms": true}})"),
+            "fsdp_config:1:35: unknown key offload_parms; did you mean offload_params?");
+}
+
+TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "fsdp.json");
+  write_file_atomically(path, "{\n  \"fsdp_shardng_strategy\": 2,\n  \"backward_prefetch\": \"sometimes\",\n  \"xla\": true\n}\n");
+  EXPECT_EQ(problems_of(path),
+            (Words{path + ":2:28: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?",
+                   path + ":3:24: backward_prefetch is 'sometimes'; it must be one of backward_pre, backward_post, no_prefetch",
+                   path + ":4:10: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
+                          "come with --fsdp full_shard"}));
+  EXPECT_EQ(problem_of("absent.json"), "--fsdp_config absent.json: no such file (a JSON object begins with '{')");
+  EXPECT_EQ(problem_of(folder.path()), concat("--fsdp_config ", folder.path(), " is a folder; expected a JSON or YAML file"));
+  EXPECT_EQ(problem_of(R"({"fsdp_config": 3})"), "fsdp_config:1:17: expected an object with keys such as transformer_layer_cls_to_wrap");
+  EXPECT_EQ(problem_of(R"({"version": 3})"), "fsdp_config:1:13: version must be 1 or 2 (one engine here does what both do)");
+  EXPECT_TRUE(problem_of(R"({"state_dict_type": "LOCAL_STATE_DICT"})").find("LOCAL_STATE_DICT fits one number of processes only") != std::string::npos);
+  EXPECT_TRUE(problem_of("{\"a\": ").starts_with("fsdp_config:1:"));
+  EXPECT_EQ(problem_of(R"({"transformer_layer_cls_to_wrap": [1]})"),
+            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something else than words");
+}
+
+TEST(FsdpConfig, TwoSpellingsMustAgree) {
+  EXPECT_EQ(settings(R"({"fsdp_sharding_strategy": 1, "sharding_strategy": "FULL_SHARD"})"), (Texts{{"strategy", "1"}}));
+  EXPECT_EQ(problem_of("{\"min_num_params\": 5,\n\"fsdp_min_num_param\": 6}"),
+            "fsdp_config:2:23: fsdp_min_num_param 6 contradicts min_num_params 5 in line 1");
+}
+
+// Whatever a file holds, each key is read, noted, or refused by a message with its place; nothing is thrown.
+RC_GTEST_PROP(FsdpConfig, AnyObjectIsReadOrRefused, ()) {
+  static const Words names = {"sharding_strategy", "fsdp_reshard_after_forward", "cpu_offload", "fsdp_auto_wrap_policy", "min_num_params",
+                              "mixed_precision", "version", "state_dict_type", "xla", "use_orig_params", "backward_prefetch", "nonsense",
+                              "activation_checkpointing", "param_dtype", "fsdp_", ""};
+  const auto value = [] {
+    switch (*rc::gen::inRange(0, 7)) {
+      case 0: return Value();
+      case 1: return Value::of(*rc::gen::arbitrary<bool>());
+      case 2: return Value::of(*rc::gen::arbitrary<std::int64_t>());
+      case 3: return Value::of(*rc::gen::arbitrary<double>());
+      case 4: return Value::of(*rc::gen::element<std::string>("bf16", "1", "FULL_SHARD", "true", "no", "SIZE_BASED_WRAP", ""));
+      case 5: return Value::make_array({Value::of("A"), Value::of(*rc::gen::inRange(0, 2) == 0 ? "B" : "")});
+      default: return Value::make_object({{"param_dtype", Value::of("bf16")}, {"offload_params", Value::of(true)}});
+    }
+  };
+  std::vector<Value::Member> members;
+  for (const std::string& name : names)
+    if (*rc::gen::arbitrary<bool>()) members.emplace_back(name, value());
+  Problems problems;
+  const FsdpFile file = read_fsdp_config(dump_json(Value::make_object(std::move(members))), problems);
+  for (const std::string& line : problems.lines) RC_ASSERT(line.starts_with("fsdp_config:"));
+  for (const FileSetting& setting : file.settings) {  // what is handed on, the table takes
+    RunConfig config;
+    RC_ASSERT(!find_field(setting.name)->set(config, setting.text));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::config
