@@ -27,7 +27,11 @@ at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentSta
   if (tokens > max_positions())
     throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", max_positions(),
                             " positions; use a shorter block_size or prompt"));
-  return hidden(ids, documents, cache);
+  return hidden(ids, {.documents = documents, .cache = cache, .runner = runner_});
+}
+
+void CausalLm::set_region_runner(RegionRunner runner) {
+  runner_ = runner ? std::make_shared<const RegionRunner>(std::move(runner)) : nullptr;
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {

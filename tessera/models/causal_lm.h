@@ -8,9 +8,11 @@
 #include <tessera/base/value.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/kv_cache.h>
+#include <tessera/models/regions.h>
 #include <tessera/nn/documents.h>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tessera::models {
 
@@ -41,14 +43,21 @@ class CausalLm : public torch::nn::Module {
   /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
   bool is_norm_or_bias(const std::string& parameter_name) const;
 
+  /// Every region, in the order in which they begin: block 0, its attention, its MLP, block 1, ...
+  virtual std::vector<Region> regions() const = 0;
+  /// From now on regions run through `runner`; nullptr: directly.
+  void set_region_runner(RegionRunner runner);
+
  protected:
-  /// Hidden states after the last norm [B, T, C]. `cache`: ids continue it (then `documents` is empty), or null.
-  virtual at::Tensor hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) = 0;
+  /// Hidden states after the last norm [B, T, C]. context.cache: ids continue it (then there are no documents).
+  virtual at::Tensor hidden(const at::Tensor& ids, ForwardContext context) = 0;
   /// Weight of the head [V, C] (the embedding's when tied).
   virtual const at::Tensor& head() const = 0;
 
  private:
   at::Tensor checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
+
+  std::shared_ptr<const RegionRunner> runner_;
 };
 
 }  // namespace tessera::models

@@ -17,6 +17,11 @@ at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Te
   return nn::add_bias(x, at::dropout(delta + bias, dropout, /*train=*/true), {});
 }
 
+Region region(Region::Kind kind, std::int64_t block) {
+  static constexpr std::string_view ends[] = {"", ".attn", ".mlp"};
+  return {kind, block, concat("transformer.h.", block, ends[static_cast<std::size_t>(kind)])};
+}
+
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
@@ -25,17 +30,17 @@ Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
   c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd));
 }
 
-at::Tensor Gpt2Attention::forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache) {
+at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& context) {
   const at::Tensor qkv = c_attn->forward(x);  // [B, T, 3 C]
   const nn::AttentionOptions options{.scale = scale, .dropout = is_training() ? dropout : 0};
   at::Tensor mixed;
-  if (cache) {
+  if (context.cache) {
     const at::Tensor parts = qkv.view({x.size(0), x.size(1), 3, heads, x.size(2) / heads});  // [B, T, 3, H, D]
-    const auto [keys, values] = cache->append(static_cast<std::size_t>(index), parts.select(2, 1).transpose(1, 2),
-                                              parts.select(2, 2).transpose(1, 2));
+    const auto [keys, values] = context.cache->append(
+        static_cast<std::size_t>(index), parts.select(2, 1).transpose(1, 2), parts.select(2, 2).transpose(1, 2));
     mixed = nn::cached_attention(parts.select(2, 0), keys, values, options);
   } else {
-    mixed = nn::packed_attention(qkv, heads, documents, options);
+    mixed = nn::packed_attention(qkv, heads, context.documents, options);
   }
   return c_proj->project(mixed);
 }
@@ -65,23 +70,27 @@ at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
   return c_proj->project(active);
 }
 
-Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : dropout(config.resid_pdrop) {
+Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : index(index), dropout(config.resid_pdrop) {
   ln_1 = register_module("ln_1", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
   attn = register_module("attn", std::make_shared<Gpt2Attention>(config, index));
   ln_2 = register_module("ln_2", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
   mlp = register_module("mlp", std::make_shared<Gpt2Mlp>(config));
 }
 
-at::Tensor Gpt2Block::forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache) {
+at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context) {
   const double p = is_training() ? dropout : 0;
   const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
-  at::Tensor delta = attn->forward(first.normed, documents, cache), bias = attn->c_proj->bias;
+  const auto attend = [attn = attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
+  at::Tensor delta = context->run(region, Region::Kind::attention, index, attend, first.normed);
+  at::Tensor bias = attn->c_proj->bias;
   if (p > 0) {
     delta = at::dropout(delta + bias, p, /*train=*/true);
     bias.reset();
   }
   const auto second = nn::add_layer_norm(first.sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
-  return end_branch(second.sum, mlp->forward(second.normed), mlp->c_proj->bias, p);
+  const auto transform = [mlp = mlp](const at::Tensor& h) { return mlp->forward(h); };
+  return end_branch(second.sum, context->run(region, Region::Kind::mlp, index, transform, second.normed),
+                    mlp->c_proj->bias, p);
 }
 
 Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
@@ -93,10 +102,15 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
   ln_f = register_module("ln_f", std::make_shared<LayerNorm>(config.n_embd, config.layer_norm_epsilon));
 }
 
-at::Tensor Gpt2Model::forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
-  at::Tensor x = nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, documents);
+at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
+  const auto context = std::make_shared<const ForwardContext>(std::move(given));
+  KvCache* const cache = context->cache;
+  at::Tensor x = nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents);
   if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
-  for (const auto& block : h) x = block->forward(x, documents, cache);
+  for (const auto& block : h) {
+    const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
+    x = context->run(region, Region::Kind::block, block->index, transform, x);
+  }
   return nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
 }
 
@@ -122,8 +136,16 @@ void Gpt2::initialise(std::uint64_t seed) {
   }
 }
 
-at::Tensor Gpt2::hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
-  return transformer->forward(ids, documents, cache);
+at::Tensor Gpt2::hidden(const at::Tensor& ids, ForwardContext context) {
+  return transformer->forward(ids, std::move(context));
+}
+
+std::vector<Region> Gpt2::regions() const {
+  std::vector<Region> all;
+  for (std::int64_t block = 0; block < config_.n_layer; ++block)
+    for (const auto kind : {Region::Kind::block, Region::Kind::attention, Region::Kind::mlp})
+      all.push_back(region(kind, block));
+  return all;
 }
 
 double Gpt2::flops_per_token(std::int64_t block_size) const {

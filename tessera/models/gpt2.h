@@ -6,6 +6,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/gpt2_config.h>
 #include <tessera/models/layers.h>
+#include <tessera/models/regions.h>
 #include <memory>
 #include <optional>
 
@@ -14,8 +15,7 @@ namespace tessera::models {
 struct Gpt2Attention : torch::nn::Module {
   Gpt2Attention(const Gpt2Config& config, std::int64_t index);
   /// x [B, T, C] -> [B, T, C] *without* c_proj's bias, which the block adds together with the residual.
-  /// `cache`: continued, or null.
-  at::Tensor forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
   std::shared_ptr<Conv1D> c_attn, c_proj;  ///< [C, 3 C], [C, C]
   std::int64_t index, heads;
@@ -33,18 +33,19 @@ struct Gpt2Mlp : torch::nn::Module {
 
 struct Gpt2Block : torch::nn::Module {
   Gpt2Block(const Gpt2Config& config, std::int64_t index);
-  at::Tensor forward(const at::Tensor& x, const nn::DocumentStarts& documents, KvCache* cache);
+  at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const ForwardContext>& context);
 
   std::shared_ptr<LayerNorm> ln_1, ln_2;
   std::shared_ptr<Gpt2Attention> attn;
   std::shared_ptr<Gpt2Mlp> mlp;
+  std::int64_t index;
   double dropout;
 };
 
 struct Gpt2Model : torch::nn::Module {
   explicit Gpt2Model(const Gpt2Config& config);
   /// ids int64 [B, T] -> hidden states after ln_f [B, T, C].
-  at::Tensor forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
+  at::Tensor forward(const at::Tensor& ids, ForwardContext context);
 
   std::shared_ptr<Table> wte, wpe;  ///< [V, C], [n_positions, C]
   std::vector<std::shared_ptr<Gpt2Block>> h;
@@ -63,12 +64,13 @@ class Gpt2 : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
   double flops_per_token(std::int64_t block_size) const override;
+  std::vector<Region> regions() const override;
 
   std::shared_ptr<Gpt2Model> transformer;
   std::shared_ptr<Table> lm_head;  ///< null when tied to wte
 
  protected:
-  at::Tensor hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) override;
+  at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : transformer->wte->weight; }
 
  private:

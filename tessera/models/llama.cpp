@@ -7,6 +7,14 @@
 #include <numeric>
 
 namespace tessera::models {
+namespace {
+
+Region region(Region::Kind kind, std::int64_t block) {
+  static constexpr std::string_view ends[] = {"", ".self_attn", ".mlp"};
+  return {kind, block, concat("model.layers.", block, ends[static_cast<std::size_t>(kind)])};
+}
+
+}  // namespace
 
 LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
     : index(index),
@@ -36,9 +44,8 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
   }
   q = nn::rotary(q, context.rotary);
   k = nn::rotary(k, context.rotary);
-  const nn::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(head_size)),
-                                     .window = window,
-                                     .dropout = is_training() ? dropout : 0};
+  const nn::AttentionOptions options{
+      .scale = 1 / std::sqrt(static_cast<double>(head_size)), .window = window, .dropout = is_training() ? dropout : 0};
   at::Tensor mixed;  // [B, T, H D]
   if (context.cache) {
     const auto [keys, values] =
@@ -60,7 +67,7 @@ at::Tensor LlamaMlp::forward(const at::Tensor& x) {
   return down_proj->forward(nn::swiglu(gate_proj->forward(x), up_proj->forward(x)));
 }
 
-LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) {
+LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) : index(index) {
   self_attn = register_module("self_attn", std::make_shared<LlamaAttention>(c, index));
   mlp = register_module("mlp", std::make_shared<LlamaMlp>(c));
   input_layernorm = register_module("input_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
@@ -68,11 +75,14 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) {
       register_module("post_attention_layernorm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
 }
 
-at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const LlamaContext& context) {
+at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context) {
+  const auto attend = [attn = self_attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
+  const auto transform = [mlp = mlp](const at::Tensor& h) { return mlp->forward(h); };
   const auto first = nn::add_rms_norm(x, {}, input_layernorm->weight, input_layernorm->eps);
-  const auto second = nn::add_rms_norm(first.sum, self_attn->forward(first.normed, context),
-                                       post_attention_layernorm->weight, post_attention_layernorm->eps);
-  return nn::add_bias(second.sum, mlp->forward(second.normed), {});
+  const at::Tensor attention = context->run(region, Region::Kind::attention, index, attend, first.normed);
+  const auto second =
+      nn::add_rms_norm(first.sum, attention, post_attention_layernorm->weight, post_attention_layernorm->eps);
+  return nn::add_bias(second.sum, context->run(region, Region::Kind::mlp, index, transform, second.normed), {});
 }
 
 LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope) {
@@ -83,17 +93,23 @@ LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope) {
   norm = register_module("norm", std::make_shared<RmsNorm>(c.hidden, c.rms_norm_eps));
 }
 
-at::Tensor LlamaModel::forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
+  const auto made = std::make_shared<LlamaContext>(LlamaContext{std::move(given)});
+  const nn::DocumentStarts& documents = made->documents;
+  KvCache* const cache = made->cache;
   const std::int64_t b = ids.size(0), t = ids.size(1), past = cache ? cache->tokens() : 0;
   const at::Tensor positions =
       documents.empty() ? at::arange(past, past + t, at::kLong) : nn::document_positions(documents, b, t);
   const std::int64_t longest = documents.empty() ? past + t : positions.max().item<std::int64_t>() + 1;
-  nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
-  rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
+  const nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
+  made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
 
-  const LlamaContext context{documents, std::move(rotary), cache};
+  const std::shared_ptr<const LlamaContext> context = made;
   at::Tensor x = at::embedding(embed_tokens->weight, ids);  // [B, T, C]
-  for (const auto& layer : layers) x = layer->forward(x, context);
+  for (const auto& layer : layers) {
+    const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
+    x = context->run(region, Region::Kind::block, layer->index, transform, x);
+  }
   return nn::rms_norm(x, norm->weight, norm->eps);
 }
 
@@ -115,8 +131,16 @@ void Llama::initialise(std::uint64_t seed) {
   }
 }
 
-at::Tensor Llama::hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
-  return model->forward(ids, documents, cache);
+at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
+  return model->forward(ids, std::move(context));
+}
+
+std::vector<Region> Llama::regions() const {
+  std::vector<Region> all;
+  for (std::int64_t block = 0; block < config_.layers; ++block)
+    for (const auto kind : {Region::Kind::block, Region::Kind::attention, Region::Kind::mlp})
+      all.push_back(region(kind, block));
+  return all;
 }
 
 double Llama::flops_per_token(std::int64_t block_size) const {

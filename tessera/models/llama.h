@@ -7,6 +7,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/llama_config.h>
+#include <tessera/models/regions.h>
 #include <tessera/nn/rotary.h>
 #include <memory>
 #include <optional>
@@ -14,10 +15,8 @@
 namespace tessera::models {
 
 /// What every layer of one forward pass needs besides the hidden states.
-struct LlamaContext {
-  const nn::DocumentStarts& documents;
-  nn::RotaryTable rotary;
-  KvCache* cache;  ///< or null
+struct LlamaContext : ForwardContext {
+  nn::RotaryTable rotary = {};
 };
 
 struct LlamaAttention : torch::nn::Module {
@@ -39,17 +38,18 @@ struct LlamaMlp : torch::nn::Module {
 
 struct LlamaDecoderLayer : torch::nn::Module {
   LlamaDecoderLayer(const LlamaConfig& config, std::int64_t index);
-  at::Tensor forward(const at::Tensor& x, const LlamaContext& context);
+  at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context);
 
   std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
   std::shared_ptr<LlamaAttention> self_attn;
   std::shared_ptr<LlamaMlp> mlp;
+  std::int64_t index;
 };
 
 struct LlamaModel : torch::nn::Module {
   explicit LlamaModel(const LlamaConfig& config);
   /// ids int64 [B, T] -> hidden states after the last norm [B, T, C].
-  at::Tensor forward(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
+  at::Tensor forward(const at::Tensor& ids, ForwardContext context);
 
   std::shared_ptr<Table> embed_tokens;  ///< [V, C]
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;
@@ -59,8 +59,8 @@ struct LlamaModel : torch::nn::Module {
 
 class Llama : public CausalLm {
  public:
-  /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0, norms
-  /// 1); without a seed they stay uninitialised.
+  /// Weights are initialised from `seed` by Hugging Face's rule (_init_weights: N(0, initializer_range), biases 0,
+  /// norms 1); without a seed they stay uninitialised.
   Llama(const Value& hf_config, std::optional<std::uint64_t> seed);
 
   std::int64_t vocab_size() const override { return config_.vocab_size; }
@@ -68,12 +68,13 @@ class Llama : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   double flops_per_token(std::int64_t block_size) const override;
+  std::vector<Region> regions() const override;
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens
 
  protected:
-  at::Tensor hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) override;
+  at::Tensor hidden(const at::Tensor& ids, ForwardContext context) override;
   const at::Tensor& head() const override { return lm_head ? lm_head->weight : model->embed_tokens->weight; }
 
  private:
@@ -83,8 +84,8 @@ class Llama : public CausalLm {
   LlamaConfig config_;
 };
 
-/// Hugging Face's name of a tensor found in a folder. Empty for what is no parameter (rotary_emb.inv_freq of old versions,
-/// a tied lm_head.weight).
+/// Hugging Face's name of a tensor found in a folder. Empty for what is no parameter (rotary_emb.inv_freq of old
+/// versions, a tied lm_head.weight).
 std::string llama_tensor_name(const std::string& name_in_file, const Value& hf_config);
 
 }  // namespace tessera::models

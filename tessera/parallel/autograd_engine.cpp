@@ -4,6 +4,8 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -15,6 +17,19 @@ namespace tessera::parallel {
 namespace {
 
 namespace autograd = torch::autograd;
+
+/// Serves the tensors that this thread saves.
+thread_local SavedTensorSource* saved_tensor_source = nullptr;
+
+class SlotHooks final : public autograd::SavedVariableHooks {
+ public:
+  explicit SlotHooks(std::unique_ptr<SavedTensorSlot> slot) : slot_(std::move(slot)) {}
+  void call_pack_hook(const at::Tensor& tensor) override { slot_->pack(tensor); }
+  at::Tensor call_unpack_hook() override { return slot_->unpack(); }
+
+ private:
+  std::unique_ptr<SavedTensorSlot> slot_;
+};
 
 class ListeningEngine final : public autograd::Engine {
  public:
@@ -43,6 +58,12 @@ class ListeningEngine final : public autograd::Engine {
     }
   }
 
+  std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (saved_tensor_source == nullptr) return nullptr;
+    std::unique_ptr<SavedTensorSlot> slot = saved_tensor_source->next();
+    return slot ? std::make_unique<SlotHooks>(std::move(slot)) : nullptr;
+  }
+
   void add(BackwardListener* listener) {
     const std::lock_guard lock(mutex_);
     listeners_.push_back(listener);
@@ -63,6 +84,17 @@ class ListeningEngine final : public autograd::Engine {
 };
 
 autograd::Engine& engine_stub() { return ListeningEngine::instance(); }
+
+void install_engine() {
+  static std::once_flag installed;
+  std::call_once(installed, [] {
+    if (&autograd::Engine::get_default_engine() != &autograd::Engine::get_base_engine())
+      throw Error(
+          "another autograd engine is installed in this process (is it a Python process?); data parallelism and saved "
+          "tensors need their own");
+    autograd::set_default_engine_stub(engine_stub);
+  });
+}
 
 /// LibTorch has one slot per tensor for hooks on accumulated gradients; this fills it and runs any number.
 class Hooks final : public autograd::PostAccumulateGradHook {
@@ -93,14 +125,7 @@ Hooks* find_hooks(const at::Tensor& parameter) {
 }  // namespace
 
 Subscription listen_to_backward(BackwardListener& listener) {
-  static std::once_flag installed;
-  std::call_once(installed, [] {
-    if (&autograd::Engine::get_default_engine() != &autograd::Engine::get_base_engine())
-      throw Error(
-          "another autograd engine is installed in this process (is it a Python process?); data parallelism needs its "
-          "own");
-    autograd::set_default_engine_stub(engine_stub);
-  });
+  install_engine();
   ListeningEngine::instance().add(&listener);
   return Subscription([&listener] { ListeningEngine::instance().remove(&listener); });
 }
@@ -117,6 +142,30 @@ Subscription after_gradient(const at::Tensor& parameter, std::function<void(cons
   return Subscription([parameter, id] {
     if (Hooks* present = find_hooks(parameter)) present->remove(id);
   });
+}
+
+SavedTensorSource* exchange_saved_tensor_source(SavedTensorSource* source) {
+  if (source != nullptr) install_engine();
+  return std::exchange(saved_tensor_source, source);
+}
+
+struct SavedTensor::Impl {
+  autograd::SavedVariable variable;
+};
+
+SavedTensor::SavedTensor() = default;
+SavedTensor::SavedTensor(const at::Tensor& tensor)
+    : impl_(new Impl{autograd::SavedVariable(tensor, /*is_output=*/false)}) {}
+SavedTensor::SavedTensor(SavedTensor&&) noexcept = default;
+SavedTensor& SavedTensor::operator=(SavedTensor&&) noexcept = default;
+SavedTensor::~SavedTensor() = default;
+at::Tensor SavedTensor::unpack() const { return impl_ ? impl_->variable.unpack() : at::Tensor(); }
+
+int current_backward() { return autograd::get_current_graph_task_id(); }
+
+void at_end_of_current_backward(std::function<void()> then) {
+  TESSERA_CHECK(current_backward() != -1, "no backward is running on this thread");
+  autograd::Engine::get_default_engine().queue_callback(std::move(then));
 }
 
 }  // namespace tessera::parallel

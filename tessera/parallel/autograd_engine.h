@@ -1,11 +1,12 @@
 #pragma once
 /// \file
 /// What the engines of parallel/ need from autograd and LibTorch's C++ interface lacks: the exact begin and end of a
-/// backward, and hooks on finished gradients. Every use of torch::autograd::Node and its engine is behind this header,
-/// because their ownership changes between LibTorch releases.
+/// backward, hooks on finished gradients, and a say in what is kept for backward. Every use of torch::autograd::Node
+/// and its engine is behind this header, because their ownership changes between LibTorch releases.
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -53,5 +54,53 @@ class Subscription {
 /// parameter run in the order of their registration; they keep those that were there before. `parameter` must be a leaf
 /// that requires grad. On the CPU the hook runs on the thread that called backward(). An exception ends the backward.
 [[nodiscard]] Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook);
+
+/// Takes the place of one tensor that an operation saves for its backward.
+class SavedTensorSlot {
+ public:
+  virtual ~SavedTensorSlot() = default;
+  /// Once, on the thread that runs the operation. Keep no tensor whose grad_fn() is set: it may own this slot.
+  virtual void pack(const at::Tensor& saved) = 0;
+  /// For each use (again after retain_graph), on any thread. Values, sizes, dtype and device as saved; LibTorch puts
+  /// the autograd history back.
+  virtual at::Tensor unpack() = 0;
+};
+
+/// Makes the slots of the tensors that one thread saves.
+class SavedTensorSource {
+ public:
+  virtual ~SavedTensorSource() = default;
+  /// nullptr: LibTorch keeps the tensor itself.
+  virtual std::unique_ptr<SavedTensorSlot> next() = 0;
+};
+
+/// `source` (nullptr: none) serves the tensors that the calling thread saves from now on; returns the one before.
+/// Installs our engine as listen_to_backward() does.
+SavedTensorSource* exchange_saved_tensor_source(SavedTensorSource* source);
+
+/// A tensor saved by us as an operation would save an input: through the calling thread's source, and with LibTorch's
+/// own check that nobody changed it in place when there is none.
+class SavedTensor {
+ public:
+  SavedTensor();
+  /// May be undefined.
+  explicit SavedTensor(const at::Tensor& tensor);
+  SavedTensor(SavedTensor&&) noexcept;
+  SavedTensor& operator=(SavedTensor&&) noexcept;
+  ~SavedTensor();
+  at::Tensor unpack() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Identifies the innermost backward that the calling thread is working for; -1 when there is none. Every call of
+/// backward() or autograd::grad() has its own.
+int current_backward();
+
+/// Calls `then` when the current backward has run all its operations, on the thread that finishes it; not when it
+/// fails. Only while current_backward() is not -1.
+void at_end_of_current_backward(std::function<void()> then);
 
 }  // namespace tessera::parallel

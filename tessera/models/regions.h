@@ -1,0 +1,49 @@
+#pragma once
+/// \file
+/// The seam at which others (activation checkpointing) get hold of a model's blocks: every model runs its blocks, and
+/// the attention and the MLP in them, through a function that can be replaced.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/models/kv_cache.h>
+#include <tessera/nn/documents.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace tessera::models {
+
+/// A part of a model that maps one activation to another of the same sizes [B, T, C]. Regions of kind attention and mlp
+/// lie inside the block of the same index.
+struct Region {
+  enum class Kind { block, attention, mlp };
+  Kind kind = Kind::block;
+  std::int64_t block = 0;  ///< index of the block
+  std::string name = {};   ///< of the module, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
+};
+
+using RegionFunction = std::function<at::Tensor(const at::Tensor&)>;
+
+/// Returns function(x), at once or with something around it. The function owns all it needs (it may be copied and
+/// called again in backward). Called only when there is no key/value cache.
+using RegionRunner =
+    std::function<at::Tensor(const Region& region, const RegionFunction& function, const at::Tensor& x)>;
+
+/// What the blocks of one forward pass share. Regions keep it until their backward.
+struct ForwardContext {
+  nn::DocumentStarts documents = {};
+  KvCache* cache = nullptr;  ///< or null
+  std::shared_ptr<const RegionRunner> runner = nullptr;
+
+  /// f(x) as the region `region_of(kind, block)`.
+  template <class F>
+  at::Tensor run(Region (*region_of)(Region::Kind, std::int64_t), Region::Kind kind, std::int64_t block, F&& f,
+                 const at::Tensor& x) const {
+    if (!runner || cache) return f(x);
+    return (*runner)(region_of(kind, block), f, x);
+  }
+};
+
+}  // namespace tessera::models

@@ -1,0 +1,56 @@
+#pragma once
+/// \file
+/// What a region of the model reads besides tensors: grad mode, dispatch state (autocast), random generators.
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// As it was when the region began.
+class Environment {
+ public:
+  /// The calling thread's, and the default generators of the CPU and of the devices of `inputs`.
+  static Environment capture(std::span<const at::Tensor> inputs, bool random);
+  /// At the end of the region: forgets the generators from which nothing was drawn.
+  void end();
+
+  /// Puts it in place, with grad mode on; the present one is back when this ends.
+  class Restored;
+
+ private:
+  struct Generators {
+    at::Generator generator;
+    at::Tensor state;
+  };
+  struct Autocast {
+    c10::DeviceType device;
+    bool enabled;
+    at::ScalarType dtype;
+  };
+
+  c10::impl::LocalDispatchKeySet keys_ = c10::impl::tls_local_dispatch_key_set();
+  std::vector<Autocast> autocast_;
+  bool autocast_cache_ = true;
+  std::vector<Generators> generators_;
+};
+
+class Environment::Restored {
+ public:
+  explicit Restored(const Environment& environment);
+  ~Restored();
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+
+ private:
+  struct Present;
+  std::unique_ptr<Present> present_;
+};
+
+}  // namespace tessera::parallel
