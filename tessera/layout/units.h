@@ -23,7 +23,7 @@ struct ModuleEntry {
   std::string name;                     ///< path from the root: "h.0.attn"; "" is the root
   std::string type;                     ///< C++ or Hugging Face class: "tessera::models::LlamaBlockImpl", "BertLayer"
   std::size_t parent = 0;               ///< index of an earlier entry; the root's own is 0
-  std::vector<std::size_t> parameters;  ///< that it registers itself: indices into the tree's list; tied ones repeat
+  std::vector<std::size_t> parameters = {};  ///< that it registers itself: indices into the tree's list; tied ones repeat
   bool container = false;               ///< only holds others (ModuleList, ModuleDict): never a unit by its size
 };
 
@@ -43,13 +43,13 @@ struct WrapPolicy {
     by_name    ///< the modules in `names`
   };
   Kind kind = Kind::none;
-  std::vector<std::string> classes;
+  std::vector<std::string> classes = {};
   std::int64_t min_num_params = 100'000'000;  ///< PyTorch's and accelerate's default
-  std::string pattern;
-  std::vector<std::string> names;
+  std::string pattern = {};
+  std::vector<std::string> names = {};
   /// Other systems' class names: {"LlamaDecoderLayer", "LlamaBlock"}.
-  std::vector<std::pair<std::string, std::string>> class_aliases;
-  std::vector<std::string> ignored_modules;  ///< names; their parameters are in no unit
+  std::vector<std::pair<std::string, std::string>> class_aliases = {};
+  std::vector<std::string> ignored_modules = {};  ///< names; their parameters are in no unit
 };
 
 /// Parameters that live and move together.

@@ -47,9 +47,9 @@ struct ShardingOptions {
   /// Which modules become units. ZeRO-1 and ZeRO-2 and DDP, where whole parameters stay, are cut in buckets instead.
   layout::WrapPolicy wrap = {};
 
-  std::optional<at::ScalarType> param_dtype;   ///< of whole parameters: computing and gathering; empty: the shards'
-  std::optional<at::ScalarType> reduce_dtype;  ///< of gradients on the wire; empty: fp32 (fp64 for fp64 shards)
-  std::optional<at::ScalarType> buffer_dtype;  ///< floating-point buffers are converted once
+  std::optional<at::ScalarType> param_dtype = {};   ///< of whole parameters: computing and gathering; empty: the shards'
+  std::optional<at::ScalarType> reduce_dtype = {};  ///< of gradients on the wire; empty: fp32 (fp64 for fp64 shards)
+  std::optional<at::ScalarType> buffer_dtype = {};  ///< floating-point buffers are converted once
 
   comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
   double gradient_predivide_factor = 1;               ///< f: divided by f before, and by size / f after the reduction (mean only)
@@ -63,7 +63,7 @@ struct ShardingOptions {
   bool forward_prefetch = true;
   layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;
   bool limit_all_gathers = true;              ///< at most one unit is gathered ahead; false: three
-  std::optional<bool> reshard_after_forward;  ///< empty: the strategy's; (an int in other systems: shard_group_size)
+  std::optional<bool> reshard_after_forward = {};  ///< empty: the strategy's; (an int in other systems: shard_group_size)
   bool reshard_root = false;                  ///< the root unit, too, is dropped after its forward
   bool overlap_comm = true;                   ///< false: every collective is waited for at once
   std::int64_t persistence_threshold = 0;     ///< parameters of at most so many elements stay whole between steps
@@ -72,13 +72,13 @@ struct ShardingOptions {
   bool sync_module_states = true;  ///< rank 0's parameters and buffers for everyone, at construction
   bool broadcast_buffers = true;   ///< rank 0's buffers for everyone after each reduction (as Ddp)
   Offload offload = Offload::none;
-  std::string offload_folder;      ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
-  std::shared_ptr<parallel::Compression> compression;  ///< of gradients on the wire; nullptr: none
+  std::string offload_folder = {};      ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
+  std::shared_ptr<parallel::Compression> compression = {};  ///< of gradients on the wire; nullptr: none
   bool check_finite = true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
 
   /// Fills a parameter's local part from elsewhere (a file): elements [begin, begin + piece.numel()) of the parameter, flat. Returns
   /// false to leave it to the module's own values. Called for every parameter with the part that this rank holds (an empty one, too).
-  std::function<bool(const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece)> load;
+  std::function<bool(const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece)> load = {};
 
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
 };
@@ -113,12 +113,12 @@ struct ShardingMemory {
 /// One row of the table at start.
 struct ShardingUnit {
   std::string name;
-  std::vector<std::string> parameters;
+  std::vector<std::string> parameters = {};
   std::int64_t numel = 0;          ///< without padding
   std::int64_t padded = 0;         ///< with
   std::int64_t shard_bytes = 0;    ///< that stay on this rank
   std::int64_t present_bytes = 0;  ///< whole
-  std::string prefetch;            ///< the unit gathered while this one computes; "" when not known yet
+  std::string prefetch = {};       ///< the unit gathered while this one computes; "" when not known yet
 };
 
 class Sharded {
@@ -126,7 +126,8 @@ class Sharded {
   /// Collective. Throws Error when ranks' modules differ; InputError for options that do not fit. The module must outlive this
   /// object. Its parameters keep their identity; where the strategy shards them, their memory comes and goes.
   explicit Sharded(torch::nn::Module& module, ShardingOptions options = {});
-  ~Sharded();  ///< the module gets whole parameters back on ranks where that needs no collective (nothing sharded); else they stay absent
+  /// Sharded parameters that are still the module's are NaN afterwards, without memory; restore() first to keep them.
+  ~Sharded();
   Sharded(Sharded&&) noexcept;
 
   /// Local parts of the trained parameters, for any torch::optim optimizer. In the order of registration, tied ones once.
@@ -165,7 +166,7 @@ class Sharded {
   /// While it lives, whole parameters (all, or those in the units of `names`) may be read, and with write_back changed: all ranks
   /// make the same change, each keeps its own part. Collective at both ends.
   struct UnshardedOptions {
-    std::vector<std::string> names;  ///< of parameters; empty: all
+    std::vector<std::string> names = {};  ///< of parameters; empty: all
     bool write_back = false;
   };
   class Unsharded {
@@ -188,6 +189,9 @@ class Sharded {
   void load_parameters(const std::function<at::Tensor(const std::string&)>& whole);
   /// A tensor laid out like a local part (an optimizer state) -> the whole one, on every rank. Collective.
   at::Tensor gather_like(const ShardedParameter& parameter, const at::Tensor& local_state) const;
+
+  /// Gives the module ordinary whole parameters back, with their values, and ends the engine's work on it. Collective.
+  void restore();
 
   /// Throws Error naming the first parameter and rank whose bits differ between copies. Collective.
   void check_replicas() const;

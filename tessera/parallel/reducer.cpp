@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/parallel/unused.h>
 
 #include <algorithm>
 #include <numeric>
@@ -339,26 +340,12 @@ void Reducer::learn_order() {
 
 void Reducer::throw_missing() const {
   std::string mine;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients_[i].local) mine += concat(i, "\n");
-  const std::vector<std::string> texts = all_gather_text(group_, mine);
-  std::vector<std::vector<std::string>> ranks(parameters_.size());  // that lack parameter i
-  for (std::size_t r = 0; r < texts.size(); ++r)
-    for (const std::string& line : split(texts[r], '\n'))
-      if (const auto i = parse_int(line)) ranks[static_cast<std::size_t>(*i)].push_back(std::to_string(r));
-  constexpr std::size_t most = 10;  // names in the message
-  std::vector<std::string> named;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].empty() || ++count > most) continue;
-    named.push_back(
-        concat("'", parameters_[i].name, "' on ",
-               ranks[i].size() == texts.size() ? std::string("every rank") : concat("rank ", join(ranks[i]))));
+    names.push_back(parameters_[i].name);
   }
-  throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", parameters_.size(),
-                     " parameters: ", join(named), count > most ? ", ..." : "",
-                     "; use every parameter in the loss, set requires_grad to false before wrapping, or "
-                     "set find_unused_parameters"));
+  throw_unused(group_, names, mine);
 }
 
 void Reducer::backward_failed() noexcept {

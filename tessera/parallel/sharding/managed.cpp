@@ -164,6 +164,17 @@ std::size_t ManagedStorage::foreign_uses() const {
 std::size_t ManagedStorage::unit() const { return impl_->memory->unit; }
 Guardian& ManagedStorage::guardian() const { return *impl_->memory->guardian; }
 
+std::size_t stored_views(const at::Tensor& parameter, std::span<const at::Tensor> parameters) {
+  const auto storage_of = [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); };
+  std::vector<const c10::TensorImpl*> known;
+  for (const at::Tensor& p : parameters)
+    if (p.defined() && storage_of(p) == storage_of(parameter)) known.push_back(p.unsafeGetTensorImpl());
+  known.push_back(parameter.unsafeGetTensorImpl());
+  std::ranges::sort(known);
+  const std::size_t own = static_cast<std::size_t>(std::ranges::unique(known).begin() - known.begin());
+  return parameter.unsafeGetTensorImpl()->unsafe_storage().use_count() - own;
+}
+
 ManagedStorage* managed_storage(const at::Tensor& tensor) {
   if (!is_managed(tensor)) return nullptr;
   const detail::Memory* memory = detail::memory_of(*tensor.unsafeGetTensorImpl());

@@ -100,6 +100,11 @@ void set_deferred_fallback(KeyFallback fallback);
 ManagedStorage* managed_storage(const at::Tensor& tensor);
 inline bool is_managed(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(managed_key); }
 
+/// Tensors that alias the memory of `parameter`, which is not managed yet, besides `parameters` (several of them may share
+/// it): a view that a constructor stored would keep the old memory when the parameter is adopted. Saved tensors of a
+/// graph that still lives count, too.
+std::size_t stored_views(const at::Tensor& parameter, std::span<const at::Tensor> parameters);
+
 /// For code that reads parameters by raw pointers: makes them present while it lives. Tensors that are not managed cost a
 /// look at their key set. (nn/ reaches it through nn/present.h, being below this layer.)
 class Present {

@@ -194,7 +194,11 @@ struct Registrations {
 
 }  // namespace
 
-void detail::register_key() { static const Registrations registrations; }
+void detail::register_key() {
+  // Never undone: threads may still run operators while the process ends.
+  static const Registrations* const registrations = new Registrations;
+  (void)registrations;
+}
 
 void set_deferred_fallback(KeyFallback fallback) {
   deferred_fallback().store(fallback, std::memory_order_release);

@@ -1,0 +1,500 @@
+#include <tessera/parallel/sharding/engine.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/comm/shared_memory.h>
+#include <tessera/comm/world.h>
+#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/replicas.h>
+#include <tessera/parallel/sharding/file_memory.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace tessera {
+namespace {
+
+using parallel::FlatGroup;
+using parallel::GroupPlan;
+using parallel::NamedTensor;
+
+std::int64_t to_bytes(double mebibytes) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(mebibytes * (1 << 20)));
+}
+
+/// A module's buffers, one that is registered twice once.
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> result;
+  std::set<const void*> seen;
+  for (const auto& entry : module.named_buffers())
+    if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      result.push_back({entry.key(), entry.value()});
+  return result;
+}
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& n : named) tensors.push_back(n.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
+    : module_(module),
+      options_(std::move(options)),
+      strategy_(parallel::find_strategy(options_.strategy)),
+      parameters_(parallel::parameters_of(module)),
+      context_{.data_parallel = options_.group ? options_.group : world().group(),
+               .shards = {},
+               .copies = {},
+               .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
+  const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
+                                       [](const NamedTensor& p) { return p.tensor.requires_grad(); });
+  if (!any_trained)
+    throw InputError(concat("sharding: module '", module.name(), "' has no parameter that requires gradient (",
+                            parameters_.parameters.size(), " frozen); there is nothing to reduce, use it as it is"));
+  for (const NamedTensor& p : parameters_.parameters)
+    if (p.tensor.device() != context_.data_parallel.device() && !parallel::is_deferred(p.tensor))
+      throw InputError(concat("sharding: parameter '", p.name, "' is on ", p.tensor.device().str(), " but group '",
+                              context_.data_parallel.name(), "' works on ", context_.data_parallel.device().str(),
+                              "; move the module there first"));
+  parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
+  choose_groups();
+  const bool alone = context_.data_parallel.size() == 1 && !options_.reshard_alone;
+  const bool converts = options_.param_dtype.has_value();
+  const bool whole = context_.shards.size() == 1 && !options_.reshard_alone && !converts;
+  if (whole) {
+    std::vector<at::Tensor> deferred_ones;
+    for (const NamedTensor& p : parameters_.parameters)
+      if (parallel::is_deferred(p.tensor)) deferred_ones.push_back(p.tensor);
+    parallel::materialize(deferred_ones);
+    share_values();
+    if (!alone || options_.logical_shards > 0) make_reducer();
+  } else {
+    make_groups();
+  }
+  list_local_parts();
+  if (options_.buffer_dtype)
+    for (const NamedTensor& b : buffers_of(module_))
+      if (at::isFloatingType(b.tensor.scalar_type())) at::Tensor(b.tensor).set_data(b.tensor.to(*options_.buffer_dtype));
+}
+
+/// The parameters go first: they must not call an engine that is gone.
+Sharded::Impl::~Impl() {
+  listening_ = {};
+  hooks_.clear();
+  const std::lock_guard lock(mutex_);
+  gradients_.reset();
+  groups_.clear();
+}
+
+void Sharded::Impl::choose_groups() {
+  const comm::Group& all = context_.data_parallel;
+  int shards = 1;
+  if (strategy_.shard_group == parallel::ShardGroup::all) shards = all.size();
+  if (strategy_.shard_group == parallel::ShardGroup::host) shards = std::min(all.size(), world().local_size());
+  if (options_.shard_group_size > 0) {
+    if (strategy_.shard_group == parallel::ShardGroup::none && options_.shard_group_size != 1)
+      throw InputError(concat("sharding: strategy '", strategy_.name, "' shards nothing, but shard_group_size is ",
+                              options_.shard_group_size));
+    shards = options_.shard_group_size;
+  }
+  if (shards < 1 || all.size() % shards != 0)
+    throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(), "' do not divide into shard groups of ",
+                            shards, " (shard_group_size); use a divisor"));
+  const auto alone = [&](int rank, const char* what) {
+    return world().new_group({rank}, concat(what, " ", rank), "local");
+  };
+  if (shards == all.size()) {
+    context_.shards = all;
+  }
+  if (shards == 1) context_.copies = all;
+  if (context_.shards && context_.copies) return;
+  if (all.size() != world().size() && (shards != 1 && shards != all.size()))
+    throw InputError("sharding: a hybrid strategy needs the group of all ranks (other groups cannot be divided)");
+  if (shards == 1 || shards == all.size()) {  // the other axis has one rank: a group of this rank alone, for everyone
+    comm::Group own;
+    for (int rank = 0; rank < world().size(); ++rank) {
+      const comm::Group made = alone(rank, shards == 1 ? "shard" : "copy");
+      if (rank == world().rank()) own = made;
+    }
+    (shards == 1 ? context_.shards : context_.copies) = own;
+    return;
+  }
+  for (int first = 0; first < all.size(); first += shards) {
+    std::vector<int> ranks;
+    for (int i = 0; i < shards; ++i) ranks.push_back(first + i);
+    const comm::Group made = world().new_group(ranks, concat("shards ", first));
+    if (made) context_.shards = made;
+  }
+  for (int place = 0; place < shards; ++place) {
+    std::vector<int> ranks;
+    for (int rank = place; rank < all.size(); rank += shards) ranks.push_back(rank);
+    const comm::Group made = world().new_group(ranks, concat("copies ", place));
+    if (made) context_.copies = made;
+  }
+}
+
+/// Everyone gets rank 0's values; hashes prove it where the values stay whole.
+void Sharded::Impl::share_values() {
+  if (options_.sync_module_states) parallel::broadcast_tensors(context_.data_parallel, tensors_of(parameters_.parameters));
+  parallel::require_same_bits(context_.data_parallel, parameters_.parameters, "parameter");
+  broadcast_buffers();
+}
+
+void Sharded::Impl::broadcast_buffers() {
+  if (!options_.broadcast_buffers || context_.data_parallel.size() == 1) return;
+  const std::vector<NamedTensor> buffers = buffers_of(module_);
+  if (!buffers.empty()) parallel::broadcast_tensors(context_.data_parallel, tensors_of(buffers));
+}
+
+void Sharded::Impl::make_reducer() {
+  std::vector<NamedTensor> trained;
+  for (const NamedTensor& p : parameters_.parameters)
+    if (p.tensor.requires_grad()) trained.push_back(p);
+  reducer_ = std::make_unique<parallel::Reducer>(
+      context_.data_parallel, std::move(trained),
+      parallel::ReducerOptions{.first_bucket_mb = options_.first_bucket_mb,
+                               .bucket_mb = options_.bucket_mb,
+                               .reduction = options_.reduction,
+                               .find_unused_parameters = options_.find_unused_parameters,
+                               .logical_shards = options_.logical_shards},
+      [this] {
+        check_frozen();
+        broadcast_buffers();
+      });
+}
+
+void Sharded::Impl::make_groups() {
+  const bool sharded = strategy_.shard_parameters;
+  plan_ = sharded ? parallel::group_by_units(parameters_, options_.wrap, options_.persistence_threshold)
+                  : parallel::group_by_buckets(parameters_, to_bytes(options_.first_bucket_mb), to_bytes(options_.bucket_mb));
+  context_.guardian = this;
+  context_.param_dtype = options_.param_dtype;
+  context_.load = options_.load;
+  context_.sync = options_.sync_module_states && context_.data_parallel.size() > 1;
+  const bool offloads = options_.offload == Offload::params || options_.offload == Offload::all;
+  context_.allocate_shard = [this, offloads](at::IntArrayRef sizes, at::TensorOptions options) {
+    if (!offloads) return comm::zeros_shared(context_.shards, sizes, options);
+    offloaded_bytes_ += static_cast<std::int64_t>(c10::multiply_integers(sizes) * options.dtype().itemsize());
+    return parallel::zeros_in_file(options_.offload_folder, sizes, options);
+  };
+  for (const GroupPlan& group : plan_.groups) groups_.push_back(std::make_unique<FlatGroup>(context_, group, parameters_));
+  broadcast_buffers();
+
+  const bool after_forward = options_.reshard_after_forward.value_or(strategy_.reshard_after_forward);
+  std::vector<layout::UnitPolicy> policies;
+  for (const parallel::UnitPlan& unit : plan_.units) {
+    layout::UnitPolicy policy;
+    const bool stays = std::any_of(unit.groups.begin(), unit.groups.end(), [&](std::size_t g) { return plan_.groups[g].stays_whole; });
+    policy.release_after_forward = !stays && after_forward && (!unit.root || options_.reshard_root);
+    policy.release_after_backward = !stays;
+    policy.release_when_left = unit.root && options_.reshard_root && after_forward;
+    policy.expects_gradients = std::any_of(unit.groups.begin(), unit.groups.end(), [&](std::size_t g) { return plan_.groups[g].trained; });
+    policies.push_back(policy);
+  }
+  residency_.emplace(std::move(policies),
+                     layout::ResidencyOptions{.forward_prefetch = options_.forward_prefetch && options_.overlap_comm && !options_.data_dependent,
+                                              .backward_prefetch = options_.overlap_comm && !options_.data_dependent ? options_.backward_prefetch : layout::BackwardPrefetch::none,
+                                              .prefetch_depth = options_.limit_all_gathers ? 1 : 3});
+
+  // In the order in which gradients will roughly be complete: the last unit first, the root and what lies everywhere last.
+  std::vector<FlatGroup*> trained;
+  const auto add = [&](bool late) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      FlatGroup& group = *groups_[sharded ? groups_.size() - 1 - i : i];
+      const bool is_late = sharded && (plan_.units[group.unit()].root || group.stays_whole());
+      if (group.trained() && is_late == late) trained.push_back(&group);
+    }
+  };
+  add(false);
+  add(true);
+  gradients_ = std::make_unique<parallel::ShardGradients>(
+      context_, trained,
+      parallel::ShardGradientsOptions{.reduction = options_.reduction,
+                                      .predivide_factor = options_.gradient_predivide_factor,
+                                      .logical_shards = options_.logical_shards,
+                                      .reduce_dtype = options_.reduce_dtype,
+                                      .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
+                                      .wait_at_once = !options_.overlap_comm,
+                                      .reduce_at_end = options_.data_dependent,
+                                      .keep_whole_while_paused = !strategy_.shard_gradients,
+                                      .check_finite = options_.check_finite,
+                                      .compression = options_.compression},
+      [this](std::size_t unit) { execute(residency_->gradients_complete(unit)); });
+  for (std::size_t g = 0; g < trained.size(); ++g)
+    for (std::size_t m = 0; m < trained[g]->members().size(); ++m)
+      hooks_.push_back(parallel::after_gradient(trained[g]->members()[m].parameter, [this, g, m](const at::Tensor&) {
+        const std::lock_guard lock(mutex_);
+        gradients_->on_gradient(g, m);
+      }));
+  listening_ = parallel::listen_to_backward(*this);
+}
+
+void Sharded::Impl::list_local_parts() {
+  std::map<std::size_t, ShardedParameter> by_index;
+  for (const auto& group : groups_) {
+    if (!group->trained()) continue;
+    for (const FlatGroup::Member& m : group->members()) by_index[m.index] = {m.name, m.sizes, m.begin, m.local};
+  }
+  for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
+    const NamedTensor& p = parameters_.parameters[i];
+    if (const auto found = by_index.find(i); found != by_index.end())
+      local_.push_back(found->second);
+    else if (p.tensor.requires_grad())
+      local_.push_back({p.name, p.tensor.sizes().vec(), 0, p.tensor});
+  }
+}
+
+void Sharded::Impl::check_frozen() const {
+  std::set<const void*> trained;
+  for (const ShardedParameter& p : local_) trained.insert(p.local.unsafeGetTensorImpl());
+  for (const NamedTensor& p : parameters_.parameters)
+    if (p.tensor.requires_grad() && plain() && trained.count(p.tensor.unsafeGetTensorImpl()) == 0)
+      throw Error(concat("data parallelism: parameter '", p.name,
+                         "' was frozen when the module was wrapped and requires grad now; its gradients are not reduced; wrap "
+                         "the module again after unfreezing"));
+}
+
+void Sharded::Impl::require_alive() const {
+  if (failed_) throw Error(concat("sharding: this rank failed before and has parted from the others: ", failure_));
+}
+
+void Sharded::Impl::fail(std::exception_ptr cause) {
+  failed_ = true;
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+  } catch (...) {
+    failure_ = "an exception that is no std::exception";
+  }
+}
+
+void Sharded::Impl::execute(const layout::Residency::Actions& actions) {
+  using Kind = layout::ResidencyAction::Kind;
+  try {
+    for (const auto& [kind, unit] : actions)
+      for (const std::size_t g : plan_.units[unit].groups) {
+        if (kind == Kind::gather) groups_[g]->start_gather();
+        if (kind == Kind::wait || (kind == Kind::gather && !options_.overlap_comm)) groups_[g]->finish_gather();
+        if (kind == Kind::release) groups_[g]->drop();
+      }
+  } catch (...) {
+    fail(std::current_exception());
+    throw;
+  }
+}
+
+/// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward used.)
+void Sharded::Impl::expire_if_changed() {
+  const std::uint32_t version = context_.shard_version.current_version();
+  if (version == seen_version_ || residency_->in_backward()) return;
+  seen_version_ = version;
+  execute(residency_->release_all());
+}
+
+void Sharded::Impl::enter(std::span<const std::size_t> units, bool writes, const char* op) {
+  const std::lock_guard lock(mutex_);
+  require_alive();
+  if (writes && writable_ == 0)
+    throw Error(concat("sharding: operator ", op, " would change a whole parameter of unit '", plan_.units[units.front()].name,
+                       "', which only a part of this rank holds; give optimizers sharded.parameters(), and change values inside "
+                       "tessera::unsharded(sharded, {.write_back = true})"));
+  expire_if_changed();
+  execute(residency_->touch(units));
+}
+
+void Sharded::Impl::leave(std::span<const std::size_t> units) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto actions = residency_->unpin(units);
+  if (failed_) return;
+  try {
+    execute(actions);  // releases of present units: no collective
+  } catch (...) {      // noted by fail(); the next operator tells it
+  }
+}
+
+void Sharded::Impl::backward_begin() {
+  const std::lock_guard lock(mutex_);
+  require_alive();
+  for (const auto& group : groups_) group->check_owned();
+  if (gradients_->touched()) return;
+  execute(residency_->backward_begin());
+  gradients_->begin(pauses_ > 0);
+}
+
+void Sharded::Impl::backward_end() {
+  const std::lock_guard lock(mutex_);
+  const bool ours = gradients_->touched();
+  execute(residency_->backward_end());
+  gradients_->end();
+  if (ours) broadcast_buffers();
+}
+
+void Sharded::Impl::backward_failed() noexcept {
+  const std::lock_guard lock(mutex_);
+  gradients_->fail();
+  const auto actions = residency_->backward_end();
+  if (failed_) return;
+  try {
+    execute(actions);
+  } catch (...) {
+  }
+}
+
+void Sharded::Impl::pause() {
+  if (options_.logical_shards > 0)
+    throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
+                            ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
+  if (reducer_) reducer_->pause();
+  ++pauses_;
+}
+
+void Sharded::Impl::zero_grad() {
+  const std::lock_guard lock(mutex_);
+  if (reducer_) return reducer_->zero_grad();
+  if (gradients_) return gradients_->zero_grad();
+  for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
+}
+
+double Sharded::Impl::grad_norm() {
+  const at::NoGradGuard no_grad;
+  std::vector<optim::GradientPiece> pieces;
+  for (const ShardedParameter& p : local_) pieces.push_back({p.local.grad(), p.begin});
+  if (plain() || context_.shards.size() == 1) return optim::gradient_norm(pieces, [](std::vector<std::int64_t>&) {});
+  return optim::gradient_norm(pieces, [this](std::vector<std::int64_t>& words) {
+    const comm::Tag tag("gradient norm");
+    at::Tensor shared = at::tensor(words, at::kLong).to(context_.shards.device());
+    context_.shards.all_reduce(shared).wait();
+    shared = shared.cpu();
+    std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
+  });
+}
+
+void Sharded::Impl::scale_gradients(double factor) {
+  const at::NoGradGuard no_grad;
+  for (ShardedParameter& p : local_)
+    if (p.local.grad().defined()) p.local.mutable_grad().mul_(factor);
+}
+
+void Sharded::Impl::throw_not_finite(double norm) {
+  // Whose gradient was the first? Plain rows hold sums only, in which everyone sees the same.
+  const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
+  std::string where;
+  const std::vector<std::string> all = parallel::all_gather_text(context_.data_parallel, mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty()) where += concat(where.empty() ? ": first " : ", ", "on rank ", rank, " in '", all[rank], "'");
+  if (where.empty())
+    for (const ShardedParameter& p : local_)
+      if (where.empty() && p.local.grad().defined() && !at::isfinite(p.local.grad()).all().item<bool>())
+        where = concat(": in the reduced gradient of '", p.name, "'");
+  throw Error(concat("sharding: the gradient norm is ", norm, where,
+                     "; the run diverged (lower the learning rate, clip earlier, scale the loss) or its data is damaged"));
+}
+
+void Sharded::Impl::hold(std::span<const std::size_t> units, bool writable) {
+  const std::lock_guard lock(mutex_);
+  require_alive();
+  expire_if_changed();
+  writable_ += writable;
+  execute(residency_->touch(units));
+}
+
+void Sharded::Impl::release_held(std::span<const std::size_t> units, bool write_back) {
+  const std::lock_guard lock(mutex_);
+  if (write_back) {
+    --writable_;
+    for (const std::size_t unit : units)
+      for (const std::size_t g : plan_.units[unit].groups) groups_[g]->write_back();
+  }
+  execute(residency_->unpin(units));
+  if (!residency_->in_backward()) execute(residency_->release_all());
+}
+
+std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string>& names) const {
+  std::set<std::size_t> units;
+  if (names.empty())
+    for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) units.insert(unit);
+  for (const std::string& name : names) {
+    bool found = false;
+    std::vector<std::string> known;
+    for (const auto& group : groups_)
+      for (const FlatGroup::Member& m : group->members()) {
+        known.push_back(m.name);
+        if (m.name != name) continue;
+        units.insert(group->unit());
+        found = true;
+      }
+    for (const NamedTensor& p : parameters_.parameters) found = found || p.name == name;  // one that stays as it is
+    if (!found) {
+      const auto near = nearest(name, known);
+      throw InputError(concat("sharding: the module has no parameter '", name, "'", near ? concat("; did you mean '", *near, "'?") : ""));
+    }
+  }
+  return {units.begin(), units.end()};
+}
+
+void Sharded::Impl::restore() {
+  if (plain()) return;
+  const std::vector<std::size_t> all = units_with({});
+  hold(all, false);
+  listening_ = {};
+  hooks_.clear();
+  const std::lock_guard lock(mutex_);
+  for (const auto& group : groups_) group->restore();
+  groups_.clear();
+  gradients_.reset();
+}
+
+}  // namespace tessera
+
+namespace tessera {
+
+std::vector<ShardingUnit> Sharded::Impl::table() const {
+  std::vector<ShardingUnit> rows;
+  for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
+    ShardingUnit row{.name = plan_.units[unit].name};
+    for (const std::size_t g : plan_.units[unit].groups) {
+      const FlatGroup& group = *groups_[g];
+      for (const FlatGroup::Member& m : group.members()) row.parameters.push_back(m.name);
+      row.numel += group.numel();
+      row.padded += group.flat_layout().padded;
+      row.shard_bytes += static_cast<std::int64_t>(group.shard().nbytes());
+      row.present_bytes += group.flat_layout().padded * static_cast<std::int64_t>(c10::elementSize(group.dtype()));
+    }
+    const auto& order = residency_->forward_order();
+    const auto place = std::find(order.begin(), order.end(), unit);
+    if (place != order.end() && place + 1 != order.end()) row.prefetch = plan_.units[*(place + 1)].name;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+ShardingMemory Sharded::Impl::memory() const {
+  using parallel::BufferUse;
+  ShardingMemory result;
+  for (const auto& group : groups_)
+    result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes()) : static_cast<std::int64_t>(group->shard().nbytes());
+  const auto add_plain = [&](const NamedTensor& p) { result.shards += static_cast<std::int64_t>(p.tensor.nbytes()); };
+  if (plain())
+    for (const NamedTensor& p : parameters_.parameters) add_plain(p);
+  if (gradients_) result.gradients = gradients_->shard_bytes();
+  if (plain())
+    for (const ShardedParameter& p : local_)
+      if (p.local.grad().defined()) result.gradients += static_cast<std::int64_t>(p.local.grad().nbytes());
+  const parallel::BufferPool& pool = context_.pool;
+  result.whole = pool.in_use(BufferUse::whole_parameters);
+  result.whole_peak = pool.peak(BufferUse::whole_parameters);
+  result.flat_gradients = pool.in_use(BufferUse::gradients);
+  result.flat_gradients_peak = pool.peak(BufferUse::gradients);
+  result.pool = pool.unused();
+  result.offloaded = offloaded_bytes_;
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,93 @@
+#pragma once
+/// \file
+/// The sharding engine behind tessera::Sharded: it executes what layout::Residency decides, when operators touch managed
+/// parameters and when backward begins and ends. One mutex serialises everything; collectives start in the order of
+/// the events and run on the backend's own thread.
+///
+///   forward    an operator meets parameters of unit k -> enter(): gather k, gather k+1 ahead, wait for k, drop k-1
+///   backward   the same; a gradient is there -> ShardGradients; all gradients of k are there -> drop k, reduce them
+///   end        what is left is reduced, waited for and dropped; local parts' grad() hold the sums
+
+#include <tessera/layout/residency.h>
+#include <tessera/parallel/autograd_engine.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/reducer.h>
+#include <tessera/parallel/sharding/flat_group.h>
+#include <tessera/parallel/sharding/module_units.h>
+#include <tessera/parallel/sharding/shard_gradients.h>
+#include <tessera/parallel/sharding/strategy.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
+  Impl(torch::nn::Module& module, ShardingOptions options);
+  ~Impl() override;
+
+  void enter(std::span<const std::size_t> units, bool writes, const char* op) override;
+  void leave(std::span<const std::size_t> units) noexcept override;
+  void backward_begin() override;
+  void backward_end() override;
+  void backward_failed() noexcept override;
+
+  void zero_grad();
+  void pause();
+  void resume() { --pauses_; }
+  double grad_norm();
+  void scale_gradients(double factor);
+  /// Gathers and pins units until leave(); `writable`: operators may change the parameters meanwhile.
+  void hold(std::span<const std::size_t> units, bool writable);
+  void release_held(std::span<const std::size_t> units, bool write_back);
+  std::vector<std::size_t> units_with(const std::vector<std::string>& names) const;
+  void restore();
+  std::vector<ShardingUnit> table() const;
+  ShardingMemory memory() const;
+  [[noreturn]] void throw_not_finite(double norm);
+
+  /// Nothing is managed: the module's own parameters and gradients are what the user sees (DDP, or one rank).
+  bool plain() const { return groups_.empty(); }
+
+  torch::nn::Module& module_;
+  ShardingOptions options_;
+  const parallel::Strategy& strategy_;
+  parallel::ModuleParameters parameters_;
+  parallel::ShardingContext context_;
+  parallel::GroupingPlan plan_;
+  std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
+  std::vector<ShardedParameter> local_;  ///< of trained parameters, in the order of registration
+  std::unique_ptr<parallel::ShardGradients> gradients_;
+  std::int64_t offloaded_bytes_ = 0;
+  std::unique_ptr<parallel::Reducer> reducer_;  ///< where nothing is sharded and there are several ranks
+
+ private:
+  void choose_groups();
+  void share_values();
+  void make_groups();
+  void make_reducer();
+  void list_local_parts();
+  void check_frozen() const;
+  void broadcast_buffers();
+  void execute(const layout::Residency::Actions& actions);
+  void expire_if_changed();
+  void fail(std::exception_ptr cause);
+  void require_alive() const;
+
+  std::mutex mutex_;
+  std::optional<layout::Residency> residency_;
+  std::uint32_t seen_version_ = 0;
+  std::atomic<int> pauses_ = 0;
+  int writable_ = 0;           ///< scopes in which parameters may be changed
+  bool failed_ = false;        ///< a collective of this engine failed: the ranks have parted
+  std::string failure_;
+  std::vector<parallel::Subscription> hooks_;
+  parallel::Subscription listening_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+#include <tessera/parallel/sharding/module_units.h>
+
+#include <tessera/base/error.h>
+
+#include <map>
+#include <numeric>
+
+namespace tessera::parallel {
+namespace {
+
+bool only_holds_others(const std::string& type) {
+  const std::string_view name = layout::short_class_name(type);
+  return name == "ModuleList" || name == "ModuleDict" || name == "ParameterList" || name == "ParameterDict";
+}
+
+class TreeMaker {
+ public:
+  explicit TreeMaker(ModuleParameters& result) : result_(result) {}
+
+  void add(const torch::nn::Module& module, const std::string& name, std::size_t parent) {
+    const std::size_t self = result_.tree.modules.size();
+    layout::ModuleEntry entry{.name = name, .type = module.name(), .parent = parent};
+    entry.container = only_holds_others(entry.type);
+    for (const auto& item : module.named_parameters(/*recurse=*/false))
+      if (item.value().defined()) entry.parameters.push_back(index_of(item.value(), join(name, item.key())));
+    result_.tree.modules.push_back(std::move(entry));
+    for (const auto& child : module.named_children())
+      if (child.value() != nullptr) add(*child.value(), join(name, child.key()), self);
+  }
+
+ private:
+  static std::string join(const std::string& prefix, const std::string& name) {
+    return prefix.empty() ? name : prefix + "." + name;
+  }
+
+  std::size_t index_of(const at::Tensor& parameter, const std::string& name) {
+    const auto [place, fresh] = seen_.emplace(parameter.unsafeGetTensorImpl(), result_.parameters.size());
+    if (fresh) {
+      result_.parameters.push_back({name, parameter});
+      result_.tree.parameters.push_back(
+          {name, parameter.sizes().vec(), static_cast<std::int64_t>(parameter.element_size())});
+    }
+    return place->second;
+  }
+
+  ModuleParameters& result_;
+  std::map<const void*, std::size_t> seen_;
+};
+
+}  // namespace
+
+ModuleParameters parameters_of(const torch::nn::Module& module) {
+  ModuleParameters result;
+  TreeMaker(result).add(module, "", 0);
+  return result;
+}
+
+GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPolicy& policy,
+                            std::int64_t persistence_threshold) {
+  GroupingPlan plan;
+  std::vector<std::size_t> small;
+  const auto add_unit = [&](const std::string& name, bool root, const std::vector<std::size_t>& parameters, bool whole) {
+    std::map<std::pair<at::ScalarType, bool>, std::vector<std::size_t>> kinds;  // (dtype, frozen)
+    for (const std::size_t p : parameters) {
+      const at::Tensor& tensor = module.parameters[p].tensor;
+      kinds[{tensor.scalar_type(), !tensor.requires_grad()}].push_back(p);
+    }
+    if (kinds.empty()) return;
+    UnitPlan unit{name, root, {}};
+    for (const auto& [kind, members] : kinds) {
+      std::string group = name;
+      if (kind.second) group += " (frozen)";
+      if (kinds.size() > 1 && kind.first != kinds.begin()->first.first) group += concat(" ", c10::toString(kind.first));
+      unit.groups.push_back(plan.groups.size());
+      plan.groups.push_back({group, plan.units.size(), !kind.second, whole, members});
+    }
+    plan.units.push_back(std::move(unit));
+  };
+  for (const layout::Unit& unit : layout::make_units(module.tree, policy)) {
+    std::vector<std::size_t> large;
+    for (const std::size_t p : unit.parameters)
+      (module.tree.parameters[p].numel() <= persistence_threshold ? small : large).push_back(p);
+    add_unit(unit.name, unit.module == 0, large, false);
+  }
+  add_unit("small parameters", false, small, true);
+  return plan;
+}
+
+GroupingPlan group_by_buckets(const ModuleParameters& module, std::int64_t first_bucket_bytes,
+                              std::int64_t bucket_bytes) {
+  std::vector<std::size_t> order;
+  for (std::size_t p = module.parameters.size(); p-- > 0;)
+    if (module.parameters[p].tensor.requires_grad()) order.push_back(p);
+  GroupingPlan plan;
+  // assign_buckets keeps element sizes apart; dtypes of one size (bf16, fp16) are divided here.
+  for (const std::vector<std::size_t>& bucket :
+       layout::assign_buckets(module.tree.parameters, order, first_bucket_bytes, bucket_bytes)) {
+    std::map<at::ScalarType, std::vector<std::size_t>> kinds;
+    for (const std::size_t p : bucket) kinds[module.parameters[p].tensor.scalar_type()].push_back(p);
+    for (const auto& [dtype, members] : kinds) {
+      const std::string name = concat("bucket ", plan.units.size());
+      plan.units.push_back({name, false, {plan.groups.size()}});
+      plan.groups.push_back({name, plan.groups.size(), true, true, members});
+    }
+  }
+  return plan;
+}
+
+}  // namespace tessera::parallel

@@ -1,0 +1,53 @@
+#pragma once
+/// \file
+/// From a torch::nn::Module to units: the module tree that the wrap policies (layout/units.h) divide, and the flat
+/// groups into which each unit's parameters fall.
+
+#include <torch/nn/module.h>
+
+#include <tessera/layout/units.h>
+#include <tessera/parallel/replicas.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// A module's parameters (tied ones once, under their first name, in the order of registration) and its tree, whose
+/// parameter indices refer to them.
+struct ModuleParameters {
+  std::vector<NamedTensor> parameters;
+  layout::ModuleTree tree;
+};
+ModuleParameters parameters_of(const torch::nn::Module& module);
+
+/// Parameters of one unit that lie in one flat buffer: one dtype, all trained or all frozen.
+struct GroupPlan {
+  std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"
+  std::size_t unit;  ///< index of the unit, counted over units that have groups
+  bool trained;
+  bool stays_whole;                     ///< between steps (below the persistence threshold)
+  std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
+};
+
+struct UnitPlan {
+  std::string name;
+  bool root;
+  std::vector<std::size_t> groups;
+};
+
+struct GroupingPlan {
+  std::vector<UnitPlan> units;
+  std::vector<GroupPlan> groups;
+};
+
+/// Units by `policy`; parameters of at most `persistence_threshold` elements form a unit "small parameters" of their own, which
+/// stays whole between steps.
+GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPolicy& policy,
+                            std::int64_t persistence_threshold);
+/// Where whole parameters stay: trained parameters in buckets of about `bucket_bytes`, in the reverse order of registration,
+/// which is roughly the order of their gradients; each bucket is a unit. Frozen ones are left alone.
+GroupingPlan group_by_buckets(const ModuleParameters& module, std::int64_t first_bucket_bytes,
+                              std::int64_t bucket_bytes);
+
+}  // namespace tessera::parallel
