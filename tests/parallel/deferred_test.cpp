@@ -104,8 +104,8 @@ void expect_as_eager(const Args&... args) {
 }
 
 struct Mlp : nn::Module {
-  nn::Sequential layers{nn::Linear(12, 33), nn::Functional(at::relu), nn::Linear(33, 5), nn::PReLU(), nn::LayerNorm(
-                            nn::LayerNormOptions({5}))};
+  nn::Sequential layers{nn::Linear(12, 33), nn::Functional(at::relu), nn::Linear(33, 5), nn::PReLU(),
+                        nn::LayerNorm(nn::LayerNormOptions({5}))};
   Mlp() { register_module("layers", layers); }
 };
 TEST(Deferred, mlp) { expect_as_eager<Mlp>(); }
@@ -140,11 +140,14 @@ TEST(Deferred, embeddings) {
 }
 TEST(Deferred, our_models) {
   const tessera::Value gpt2 = tessera::parse_json(R"({"model_type":"gpt2","n_layer":2,"n_head":2,"n_embd":32,
-      "vocab_size":101,"n_positions":16,"n_inner":null,"layer_norm_epsilon":1e-5,"tie_word_embeddings":false})", "test");
+      "vocab_size":101,"n_positions":16,"n_inner":null,"layer_norm_epsilon":1e-5,"tie_word_embeddings":false})",
+                                                  "test");
   expect_as_eager<tessera::models::Gpt2>(gpt2, std::optional<std::uint64_t>(7));
-  const tessera::Value llama = tessera::parse_json(R"({"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,
+  const tessera::Value llama =
+      tessera::parse_json(R"({"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,
       "num_key_value_heads":2,"hidden_size":32,"intermediate_size":48,"vocab_size":101,"max_position_embeddings":32,
-      "rms_norm_eps":1e-6,"rope_theta":10000.0,"tie_word_embeddings":true})", "test");
+      "rms_norm_eps":1e-6,"rope_theta":10000.0,"tie_word_embeddings":true})",
+                          "test");
   expect_as_eager<tessera::models::Llama>(llama, std::optional<std::uint64_t>(7));
 }
 
@@ -201,7 +204,8 @@ TEST(Deferred, homemade_initialisers) {
   seed(5);
   const auto module = deferred<Homemade>();
   expect_same(state, random_state());
-  for (const char* name : {"random", "scaled", "squashed", "truncated", "sliced", "uniform", "view", "halves", "frozen"}) {
+  for (const char* name :
+       {"random", "scaled", "squashed", "truncated", "sliced", "uniform", "view", "halves", "frozen"}) {
     EXPECT_TRUE(is_deferred(module->named_parameters()[name])) << name;
   }
   materialize(module->parameters());
@@ -247,9 +251,9 @@ TEST(Deferred, reading_of_every_kind_outside_the_scope) {
   EXPECT_EQ(a.str(), b.str());
 
   at::Tensor unread = make();
-  for (const auto& read : std::vector<std::function<void()>>{
-           [&] { unread.data_ptr<float>(); }, [&] { unread.mutable_data_ptr(); }, [&] { unread.accessor<float, 2>(); },
-           [&] { unread.storage().data(); }}) {
+  for (const auto& read :
+       std::vector<std::function<void()>>{[&] { unread.data_ptr<float>(); }, [&] { unread.mutable_data_ptr(); },
+                                          [&] { unread.accessor<float, 2>(); }, [&] { unread.storage().data(); }}) {
     try {
       read();
       ADD_FAILURE() << "no error";
@@ -315,7 +319,7 @@ TEST(Deferred, scopes_nest_and_end) {
 TEST(Deferred, errors_come_where_they_would) {
   const DeferredScope scope;
   at::Tensor leaf = at::empty({4}).requires_grad_(true);
-  EXPECT_THROW(leaf.uniform_(), c10::Error);        // a leaf, in place, without NoGradGuard
+  EXPECT_THROW(leaf.uniform_(), c10::Error);  // a leaf, in place, without NoGradGuard
   at::Tensor integers = at::empty({4}, at::kLong);
   EXPECT_THROW(integers.normal_(), c10::Error);
   EXPECT_THROW(integers.erfinv_(), c10::Error);
@@ -385,7 +389,8 @@ std::int64_t resident_bytes() {
 struct Large : nn::Module {
   std::vector<nn::Linear> layers;
   Large() {
-    for (int i = 0; i < 8; ++i) layers.push_back(register_module(std::to_string(i), nn::Linear(2688, 2688)));  // 28.9 MB
+    for (int i = 0; i < 8; ++i)
+      layers.push_back(register_module(std::to_string(i), nn::Linear(2688, 2688)));  // 28.9 MB
   }
 };
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/jit.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -348,9 +349,8 @@ TEST(ManagedModules, saving_present_parameters_works) {
   guardian.manage(*c.module);
   std::stringstream file;
   {
-    std::vector<std::reference_wrapper<const at::Tensor>> all;
-    const auto parameters = c.module->parameters();
-    const tessera::parallel::Present present({parameters[0], parameters[1], parameters[2], parameters[3], parameters[4], parameters[5]});
+    const auto p = c.module->parameters();
+    const tessera::parallel::Present present({p[0], p[1], p[2], p[3], p[4], p[5]});
     torch::serialize::OutputArchive archive;
     c.module->save(archive);
     archive.save_to(file);
@@ -373,6 +373,26 @@ TEST(ManagedModules, an_optimizer_over_managed_parameters_writes_and_is_told) {
   c.forward().square().sum().backward();
   const at::NoGradGuard no_grad;
   for (const at::Tensor& p : c.module->parameters()) EXPECT_THROW(at::Tensor(p).sub_(p.grad(), 0.1), tessera::Error);
+}
+
+TEST(ManagedModules, a_scripted_function_that_the_executor_has_optimised) {
+  const auto unit = torch::jit::compile(R"(
+def forward(x, w, b):
+    h = torch.relu(torch.mm(x, w.t()) + b)
+    return torch.sigmoid(h * b) * torch.sum(w)
+)");
+  const at::Tensor x = at::randn({3, 4}), w = at::randn({5, 4}).set_requires_grad(true),
+                   b = at::randn({5}).set_requires_grad(true);
+  const auto run = [&] { return unit->run_method("forward", x, w, b).toTensor().square().sum(); };
+  for (int i = 0; i < 4; ++i) run().backward();
+  const at::Tensor dw = w.grad(), db = b.grad(), y = run().detach();
+  w.mutable_grad() = at::Tensor(), b.mutable_grad() = at::Tensor();
+  DroppingGuardian guardian;
+  guardian.manage(std::vector<at::Tensor>{w});
+  guardian.manage(std::vector<at::Tensor>{b});
+  for (int i = 0; i < 4; ++i) run().backward();
+  EXPECT_TRUE(same_bits(run().detach(), y) && same_bits(w.grad(), dw) && same_bits(b.grad(), db));
+  EXPECT_TRUE(guardian.all_left());
 }
 
 TEST(ManagedModules, an_unedited_module_computes_in_bf16_from_fp32_inputs) {

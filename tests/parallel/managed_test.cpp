@@ -281,6 +281,16 @@ TEST(Managed, stored_views_stay_views_and_are_counted) {
   EXPECT_EQ(guardian.storage(u).foreign_uses(), 0u);
 }
 
+TEST(Managed, views_that_a_constructor_stored_are_found) {
+  const at::Tensor w = leaf({3, 4}), flat = at::randn({8});
+  const std::vector<at::Tensor> parameters = {w, flat.narrow(0, 0, 4).set_requires_grad(true),
+                                              flat.narrow(0, 4, 4).set_requires_grad(true), w};
+  EXPECT_EQ(tessera::parallel::stored_views(w, parameters), 0u);
+  const at::Tensor stored = w.t();
+  EXPECT_EQ(tessera::parallel::stored_views(w, parameters), 1u);
+  EXPECT_EQ(tessera::parallel::stored_views(parameters[1], parameters), 1u);  // flat itself
+}
+
 TEST(Managed, replaced_memory_is_noticed) {
   DroppingGuardian guardian;
   const at::Tensor w = leaf({3, 4}), v = leaf({3, 4});
