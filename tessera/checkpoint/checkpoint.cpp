@@ -26,10 +26,17 @@ std::string save_step_folder(const std::string& output_dir,
   return saved;
 }
 
+std::string save_checkpoint(const std::string& output_dir, TensorSources weights, const Value& config,
+                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
+  const auto write = [&](const std::string& folder) {
+    return write_hf_files(folder, std::move(weights), config, tokenizer);
+  };
+  return save_step_folder(output_dir, write, state, keep);
+}
+
 std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
-  const auto write = [&](const std::string& folder) { return write_hf_files(folder, weights, config, tokenizer); };
-  return save_step_folder(output_dir, write, state, keep);
+  return save_checkpoint(output_dir, sources_of(weights), config, tokenizer, state, keep);
 }
 
 void verify_checkpoint(const std::string& folder) {

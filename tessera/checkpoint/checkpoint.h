@@ -11,11 +11,15 @@
 #include <vector>
 
 #include <tessera/base/value.h>
+#include <tessera/format/safetensors.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::checkpoint {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+/// Tensors to write that may be made one by one when their turn comes (tensor_bridge.h, format::sort_for_writing).
+using TensorSources = std::vector<format::TensorSource>;
+TensorSources sources_of(const NamedTensors& tensors);
 
 /// Reads every tensor of model.safetensors (or of the shards that model.safetensors.index.json lists; an index may not point
 /// outside the folder). Tensors are CPU copies in the file's dtype, in file order (of an index: its own order).
@@ -24,6 +28,7 @@ NamedTensors read_hf_weights(const std::string& folder);
 /// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder. Tensors may
 /// be on any device and of any strides; they are written contiguous, in their own dtype. `tokenizer` may be nullptr.
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config, const text::Tokenizer* tokenizer);
+void write_hf_folder(const std::string& folder, TensorSources weights, const Value& config, const text::Tokenizer* tokenizer);
 
 /// What resumes a run besides the weights.
 struct RunState {
@@ -33,6 +38,7 @@ struct RunState {
   std::vector<Value> log_history;    ///< as Hugging Face's trainer_state.json
   std::int64_t optimizer_steps = 0;
   NamedTensors optimizer;            ///< state tensors
+  TensorSources optimizer_sources;   ///< written instead of `optimizer` when there are any; never read
 
   // What Hugging Face's trainer_state.json tells besides; nothing of it is needed to resume.
   double epoch = 0;
@@ -50,6 +56,8 @@ struct RunState {
 /// Throws Error on I/O failure; then the checkpoints that were there are still there.
 std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
+std::string save_checkpoint(const std::string& output_dir, TensorSources weights, const Value& config,
+                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
 /// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file and
 /// numbers.
 void verify_checkpoint(const std::string& folder);
@@ -57,7 +65,10 @@ void verify_checkpoint(const std::string& folder);
 std::optional<std::string> newest_checkpoint(const std::string& output_dir);
 /// Writes Hugging Face's trainer_state.json alone into an existing folder (the one that holds the finished model).
 void write_trainer_state(const std::string& folder, const RunState& state);
-/// The state of a verified checkpoint. Optimizer tensors in `state.optimizer`.
-RunState read_run_state(const std::string& folder);
+/// The state of a verified checkpoint. Optimizer tensors in `state.optimizer`, unless they are to be left in the file
+/// (open_optimizer_state).
+RunState read_run_state(const std::string& folder, bool with_optimizer = true);
+/// The optimizer's tensors of a verified checkpoint, mapped.
+format::SafetensorsFile open_optimizer_state(const std::string& folder);
 
 }  // namespace tessera::checkpoint

@@ -28,7 +28,7 @@ using WrittenFiles = std::vector<format::ManifestFile>;
 
 /// The files that the tokenizer writes, none for nullptr.
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
-WrittenFiles write_hf_files(const std::string& folder, const NamedTensors& weights, const Value& config,
+WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer);
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
 /// save_checkpoint, whatever `write_model` writes as the model.
@@ -37,6 +37,6 @@ std::string save_step_folder(const std::string& output_dir, const std::function<
 
 /// Writes a JSON file atomically and digests the text that was written.
 format::ManifestFile write_json_file(const std::string& folder, const char* name, const Value& value);
-format::ManifestFile write_tensors_file(const std::string& folder, const char* name, const NamedTensors& tensors);
+format::ManifestFile write_tensors_file(const std::string& folder, const char* name, TensorSources tensors);
 
 }  // namespace tessera::checkpoint

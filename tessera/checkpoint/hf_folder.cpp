@@ -42,11 +42,15 @@ format::ManifestFile write_json_file(const std::string& folder, const char* name
   return {name, format::digest_of(std::as_bytes(std::span(text)))};
 }
 
-format::ManifestFile write_tensors_file(const std::string& folder, const char* name, const NamedTensors& tensors) {
-  std::vector<format::TensorSource> sources;
+TensorSources sources_of(const NamedTensors& tensors) {
+  TensorSources sources;
   sources.reserve(tensors.size());
-  for (const auto& [tensor_name, tensor] : tensors) sources.push_back(tensor_source(tensor_name, tensor));
-  return {name, format::write_safetensors(path_join(folder, name), std::move(sources))};
+  for (const auto& [name, tensor] : tensors) sources.push_back(tensor_source(name, tensor));
+  return sources;
+}
+
+format::ManifestFile write_tensors_file(const std::string& folder, const char* name, TensorSources tensors) {
+  return {name, format::write_safetensors(path_join(folder, name), std::move(tensors))};
 }
 
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer) {
@@ -62,18 +66,23 @@ WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokeni
   return written;
 }
 
-WrittenFiles write_hf_files(const std::string& folder, const NamedTensors& weights, const Value& config,
+WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer) {
   WrittenFiles written = write_tokenizer_files(folder, tokenizer);
   written.push_back(write_json_file(folder, kConfigFile, config));
   written.push_back(write_json_file(folder, kGenerationConfigFile, generation_config(config)));
-  written.push_back(write_tensors_file(folder, kWeightsFile, weights));
+  written.push_back(write_tensors_file(folder, kWeightsFile, std::move(weights)));
   return written;
 }
 
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
                      const text::Tokenizer* tokenizer) {
-  write_hf_files(folder, weights, config, tokenizer);
+  write_hf_files(folder, sources_of(weights), config, tokenizer);
+}
+
+void write_hf_folder(const std::string& folder, TensorSources weights, const Value& config,
+                     const text::Tokenizer* tokenizer) {
+  write_hf_files(folder, std::move(weights), config, tokenizer);
 }
 
 }  // namespace tessera::checkpoint

@@ -44,12 +44,11 @@ Value adapter_config(const LoraConfig& config) {
   return json;
 }
 
-WrittenFiles write_adapter_files(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
+WrittenFiles write_adapter_files(const std::string& folder, TensorSources adapters, const LoraConfig& config,
                                  const text::Tokenizer* tokenizer) {
   WrittenFiles written = write_tokenizer_files(folder, tokenizer);
-  NamedTensors named;
-  for (const auto& [name, tensor] : adapters) named.emplace_back(concat(kPrefix, name), tensor);
-  written.push_back(write_tensors_file(folder, kAdapterWeightsFile, named));
+  for (format::TensorSource& source : adapters) source.name = concat(kPrefix, source.name);
+  written.push_back(write_tensors_file(folder, kAdapterWeightsFile, std::move(adapters)));
   written.push_back(
       write_json_file(folder, kAdapterConfigFile, adapter_config(config)));  // last: it makes the folder one
   return written;
@@ -113,16 +112,26 @@ std::string base_model_folder(const std::string& adapter_folder, const LoraConfi
 
 void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
                           const text::Tokenizer* tokenizer) {
-  write_adapter_files(folder, adapters, config, tokenizer);
+  write_adapter_files(folder, sources_of(adapters), config, tokenizer);
+}
+
+void write_adapter_folder(const std::string& folder, TensorSources adapters, const LoraConfig& config,
+                          const text::Tokenizer* tokenizer) {
+  write_adapter_files(folder, std::move(adapters), config, tokenizer);
+}
+
+std::string save_adapter_checkpoint(const std::string& output_dir, TensorSources adapters, const LoraConfig& config,
+                                    const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
+  const auto write = [&](const std::string& folder) {
+    return write_adapter_files(folder, std::move(adapters), config, tokenizer);
+  };
+  return save_step_folder(output_dir, write, state, keep);
 }
 
 std::string save_adapter_checkpoint(const std::string& output_dir, const NamedTensors& adapters,
                                     const LoraConfig& config, const text::Tokenizer* tokenizer, const RunState& state,
                                     std::int64_t keep) {
-  const auto write = [&](const std::string& folder) {
-    return write_adapter_files(folder, adapters, config, tokenizer);
-  };
-  return save_step_folder(output_dir, write, state, keep);
+  return save_adapter_checkpoint(output_dir, sources_of(adapters), config, tokenizer, state, keep);
 }
 
 }  // namespace tessera::checkpoint

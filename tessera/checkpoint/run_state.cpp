@@ -68,14 +68,19 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
       {"seed", Value::of(std::to_string(state.seed))},
   });
   return {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own),
-          write_tensors_file(folder, kOptimizerFile, state.optimizer)};
+          write_tensors_file(folder, kOptimizerFile,
+                             state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources)};
 }
 
 void write_trainer_state(const std::string& folder, const RunState& state) {
   write_json_file(folder, kTrainerStateFile, trainer_state(state));
 }
 
-RunState read_run_state(const std::string& folder) {
+format::SafetensorsFile open_optimizer_state(const std::string& folder) {
+  return format::SafetensorsFile(path_join(folder, kOptimizerFile));
+}
+
+RunState read_run_state(const std::string& folder, bool with_optimizer) {
   RunState state;
   const std::string own_path = path_join(folder, kRunStateFile);
   const Value own = read_json(own_path);
@@ -105,7 +110,8 @@ RunState read_run_state(const std::string& folder) {
   const Value& rows = trainer.at("train_batch_size");
   state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
 
-  const format::SafetensorsFile optimizer(path_join(folder, kOptimizerFile));
+  if (!with_optimizer) return state;
+  const format::SafetensorsFile optimizer = open_optimizer_state(folder);
   for (const format::TensorInfo& info : optimizer.tensors())
     state.optimizer.emplace_back(info.name, read_tensor(optimizer, info));
   return state;

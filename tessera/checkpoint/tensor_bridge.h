@@ -4,7 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <tessera/format/safetensors.h>
 
@@ -21,5 +27,13 @@ at::Tensor read_tensor(const format::SafetensorsFile& file, const format::Tensor
 /// The tensor (any device, any strides) as something to write: it is brought to the CPU and made contiguous only when its
 /// turn comes, so one such copy exists at a time.
 format::TensorSource tensor_source(const std::string& name, const at::Tensor& tensor);
+/// The same for a tensor that does not exist yet: `make` is called when its turn comes. What it makes lives until the source is
+/// gone, or, when several share a `slot`, until the next one's turn.
+format::TensorSource tensor_source(const std::string& name, at::ScalarType type, std::vector<std::int64_t> shape,
+                                   std::function<at::Tensor()> make, std::shared_ptr<at::Tensor> slot = nullptr);
+
+/// Copies elements [begin, begin + piece.numel()) of a stored tensor, flat, into `piece` (contiguous, on the CPU), converted to
+/// its dtype. `bytes`: all of the stored tensor's. Throws Error when it has fewer elements.
+void read_elements(std::span<const std::byte> bytes, format::DType dtype, std::int64_t begin, const at::Tensor& piece);
 
 }  // namespace tessera::checkpoint

@@ -71,6 +71,9 @@ struct TensorSource {
   std::function<std::span<const std::byte>()> bytes;
 };
 
+/// Puts tensors into the order in which write_safetensors asks for their bytes: dtype in the reference writer's order, then name.
+void sort_for_writing(std::vector<TensorSource>& tensors);
+
 /// Writes atomically (temporary file, fsync, rename), tensors ordered as the reference writer does (dtype in its order,
 /// descending, then name), header padded with spaces to 8 bytes. Returns size and checksums of the bytes written, taken
 /// before they went to the disk. Throws Error on I/O failure or on a source that breaks its contract.

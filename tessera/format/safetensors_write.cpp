@@ -56,12 +56,16 @@ std::string make_header(const std::vector<TensorSource>& tensors, const std::map
 
 }  // namespace
 
-Digest write_safetensors(const std::string& path, std::vector<TensorSource> tensors,
-                         const std::map<std::string, std::string>& metadata) {
+void sort_for_writing(std::vector<TensorSource>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorSource& a, const TensorSource& b) {
     return std::pair(write_rank(a.dtype), std::string_view(a.name)) <
            std::pair(write_rank(b.dtype), std::string_view(b.name));
   });
+}
+
+Digest write_safetensors(const std::string& path, std::vector<TensorSource> tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  sort_for_writing(tensors);
   std::vector<std::string> names;
   for (const TensorSource& tensor : tensors) names.push_back(tensor.name);
   std::sort(names.begin(), names.end());
