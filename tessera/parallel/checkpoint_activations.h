@@ -4,9 +4,9 @@
 /// region again to get the rest. Non-re-entrant, as PyTorch's use_reentrant=False: the region's outputs are ordinary
 /// autograd results, recomputation happens inside backward when the first of its saved tensors is asked for.
 ///
-///   x = tessera::checkpoint([block](const at::Tensor& h) { return block->forward(h); }, x);
-///   auto [a, b] = tessera::checkpoint([net](const at::Tensor& q, const at::Tensor& k) { return net->pair(q, k); }, q,
-///   k); x = tessera::checkpoint({.name = "h.3"}, f, x);
+///   x = tessera::checkpointed([block](const at::Tensor& h) { return block->forward(h); }, x);
+///   auto [a, b] = tessera::checkpointed([net](const at::Tensor& q, const at::Tensor& k) { return net->pair(q, k); },
+///   q, k); x = tessera::checkpointed({.name = "h.3"}, f, x);
 ///
 /// Bitwise the same losses and gradients as without: random state (dropout), autocast and grad mode are restored for
 /// the recomputation. Nests; works with retain_graph, double backward, backward inside the region, autograd::grad,
@@ -38,7 +38,7 @@ struct CheckpointOptions {
 
 namespace parallel {
 
-/// One execution of a region; the type-erased part of checkpoint(). Inert when grad mode is off.
+/// One execution of a region; the type-erased part of checkpointed(). Inert when grad mode is off.
 class CheckpointScope {
  public:
   CheckpointScope(const CheckpointOptions& options, std::vector<at::Tensor> inputs,
@@ -63,11 +63,12 @@ CheckpointCounts checkpoint_counts();
 
 }  // namespace parallel
 
-/// Runs f(inputs...) and returns what it returns (any type). Undefined inputs are fine.
+/// PyTorch's checkpoint() (that name is the checkpoint/ layer's here): runs f(inputs...) and returns what it returns
+/// (any type). Undefined inputs are fine.
 template <class F, class... Inputs>
 requires(sizeof...(Inputs) > 0 && (std::same_as<Inputs, at::Tensor> && ...) &&
-         std::invocable<F&, const Inputs&...>) auto checkpoint(const CheckpointOptions& options, F f,
-                                                               const Inputs&... inputs) {
+         std::invocable<F&, const Inputs&...>) auto checkpointed(const CheckpointOptions& options, F f,
+                                                                 const Inputs&... inputs) {
   const auto region = std::make_shared<F>(std::move(f));
   const auto again = [region]<std::size_t... I>(std::span<const at::Tensor> tensors, std::index_sequence<I...>) {
     (void)(*region)(tensors[I]...);
@@ -81,7 +82,7 @@ requires(sizeof...(Inputs) > 0 && (std::same_as<Inputs, at::Tensor> && ...) &&
 /// For a number of inputs that is known when it runs: f(const std::vector<at::Tensor>&).
 template <class F>
 requires std::invocable < F&, const std::vector<at::Tensor>
-& > auto checkpoint(const CheckpointOptions& options, F f, const std::vector<at::Tensor>& inputs) {
+& > auto checkpointed(const CheckpointOptions& options, F f, const std::vector<at::Tensor>& inputs) {
   const auto region = std::make_shared<F>(std::move(f));
   const parallel::CheckpointScope scope(options, inputs, [region](std::span<const at::Tensor> tensors) {
     (void)(*region)(std::vector<at::Tensor>(tensors.begin(), tensors.end()));
@@ -90,8 +91,8 @@ requires std::invocable < F&, const std::vector<at::Tensor>
 }
 
 template <class F, class... Inputs>
-requires(!std::convertible_to<F, CheckpointOptions>) auto checkpoint(F f, const Inputs&... inputs) {
-  return checkpoint(CheckpointOptions{}, std::move(f), inputs...);
+requires(!std::convertible_to<F, CheckpointOptions>) auto checkpointed(F f, const Inputs&... inputs) {
+  return checkpointed(CheckpointOptions{}, std::move(f), inputs...);
 }
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ at::Tensor ActivationCheckpointing::run(const std::string& name, std::int64_t bl
   // The region's own policy takes all that it saves; this one sees the region's input.
   std::optional<SavedTensors> offload;
   if (offload_) offload.emplace(offload_);
-  return checkpoint({.name = name, .preserve_random = plan_.preserve_random, .early_stop = plan_.early_stop}, f, x);
+  return checkpointed({.name = name, .preserve_random = plan_.preserve_random, .early_stop = plan_.early_stop}, f, x);
 }
 
 SavedBytes ActivationCheckpointing::offloaded() const { return offload_ ? offload_->bytes() : SavedBytes{}; }

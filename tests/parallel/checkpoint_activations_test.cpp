@@ -86,7 +86,7 @@ struct Stack {
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 using Runner = std::function<at::Tensor(int, const Function&, const at::Tensor&)>;
 at::Tensor plainly(int, const Function& f, const at::Tensor& x) { return f(x); }
-at::Tensor checkpointed(int, const Function& f, const at::Tensor& x) { return checkpoint(f, x); }
+at::Tensor with_checkpoints(int, const Function& f, const at::Tensor& x) { return checkpointed(f, x); }
 
 struct Result {
   double loss;
@@ -137,18 +137,18 @@ TEST(Checkpoint, mlp_with_dropout) {
   const Stack<Block> stack(4, 32);
   const at::Tensor x = input({6, 32});
   const Result plain = train_step(stack, x, plainly);
-  expect_same(train_step(stack, x, checkpointed), plain);
-  expect_same(train_step(stack, x.clone().requires_grad_(true), checkpointed), plain);
+  expect_same(train_step(stack, x, with_checkpoints), plain);
+  expect_same(train_step(stack, x.clone().requires_grad_(true), with_checkpoints), plain);
 }
 
 TEST(Checkpoint, transformer_on_multihead_attention) {
   const Stack<Layer> stack(3, 32, 4);
   const at::Tensor x = input({9, 2, 32});
   const Result plain = train_step(stack, x, plainly);
-  expect_same(train_step(stack, x, checkpointed), plain);
+  expect_same(train_step(stack, x, with_checkpoints), plain);
   const auto before = parallel::checkpoint_counts();
   expect_same(
-      train_step(stack, x, [](int i, const auto& f, const at::Tensor& h) { return i % 2 ? f(h) : checkpoint(f, h); }),
+      train_step(stack, x, [](int i, const auto& f, const at::Tensor& h) { return i % 2 ? f(h) : checkpointed(f, h); }),
       plain);
   const auto after = parallel::checkpoint_counts();
   EXPECT_EQ(after.regions - before.regions, 2);
@@ -166,10 +166,10 @@ TEST(Checkpoint, nested) {
       return [layer = stack.blocks[static_cast<std::size_t>(i)]](const at::Tensor& h) mutable { return layer(h); };
     };
     const auto two = [&](int i) {
-      return [f = one(i), g = one(i + 1)](const at::Tensor& h) { return checkpoint(g, checkpoint(f, h)); };
+      return [f = one(i), g = one(i + 1)](const at::Tensor& h) { return checkpointed(g, checkpointed(f, h)); };
     };
-    const at::Tensor y =
-        checkpoint([f = two(0), g = two(2)](const at::Tensor& h) { return checkpoint(g, checkpoint(f, h)); }, start);
+    const at::Tensor y = checkpointed(
+        [f = two(0), g = two(2)](const at::Tensor& h) { return checkpointed(g, checkpointed(f, h)); }, start);
     const at::Tensor loss = y.square().mean();
     return Result{loss.item<double>(), torch::autograd::grad({loss}, stack.parameters()), at::rand({4})};
   };
@@ -194,7 +194,7 @@ RC_GTEST_PROP(Checkpoint, any_tree_of_regions, ()) {
       whole = [a = span(begin, middle), b = span(middle, end)](const at::Tensor& h) { return b(a(h)); };
     }
     if (choice == 0) return whole;
-    return [whole](const at::Tensor& h) { return checkpoint(whole, h); };
+    return [whole](const at::Tensor& h) { return checkpointed(whole, h); };
   };
   const auto f = span(0, stack.blocks.size());
   at::manual_seed(11);
@@ -215,7 +215,7 @@ TEST(Checkpoint, several_inputs_and_outputs) {
   };
   const auto loss = [&](const auto& results) { return std::get<0>(results).sum() + std::get<1>(results); };
   const variable_list plain = torch::autograd::grad({loss(f(q, k, at::Tensor()))}, {w});
-  expect_same(torch::autograd::grad({loss(checkpoint(f, q, k, at::Tensor()))}, {w}), plain);
+  expect_same(torch::autograd::grad({loss(checkpointed(f, q, k, at::Tensor()))}, {w}), plain);
 
   const auto g = [w](const std::vector<at::Tensor>& in) {
     return std::vector<at::Tensor>{at::sin(in[0].matmul(w)), at::sin(in[1].matmul(w)), in[1]};
@@ -223,22 +223,22 @@ TEST(Checkpoint, several_inputs_and_outputs) {
   const auto sum = [](const std::vector<at::Tensor>& out) { return (out[0] * out[1] * out[2]).sum(); };
   const std::vector<at::Tensor> both{q, k};
   const variable_list expected = torch::autograd::grad({sum(g(both))}, {w});
-  expect_same(torch::autograd::grad({sum(checkpoint(CheckpointOptions{.name = "g"}, g, both))}, {w}), expected);
+  expect_same(torch::autograd::grad({sum(checkpointed(CheckpointOptions{.name = "g"}, g, both))}, {w}), expected);
 }
 
 TEST(Checkpoint, gradients_of_inputs) {
   const at::Tensor x = input({3, 4}).requires_grad_(true);
   const auto f = [](const at::Tensor& h) { return at::tanh(h * h).exp(); };
   const variable_list plain = torch::autograd::grad({f(x.sin()).sum()}, {x});
-  expect_same(torch::autograd::grad({checkpoint(f, x.sin()).sum()}, {x}), plain);
-  expect_same(torch::autograd::grad({checkpoint(f, x).sum()}, {x}), torch::autograd::grad({f(x).sum()}, {x}));
+  expect_same(torch::autograd::grad({checkpointed(f, x.sin()).sum()}, {x}), plain);
+  expect_same(torch::autograd::grad({checkpointed(f, x).sum()}, {x}), torch::autograd::grad({f(x).sum()}, {x}));
 }
 
 TEST(Checkpoint, costs_nothing_without_grad_mode) {
   const auto before = parallel::checkpoint_counts();
   Block block(8);
   const at::NoGradGuard no_grad;
-  checkpoint([block](const at::Tensor& h) mutable { return block(h); }, input({2, 8}));
+  checkpointed([block](const at::Tensor& h) mutable { return block(h); }, input({2, 8}));
   EXPECT_EQ(parallel::checkpoint_counts().regions, before.regions);
 }
 
@@ -249,7 +249,7 @@ TEST(Checkpoint, retain_graph_recomputes_again) {
     Block a = stack.blocks[0], b = stack.blocks[1];
     return b(a(h));
   };
-  const at::Tensor loss = checkpoint(f, x).square().sum();
+  const at::Tensor loss = checkpointed(f, x).square().sum();
   const auto before = parallel::checkpoint_counts().recomputed;
   const variable_list first = torch::autograd::grad({loss}, stack.parameters(), {}, /*retain_graph=*/true);
   const variable_list second = torch::autograd::grad({loss}, stack.parameters(), {}, /*retain_graph=*/true);
@@ -278,7 +278,7 @@ TEST(Checkpoint, double_backward) {
     const at::Tensor loss = slope.square().mean() + h.mean();
     return torch::autograd::grad({loss}, stack.parameters(), {}, std::nullopt, false, /*allow_unused=*/true);
   };
-  const variable_list plain = penalty(plainly), again = penalty(checkpointed);
+  const variable_list plain = penalty(plainly), again = penalty(with_checkpoints);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     ASSERT_EQ(plain[i].defined(), again[i].defined());
     if (!plain[i].defined()) continue;
@@ -296,9 +296,9 @@ TEST(Checkpoint, backward_inside_a_region) {
     return torch::autograd::grad({energy}, {at_point}, {}, true, /*create_graph=*/true)[0] * h;
   };
   const variable_list plain = torch::autograd::grad({f(x).sum()}, {w});
-  expect_same(torch::autograd::grad({checkpoint(f, x).sum()}, {w}), plain);
+  expect_same(torch::autograd::grad({checkpointed(f, x).sum()}, {w}), plain);
   expect_same(
-      torch::autograd::grad({checkpoint([f](const at::Tensor& h) { return checkpoint(f, f(h)); }, x).sum()}, {w}),
+      torch::autograd::grad({checkpointed([f](const at::Tensor& h) { return checkpointed(f, f(h)); }, x).sum()}, {w}),
       torch::autograd::grad({f(f(x)).sum()}, {w}));
 }
 
@@ -330,10 +330,10 @@ TEST(Checkpoint, inside_and_around_a_re_entrant_region) {
   };
   const Function f = [block](const at::Tensor& h) mutable { return block(h); };
   const variable_list plain = run([&] { return block(block(x)); });
-  Reentrant::body = [f](const at::Tensor& h) { return checkpoint(f, h); };
+  Reentrant::body = [f](const at::Tensor& h) { return checkpointed(f, h); };
   expect_same(run([&] { return f(Reentrant::apply(x)); }), plain);
   Reentrant::body = f;
-  expect_same(run([&] { return checkpoint([f](const at::Tensor& h) { return f(Reentrant::apply(h)); }, x); }), plain);
+  expect_same(run([&] { return checkpointed([f](const at::Tensor& h) { return f(Reentrant::apply(h)); }, x); }), plain);
 }
 
 TEST(Checkpoint, autocast_is_restored) {
@@ -354,7 +354,7 @@ TEST(Checkpoint, autocast_is_restored) {
     }
     return Result{loss.item<double>(), torch::autograd::grad({loss}, stack.parameters()), at::rand({4})};
   };
-  expect_same(under_autocast(checkpointed), under_autocast(plainly));
+  expect_same(under_autocast(with_checkpoints), under_autocast(plainly));
   EXPECT_FALSE(nn::autocast_enabled(at::kCPU));
 }
 
@@ -377,7 +377,7 @@ TEST(Checkpoint, four_threads_at_once) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int round = 0; round < 5; ++round) {
-        const variable_list gradients = step(checkpointed);
+        const variable_list gradients = step(with_checkpoints);
         bool same = true;
         for (std::size_t i = 0; i < plain.size(); ++i) same = same && at::equal(gradients[i], plain[i]);
         right += same;
@@ -397,7 +397,7 @@ TEST(Checkpoint, forward_in_one_thread_backward_in_another) {
     at::Tensor h = x;
     for (int i = 0; i < 3; ++i) {
       Block block = stack.blocks[static_cast<std::size_t>(i)];
-      h = checkpoint([block](const at::Tensor& t) mutable { return block(t); }, h);
+      h = checkpointed([block](const at::Tensor& t) mutable { return block(t); }, h);
     }
     loss = h.square().mean();
   }).join();
@@ -410,7 +410,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
   const Result plain = train_step(stack, x, plainly);
   bool fail = true;
   const Runner fails = [&](int i, const auto& f, const at::Tensor& h) {
-    return checkpoint(
+    return checkpointed(
         [f, i, &fail](const at::Tensor& t) {
           at::Tensor y = f(t);
           if (i == 1 && fail) throw std::runtime_error("out of luck");
@@ -426,7 +426,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
   at::manual_seed(11);
   int calls = 0;
   Block block = stack.blocks[0];
-  const at::Tensor loss = checkpoint(
+  const at::Tensor loss = checkpointed(
                               [block, &calls](const at::Tensor& t) mutable {
                                 const at::Tensor h = at::dropout(t, 0.5, true);
                                 if (++calls == 2) throw std::runtime_error("out of memory, say");
@@ -458,7 +458,7 @@ TEST(Checkpoint, a_function_that_hides_exceptions_is_no_obstacle) {
     return y;
   };
   const variable_list plain = torch::autograd::grad({f(x).sum()}, {w});
-  expect_same(torch::autograd::grad({checkpoint(f, x).sum()}, {w}), plain);
+  expect_same(torch::autograd::grad({checkpointed(f, x).sum()}, {w}), plain);
 }
 
 TEST(Checkpoint, a_recomputation_that_differs_is_named) {
@@ -467,7 +467,7 @@ TEST(Checkpoint, a_recomputation_that_differs_is_named) {
   const auto message = [&](bool early_stop, const Function& first, const Function& again) {
     call = 0;
     return message_of([&] {
-      checkpoint(
+      checkpointed(
           {.name = "transformer.h.3", .early_stop = early_stop},
           [&](const at::Tensor& h) { return call++ == 0 ? first(h) : again(h); }, x)
           .sum()
@@ -496,14 +496,14 @@ TEST(Checkpoint, a_recomputation_that_differs_is_named) {
 TEST(Checkpoint, an_input_changed_in_place_is_an_error) {
   const at::Tensor w = input({4, 4}).requires_grad_(true);
   at::Tensor x = input({3, 4});
-  const at::Tensor y = checkpoint([w](const at::Tensor& h) { return at::exp(h.matmul(w)); }, x);
+  const at::Tensor y = checkpointed([w](const at::Tensor& h) { return at::exp(h.matmul(w)); }, x);
   x.mul_(2);
   const std::string message = message_of([&] { y.sum().backward(); });
   EXPECT_NE(message.find("modified by an inplace operation"), std::string::npos) << message;
 
   // and so is a saved tensor that the region itself overwrites, as without checkpointing
   const at::Tensor z =
-      checkpoint([w](const at::Tensor& h) { return at::exp(at::exp(h.matmul(w)).mul_(2) + 1); }, input({3, 4}));
+      checkpointed([w](const at::Tensor& h) { return at::exp(at::exp(h.matmul(w)).mul_(2) + 1); }, input({3, 4}));
   const std::string inside = message_of([&] { z.sum().backward(); });
   EXPECT_NE(inside.find("modified by an inplace operation"), std::string::npos) << inside;
 }
@@ -516,9 +516,9 @@ TEST(Checkpoint, early_stop_ends_after_the_last_needed_tensor) {
     ++ends;  // nothing is saved after this point
     return y + 1;
   };
-  checkpoint(f, x).sum().backward();
+  checkpointed(f, x).sum().backward();
   EXPECT_EQ(ends, 1);
-  checkpoint({.early_stop = false}, f, x).sum().backward();
+  checkpointed({.early_stop = false}, f, x).sum().backward();
   EXPECT_EQ(ends, 3);
 }
 
@@ -526,11 +526,11 @@ TEST(Checkpoint, random_state_can_be_left_alone) {
   const at::Tensor w = at::ones({1000}).requires_grad_(true);
   const auto f = [w](const at::Tensor& h) { return at::dropout(h * w, 0.5, true); };
   at::manual_seed(1);
-  const at::Tensor y = checkpoint({.preserve_random = false}, f, at::ones({1000}));
+  const at::Tensor y = checkpointed({.preserve_random = false}, f, at::ones({1000}));
   y.sum().backward();
   EXPECT_FALSE(at::equal(w.grad(), y)) << "the mask should have been drawn anew";
   w.mutable_grad().reset();
-  const at::Tensor z = checkpoint(f, at::ones({1000}));
+  const at::Tensor z = checkpointed(f, at::ones({1000}));
   z.sum().backward();
   EXPECT_TRUE(at::equal(w.grad(), z));
 }
@@ -544,7 +544,7 @@ TEST(Checkpoint, inputs_go_through_the_policies_around_it) {
   expect_same(train_step(stack, x,
                          [&](int i, const auto& f, const at::Tensor& h) {
                            before = off.bytes().packed;
-                           at::Tensor y = checkpoint(f, h);
+                           at::Tensor y = checkpointed(f, h);
                            EXPECT_EQ(off.bytes().packed - before, 9 * 2 * 32 * 4) << "the input and nothing else";
                            return y;
                          }),
@@ -557,7 +557,7 @@ TEST(Checkpoint, compressed_inputs_stay_within_bound) {
   const at::Tensor x = input({64, 64});
   const Result plain = train_step(stack, x, plainly);
   CompressActivations small({.min_bytes = 4096});
-  const Result result = train_step(stack, x, checkpointed);
+  const Result result = train_step(stack, x, with_checkpoints);
   EXPECT_EQ(result.loss, plain.loss);
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < plain.gradients.size(); ++i) {
@@ -584,7 +584,7 @@ TEST(Checkpoint, memory_is_the_inputs_and_one_block) {
   };
   std::int64_t gradients = 0;
   for (const at::Tensor& p : stack.parameters()) gradients += static_cast<std::int64_t>(p.nbytes());
-  const std::int64_t plain = peak(plainly), small = peak(checkpointed);
+  const std::int64_t plain = peak(plainly), small = peak(with_checkpoints);
   // A block keeps norm's input and output, gelu's input and output (4 wide each), the mask and the scaled mask.
   const std::int64_t block = (2 + 4 + 4 + 2) * activation;
   EXPECT_GT(plain, depth * 10 * activation);
@@ -598,9 +598,9 @@ TEST(Checkpoint, nothing_is_left_after_a_graph_that_nobody_uses) {
   Block block(8);
   tessera::testing::Allocated allocated;
   {
-    const at::Tensor y = checkpoint(
+    const at::Tensor y = checkpointed(
         [block](const at::Tensor& h) mutable {
-          return checkpoint([block](const at::Tensor& t) mutable { return block(t); }, block(h));
+          return checkpointed([block](const at::Tensor& t) mutable { return block(t); }, block(h));
         },
         input({3, 8}));
   }
