@@ -74,6 +74,17 @@ Residency::Actions Residency::touch(std::span<const std::size_t> units) {
   return actions;
 }
 
+Residency::Actions Residency::admit(std::size_t unit) {
+  Actions actions;
+  Unit& u = units_[unit];
+  if (u.state != State::absent) return actions;
+  start_gather(unit, actions);
+  actions.push_back({Kind::wait, unit});
+  u.state = State::present;
+  u.ahead = true;
+  return actions;
+}
+
 Residency::Actions Residency::unpin(std::span<const std::size_t> units) {
   Actions actions;
   for (const std::size_t u : units) {

@@ -75,6 +75,10 @@ class Residency {
   /// True when touch(units) would give no action and change nothing but pins: the engine's fast path.
   bool in_use(std::span<const std::size_t> units) const;
 
+  /// Other ranks need this unit now, so that all of them gather it: it waits here for its use, until one is mispredicted or the pass
+  /// ends. Nothing when it is not absent.
+  Actions admit(std::size_t unit);
+
   Actions backward_begin();
   /// All gradients that the unit expects in this backward are there.
   Actions gradients_complete(std::size_t unit);

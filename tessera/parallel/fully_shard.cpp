@@ -174,6 +174,7 @@ void Sharded::check_replicas() const {
 
 std::vector<ShardingUnit> Sharded::units() const { return impl_->table(); }
 ShardingMemory Sharded::memory() const { return impl_->memory(); }
+void Sharded::end_pass() { impl_->end_pass(); }
 void Sharded::restore() { impl_->restore(); }
 const ShardingOptions& Sharded::options() const { return impl_->options_; }
 int Sharded::shard_ranks() const { return impl_->context_.shards.size(); }

@@ -190,6 +190,9 @@ class Sharded {
   /// A tensor laid out like a local part (an optimizer state) -> the whole one, on every rank. Collective.
   at::Tensor gather_like(const ShardedParameter& parameter, const at::Tensor& local_state) const;
 
+  /// Ends a forward that no backward follows (evaluation): gathered parameters are dropped, and with data_dependent ranks that used
+  /// fewer units serve the others. Only needed there. Collective then.
+  void end_pass();
   /// Gives the module ordinary whole parameters back, with their values, and ends the engine's work on it. Collective.
   void restore();
 

@@ -204,6 +204,20 @@ TEST(Residency, a_failed_prediction_lets_go_of_what_was_gathered_ahead) {
   EXPECT_EQ(step.log, "g0 g1 w0 w1 r1 g3 g4 w3 ");
 }
 
+TEST(Residency, what_other_ranks_ask_for_waits_for_its_use_here) {
+  Residency residency(full_shard(3), {.forward_prefetch = false, .backward_prefetch = BackwardPrefetch::none});
+  Step step{residency, 3};
+  step.note(residency.admit(2));
+  step.note(residency.admit(2));
+  step.use(2);
+  step.use(1);
+  EXPECT_EQ(step.log, "g2 w2 r2 g1 w1 ");
+  step.note(residency.admit(3));
+  step.note(residency.backward_begin());
+  step.note(residency.backward_end());
+  EXPECT_EQ(step.log, "g2 w2 r2 g1 w1 g3 w3 r1 r3 ");
+}
+
 TEST(Residency, a_unit_at_both_ends_may_go_in_between) {
   auto policies = full_shard(2);
   policies[0] = {.release_after_forward = true, .release_when_left = true};

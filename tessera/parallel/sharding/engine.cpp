@@ -298,6 +298,45 @@ void Sharded::Impl::expire_if_changed() {
   execute(residency_->release_all());
 }
 
+/// data_dependent: every rank says which units it needs; what anyone needs all gather. One such exchange of a rank belongs to one of
+/// every other, whatever they are doing: a rank that is ahead, in backward say, serves one that is behind. Returns how many ranks
+/// have nothing left to ask for.
+int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool done) {
+  at::Tensor shared = at::zeros({static_cast<std::int64_t>(plan_.units.size()) + 1}, at::kInt);
+  for (const std::size_t unit : wanted) shared[static_cast<std::int64_t>(unit)] = 1;
+  shared[-1] = done ? 1 : 0;
+  shared = shared.to(context_.shards.device());
+  {
+    const comm::Tag tag("requests of units");
+    context_.shards.all_reduce(shared).wait();
+  }
+  shared = shared.cpu();
+  const std::int32_t* asked = shared.const_data_ptr<std::int32_t>();
+  for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
+    if (asked[unit] == 0) continue;
+    if (residency_->state(unit) == layout::Residency::State::absent)
+      execute(residency_->admit(unit));
+    else
+      for (const std::size_t g : plan_.units[unit].groups) groups_[g]->contribute();
+  }
+  return asked[plan_.units.size()];
+}
+
+/// Serves the others until nobody needs anything more in this step.
+void Sharded::Impl::end_requests() {
+  if (!options_.data_dependent) return;
+  while (exchange_requests({}, true) < context_.shards.size()) {
+  }
+}
+
+void Sharded::Impl::end_pass() {
+  if (plain()) return;
+  const std::lock_guard lock(mutex_);
+  require_alive();
+  end_requests();
+  execute(residency_->release_all());
+}
+
 void Sharded::Impl::enter(std::span<const std::size_t> units, bool writes, const char* op) {
   const std::lock_guard lock(mutex_);
   require_alive();
@@ -306,6 +345,12 @@ void Sharded::Impl::enter(std::span<const std::size_t> units, bool writes, const
                        "', which only a part of this rank holds; give optimizers sharded.parameters(), and change values inside "
                        "tessera::unsharded(sharded, {.write_back = true})"));
   expire_if_changed();
+  if (options_.data_dependent) {
+    std::vector<std::size_t> wanted;
+    for (const std::size_t unit : units)
+      if (residency_->state(unit) == layout::Residency::State::absent) wanted.push_back(unit);
+    if (!wanted.empty()) exchange_requests(wanted, false);
+  }
   execute(residency_->touch(units));
 }
 
@@ -331,6 +376,7 @@ void Sharded::Impl::backward_begin() {
 void Sharded::Impl::backward_end() {
   const std::lock_guard lock(mutex_);
   const bool ours = gradients_->touched();
+  end_requests();
   execute(residency_->backward_end());
   gradients_->end();
   if (ours) broadcast_buffers();

@@ -47,6 +47,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   void release_held(std::span<const std::size_t> units, bool write_back);
   std::vector<std::size_t> units_with(const std::vector<std::string>& names) const;
   void restore();
+  void end_pass();
   std::vector<ShardingUnit> table() const;
   ShardingMemory memory() const;
   [[noreturn]] void throw_not_finite(double norm);
@@ -76,6 +77,8 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   void broadcast_buffers();
   void execute(const layout::Residency::Actions& actions);
   void expire_if_changed();
+  int exchange_requests(std::span<const std::size_t> wanted, bool done);
+  void end_requests();
   void fail(std::exception_ptr cause);
   void require_alive() const;
 

@@ -141,6 +141,15 @@ void FlatGroup::finish_gather() {
   gathering_.reset();
 }
 
+void FlatGroup::contribute() {
+  const comm::Tag tag(concat("gather ", name_));
+  const at::NoGradGuard no_grad;
+  at::Tensor unused = context_.pool.take(layout_.padded, dtype_, BufferUse::whole_parameters);
+  own_slice(unused).copy_(shard_);
+  context_.shards.all_gather(unused, own_slice(unused)).wait();
+  context_.pool.give(std::move(unused), BufferUse::whole_parameters);
+}
+
 void FlatGroup::drop() {
   if (!stays_whole_) context_.pool.give(storage_->detach(), BufferUse::whole_parameters);
 }

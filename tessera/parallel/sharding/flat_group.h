@@ -63,6 +63,8 @@ class FlatGroup {
   void start_gather();
   /// Waits; the whole parameters can be read afterwards.
   void finish_gather();
+  /// Takes part in a gather that only other ranks need.
+  void contribute();
   /// Drops the whole parameters; where they stay, nothing.
   void drop();
   /// Changes made to the whole buffer go into the shard. While present.

@@ -221,7 +221,7 @@ void ShardGradients::finish(Flat& flat) {
 }
 
 void ShardGradients::end() {
-  if (!touched_) return;
+  if (!touched_ && !options_.reduce_at_end) return;
   touched_ = false;
   if (paused_) return;
   const at::NoGradGuard no_grad;

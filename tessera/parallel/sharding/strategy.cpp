@@ -11,12 +11,12 @@ namespace {
 constexpr std::array table{
     //        name                  optim  grads  params reshard  group              available
     Strategy{"ddp",                false, false, false, false,   ShardGroup::none,  true},
-    Strategy{"zero1",              true,  false, false, false,   ShardGroup::all,   false},
-    Strategy{"zero2",              true,  true,  false, false,   ShardGroup::all,   false},
-    Strategy{"shard_grad_op",      true,  true,  true,  false,   ShardGroup::all,   false},
-    Strategy{"zero3",              true,  true,  true,  true,    ShardGroup::all,   false},
-    Strategy{"hybrid_shard",       true,  true,  true,  true,    ShardGroup::host,  false},
-    Strategy{"hybrid_shard_zero2", true,  true,  true,  false,   ShardGroup::host,  false},
+    Strategy{"zero1",              true,  false, false, false,   ShardGroup::all,   true},
+    Strategy{"zero2",              true,  true,  false, false,   ShardGroup::all,   true},
+    Strategy{"shard_grad_op",      true,  true,  true,  false,   ShardGroup::all,   true},
+    Strategy{"zero3",              true,  true,  true,  true,    ShardGroup::all,   true},
+    Strategy{"hybrid_shard",       true,  true,  true,  true,    ShardGroup::host,  true},
+    Strategy{"hybrid_shard_zero2", true,  true,  true,  false,   ShardGroup::host,  true},
 };
 // clang-format on
 
