@@ -120,6 +120,48 @@ TEST(Managed, raw_access_to_absent_memory_says_what_is_wrong) {
   EXPECT_EQ(w.sum().item<float>(), guardian.home(u).sum().item<float>());
 }
 
+TEST(Managed, operators_of_every_kind_see_the_values) {
+  using Operator = std::function<at::Tensor(const at::Tensor&)>;
+  const std::vector<std::pair<const char*, Operator>> operators = {
+      {"item", [](const at::Tensor& w) { return at::scalar_tensor(w[1][2].item<float>()); }},
+      {"is_nonzero", [](const at::Tensor& w) { return at::scalar_tensor(w[0][0].is_nonzero()); }},
+      {"equal", [](const at::Tensor& w) { return at::scalar_tensor(w.equal(w.t())); }},
+      {"another dtype's view", [](const at::Tensor& w) { return w.view(at::kInt) + 1; }},
+      {"view of a view", [](const at::Tensor& w) { return w.t().narrow(0, 1, 2).unsqueeze(0) * 2; }},
+      {"_neg_view", [](const at::Tensor& w) { return at::_neg_view(w) + 1; }},
+      {"as_strided", [](const at::Tensor& w) { return at::as_strided(w, {2, 2}, {4, 1}, 1) + 1; }},
+      {"split", [](const at::Tensor& w) { return w.split(2)[1] + w.unbind()[0]; }},
+      {"contiguous of t", [](const at::Tensor& w) { return w.t().contiguous(); }},
+      {"reshape that copies", [](const at::Tensor& w) { return w.t().reshape({-1}); }},
+      {"to", [](const at::Tensor& w) { return w.to(at::kDouble); }},
+      {"clone", [](const at::Tensor& w) { return w.clone(); }},
+      {"sparse", [](const at::Tensor& w) { return w.to_sparse().to_dense(); }},
+      {"mkldnn", [](const at::Tensor& w) { return w.to_mkldnn().to_dense(); }},
+      {"quantized", [](const at::Tensor& w) { return at::quantize_per_tensor(w, 0.1, 0, at::kQInt8).dequantize(); }},
+      {"foreach", [](const at::Tensor& w) { return at::_foreach_add({w, w.t()}, 1)[1]; }},
+      {"einsum", [](const at::Tensor& w) { return at::einsum("ij,jk->ik", {w, w}); }},
+      {"stack", [](const at::Tensor& w) { return at::stack({w, w.t()}); }},
+      {"where", [](const at::Tensor& w) { return at::where(w > 0, w, w.t()); }},
+      {"masked_select", [](const at::Tensor& w) { return w.masked_select(w > 0); }},
+      {"index", [](const at::Tensor& w) { return w.index({at::tensor({1, 2})}); }},
+      {"svd", [](const at::Tensor& w) { return std::get<1>(at::linalg_svd(w)); }},
+      {"dropout in eval", [](const at::Tensor& w) { return at::dropout(w, 0.5, false) + 1; }},
+      {"copy_ from it", [](const at::Tensor& w) { return at::zeros({4, 4}).copy_(w); }},
+      {"sort", [](const at::Tensor& w) { return std::get<0>(w.sort()); }},
+      {"is_pinned", [](const at::Tensor& w) { return at::scalar_tensor(w.is_pinned()); }},
+  };
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, run] : operators) {
+    DroppingGuardian guardian;
+    const at::Tensor w = at::randn({4, 4}), expected = run(w.clone());
+    guardian.manage(std::vector<at::Tensor>{w});
+    const at::Tensor got = run(w);
+    EXPECT_FALSE(guardian.entries.empty()) << name;
+    EXPECT_TRUE(same_bits(got, expected)) << name;
+    EXPECT_TRUE(guardian.all_left()) << name;
+  }
+}
+
 TEST(Managed, attach_and_detach_reject_what_does_not_fit) {
   DroppingGuardian guardian;
   const std::size_t u = guardian.manage(std::vector<at::Tensor>{leaf({4})});
