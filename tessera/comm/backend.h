@@ -71,9 +71,10 @@ class Backend {
 
   /// True when errors of this transport name who died or what does not match: nobody else need be asked.
   virtual bool names_causes() const { return false; }
-  /// Called when an operation of the group has failed: ends what still waits or runs, on this rank and, where the
-  /// transport can, on the others, which would wait for ever. Later operations throw. Any thread.
-  virtual void abort() {}
+  /// Called when an operation of the group has failed, with the error's text: ends what still waits or runs, on this
+  /// rank and on the others, which would wait for ever. Their errors say `why` where the transport can tell it. Later
+  /// operations throw. Once or several times, on any thread; does not block.
+  virtual void abort(const std::string& why);
 
   /// Leaves the group: connections are closed; later operations throw. Called by shutdown(); handles may live on.
   virtual void close() = 0;

@@ -10,7 +10,9 @@
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/ring/c10d_link.h>
 #include <tessera/comm/ring/queue.h>
+#include <tessera/comm/thread.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -245,9 +247,14 @@ class C10dBackend final : public Backend {
     return collective([](c10d::Backend& backend) { return backend.barrier(); }, {});
   }
 
-  void abort() override {
+  void abort(const std::string&) override {
+    if (!backend_ || aborted_.exchange(true)) return;
     waiter_->abort();
-    if (backend_ && !device().is_cpu()) backend_->abort();
+    if (!device().is_cpu()) {
+      backend_->abort();
+    } else if (backend_->getBackendName() == "gloo") {
+      close_connections();
+    }
   }
 
   void close() override {
@@ -264,6 +271,19 @@ class C10dBackend final : public Backend {
   }
 
   using Begin = std::function<C10dWork(c10d::Backend&)>;
+
+  // Gloo closes all connections of a group when a wait for a message runs into its timeout: the peers' operations, and
+  // this rank's own, fail at once. In a thread: after a crash inside of Gloo its locks may never be free again.
+  void close_connections() {
+    quiet_thread("tessera-abort", [backend = backend_, peer = (rank() + 1) % size()] {
+      std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+      try {
+        backend->recv(nothing, peer, ring::abort_tag)->wait(std::chrono::milliseconds(1));
+      } catch (const std::exception&) {
+        // The timeout that was asked for, or the connections are closed already.
+      }
+    }).detach();
+  }
 
   static C10dWork all_reduce_raw(c10d::Backend& backend, const at::Tensor& raw, Reduction op) {
     std::vector<at::Tensor> tensors{raw};
@@ -372,6 +392,7 @@ class C10dBackend final : public Backend {
   std::shared_ptr<MessageWaiter> waiter_ = std::make_shared<MessageWaiter>();
   std::shared_ptr<ring::Scratch> scratch_ = std::make_shared<ring::Scratch>();
   std::uint64_t own_started_ = 0;
+  std::atomic<bool> aborted_{false};
   std::unique_ptr<ring::Queue> queue_;  // goes first: its thread uses the rest
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/hash.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/group.h>
@@ -23,6 +24,7 @@ Backend::Backend(std::string name, std::string kind, int rank, int size, c10::De
     : name_(std::move(name)), kind_(std::move(kind)), rank_(rank), size_(size), device_(device) {}
 Backend::~Backend() = default;
 void Backend::announce(const launch::Entry&) {}
+void Backend::abort(const std::string&) {}
 
 const char* reduction_name(Reduction op) {
   switch (op) {
@@ -74,24 +76,24 @@ std::string rank_text(const Backend& backend) {
                 ")");
 }
 
-// FNV-1a over the bytes of what must agree between ranks.
+// A hash of what must agree between ranks.
 class Fingerprint {
  public:
   Fingerprint& add(std::string_view bytes) {
-    for (const char c : bytes) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    hash_ = (hash_ ^ 0xff) * 0x100000001b3ULL;  // a separator: "ab","c" differs from "a","bc"
+    hash_ = fnv1a("\xff", fnv1a(bytes, hash_));  // a separator: "ab","c" differs from "a","bc"
     return *this;
   }
   Fingerprint& add(std::int64_t value) { return add({reinterpret_cast<const char*>(&value), sizeof value}); }
   std::uint64_t value() const { return hash_; }
 
  private:
-  std::uint64_t hash_ = 0xcbf29ce484222325ULL;
+  std::uint64_t hash_ = fnv1a("");
 };
 
 // The error of a failed collective: what a person needs first. A transport whose peers started something else only
-// knows that a connection broke, so the records of the ranks are compared before it is believed.
-Error failure(const Backend& backend, const Entry& entry, const std::exception& error) {
+// knows that a connection broke, so the records of the ranks are compared before it is believed. If nobody else has the
+// reason, the group is aborted: ranks that wait for this one in it would wait on if the caller caught the error.
+Error failure(Backend& backend, const Entry& entry, const std::exception& error) {
   const double seconds = static_cast<double>(monotonic_ns() - entry.start_ns) * 1e-9;
   std::string cause = cause_text(error);
   const auto reason = backend.names_causes() ? stop_requested() : explain_failure(entry);
@@ -100,10 +102,14 @@ Error failure(const Backend& backend, const Entry& entry, const std::exception& 
       concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
              format_real(seconds, 3), " s: ", cause);
   if (!reason) {
-    text +=
-        "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed first "
-        "says more.";
-    life().fail(text);
+    const std::string what = text;
+    if (!backend.names_causes()) {
+      text +=
+          "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed "
+          "first says more.";
+    }
+    life().fail(text);  // before the others can fail because of it
+    backend.abort(what);
   }
   text += "\n  Last collectives of this process:";
   for (const Entry& e : recorder().last(6)) {

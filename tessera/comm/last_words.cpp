@@ -1,4 +1,6 @@
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/comm/blocked.h>
 #include <tessera/comm/last_words.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/watch.h>
@@ -15,8 +17,11 @@
 namespace tessera::comm {
 namespace {
 
-// How long the other threads have to fail in an orderly way once the reason is known.
-constexpr std::chrono::seconds time_to_unwind(3);
+using std::chrono::milliseconds;
+
+// Once the reason is known, the other threads have so long to fail in an orderly way: to notice it where they wait, and
+// then to end the program.
+constexpr milliseconds time_to_notice(500), time_to_unwind(3000);
 
 std::string words_of(const std::exception_ptr& error) {
   try {
@@ -34,12 +39,25 @@ bool is_thrown_by_gloo() {
   return type != nullptr && std::string_view(type->name()).find("4gloo") != std::string_view::npos;
 }
 
+// Whether nobody is left to tell it: this thread died holding locks of Gloo, and those who want them never come back.
+bool others_are_stuck() {
+  const auto begin = std::chrono::steady_clock::now();
+  while (true) {
+    std::this_thread::sleep_for(milliseconds(10));
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited >= time_to_notice && blocked_threads().all()) return true;
+    if (waited >= time_to_unwind) return false;
+  }
+}
+
 }  // namespace
 
 void install_last_words() {
   static const std::terminate_handler before = std::set_terminate([] {
     if (const auto error = std::current_exception()) {
-      if (is_thrown_by_gloo() && explain_crash()) std::this_thread::sleep_for(time_to_unwind);
+      if (is_thrown_by_gloo()) {
+        if (const auto reason = explain_crash(); reason && others_are_stuck()) log::error(*reason);
+      }
       life().fail(concat("uncaught exception: ", words_of(error)));
     }
     if (before != nullptr) before();

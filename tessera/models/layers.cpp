@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/hash.h>
 
 namespace tessera::models {
 
@@ -54,8 +55,7 @@ Table::Table(std::int64_t rows, std::int64_t columns) {
 }
 
 at::Generator generator_by_name(std::uint64_t seed, const std::string& name) {
-  std::uint64_t key = 0xcbf29ce484222325u;  // FNV-1a of the name, then the seed mixed in (splitmix64's finaliser)
-  for (const char c : name) key = (key ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  std::uint64_t key = fnv1a(name);  // then the seed mixed in (splitmix64's finaliser)
   key += seed * 0x9e3779b97f4a7c15u;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
   key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;

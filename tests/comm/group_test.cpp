@@ -52,7 +52,10 @@ class Failing final : public Backend {
   Started send(at::Tensor, int, int) override { return fail(); }
   Started recv(at::Tensor, int, int) override { return fail(); }
   Started barrier() override { return fail(); }
+  void abort(const std::string& why) override { aborts.push_back(why); }
   void close() override {}
+
+  std::vector<std::string> aborts;
 
  private:
   struct Lost final : Pending {
@@ -69,7 +72,8 @@ class Failing final : public Backend {
 TEST(Failure, names_operation_group_tag_and_cause) {
   for (const bool at_start : {false, true}) {
     recorder().clear();
-    const Group group(std::make_shared<Failing>(at_start));
+    const auto backend = std::make_shared<Failing>(at_start);
+    const Group group(backend);
     const Tag tag("bucket 3");
     try {
       group.all_reduce(at::ones({5})).wait();
@@ -84,6 +88,11 @@ TEST(Failure, names_operation_group_tag_and_cause) {
     }
     EXPECT_TRUE(recorder().any_failed());
     EXPECT_EQ(recorder().last(1).at(0).status, Status::failed);
+    // The others, who may wait for this rank, are told.
+    ASSERT_EQ(backend->aborts.size(), 1u);
+    EXPECT_NE(backend->aborts[0].find("connection reset by 10.0.0.2"), std::string::npos) << backend->aborts[0];
+    EXPECT_THROW((void)group.all_reduce(at::ones({5}).t().expand({2, 5})), InputError);  // nothing was started
+    EXPECT_EQ(backend->aborts.size(), 1u);
   }
   recorder().clear();
 }

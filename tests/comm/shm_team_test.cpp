@@ -297,6 +297,38 @@ TEST(Order, folds_from_rank_zero_whatever_the_size) {
   });
 }
 
+// One rank gives up an operation that the others do not know of: those that wait for it end at once, with its reason.
+TEST(Failing, an_abort_ends_the_waits_of_the_others) {
+  std::atomic<int> waiting{0};
+  run_team(3, [&](Rank& rank) {
+    if (rank.rank == 0) {
+      while (waiting < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      rank.team.circle().fail("the disk is full");
+    }
+    std::vector<std::int32_t> data(100000, 1);  // too large for one shot, so that the thread runs it
+    Operation operation;
+    operation.entry = entry_of(rank.rank == 2 ? Op::recv : Op::all_reduce, 0, 100000, rank.rank == 2 ? 0 : -1, "sum");
+    operation.output = reinterpret_cast<std::byte*>(data.data());
+    operation.part_bytes = 4 * data.size();
+    operation.root = 0;
+    operation.number = kernels::Number::int32;
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      ++waiting;
+      if (rank.rank == 2) {
+        rank.team.wait(*rank.team.start_message(std::move(operation)));
+      } else {
+        rank.team.wait(*rank.team.start(std::move(operation)));
+      }
+      ADD_FAILURE() << "came back";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("the disk is full"), std::string::npos) << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));  // the timeout is 60 s
+  });
+}
+
 TEST(Failing, other_operations_are_named_on_both_sides) {
   run_team(2, [&](Rank& rank) {
     Buffer buffer(rank, 10, false, 1);

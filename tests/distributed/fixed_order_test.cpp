@@ -54,7 +54,7 @@ TEST_P(FixedOrder, accumulate_adds_the_micro_batches_in_their_order) {
               for (int i = 0; i < shards; ++i) expected.add_(input(n, dtype, i));
               for (int i = shards - 1; i >= 0; --i) backwards.add_(input(n, dtype, i));
               const bool order_shows = n > 1000 && at::isFloatingType(dtype);
-          EXPECT_TRUE(!order_shows || !at::equal(expected, backwards)) << dtype;
+              EXPECT_TRUE(!order_shows || !at::equal(expected, backwards)) << dtype;
               for (const bool shared : {false, true}) {
                 at::Tensor sum = zeros.clone(), mine = at::empty({n}, dtype);
                 if (shared) {
@@ -77,6 +77,47 @@ TEST_P(FixedOrder, accumulate_adds_the_micro_batches_in_their_order) {
                 group.accumulate_scatter(part, input(whole, dtype, k * group.size() + group.rank())).wait();
               EXPECT_TRUE(at::equal(part, all.narrow(0, group.rank() * n, n))) << dtype << " [" << n << "] scattered";
             }
+        },
+        over(GetParam()));
+  }
+}
+
+// Several on their way at once, large enough to be cut into chunks, waited for in another order.
+TEST_P(FixedOrder, accumulate_of_large_tensors_in_flight) {
+  for (const int ranks : {2, 3, 4}) {
+    run_ranks(
+        ranks,
+        [](comm::World& world) {
+          const comm::Group& group = world.group();
+          const int me = group.rank(), size = group.size();
+          constexpr std::int64_t n = 200003;
+          for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+            const auto numbers = [&](std::int64_t count, int i) {  // as above, but cheap
+              return input(1009, dtype, i).repeat({count / 1009 + 1}).narrow(0, i, count).contiguous();
+            };
+            const at::Tensor zeros = at::zeros({n}, at::kFloat);
+            at::Tensor sum = zeros.clone(), part = zeros.clone(), expected = zeros.clone();
+            at::Tensor whole = at::zeros({n * size}, zeros.options());
+            std::vector<at::Tensor> inputs;
+            std::vector<comm::Work> works;
+            for (int k = 0; k < 3; ++k) {
+              for (int r = 0; r < size; ++r) {
+                expected.add_(numbers(n, k * size + r));
+                whole.add_(numbers(n * size, k * size + r));
+              }
+              inputs.push_back(numbers(n, k * size + me));
+              works.push_back(group.accumulate(sum, inputs.back()));
+              at::Tensor scattered = numbers(n * size, k * size + me);
+              if ((k + me) % 2 == 0) {
+                scattered = comm::empty_shared(group, {n * size}, scattered.options()).copy_(scattered);
+              }
+              inputs.push_back(scattered);
+              works.push_back(group.accumulate_scatter(part, inputs.back()));
+            }
+            for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+            EXPECT_TRUE(at::equal(sum, expected)) << dtype;
+            EXPECT_TRUE(at::equal(part, whole.narrow(0, me * n, n))) << dtype << " scattered";
+          }
         },
         over(GetParam()));
   }

@@ -224,9 +224,9 @@ class HierBackend final : public Backend {
     });
   }
 
-  void abort() override {
+  void abort(const std::string& why) override {
     for (const auto& backend : {inner_, inner_messages_, across_, flat_}) {
-      if (backend) backend->abort();
+      if (backend) backend->abort(why);
     }
   }
 

@@ -93,7 +93,7 @@ class StagedBackend final : public Backend {
   }
   Started barrier() override { return host_->barrier(); }
 
-  void abort() override { host_->abort(); }
+  void abort(const std::string& why) override { host_->abort(why); }
   void close() override { host_->close(); }
 
  private:

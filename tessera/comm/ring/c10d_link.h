@@ -16,6 +16,8 @@ namespace tessera::comm::ring {
 
 /// Tags from here on belong to the collectives of this folder; callers' messages use those below.
 constexpr int first_own_tag = 1 << 30;
+/// Nobody sends with it.
+constexpr int abort_tag = first_own_tag + (1 << 20);
 
 class C10dLink final : public Link {
  public:

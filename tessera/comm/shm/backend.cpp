@@ -66,6 +66,13 @@ class ShmBackend final : public Backend {
     return collective(Op::reduce_scatter, output, input, output, -1, op);
   }
 
+  Started accumulate(at::Tensor accumulator, at::Tensor input) override {
+    return accumulation(Op::all_reduce, accumulator, input, input.nbytes());
+  }
+  Started accumulate_scatter(at::Tensor accumulator, at::Tensor input) override {
+    return accumulation(Op::reduce_scatter, accumulator, input, input.nbytes() / static_cast<std::size_t>(size()));
+  }
+
   Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,
                      std::vector<std::int64_t> input_splits) override {
     Operation operation = make(Op::all_to_all, output, input, output, -1);
@@ -83,7 +90,7 @@ class ShmBackend final : public Backend {
   Started barrier() override { return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1)); }
 
   bool names_causes() const override { return true; }
-  void abort() override { team_->circle().fail("an operation of this group failed there"); }
+  void abort(const std::string& why) override { team_->circle().fail(why); }
   void close() override { team_->close(); }
 
  private:
@@ -139,6 +146,14 @@ class ShmBackend final : public Backend {
     Operation operation = make(op, output, input, part, root, reduction_name(reduction));
     operation.number = number_of(part.scalar_type()).value();
     operation.fold = fold_of(reduction);
+    return begin(std::move(operation));
+  }
+
+  Started accumulation(Op op, const at::Tensor& accumulator, const at::Tensor& input, std::size_t part_bytes) {
+    Operation operation = make(op, accumulator, input, accumulator, -1, "fold");
+    operation.number = number_of(input.scalar_type()).value();
+    operation.accumulates = true;
+    operation.part_bytes = part_bytes;
     return begin(std::move(operation));
   }
 

@@ -145,12 +145,17 @@ std::string Circle::last_operation(int rank) const {
                 done ? ", which it finished" : "");
 }
 
+void Circle::throw_if_own_failed() const {
+  if (control().state.load() == TeamState::failed) {
+    throw Error(concat("the group failed before: ", text_of(control().reason)));
+  }
+}
+
 void Circle::throw_if_failed() const {
+  throw_if_own_failed();
   for (int r = 0; r < size(); ++r) {
     const Control& theirs = control(r);
-    if (theirs.state.load() != TeamState::failed) continue;
-    if (r == rank()) throw Error(concat("the group failed before: ", text_of(theirs.reason)));
-    throw Error(concat(member_text(r), " failed: ", text_of(theirs.reason)));
+    if (theirs.state.load() == TeamState::failed) throw Error(concat(member_text(r), " failed: ", text_of(theirs.reason)));
   }
 }
 

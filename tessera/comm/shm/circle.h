@@ -92,6 +92,8 @@ class Circle {
   void close();
   /// Throws the reason when a member has failed.
   void throw_if_failed() const;
+  /// Likewise when this rank has.
+  void throw_if_own_failed() const;
 
   /// Counts the threads that start operations in this process (deadlocks are only judged when it is one).
   void note_thread() const;

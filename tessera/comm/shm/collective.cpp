@@ -54,6 +54,17 @@ std::size_t given_bytes(const Operation& operation, int ranks) {
   return operation.part_bytes * (gives_parts(operation.entry.op) ? static_cast<std::size_t>(ranks) : 1);
 }
 
+// A large all_reduce leaves its results where the input lay, unless the input must keep its values.
+bool results_are_staged(const Operation& operation) {
+  return operation.accumulates && operation.entry.op == Op::all_reduce;
+}
+
+// Bytes of the output for each byte of the input.
+std::size_t widening(const Operation& operation) {
+  const bool half = operation.number == kernels::Number::bf16 || operation.number == kernels::Number::fp16;
+  return operation.accumulates && half ? 2 : 1;
+}
+
 // Every rank folding everything costs R times the reading: only worth it while the waiting costs more.
 constexpr std::size_t one_shot_work = 256 << 10;
 
@@ -116,11 +127,10 @@ void Collectives::publish(const Operation& operation, std::uint64_t number) {
       copy(copied, data, slot.bytes, slot.bytes >= 1024);
       slot.source = Source::whole;
       slot.offset = circle_.segment().offset(copied);
-    } else if (const auto offset = circle_.segment().offset_in_arena(data, slot.bytes)) {
-      slot.source = Source::whole;
-      slot.offset = *offset;
     } else {
-      slot.source = Source::staged;
+      const auto offset = circle_.segment().offset_in_arena(data, slot.bytes);
+      slot.source = offset && !results_are_staged(operation) ? Source::whole : Source::staged;
+      slot.offset = offset.value_or(0);
     }
   }
   publish_stores();  // also the caller's into the arena
@@ -144,7 +154,7 @@ struct Collectives::Run {
   const std::uint64_t number;
   const Op op = operation.entry.op;
   const int me = circle.rank(), ranks = circle.size();
-  const std::size_t n = operation.part_bytes;
+  const std::size_t n = operation.part_bytes, wider = widening(operation);
   std::vector<Slot*> slots{};
   std::vector<std::byte*> bases{};  // of what each rank gives; null: nothing
   bool any_staged = false;
@@ -204,7 +214,9 @@ struct Collectives::Run {
       }
       TESSERA_CHECK(sum == theirs.bytes, circle.member_text(r), ": splits of ", sum, " bytes for ", theirs.bytes);
     }
-    step_bytes = !any_staged ? longest : gives_parts(op) ? part_chunk() : chunk_bytes;
+    // Wider results lie behind the inputs of their chunk: at most as many bytes, as there are at least two ranks.
+    const std::size_t whole_chunk = results_are_staged(operation) ? chunk_bytes / wider : chunk_bytes;
+    step_bytes = !any_staged ? longest : gives_parts(op) ? part_chunk() : whole_chunk;
     steps = longest == 0 ? 0 : static_cast<std::uint32_t>((longest + step_bytes - 1) / step_bytes);
   }
 
@@ -247,7 +259,9 @@ struct Collectives::Run {
     what.input_count = static_cast<int>(inputs.size());
     what.outputs = outputs.data();
     what.output_count = static_cast<int>(outputs.size());
-    what.stream = stream;
+    what.stream = stream && !operation.accumulates;  // what was just read as the start is in the cache
+    if (operation.accumulates) what.start = outputs.front();
+    what.fp32_output = wider != 1;
     kernels::reduce(what, static_cast<std::int64_t>(bytes) / kernels::size_of(operation.number));
   }
 
@@ -256,7 +270,7 @@ struct Collectives::Run {
   void fold_step(std::uint32_t k) const {
     std::vector<const void*> inputs;
     for (int r = 0; r < ranks; ++r) inputs.push_back(at(r, k));
-    fold(inputs, {operation.output + k * step_bytes}, length(n, k), op != Op::reduce && is_large(n));
+    fold(inputs, {operation.output + wider * k * step_bytes}, length(n, k), op != Op::reduce && is_large(n));
   }
 
   void copy_step(std::uint32_t k) const {
@@ -290,22 +304,27 @@ struct Collectives::Run {
     }
   }
 
-  // The two phases of a chunked all_reduce. The result of a slice lies where its rank gave its own input.
+  // Where rank r leaves the result of its slice of chunk k for the others.
+  std::byte* result(int r, std::uint32_t k, const Slice& slice) const {
+    if (slot(r).source != Source::staged) return at(r, k) + slice.begin;  // its own input
+    return staging(circle.control(r)) + k % staging_depth * chunk_bytes + (wider == 1 ? slice.begin : step_bytes);
+  }
+
+  // The two phases of a chunked all_reduce.
   void reduce_slice(std::uint32_t k) const {
     const Slice own = slice(me, length(n, k));
     if (own.bytes == 0) return;
     std::vector<const void*> inputs;
     for (int r = 0; r < ranks; ++r) inputs.push_back(at(r, k) + own.begin);
-    std::vector<void*> outputs{operation.output + k * step_bytes + own.begin};
-    if (slot(me).source == Source::staged) {
-      outputs.push_back(staging(circle.control()) + k % staging_depth * chunk_bytes + own.begin);
-    }
+    std::vector<void*> outputs{operation.output + wider * (k * step_bytes + own.begin)};
+    if (slot(me).source == Source::staged) outputs.push_back(result(me, k, own));
     fold(inputs, outputs, own.bytes, true);
   }
   void take_slices(std::uint32_t k) const {
     for (int r = 0; r < ranks; ++r) {
       const Slice theirs = slice(r, length(n, k));
-      if (r != me) copy(operation.output + k * step_bytes + theirs.begin, at(r, k) + theirs.begin, theirs.bytes, false);
+      if (r == me) continue;
+      copy(operation.output + wider * (k * step_bytes + theirs.begin), result(r, k, theirs), wider * theirs.bytes, false);
     }
   }
 

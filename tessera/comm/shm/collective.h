@@ -8,6 +8,8 @@
 ///   large all_reduce    every rank folds its slice of each chunk, then takes the other slices; with all tensors in the
 ///                       arena: folds its slice from everybody's and writes it into everybody's
 ///   reduce_scatter      every rank folds its part from everybody's
+///   that accumulate     likewise, starting from the output; large ones of all_reduce always pass through the staging,
+///                       where the results of a slice have a place
 ///   all others          every rank copies from those who give
 
 #include <tessera/comm/shm/circle.h>

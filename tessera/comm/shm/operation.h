@@ -17,10 +17,12 @@ namespace tessera::comm::shm {
 ///   broadcast       -           [n], the root's is sent
 ///   reduce          -           [n], the root's is replaced
 ///   all_reduce      -           [n]
+///     accumulates   [n]         [n], the same on every rank before and after
 ///   scatter         root: [R n] [n]
 ///   gather          [n]         root: [R n]
 ///   all_gather      [n]         [R n]; input may be this rank's part of output
 ///   reduce_scatter  [R n]       [n]
+///     accumulates   [R n]       [n]
 ///   all_to_all      by splits   by splits
 ///   send, recv      -           [n]
 struct Operation {
@@ -32,6 +34,9 @@ struct Operation {
   int tag = 0;
   kernels::Number number = kernels::Number::fp32;  ///< of reductions
   kernels::Fold fold = kernels::Fold::sum;
+  /// all_reduce and reduce_scatter: the fold starts with the output, which is fp32 if the input is bf16 or fp16 (n counts
+  /// the input's bytes).
+  bool accumulates = false;
   std::vector<std::size_t> input_splits, output_splits;  ///< all_to_all, one per rank
   std::shared_ptr<void> keep;  ///< holds the memory until the operation is done
 };

@@ -26,6 +26,7 @@ std::shared_ptr<Team::Task> Team::start(Operation operation) {
   std::unique_lock lock(mutex_);
   if (stop_) throw Error("the group was closed by shutdown()");
   if (broken_) std::rethrow_exception(broken_);
+  circle_->throw_if_own_failed();
   task->number = next_number_++;
   queue_.push_back(task);
   publish_waiting();

@@ -1,0 +1,72 @@
+// A rank whose operation failed, and that goes on with something else, leaves nobody waiting in that group.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tests/distributed/harness.h>
+
+#include <chrono>
+#include <thread>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::testing;
+
+class Abort : public ::testing::TestWithParam<const char*> {};
+
+// Rank 2 waits for rank 0, which fails and stays; rank 1 does something else all the time.
+TEST_P(Abort, ends_the_waits_of_the_others) {
+  const bool gloo = std::string(GetParam()) == "gloo";
+  RankOptions options;
+  options.timeout_s = 40;
+  options.init.backend = GetParam();
+  options.end_after_failure = false;
+  options.before_init = [&](launch::RankEnvironment& environment, InitOptions& init) {
+    if (environment.rank == 0 && !gloo) init.timeout_seconds = 0.3;
+  };
+  const auto outcomes = run_ranks_outcomes(
+      3,
+      [&](comm::World& world) {
+        at::Tensor tensor = at::ones({1000});
+        world.group().barrier().wait();
+        const auto begin = std::chrono::steady_clock::now();
+        std::string error;
+        try {
+          if (world.rank() == 0 && gloo) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            world.group().send(tensor, 1, 1 << 30).wait();  // such tags are not for callers
+          } else if (world.rank() != 1) {
+            world.group().recv(tensor, world.rank() == 0 ? 1 : 0).wait();  // rank 0: until its timeout
+          }
+        } catch (const Error& e) {
+          error = e.what();
+        }
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        post(error);
+        post(std::to_string(took.count()));
+        if (world.rank() != 2) std::this_thread::sleep_for(std::chrono::seconds(6) - took);
+        if (world.rank() == 0) {
+          EXPECT_THROW(world.group().barrier().wait(), Error) << "the group goes on";
+        }
+      },
+      options);
+  for (const RankOutcome& outcome : outcomes) {
+    ASSERT_EQ(outcome.posted.size(), 2u) << outcome.error;
+    EXPECT_TRUE(outcome.failures.empty()) << outcome.failures.front().text;
+  }
+  EXPECT_NE(outcomes[0].posted[0].find(gloo ? "reserved" : "timeout"), std::string::npos) << outcomes[0].posted[0];
+  EXPECT_EQ(outcomes[1].posted[0], "");
+  EXPECT_NE(outcomes[2].posted[0], "");
+  for (const char* word : {"rank 0", gloo ? "closed" : "timeout"}) {
+    EXPECT_NE(outcomes[2].posted[0].find(word), std::string::npos) << word << " is not in " << outcomes[2].posted[0];
+  }
+  // Its own timeout is 24 s; over sockets both sides first compare their records, for a second at most.
+  EXPECT_LT(std::stod(outcomes[2].posted[1]), 5) << outcomes[2].posted[0];
+  std::printf("  %s: rank 0 failed after %.2f s, rank 2 ended after %.2f s\n", GetParam(), std::stod(outcomes[0].posted[1]),
+              std::stod(outcomes[2].posted[1]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Abort, ::testing::Values("shm", "gloo"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
