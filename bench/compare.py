@@ -6,7 +6,9 @@ Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may
 ratios CPU-seconds per step is the steadier. Every Tessera run is the whole program (`tessera train`): data, logging and all.
 The losses of both sides are compared as well: a fast wrong answer is not a result.
 
-Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf" transformers.Trainer.
+Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf" transformers.Trainer;
+"fsdp2" PyTorch's fully_shard, against --fsdp "full_shard auto_wrap"; "ds2", "ds3" DeepSpeed (if installed in the venv), against
+--zero_stage. --layers and --d choose another shape than --model's (6 and 512: "6 x 512").
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -20,17 +22,22 @@ parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--steps", type=int, default=12)
 parser.add_argument("--warmup", type=int, default=2)
 parser.add_argument("--model", default="tiny", choices=["tiny", "small"])
+parser.add_argument("--layers", type=int, default=0)
+parser.add_argument("--d", type=int, default=0)
 parser.add_argument("--pairs", default="single:1x2,ddp:2x1,hf:2x1,ddp:4x1", help="peer mode:PROCESSESxTHREADS")
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
+size = [f"--{name}={value}" for name, value in (("layers", args.layers), ("d", args.d), ("heads", args.d // 64)) if value]
+same_as = {"fsdp2": ["--fsdp", "full_shard auto_wrap"], "ds1": ["--zero_stage", "1"], "ds2": ["--zero_stage", "2"],
+           "ds3": ["--zero_stage", "3"]}  # our flags for a peer's mode
 sys.path.insert(0, args.peers)
 bin_dir = os.path.join(os.path.abspath(args.venv), "bin")
 
 
 def shape():
     import train_peer
-    argv, sys.argv = sys.argv, ["x", "--mode", "single", "--model", args.model]
+    argv, sys.argv = sys.argv, ["x", "--mode", "single", "--model", args.model, *size]
     a = train_peer.parse()
     sys.argv = argv
     return train_peer, a
@@ -47,7 +54,7 @@ def write_inputs(folder):
 
 def run_peer(mode, procs, threads):
     script = [os.path.join(args.peers, "train_peer.py"), "--mode", mode, "--model", args.model, "--steps", str(args.steps),
-              "--warmup", str(args.warmup), "--threads", str(threads)]
+              "--warmup", str(args.warmup), "--threads", str(threads), *size]
     command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs)] if procs > 1 else [f"{bin_dir}/python"]) + script
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1",
                TOKENIZERS_PARALLELISM="false", PATH=bin_dir + ":" + os.environ["PATH"])
@@ -72,7 +79,8 @@ def main():
         for r in range(args.rounds):
             for key, mode, procs, threads in pairs:
                 peer = run_peer(mode, procs, threads)
-                ours = run_tessera(args.build, folder, a.T, a.B, args.steps, args.warmup, procs, threads)
+                ours = run_tessera(args.build, folder, a.T, a.B, args.steps, args.warmup, procs, threads,
+                                   same_as.get(mode, []))
                 results[key][0].append(peer)
                 results[key][1].append(ours)
                 print(f"round {r} {key:12s} peer {peer['tok_s']:7.0f} tok/s {peer['cpu_s']:6.3f} cpu-s | "

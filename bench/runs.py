@@ -24,8 +24,8 @@ def program(command, **environment):
     return done
 
 
-def run_tessera(build, folder, length, batch, steps, warmup, procs, threads):
-    """The whole program: FOLDER/model trained on FOLDER/rows.bin, `batch` rows a step over all processes."""
+def run_tessera(build, folder, length, batch, steps, warmup, procs, threads, flags=()):
+    """The whole program: FOLDER/model trained on FOLDER/rows.bin, `batch` rows a step over all processes; `flags` besides."""
     with tempfile.TemporaryDirectory() as out:
         begin = time.time()
         program([os.path.join(build, "tessera"), "train", "--model_name_or_path", f"{folder}/model",
@@ -33,7 +33,7 @@ def run_tessera(build, folder, length, batch, steps, warmup, procs, threads):
                  "--validation_split_percentage", "0", "--output_dir", f"{out}/run", "--max_steps", str(steps),
                  "--per_device_train_batch_size", str(batch // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant",
                  "--adam_beta2", str(BETA2), "--weight_decay", str(DECAY), "--max_grad_norm", "0", "--logging_steps", "1",
-                 "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads)])
+                 "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads), *flags])
         lines = [json.loads(l) for l in open(f"{out}/run/metrics.jsonl")]
     steps_run = [l for l in lines if "event" not in l]
     timed = steps_run[warmup:]
