@@ -1,37 +1,43 @@
-// AdamW over all parameters in one pass: float32 by the kernel of the CPU or of the CUDA plug-in, anything else by
-// ATen's operators.
+// AdamW and Adam over all parameters in one pass: float32 by the kernel of the CPU or of the CUDA plug-in, anything
+// else by ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/adamw.h>
-#include <tessera/optim/fused.h>
+#include <tessera/optim/elementwise.h>
 
 #include <cmath>
 
 namespace tessera::optim {
 namespace {
 
-class AdamW final : public FusedOptimizer {
+class AdamW final : public ElementwiseOptimizer {
  public:
-  AdamW(std::vector<Slot> slots, const AdamWOptions& options)
-      : FusedOptimizer(std::move(slots), {"exp_avg", "exp_avg_sq"}), options_(options) {}
+  AdamW(std::vector<Slot> slots, const AdamWOptions& options, const CommonOptions& common, bool decay_in_gradient)
+      : ElementwiseOptimizer(std::move(slots), {{"exp_avg"}, {"exp_avg_sq"}}, common),
+        options_(options),
+        decay_in_gradient_(decay_in_gradient) {}
 
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
-    kernels::adamw(parameter_data(b), gradient, state_data(0, b), state_data(1, b), b.numel,
-                   arguments(b.slot, factors));
+    const kernels::AdamwArgs a = arguments(b.slot, factors);
+    if (common().bf16_state)
+      kernels::adamw_bf16(parameter_data(b), gradient, state_data<std::uint16_t>(0, b), state_data<std::uint16_t>(1, b),
+                          b.numel, a, rounding(b));
+    else
+      kernels::adamw(parameter_data(b), gradient, state_data(0, b), state_data(1, b), b.numel, a);
   }
 
-  void update_slot(std::size_t i, const at::Tensor& gradient, const StepFactors& factors) override {
+  void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
+                   const StepFactors& factors) override {
     const at::Tensor p = slot(i).parameter;
     const kernels::AdamwArgs a = arguments(i, factors);
-    if (p.is_cuda() && p.scalar_type() == at::kFloat)
+    if (p.is_cuda() && p.scalar_type() == at::kFloat && !decay_in_gradient_)
       comm::backend_plugin("cuda").adamw(p.data_ptr<float>(), gradient.const_data_ptr<float>(),
-                                         state_of(0, i).data_ptr<float>(), state_of(1, i).data_ptr<float>(), p.numel(),
-                                         a);
+                                         states[0].data_ptr<float>(), states[1].data_ptr<float>(), p.numel(), a);
     else
-      generic_update(p, gradient, state_of(0, i), state_of(1, i), a);
+      generic_update(p, gradient, states[0], states[1], a);
   }
 
   kernels::AdamwArgs arguments(std::size_t i, const StepFactors& factors) const {
@@ -41,32 +47,48 @@ class AdamW final : public FusedOptimizer {
             .epsilon = options_.epsilon,
             .weight_decay = slot(i).weight_decay,
             .gradient_scale = factors.gradient_scale,
-            .step = steps()};
+            .step = steps(),
+            .decay_in_gradient = decay_in_gradient_};
   }
 
-  /// torch/optim/adam.py, _single_tensor_adam with decoupled decay, on any device.
+  /// torch/optim/adam.py, _single_tensor_adam, on any device.
   static void generic_update(const at::Tensor& p, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
                              const kernels::AdamwArgs& a) {
-    const at::Tensor g = a.gradient_scale == 1 ? gradient : gradient * a.gradient_scale;
+    at::Tensor g = a.gradient_scale == 1 ? gradient : gradient * a.gradient_scale;
     const double correction1 = 1 - std::pow(a.beta1, static_cast<double>(a.step));
     const double correction2 = 1 - std::pow(a.beta2, static_cast<double>(a.step));
-    p.mul_(1 - a.learning_rate * a.weight_decay);
+    if (a.decay_in_gradient)
+      g = g.add(p, a.weight_decay);
+    else
+      p.mul_(1 - a.learning_rate * a.weight_decay);
     m.lerp_(g, 1 - a.beta1);
     v.mul_(a.beta2).addcmul_(g, g, 1 - a.beta2);
     p.addcdiv_(m, (v.sqrt() / std::sqrt(correction2)).add_(a.epsilon), -a.learning_rate / correction1);
   }
 
   AdamWOptions options_;
+  bool decay_in_gradient_;
 };
+
+std::unique_ptr<Optimizer> make(const char* name, std::vector<Slot> slots, const AdamWOptions& options,
+                                const CommonOptions& common, bool decay_in_gradient) {
+  if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1) ||
+      !(options.epsilon >= 0))
+    throw InputError(concat(name, ": beta1 = ", options.beta1, ", beta2 = ", options.beta2, ", epsilon = ",
+                            options.epsilon, "; each beta must lie in [0, 1) and epsilon must not be negative"));
+  return std::make_unique<AdamW>(std::move(slots), options, common, decay_in_gradient);
+}
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOptions& options) {
-  if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1) ||
-      !(options.epsilon >= 0))
-    throw InputError(concat("AdamW: beta1 = ", options.beta1, ", beta2 = ", options.beta2, ", epsilon = ",
-                            options.epsilon, "; each beta must lie in [0, 1) and epsilon must not be negative"));
-  return std::make_unique<AdamW>(std::move(slots), options);
+std::unique_ptr<Optimizer> make_adamw(std::vector<Slot> slots, const AdamWOptions& options,
+                                      const CommonOptions& common) {
+  return make("AdamW", std::move(slots), options, common, false);
+}
+
+std::unique_ptr<Optimizer> make_adam(std::vector<Slot> slots, const AdamWOptions& options,
+                                     const CommonOptions& common) {
+  return make("Adam", std::move(slots), options, common, true);
 }
 
 }  // namespace tessera::optim

@@ -17,11 +17,13 @@ namespace tessera::optim {
 /// sgd                                           momentum, nesterov = the fields below
 /// adagrad                                       lr_decay = 0, initial_accumulator_value = 0, eps = 1e-10
 /// lion, lion_32bit                              beta1, beta2 = the fields below (as transformers passes them)
-/// adafactor                                     eps1 = 1e-30, eps2 = 1e-3, clip_threshold = 1, decay_rate = -0.8, beta1 = 0,
+/// adafactor                                     eps1 = 1e-30, eps2 = 1e-3, clip_threshold = 1, decay_rate = -0.8,
+/// beta1 = 0,
 ///                                               scale_parameter = false, relative_step = false, warmup_init = false
 /// lamb                                          beta1, beta2 = the fields below; eps = 1e-6, bias_correction = true,
 ///                                               max_trust_ratio = 0, adapt_undecayed = false
-/// lars                                          momentum, nesterov = the fields below; trust_coefficient = 1e-3, eps = 1e-8,
+/// lars                                          momentum, nesterov = the fields below; trust_coefficient = 1e-3, eps =
+/// 1e-8,
 ///                                               adapt_undecayed = false
 struct OptimizerChoice {
   std::string name = "adamw_torch";

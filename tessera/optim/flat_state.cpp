@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <tessera/base/error.h>
+#include <tessera/layout/flat.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace tessera::optim {
@@ -12,7 +14,20 @@ namespace {
 constexpr std::int64_t block_numel =
     1 << 16;  // 256 KiB of each operand: large against the cost of a task, small against a core's share
 
-void check(const std::vector<Slot>& slots) {
+void check_piece(const Slot& slot) {
+  const at::Tensor& p = slot.parameter;
+  if (slot.shape.empty() && slot.begin == 0) return;
+  const std::int64_t numel = layout::Parameter{slot.name, slot.shape}.numel();
+  if (p.dim() != 1 || slot.begin < 0 || slot.begin + p.numel() > numel)
+    throw InputError(concat("optimizer: the piece of '", slot.name, "' has shape ", p.sizes(), " from element ",
+                            slot.begin, ", but the parameter has ", numel,
+                            " elements; a piece is 1-D and lies inside its parameter"));
+  if (p.numel() > 0 && slot.begin % layout::flat_alignment != 0)
+    throw InputError(concat("optimizer: the piece of '", slot.name, "' begins at element ", slot.begin,
+                            "; shards must be cut at multiples of ", layout::flat_alignment));
+}
+
+void check(const std::vector<Slot>& slots, const CommonOptions& common) {
   for (const Slot& slot : slots) {
     const at::Tensor& p = slot.parameter;
     if (!p.defined()) throw InputError(concat("optimizer: parameter '", slot.name, "' is undefined"));
@@ -20,6 +35,9 @@ void check(const std::vector<Slot>& slots) {
       throw InputError(
           concat("optimizer: parameter '", slot.name, "' is ", c10::toString(p.scalar_type()),
                  "; it must be float32 or float64 (keep a float32 master copy of half-precision weights)"));
+    if (common.bf16_state && p.scalar_type() != at::kFloat)
+      throw InputError(concat("optimizer: parameter '", slot.name, "' is ", c10::toString(p.scalar_type()),
+                              "; bfloat16 states are for float32 parameters"));
     if (!p.is_contiguous())
       throw InputError(
           concat("optimizer: parameter '", slot.name, "' is not contiguous; call contiguous() on it before training"));
@@ -29,37 +47,60 @@ void check(const std::vector<Slot>& slots) {
                               p.device().str(), " but '", slots.front().name, "' is ",
                               c10::toString(first.scalar_type()), " on ", first.device().str(),
                               "; one optimizer needs one dtype and device"));
+    check_piece(slot);
   }
 }
 
 }  // namespace
 
-FlatState::FlatState(std::vector<Slot> slots, std::vector<std::string> names)
-    : slots_(std::move(slots)), names_(std::move(names)) {
-  check(slots_);
-  std::vector<layout::Parameter> parameters;
-  for (const Slot& slot : slots_)
-    parameters.push_back(
-        {slot.name, slot.parameter.sizes().vec(), static_cast<std::int64_t>(slot.parameter.element_size())});
-  std::vector<std::size_t> order(slots_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const layout::FlatLayout flat = layout::make_flat_layout(parameters, order, 1);
-  const auto options =
+std::vector<std::int64_t> whole_shape(const Slot& slot) {
+  return slot.shape.empty() && slot.begin == 0 ? slot.parameter.sizes().vec() : slot.shape;
+}
+
+FlatState::FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common)
+    : slots_(std::move(slots)), kinds_(std::move(kinds)) {
+  check(slots_, common);
+  at::TensorOptions options =
       slots_.empty() ? at::TensorOptions(at::kFloat) : slots_.front().parameter.options().requires_grad(false);
-  flat_ = at::zeros({static_cast<std::int64_t>(names_.size()) * flat.padded}, options);
-  has_kernels_ = flat_.is_cpu() && flat_.scalar_type() == at::kFloat;
-  views_.resize(names_.size());
-  for (std::size_t k = 0; k < names_.size(); ++k)
-    for (const layout::Segment& segment : flat.segments)
-      views_[k].push_back(flat_.narrow(0, static_cast<std::int64_t>(k) * flat.padded + segment.offset, segment.numel)
-                              .view(slots_[segment.parameter].parameter.sizes()));
+  has_kernels_ = options.device().is_cpu() && at::typeMetaToScalarType(options.dtype()) == at::kFloat;
+  if (common.bf16_state) options = options.dtype(at::kBFloat16);
+
+  std::vector<layout::Parameter> tensors;
+  std::vector<std::pair<std::size_t, std::size_t>> places;  // (kind, slot) of each
+  for (std::size_t k = 0; k < kinds_.size(); ++k)
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const auto shape = kinds_[k].shape ? kinds_[k].shape(slots_[i]) : slots_[i].parameter.sizes().vec();
+      if (!shape) continue;
+      tensors.push_back(
+          {kinds_[k].name + "." + slots_[i].name, *shape, static_cast<std::int64_t>(options.dtype().itemsize())});
+      places.emplace_back(k, i);
+    }
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const layout::FlatLayout flat = layout::make_flat_layout(tensors, order, 1);
+  flat_ = common.allocate ? common.allocate({flat.padded}, options) : at::zeros({flat.padded}, options);
+  TESSERA_CHECK(
+      flat_.defined() && flat_.numel() == flat.padded && flat_.dtype() == options.dtype() && flat_.is_contiguous(),
+      "optimizer: the state allocator returned another tensor than ", flat.padded, " contiguous elements of ",
+      options.dtype());
+  views_.assign(kinds_.size(), std::vector<at::Tensor>(slots_.size()));
+  for (const layout::Segment& segment : flat.segments) {
+    const auto [k, i] = places[segment.parameter];
+    views_[k][i] = flat_.narrow(0, segment.offset, segment.numel).view(tensors[segment.parameter].shape);
+  }
 }
 
 std::vector<std::pair<std::string, at::Tensor>> FlatState::named() const {
   std::vector<std::pair<std::string, at::Tensor>> result;
-  for (std::size_t k = 0; k < names_.size(); ++k)
-    for (std::size_t i = 0; i < slots_.size(); ++i) result.emplace_back(names_[k] + "." + slots_[i].name, views_[k][i]);
+  for (std::size_t k = 0; k < kinds_.size(); ++k)
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (views_[k][i].defined()) result.emplace_back(kinds_[k].name + "." + slots_[i].name, views_[k][i]);
   return result;
+}
+
+bool FlatState::is_replicated(const std::string& state_name) const {
+  return std::any_of(kinds_.begin(), kinds_.end(),
+                     [&](const StateKind& kind) { return kind.replicated && state_name.starts_with(kind.name + "."); });
 }
 
 std::vector<at::Tensor> FlatState::gradients() const {

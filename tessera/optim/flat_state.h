@@ -1,51 +1,64 @@
 #pragma once
 /// \file
-/// The checked slots of an optimizer, their places in one flat state buffer, and the one parallel
-/// pass over blocks of all of them.
+/// The checked slots of an optimizer, their places in one flat state buffer, and the one parallel pass over blocks of
+/// all of them.
 
-#include <tessera/layout/flat.h>
 #include <tessera/optim/optimizer.h>
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tessera::optim {
 
-/// Part of one slot: elements [offset, offset + numel) of its parameter, of its gradient and of its segments of the
-/// state.
+/// Part of one slot: elements [offset, offset + numel) of its piece, of its gradient and of its segments of the state.
 struct Block {
   std::size_t slot;
   std::int64_t offset, numel;
 };
 
+/// One kind of state.
+struct StateKind {
+  std::string name;  ///< "exp_avg"
+  /// Its shape for a slot, nullopt: the slot has none. Empty function: one element for each of the slot's.
+  std::function<std::optional<std::vector<std::int64_t>>(const Slot&)> shape = {};
+  bool replicated = false;  ///< see Optimizer::is_replicated()
+};
+
+/// The shape of the whole parameter. Of a zero-dimensional parameter's empty piece: {0}.
+std::vector<std::int64_t> whole_shape(const Slot& slot);
+
 class FlatState {
  public:
-  /// `names`: the state tensors, e.g. {"exp_avg", "exp_avg_sq"}; each is zero-filled, of the parameters' dtype.
-  /// Throws InputError when a parameter is not contiguous float32 or float64, or not of one dtype and device with the
-  /// others.
-  FlatState(std::vector<Slot> slots, std::vector<std::string> names);
+  /// States are zero, of the parameters' dtype, or bfloat16. Throws InputError when a parameter is not contiguous
+  /// float32 or float64 (with bf16_state: float32), not of one dtype and device with the others, or not the piece it
+  /// says.
+  FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common);
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// Slot i's part of state tensor k, in the parameter's shape; aliases the flat buffer.
+  std::size_t kind_count() const { return kinds_.size(); }
+  /// Slot i's part of state kind k; aliases the flat buffer. Undefined: it has none.
   const at::Tensor& view(std::size_t k, std::size_t i) const { return views_[k][i]; }
   /// ("exp_avg.NAME", view) of every state tensor and slot.
   std::vector<std::pair<std::string, at::Tensor>> named() const;
+  bool is_replicated(const std::string& state_name) const;
 
   /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error when a
   /// gradient's dtype, device or shape is not its parameter's.
   std::vector<at::Tensor> gradients() const;
   /// True when the CPU kernels apply (float32 on the CPU).
   bool has_kernels() const { return has_kernels_; }
-  /// Calls update(block) for blocks that together cover every slot with a gradient, in parallel.
+  /// Calls update(block) for blocks that together cover every slot with a gradient, in parallel. Blocks begin at
+  /// multiples of 64 elements.
   void for_each_block(const std::vector<at::Tensor>& gradients, const std::function<void(const Block&)>& update) const;
 
  private:
   std::vector<Slot> slots_;
-  std::vector<std::string> names_;
-  at::Tensor flat_;                             ///< [names * padded]
-  std::vector<std::vector<at::Tensor>> views_;  ///< [names][slots]
+  std::vector<StateKind> kinds_;
+  at::Tensor flat_;
+  std::vector<std::vector<at::Tensor>> views_;  ///< [kinds][slots]
   bool has_kernels_ = false;
 };
 

@@ -2,22 +2,24 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <tessera/base/error.h>
 
 namespace tessera::optim {
 
 void FusedOptimizer::step(double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = state_.gradients();
-  const StepFactors factors{learning_rate, gradient_scale};
   ++steps_;
-  if (state_.has_kernels()) {
-    state_.for_each_block(gradients, [&](const Block& block) {
-      update_block(block, gradients[block.slot].const_data_ptr<float>() + block.offset, factors);
-    });
-    return;
-  }
+  update(gradients, {learning_rate, gradient_scale});
+  // Kernels write through raw pointers: autograd and the sharding engine see a change by the version only.
   for (std::size_t i = 0; i < gradients.size(); ++i)
-    if (gradients[i].defined()) update_slot(i, gradients[i], factors);
+    if (gradients[i].defined() && !slot(i).parameter.is_inference())
+      slot(i).parameter.unsafeGetTensorImpl()->bump_version();
+}
+
+void refuse_bf16(const CommonOptions& common, const char* optimizer) {
+  if (common.bf16_state)
+    throw InputError(concat(optimizer, ": bfloat16 states are for AdamW, Adam, SGD and Lion; leave them off"));
 }
 
 }  // namespace tessera::optim

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What every fused optimizer shares: one step is gradients, count, and the update of every slot that has a gradient.
+/// What all optimizers share: one step is gradients, count, update, and the versions of what was written.
 
+#include <tessera/kernels/cpu/bf16_rounding.h>
 #include <tessera/optim/flat_state.h>
 #include <tessera/optim/optimizer.h>
 
@@ -16,32 +17,40 @@ struct StepFactors {
   double learning_rate, gradient_scale;
 };
 
-/// A kind of optimizer says how one block and how one slot is updated, and which tensors it keeps.
 class FusedOptimizer : public Optimizer {
  public:
   void step(double learning_rate, double gradient_scale) final;
   std::vector<std::pair<std::string, at::Tensor>> state() const final { return state_.named(); }
+  bool is_replicated(const std::string& name) const final { return state_.is_replicated(name); }
   std::int64_t steps() const final { return steps_; }
   void set_steps(std::int64_t steps) final { steps_ = steps; }
 
  protected:
-  /// `state_names`: see FlatState.
-  FusedOptimizer(std::vector<Slot> slots, std::vector<std::string> state_names)
-      : state_(std::move(slots), std::move(state_names)) {}
+  FusedOptimizer(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common)
+      : common_(common), state_(std::move(slots), std::move(kinds), common) {}
 
-  /// float32 on the CPU: called in parallel. `gradient` points at the block's first element.
-  virtual void update_block(const Block& block, const float* gradient, const StepFactors& factors) = 0;
-  /// Any other dtype or device. `gradient` is contiguous.
-  virtual void update_slot(std::size_t slot, const at::Tensor& gradient, const StepFactors& factors) = 0;
+  /// One update of all slots; steps() counts it already. `gradients`: FlatState::gradients().
+  virtual void update(const std::vector<at::Tensor>& gradients, const StepFactors& factors) = 0;
 
+  const FlatState& flat() const { return state_; }
+  const CommonOptions& common() const { return common_; }
+  std::size_t slot_count() const { return state_.slots().size(); }
   const Slot& slot(std::size_t i) const { return state_.slots()[i]; }
   const at::Tensor& state_of(std::size_t k, std::size_t i) const { return state_.view(k, i); }
   float* parameter_data(const Block& b) const { return slot(b.slot).parameter.data_ptr<float>() + b.offset; }
-  float* state_data(std::size_t k, const Block& b) const { return state_of(k, b.slot).data_ptr<float>() + b.offset; }
+  /// float32, or bfloat16 as std::uint16_t.
+  template <class T = float>
+  T* state_data(std::size_t k, const Block& b) const {
+    return static_cast<T*>(state_of(k, b.slot).data_ptr()) + b.offset;
+  }
 
  private:
+  CommonOptions common_;
   FlatState state_;
   std::int64_t steps_ = 0;
 };
+
+/// Throws InputError when bf16 states are asked of an optimizer that has none.
+void refuse_bf16(const CommonOptions& common, const char* optimizer);
 
 }  // namespace tessera::optim

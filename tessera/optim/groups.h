@@ -11,7 +11,7 @@
 namespace tessera::optim {
 
 struct ParameterGroup {
-  std::string pattern;  ///< regular expression (ECMAScript) that matches the whole name
+  std::string pattern;                             ///< regular expression (ECMAScript) that matches the whole name
   std::optional<double> weight_decay = {};         ///< empty: the slot keeps its own
   std::optional<double> learning_rate_scale = {};  ///< multiplies the learning rate; empty: the slot keeps its own
 };

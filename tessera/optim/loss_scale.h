@@ -13,8 +13,8 @@
 namespace tessera::optim {
 
 struct LossScaleOptions {
-  bool dynamic = true;            ///< false: the scale stays; steps with bad gradients are still skipped
-  double initial = 65536;         ///< GradScaler's init_scale
+  bool dynamic = true;     ///< false: the scale stays; steps with bad gradients are still skipped
+  double initial = 65536;  ///< GradScaler's init_scale
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;  ///< good steps in a row before the scale grows

@@ -1,61 +1,95 @@
-// The gradient norm, in an order that depends neither on threads nor on how a parameter is sharded (DESIGN section 13).
+#include <tessera/optim/norm.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
-#include <tessera/kernels/cpu/sum_of_squares.h>
-#include <tessera/optim/optimizer.h>
+#include <tessera/kernels/cpu/block_squares.h>
+#include <tessera/optim/block_sums.h>
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 namespace tessera::optim {
 namespace {
 
-/// Sum of squares of the fixed blocks of `gradient`, appended to `partial` in block order.
-void partial_sums(const at::Tensor& gradient, std::vector<double>& partial) {
-  const at::Tensor g = gradient.contiguous();
-  const std::int64_t numel = g.numel(), blocks = (numel + kernels::sum_block - 1) / kernels::sum_block;
-  const std::size_t base = partial.size();
-  partial.resize(base + static_cast<std::size_t>(blocks));
-  at::parallel_for(0, blocks, 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t offset = b * kernels::sum_block, n = std::min(kernels::sum_block, numel - offset);
-      double& sum = partial[base + static_cast<std::size_t>(b)];
-      if (g.scalar_type() == at::kFloat) {
-        sum = kernels::sum_of_squares(g.const_data_ptr<float>() + offset, n);
-      } else {  // float64: the same blocks, one element after another
-        const double* x = g.const_data_ptr<double>() + offset;
-        for (std::int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
-      }
-    }
-  });
+using kernels::square_block;
+
+constexpr std::int64_t chunk_numel = 1 << 15;  // 512 sums: small in the cache, large against the cost of a task
+
+void check(const GradientPiece& piece) {
+  const at::Tensor& g = piece.gradient;
+  if (g.layout() != at::kStrided || !at::isFloatingType(g.scalar_type()))
+    throw InputError(concat("gradient_norm: a gradient is ", c10::toString(g.scalar_type()), " in layout ", g.layout(),
+                            "; only dense floating-point gradients have a norm here"));
+  TESSERA_CHECK(g.numel() == 0 || (piece.begin >= 0 && piece.begin % square_block == 0),
+                "gradient_norm: a piece begins at element ", piece.begin, "; shards must be cut at multiples of ",
+                square_block);
 }
 
 }  // namespace
 
-double gradient_norm(const std::vector<at::Tensor>& gradients) {
+ExactSum squares_of(const std::vector<GradientPiece>& pieces) {
   const at::NoGradGuard no_grad;
-  std::vector<double> partial;
-  std::vector<at::Tensor>
-      on_device;  // sums of gradients elsewhere than on the CPU: read back together, one synchronisation
-  for (const at::Tensor& gradient : gradients) {
-    if (!gradient.defined()) continue;
-    if (gradient.layout() != at::kStrided || !at::isFloatingType(gradient.scalar_type()))
-      throw InputError(concat("gradient_norm: a gradient is ", c10::toString(gradient.scalar_type()), " in layout ",
-                              gradient.layout(), "; only dense floating-point gradients have a norm here"));
-    if (!gradient.is_cpu()) {
-      on_device.push_back(gradient.to(at::kDouble).square().sum());
-    } else {
-      const bool wide = gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kDouble;
-      partial_sums(wide ? gradient : gradient.to(at::kFloat), partial);
-    }
+  struct Chunk {
+    const at::Tensor* gradient;
+    std::int64_t begin, numel;
+  };
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> elsewhere;  // block sums of gradients not on the CPU: all are on their way before one is read
+  for (const GradientPiece& piece : pieces) {
+    if (!piece.gradient.defined()) continue;
+    check(piece);
+    const at::Tensor g = piece.gradient.contiguous();
+    if (g.numel() == 0) continue;
+    if (!g.is_cpu())
+      elsewhere.push_back(block_squares_of(g));
+    else
+      gradients.push_back(g.scalar_type() == at::kFloat || g.scalar_type() == at::kDouble ? g : g.to(at::kFloat));
   }
-  if (!on_device.empty()) partial.push_back(at::stack(on_device).sum().item<double>());
-  double sum = 0;
-  for (const double p : partial) sum += p;
-  return std::sqrt(sum);
+  std::vector<Chunk> chunks;
+  for (const at::Tensor& g : gradients)
+    for (std::int64_t begin = 0; begin < g.numel(); begin += chunk_numel)
+      chunks.push_back({&g, begin, std::min(chunk_numel, g.numel() - begin)});
+  ExactSum total;
+  std::mutex mutex;
+  at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t first, std::int64_t last) {
+    ExactSum part;
+    double sums[chunk_numel / square_block];
+    for (std::int64_t i = first; i < last; ++i) {
+      const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
+      if (chunk.gradient->scalar_type() == at::kFloat)
+        kernels::block_squares(chunk.gradient->const_data_ptr<float>() + chunk.begin, chunk.numel, sums);
+      else
+        block_squares(chunk.gradient->const_data_ptr<double>() + chunk.begin, chunk.numel, sums);
+      part.add(
+          std::span<const double>(sums, static_cast<std::size_t>((chunk.numel + square_block - 1) / square_block)));
+    }
+    const std::lock_guard lock(mutex);
+    total.merge(part);
+  });
+  for (const at::Tensor& sums : elsewhere) {
+    const at::Tensor here = sums.cpu();
+    total.add(std::span<const double>(here.const_data_ptr<double>(), static_cast<std::size_t>(here.numel())));
+  }
+  return total;
+}
+
+double gradient_norm(const std::vector<GradientPiece>& pieces, const AllReduceWords& all_reduce) {
+  ExactSum sum = squares_of(pieces);
+  if (all_reduce) {
+    std::vector<std::int64_t> words = sum.words();
+    all_reduce(words);
+    sum = ExactSum::of_words(words);
+  }
+  return std::sqrt(sum.value());
+}
+
+double gradient_norm(const std::vector<at::Tensor>& gradients) {
+  std::vector<GradientPiece> pieces;
+  for (const at::Tensor& gradient : gradients) pieces.push_back({gradient, 0});
+  return gradient_norm(pieces, {});
 }
 
 double clip_coefficient(double norm, double max_norm) {

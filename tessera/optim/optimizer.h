@@ -128,8 +128,8 @@ std::unique_ptr<Optimizer> make_adafactor(std::vector<Slot> slots, const Adafact
 struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
   bool bias_correction = true;
-  double max_trust_ratio = 0;      ///< the trust ratio is at most this; 0: no bound
-  bool adapt_undecayed = false;    ///< also slots without weight decay are scaled by their trust ratio (NVLAMB)
+  double max_trust_ratio = 0;    ///< the trust ratio is at most this; 0: no bound
+  bool adapt_undecayed = false;  ///< also slots without weight decay are scaled by their trust ratio (NVLAMB)
 };
 /// LAMB, You et al. 2020, algorithm 2: Adam's direction (decay added to it), scaled per parameter by ||p|| / ||update||
 /// (1 where one of them is 0). States exp_avg, exp_avg_sq. One SumOverShards a step.

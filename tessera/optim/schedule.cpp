@@ -33,8 +33,7 @@ class Parameters {
   double whole(const std::string& name, double least) const {
     return real(name, static_cast<double>(given(name)->as_int()), least);
   }
-  std::string word(const std::string& name, const std::string& otherwise,
-                   const std::vector<std::string>& words) const {
+  std::string word(const std::string& name, const std::string& otherwise, const std::vector<std::string>& words) const {
     const Value* value = given(name);
     const std::string text = value ? value->as_string() : otherwise;
     if (std::find(words.begin(), words.end(), text) == words.end())
@@ -65,9 +64,7 @@ double constant(const Moment&) { return 1; }
 
 double linear(const Moment& m) { return std::max(0.0, (m.total - m.step) / std::max(1.0, m.total - m.warmup)); }
 
-double cosine(const Moment& m) {
-  return std::max(0.0, wave(m.parameters.real("num_cycles", 0.5, 0), m.progress()));
-}
+double cosine(const Moment& m) { return std::max(0.0, wave(m.parameters.real("num_cycles", 0.5, 0), m.progress())); }
 
 double cosine_with_restarts(const Moment& m) {
   const double cycles = m.parameters.real("num_cycles", 1, 0);
@@ -79,8 +76,7 @@ double cosine_with_min_lr(const Moment& m) {
   const Parameters& p = m.parameters;
   if (!p.given("min_lr") == !p.given("min_lr_rate"))
     throw p.bad("min_lr, min_lr_rate", "exactly one of the two must be given");
-  if (p.given("min_lr") && !(m.schedule.learning_rate > 0))
-    throw p.bad("min_lr", "it needs a --learning_rate above 0");
+  if (p.given("min_lr") && !(m.schedule.learning_rate > 0)) throw p.bad("min_lr", "it needs a --learning_rate above 0");
   const double least =
       p.given("min_lr") ? p.real("min_lr", 0, 0) / m.schedule.learning_rate : p.real("min_lr_rate", 0, 0);
   return std::max(0.0, wave(p.real("num_cycles", 0.5, 0), m.progress()) * (1 - least) + least);
@@ -96,8 +92,9 @@ double polynomial(const Moment& m) {
 }
 
 double inverse_sqrt(const Moment& m) {
-  const double timescale =
-      m.parameters.given("timescale") ? m.parameters.whole("timescale", 1) : m.warmup > 0 ? m.warmup : 10000;
+  const double timescale = m.parameters.given("timescale") ? m.parameters.whole("timescale", 1)
+                           : m.warmup > 0                  ? m.warmup
+                                                           : 10000;
   return 1 / std::sqrt((m.step + (timescale - m.warmup)) / timescale);
 }
 

@@ -18,7 +18,8 @@ namespace tessera::optim {
 /// cosine_with_min_lr    num_cycles = 0.5; min_lr or min_lr_rate (a share of the learning rate), one of them
 /// polynomial            lr_end = 1e-7, power = 1
 /// inverse_sqrt          timescale = warmup_steps, or 10000 without warm-up
-/// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear, decay_type = cosine
+/// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear, decay_type =
+/// cosine
 ///                       (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
 struct Schedule {
   std::string type = "linear";

@@ -3,32 +3,39 @@
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/sgd.h>
-#include <tessera/optim/fused.h>
+#include <tessera/optim/elementwise.h>
 
 namespace tessera::optim {
 namespace {
 
 // The momentum buffer starts as zeros: torch starts it with the gradient, and momentum * 0 + g is the gradient.
-class Sgd final : public FusedOptimizer {
+class Sgd final : public ElementwiseOptimizer {
  public:
-  Sgd(std::vector<Slot> slots, const SgdOptions& options)
-      : FusedOptimizer(std::move(slots), options.momentum == 0 ? std::vector<std::string>{}
-                                                               : std::vector<std::string>{"momentum_buffer"}),
+  Sgd(std::vector<Slot> slots, const SgdOptions& options, const CommonOptions& common)
+      : ElementwiseOptimizer(
+            std::move(slots),
+            options.momentum == 0 ? std::vector<StateKind>{} : std::vector<StateKind>{{"momentum_buffer"}}, common),
         options_(options) {}
 
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
-    kernels::sgd(parameter_data(b), gradient, options_.momentum == 0 ? nullptr : state_data(0, b), b.numel,
-                 arguments(b.slot, factors));
+    const kernels::SgdArgs a = arguments(b.slot, factors);
+    if (options_.momentum == 0)
+      kernels::sgd(parameter_data(b), gradient, nullptr, b.numel, a);
+    else if (common().bf16_state)
+      kernels::sgd_bf16(parameter_data(b), gradient, state_data<std::uint16_t>(0, b), b.numel, a, rounding(b));
+    else
+      kernels::sgd(parameter_data(b), gradient, state_data(0, b), b.numel, a);
   }
 
   /// torch/optim/sgd.py, _single_tensor_sgd, on any device.
-  void update_slot(std::size_t i, const at::Tensor& gradient, const StepFactors& factors) override {
+  void update_slot(std::size_t i, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
+                   const StepFactors& factors) override {
     const kernels::SgdArgs a = arguments(i, factors);
     const at::Tensor p = slot(i).parameter;
     at::Tensor g = (gradient * a.gradient_scale).add_(p, a.weight_decay);
     if (a.momentum != 0) {
-      const at::Tensor b = state_of(0, i);
+      const at::Tensor& b = states[0];
       b.mul_(a.momentum).add_(g);
       g = a.nesterov ? g.add_(b, a.momentum) : b;
     }
@@ -48,12 +55,12 @@ class Sgd final : public FusedOptimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options) {
+std::unique_ptr<Optimizer> make_sgd(std::vector<Slot> slots, const SgdOptions& options, const CommonOptions& common) {
   if (!(options.momentum >= 0))
     throw InputError(concat("SGD: momentum = ", options.momentum, "; it must not be negative"));
   if (options.nesterov && options.momentum == 0)
     throw InputError("SGD: nesterov needs a momentum above 0, but momentum = 0");
-  return std::make_unique<Sgd>(std::move(slots), options);
+  return std::make_unique<Sgd>(std::move(slots), options, common);
 }
 
 }  // namespace tessera::optim

@@ -73,14 +73,18 @@ TEST_P(OptimizerKernels, SameBitsWhereverTheRangeIsCut) {
   });
 }
 
-TEST_P(OptimizerKernels, SumOfSquaresHasTheSameBitsOnEveryInstructionSet) {
-  for (const std::int64_t n : {0, 1, 7, 8, 31, 32, 33, 63, 4096, 4101}) {
+TEST_P(OptimizerKernels, BlockSquaresHaveTheSameBitsOnEveryInstructionSet) {
+  for (const std::int64_t n : {0, 1, 7, 8, 31, 32, 33, 63, 64, 65, 127, 4096, 4101}) {
     const Floats x = reference::random(n, 5, 3);
-    long double exact = 0;
-    for (const float f : x) exact += static_cast<long double>(f) * f;
-    const double got = k.sum_of_squares(x.data(), n);
-    EXPECT_NEAR(got, static_cast<double>(exact), 1e-13 * static_cast<double>(exact)) << n;
-    EXPECT_EQ(got, table(Isa::baseline).sum_of_squares(x.data(), n)) << n;
+    std::vector<double> sums((n + 63) / 64), baseline(sums.size());
+    k.block_squares(x.data(), n, sums.data());
+    table(Isa::baseline).block_squares(x.data(), n, baseline.data());
+    EXPECT_EQ(sums, baseline) << n;
+    for (std::size_t b = 0; b < sums.size(); ++b) {
+      long double exact = 0;
+      for (std::size_t i = 64 * b; i < 64 * b + 64 && i < x.size(); ++i) exact += static_cast<long double>(x[i]) * x[i];
+      EXPECT_NEAR(sums[b], static_cast<double>(exact), 1e-15 * static_cast<double>(exact)) << n << ", block " << b;
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 /// \file
-/// One AdamW update over a range of elements, in one pass.
+/// One Adam or AdamW update over a range of elements, in one pass.
+
+#include <tessera/kernels/cpu/bf16_rounding.h>
 
 #include <cstdint>
 
@@ -13,8 +15,9 @@ struct AdamwArgs {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
-  double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
-  std::int64_t step = 1;      ///< number of this update, from 1 (bias correction)
+  double gradient_scale = 1;       ///< every gradient is multiplied by this first (clipping)
+  std::int64_t step = 1;           ///< number of this update, from 1 (bias correction)
+  bool decay_in_gradient = false;  ///< Adam: g += wd * p instead of p *= 1 - lr * wd
 };
 
 /// AdamW (Loshchilov & Hutter 2019) as torch/optim/adam.py _single_tensor_adam computes it, on n elements:
@@ -23,5 +26,8 @@ struct AdamwArgs {
 /// p, m, v are updated in place; none of the four ranges overlap. Element by element: the same bits wherever the range
 /// is cut.
 void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args);
+/// The same with averages in bfloat16. p moves by the averages before they are rounded.
+void adamw_bf16(float* p, const float* g, std::uint16_t* m, std::uint16_t* v, std::int64_t n, const AdamwArgs& args,
+                const Bf16Rounding& rounding);
 
 }  // namespace tessera::kernels

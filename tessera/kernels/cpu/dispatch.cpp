@@ -59,8 +59,47 @@ const Table& chosen() {
 void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args) {
   chosen().adamw(p, g, m, v, n, args);
 }
+void adamw_bf16(float* p, const float* g, std::uint16_t* m, std::uint16_t* v, std::int64_t n, const AdamwArgs& args,
+                const Bf16Rounding& rounding) {
+  chosen().adamw_bf16(p, g, m, v, n, args, rounding);
+}
 void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args) { chosen().sgd(p, g, b, n, args); }
-double sum_of_squares(const float* x, std::int64_t n) { return chosen().sum_of_squares(x, n); }
+void sgd_bf16(float* p, const float* g, std::uint16_t* b, std::int64_t n, const SgdArgs& args,
+              const Bf16Rounding& rounding) {
+  chosen().sgd_bf16(p, g, b, n, args, rounding);
+}
+void lion(float* p, const float* g, float* m, std::int64_t n, const LionArgs& args) { chosen().lion(p, g, m, n, args); }
+void lion_bf16(float* p, const float* g, std::uint16_t* m, std::int64_t n, const LionArgs& args,
+               const Bf16Rounding& rounding) {
+  chosen().lion_bf16(p, g, m, n, args, rounding);
+}
+void adagrad(float* p, const float* g, float* s, std::int64_t n, const AdagradArgs& args) {
+  chosen().adagrad(p, g, s, n, args);
+}
+void lamb_moments(const float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& args,
+                  double* p_squares, double* u_squares) {
+  chosen().lamb_moments(p, g, m, v, n, args, p_squares, u_squares);
+}
+void lamb_apply(float* p, const float* m, const float* v, std::int64_t n, const AdamwArgs& args, double trust_ratio) {
+  chosen().lamb_apply(p, m, v, n, args, trust_ratio);
+}
+void bin_squares(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n, const BinnedMatrix& matrix) {
+  chosen().bin_squares(g, gradient_scale, begin, n, matrix);
+}
+void factored_direction(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n,
+                        const Factors& factors, float* u) {
+  chosen().factored_direction(g, gradient_scale, begin, n, factors, u);
+}
+void adafactor_moment(const float* g, float gradient_scale, float* v, std::int64_t n, double rate, double epsilon) {
+  chosen().adafactor_moment(g, gradient_scale, v, n, rate, epsilon);
+}
+void adafactor_direction(const float* g, float gradient_scale, const float* v, std::int64_t n, float* u) {
+  chosen().adafactor_direction(g, gradient_scale, v, n, u);
+}
+void adafactor_apply(float* p, const float* u, float* m, std::int64_t n, const AdafactorArgs& args) {
+  chosen().adafactor_apply(p, u, m, n, args);
+}
+void block_squares(const float* x, std::int64_t n, double* sums) { chosen().block_squares(x, n, sums); }
 double softmax_cross_entropy(float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns,
                              float scale, bool gradient) {
   return chosen().softmax_cross_entropy(logits, targets, rows, columns, scale, gradient);

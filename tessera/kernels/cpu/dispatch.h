@@ -8,16 +8,20 @@
 /// This header: which instruction set runs. The loops are written once, over the small vector type of simd_*.h, and
 /// compiled three times (table_*.cpp). The choice is made once, from cpuid; TESSERA_ISA=baseline|avx2|avx512 lowers it.
 
+#include <tessera/kernels/cpu/adafactor.h>
+#include <tessera/kernels/cpu/adagrad.h>
 #include <tessera/kernels/cpu/adamw.h>
+#include <tessera/kernels/cpu/block_squares.h>
 #include <tessera/kernels/cpu/gelu.h>
+#include <tessera/kernels/cpu/lamb.h>
 #include <tessera/kernels/cpu/layer_norm.h>
+#include <tessera/kernels/cpu/lion.h>
 #include <tessera/kernels/cpu/reduce.h>
 #include <tessera/kernels/cpu/rms_norm.h>
 #include <tessera/kernels/cpu/rotary.h>
 #include <tessera/kernels/cpu/rows.h>
 #include <tessera/kernels/cpu/sgd.h>
 #include <tessera/kernels/cpu/softmax_cross_entropy.h>
-#include <tessera/kernels/cpu/sum_of_squares.h>
 #include <tessera/kernels/cpu/swiglu.h>
 
 namespace tessera::kernels {
@@ -36,8 +40,20 @@ bool has_bf16_instructions();
 /// One compiled set of the loops. The free functions of the other headers call table(isa()).
 struct Table {
   decltype(&kernels::adamw) adamw;
+  decltype(&kernels::adamw_bf16) adamw_bf16;
   decltype(&kernels::sgd) sgd;
-  decltype(&kernels::sum_of_squares) sum_of_squares;
+  decltype(&kernels::sgd_bf16) sgd_bf16;
+  decltype(&kernels::lion) lion;
+  decltype(&kernels::lion_bf16) lion_bf16;
+  decltype(&kernels::adagrad) adagrad;
+  decltype(&kernels::lamb_moments) lamb_moments;
+  decltype(&kernels::lamb_apply) lamb_apply;
+  decltype(&kernels::bin_squares) bin_squares;
+  decltype(&kernels::factored_direction) factored_direction;
+  decltype(&kernels::adafactor_moment) adafactor_moment;
+  decltype(&kernels::adafactor_direction) adafactor_direction;
+  decltype(&kernels::adafactor_apply) adafactor_apply;
+  decltype(&kernels::block_squares) block_squares;
   decltype(&kernels::softmax_cross_entropy) softmax_cross_entropy;
   decltype(&kernels::gelu_tanh) gelu_tanh;
   decltype(&kernels::gelu_tanh_backward) gelu_tanh_backward;

@@ -6,6 +6,10 @@
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
 #include <tessera/kernels/cpu/optimizer_loops.h>
+#include <tessera/kernels/cpu/square_loops.h>
+// These two use the ones above.
+#include <tessera/kernels/cpu/adafactor_loops.h>
+#include <tessera/kernels/cpu/lamb_loops.h>
 #include <tessera/kernels/cpu/reduce_loops.h>
 #include <tessera/kernels/cpu/rms_norm_loops.h>
 #include <tessera/kernels/cpu/rotary_loops.h>
@@ -13,12 +17,32 @@
 #include <tessera/kernels/cpu/softmax_loops.h>
 #include <tessera/kernels/cpu/swiglu_loops.h>
 
-constexpr Table all_loops{adamw_loop,          sgd_loop,
-                          sum_of_squares_loop, softmax_cross_entropy_loop,
-                          gelu_tanh_loop,      gelu_tanh_backward_loop,
-                          layer_norm_loop,     layer_norm_backward_loop,
-                          rms_norm_loop,       rms_norm_backward_loop,
-                          swiglu_loop,         swiglu_backward_loop,
+constexpr Table all_loops{adamw_loop,
+                          adamw_bf16_loop,
+                          sgd_loop,
+                          sgd_bf16_loop,
+                          lion_loop,
+                          lion_bf16_loop,
+                          adagrad_loop,
+                          lamb_moments_loop,
+                          lamb_apply_loop,
+                          bin_squares_loop,
+                          factored_direction_loop,
+                          adafactor_moment_loop,
+                          adafactor_direction_loop,
+                          adafactor_apply_loop,
+                          block_squares_loop,
+                          softmax_cross_entropy_loop,
+                          gelu_tanh_loop,
+                          gelu_tanh_backward_loop,
+                          layer_norm_loop,
+                          layer_norm_backward_loop,
+                          rms_norm_loop,
+                          rms_norm_backward_loop,
+                          swiglu_loop,
+                          swiglu_backward_loop,
                           rotary_loop,
-                          column_sums_loop,    add_rows_loop,
-                          reduce_loop,         stream_copy_loop};
+                          column_sums_loop,
+                          add_rows_loop,
+                          reduce_loop,
+                          stream_copy_loop};

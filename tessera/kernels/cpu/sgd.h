@@ -2,6 +2,8 @@
 /// \file
 /// One SGD update over a range of elements, in one pass.
 
+#include <tessera/kernels/cpu/bf16_rounding.h>
+
 #include <cstdint>
 
 namespace tessera::kernels {
@@ -19,5 +21,8 @@ struct SgdArgs {
 ///   g += wd * p;  b = momentum * b + g;  g = nesterov ? g + momentum * b : b;  p -= lr * g
 /// Without momentum b is not touched and may be null. Element by element: the same bits wherever the range is cut.
 void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args);
+/// The same with the average in bfloat16 (momentum > 0). p moves by the average before it is rounded.
+void sgd_bf16(float* p, const float* g, std::uint16_t* b, std::int64_t n, const SgdArgs& args,
+              const Bf16Rounding& rounding);
 
 }  // namespace tessera::kernels

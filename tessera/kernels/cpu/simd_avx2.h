@@ -63,10 +63,59 @@ inline float largest(F32 a) {
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
-/// Eight doubles that accumulate squares of floats (the product of two floats is exact in double).
+/// -1, 0 or 1; a NaN stays one.
+inline F32 sign(F32 a) {
+  const __m256 zero = _mm256_setzero_ps();
+  const __m256 signs = _mm256_and_ps(a.v, _mm256_set1_ps(-0.0f));
+  const __m256 unit = _mm256_and_ps(_mm256_cmp_ps(a.v, zero, _CMP_NEQ_UQ), _mm256_or_ps(signs, _mm256_set1_ps(1)));
+  return {_mm256_blendv_ps(unit, a.v, _mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q))};
+}
+
+/// As many unsigned integers as F32 has lanes.
+struct U32 {
+  __m256i v;
+  static U32 of(std::uint32_t x) { return {_mm256_set1_epi32(static_cast<int>(x))}; }
+  /// first, first + 1, ...
+  static U32 from(std::uint32_t first) {
+    return {_mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))};
+  }
+  template <int Bits>
+  U32 right() const {
+    return {_mm256_srli_epi32(v, Bits)};
+  }
+};
+inline U32 operator+(U32 a, U32 b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline U32 operator*(U32 a, U32 b) { return {_mm256_mullo_epi32(a.v, b.v)}; }
+inline U32 operator^(U32 a, U32 b) { return {_mm256_xor_si256(a.v, b.v)}; }
+inline U32 operator&(U32 a, U32 b) { return {_mm256_and_si256(a.v, b.v)}; }
+inline U32 bits_of(F32 a) { return {_mm256_castps_si256(a.v)}; }
+inline F32 of_bits(U32 a) { return {_mm256_castsi256_ps(a.v)}; }
+/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+inline F32 keep_nan(F32 a, F32 test) {
+  return {_mm256_blendv_ps(a.v, test.v, _mm256_cmp_ps(test.v, test.v, _CMP_UNORD_Q))};
+}
+
+/// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   __m256d low, high;
   static F64x8 zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
+  static F64x8 of(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
+  static F64x8 load(const double* p) { return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
+  static F64x8 squares(const float* p) {
+    const __m256d a = _mm256_cvtps_pd(_mm_loadu_ps(p)), b = _mm256_cvtps_pd(_mm_loadu_ps(p + 4));
+    return {_mm256_mul_pd(a, a), _mm256_mul_pd(b, b)};
+  }
+  bool any() const {  ///< not all zero
+    const __m256d zero = _mm256_setzero_pd();
+    return _mm256_movemask_pd(
+               _mm256_or_pd(_mm256_cmp_pd(low, zero, _CMP_NEQ_UQ), _mm256_cmp_pd(high, zero, _CMP_NEQ_UQ))) != 0;
+  }
+  /// Halves are added until one is left.
+  double sum() const {
+    const __m256d a = _mm256_add_pd(low, high);
+    const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+  }
   void add(__m256 x) {
     const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x)), b = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
     low = _mm256_fmadd_pd(a, a, low);
@@ -74,8 +123,10 @@ struct F64x8 {
   }
   void add_square(const float* p) { add(_mm256_loadu_ps(p)); }
   void add_square(const float* p, int n) { add(_mm256_maskload_ps(p, F32::first(n))); }
-  void get(double* out) const { _mm256_storeu_pd(out, low), _mm256_storeu_pd(out + 4, high); }
+  void store(double* p) const { _mm256_storeu_pd(p, low), _mm256_storeu_pd(p + 4, high); }
 };
+inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)}; }
+inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm256_sub_pd(a.low, b.low), _mm256_sub_pd(a.high, b.high)}; }
 
 /// Bytes past the cache; `to` is aligned to Bytes, a multiple of 32.
 template <int Bytes>

@@ -72,10 +72,57 @@ inline float largest(F32 a) {
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
-/// Eight doubles that accumulate squares of floats (the product of two floats is exact in double).
+/// -1, 0 or 1; a NaN stays one.
+inline F32 sign(F32 a) {
+  const __m512i bits = _mm512_castps_si512(a.v), one = _mm512_castps_si512(_mm512_set1_ps(1));
+  const __mmask16 not_zero = _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+  const __m512i signs = _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0x80000000u)));
+  const F32 unit = {_mm512_castsi512_ps(_mm512_maskz_or_epi32(not_zero, signs, one))};
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), unit.v, a.v)};
+}
+
+/// As many unsigned integers as F32 has lanes.
+struct U32 {
+  __m512i v;
+  static U32 of(std::uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
+  /// first, first + 1, ...
+  static U32 from(std::uint32_t first) {
+    return {_mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)),
+                             _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))};
+  }
+  template <int Bits>
+  U32 right() const {
+    return {_mm512_maskz_srli_epi32(0xffff, v, Bits)};
+  }
+};
+inline U32 operator+(U32 a, U32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline U32 operator*(U32 a, U32 b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
+inline U32 operator^(U32 a, U32 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+inline U32 operator&(U32 a, U32 b) { return {_mm512_and_si512(a.v, b.v)}; }
+inline U32 bits_of(F32 a) { return {_mm512_castps_si512(a.v)}; }
+inline F32 of_bits(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
+/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+inline F32 keep_nan(F32 a, F32 test) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(test.v, test.v, _CMP_UNORD_Q), a.v, test.v)};
+}
+
+/// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   __m512d v;
   static F64x8 zero() { return {_mm512_setzero_pd()}; }
+  static F64x8 of(double x) { return {_mm512_set1_pd(x)}; }
+  static F64x8 load(const double* p) { return {_mm512_loadu_pd(p)}; }
+  static F64x8 squares(const float* p) {
+    const __m512d a = _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p));
+    return {_mm512_mul_pd(a, a)};
+  }
+  bool any() const { return _mm512_cmp_pd_mask(v, _mm512_setzero_pd(), _CMP_NEQ_UQ) != 0; }  ///< not all zero
+  /// Halves are added until one is left.
+  double sum() const {
+    const __m256d a = _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1));
+    const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+  }
   void add(__m256 x) {
     const __m512d a = _mm512_maskz_cvtps_pd(0xff, x);
     v = _mm512_fmadd_pd(a, a, v);
@@ -84,8 +131,10 @@ struct F64x8 {
   void add_square(const float* p, int n) {
     add(_mm256_maskz_loadu_ps(static_cast<__mmask8>(F32::first(n > 8 ? 8 : n)), p));
   }
-  void get(double* out) const { _mm512_storeu_pd(out, v); }
+  void store(double* p) const { _mm512_storeu_pd(p, v); }
 };
+inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm512_add_pd(a.v, b.v)}; }
+inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
 
 /// Bytes past the cache; `to` is aligned to Bytes, 32 or 64.
 template <int Bytes>

@@ -44,20 +44,68 @@ inline F32 keep(F32 a, int n, F32 other) { return n > 0 ? a : other; }
 inline float sum(F32 a) { return a.v; }
 inline float largest(F32 a) { return a.v; }
 
-/// Eight doubles that accumulate squares of floats.
+/// -1, 0 or 1; a NaN stays one.
+inline F32 sign(F32 a) { return {a.v > 0 ? 1.0f : a.v < 0 ? -1.0f : a.v == 0 ? 0.0f : a.v}; }
+
+/// As many unsigned integers as F32 has lanes.
+struct U32 {
+  std::uint32_t v;
+  static U32 of(std::uint32_t x) { return {x}; }
+  static U32 from(std::uint32_t first) { return {first}; }  ///< first, first + 1, ...
+  template <int Bits>
+  U32 right() const {
+    return {v >> Bits};
+  }
+};
+inline U32 operator+(U32 a, U32 b) { return {a.v + b.v}; }
+inline U32 operator*(U32 a, U32 b) { return {a.v * b.v}; }
+inline U32 operator^(U32 a, U32 b) { return {a.v ^ b.v}; }
+inline U32 operator&(U32 a, U32 b) { return {a.v & b.v}; }
+inline U32 bits_of(F32 a) { return {__builtin_bit_cast(std::uint32_t, a.v)}; }
+inline F32 of_bits(U32 a) { return {__builtin_bit_cast(float, a.v)}; }
+/// Lanes where `test` is a NaN: `test`; elsewhere `a`.
+inline F32 keep_nan(F32 a, F32 test) { return test.v != test.v ? test : a; }
+
+/// Eight doubles (the product of two floats is exact in double).
 struct F64x8 {
   double v[8];
   static F64x8 zero() { return {}; }
+  static F64x8 of(double x) { return {{x, x, x, x, x, x, x, x}}; }
+  static F64x8 load(const double* p) { return {{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]}}; }
+  static F64x8 squares(const float* p) {
+    F64x8 out;
+    for (int i = 0; i < 8; ++i) out.v[i] = static_cast<double>(p[i]) * p[i];
+    return out;
+  }
+  bool any() const {  ///< not all zero
+    bool found = false;
+    for (int i = 0; i < 8; ++i) found |= v[i] != 0;
+    return found;
+  }
+  /// Halves are added until one is left.
+  double sum() const {
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+  }
   void add_square(const float* p) {
     for (int i = 0; i < 8; ++i) v[i] += static_cast<double>(p[i]) * p[i];
   }
   void add_square(const float* p, int n) {
     for (int i = 0; i < 8 && i < n; ++i) v[i] += static_cast<double>(p[i]) * p[i];
   }
-  void get(double* out) const {
-    for (int i = 0; i < 8; ++i) out[i] = v[i];
+  void store(double* p) const {
+    for (int i = 0; i < 8; ++i) p[i] = v[i];
   }
 };
+inline F64x8 operator+(const F64x8& a, const F64x8& b) {
+  F64x8 out;
+  for (int i = 0; i < 8; ++i) out.v[i] = a.v[i] + b.v[i];
+  return out;
+}
+inline F64x8 operator-(const F64x8& a, const F64x8& b) {
+  F64x8 out;
+  for (int i = 0; i < 8; ++i) out.v[i] = a.v[i] - b.v[i];
+  return out;
+}
 
 /// As F16C converts: exact, a NaN quiet.
 inline F32 F32::from_fp16(const void* p) {

@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include <tessera/kernels/cpu/binned_sums.h>
 #include <tessera/kernels/cpu/dispatch.h>
 
 namespace tessera::kernels {

@@ -1,5 +1,6 @@
 #include <emmintrin.h>
 
+#include <tessera/kernels/cpu/binned_sums.h>
 #include <tessera/kernels/cpu/dispatch.h>
 
 namespace tessera::kernels {

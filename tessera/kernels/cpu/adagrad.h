@@ -1,0 +1,22 @@
+#pragma once
+/// \file
+/// One Adagrad update over a range of elements, in one pass.
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+/// Names and meaning as torch.optim.Adagrad; the learning rate has decayed already.
+struct AdagradArgs {
+  double learning_rate = 1e-2;
+  double epsilon = 1e-10;
+  double weight_decay = 0;
+  double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
+};
+
+/// Adagrad as torch/optim/adagrad.py _single_tensor_adagrad computes it, on n elements:
+///   g += wd * p;  s += g * g;  p -= lr * g / (sqrt(s) + eps)
+/// Element by element: the same bits wherever the range is cut.
+void adagrad(float* p, const float* g, float* s, std::int64_t n, const AdagradArgs& args);
+
+}  // namespace tessera::kernels

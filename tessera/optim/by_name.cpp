@@ -1,0 +1,152 @@
+#include <tessera/optim/by_name.h>
+
+#include <tessera/base/error.h>
+
+#include <algorithm>
+
+namespace tessera::optim {
+namespace {
+
+/// --optim_args, read by name.
+class Arguments {
+ public:
+  explicit Arguments(const OptimizerChoice& choice) : choice_(choice) {}
+
+  double real(const char* name, double otherwise) const {
+    const Value* value = given(name);
+    return value ? value->as_real() : otherwise;
+  }
+  bool flag(const char* name, bool otherwise) const {
+    const Value* value = given(name);
+    return value ? value->as_bool() : otherwise;
+  }
+
+ private:
+  const Value* given(const std::string& name) const {
+    for (const auto& [key, value] : choice_.parameters)
+      if (key == name && !value.is_null()) return &value;
+    return nullptr;
+  }
+
+  const OptimizerChoice& choice_;
+};
+
+using Slots = std::vector<Slot>;
+using Made = std::unique_ptr<Optimizer>;
+using Maker = Made (*)(const OptimizerChoice&, const Arguments&, Slots, const CommonOptions&);
+
+AdamWOptions adam_options(const OptimizerChoice& c, const Arguments& a) {
+  return {a.real("beta1", c.beta1), a.real("beta2", c.beta2), a.real("epsilon", a.real("eps", c.epsilon))};
+}
+
+Made adamw(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return make_adamw(std::move(slots), adam_options(c, a), common);
+}
+Made adam(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return make_adam(std::move(slots), adam_options(c, a), common);
+}
+Made sgd(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return make_sgd(std::move(slots), {a.real("momentum", c.momentum), a.flag("nesterov", c.nesterov)}, common);
+}
+Made adagrad(const OptimizerChoice&, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return make_adagrad(std::move(slots),
+                      {.epsilon = a.real("eps", 1e-10),
+                       .learning_rate_decay = a.real("lr_decay", 0),
+                       .initial_accumulator_value = a.real("initial_accumulator_value", 0)},
+                      common);
+}
+Made lion(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  return make_lion(std::move(slots), {a.real("beta1", c.beta1), a.real("beta2", c.beta2)}, common);
+}
+Made adafactor(const OptimizerChoice&, const Arguments& a, Slots slots, const CommonOptions& common) {
+  const AdafactorOptions d;
+  return make_adafactor(std::move(slots),
+                        {.epsilon1 = a.real("eps1", d.epsilon1),
+                         .epsilon2 = a.real("eps2", d.epsilon2),
+                         .clip_threshold = a.real("clip_threshold", d.clip_threshold),
+                         .decay_rate = a.real("decay_rate", d.decay_rate),
+                         .beta1 = a.real("beta1", d.beta1),
+                         .scale_parameter = a.flag("scale_parameter", d.scale_parameter),
+                         .relative_step = a.flag("relative_step", d.relative_step),
+                         .warmup_init = a.flag("warmup_init", d.warmup_init)},
+                        common);
+}
+Made lamb(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  const LambOptions d;
+  return make_lamb(std::move(slots),
+                   {.beta1 = a.real("beta1", c.beta1),
+                    .beta2 = a.real("beta2", c.beta2),
+                    .epsilon = a.real("eps", d.epsilon),
+                    .bias_correction = a.flag("bias_correction", d.bias_correction),
+                    .max_trust_ratio = a.real("max_trust_ratio", d.max_trust_ratio),
+                    .adapt_undecayed = a.flag("adapt_undecayed", d.adapt_undecayed)},
+                   common);
+}
+Made lars(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
+  const LarsOptions d;
+  return make_lars(std::move(slots),
+                   {.momentum = a.real("momentum", c.momentum),
+                    .nesterov = a.flag("nesterov", c.nesterov),
+                    .trust_coefficient = a.real("trust_coefficient", d.trust_coefficient),
+                    .epsilon = a.real("eps", d.epsilon),
+                    .adapt_undecayed = a.flag("adapt_undecayed", d.adapt_undecayed)},
+                   common);
+}
+
+struct Kind {
+  std::vector<std::string> names, parameters;
+  Maker make;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all = {
+      {{"adamw", "adamw_torch", "adamw_torch_fused"}, {"beta1", "beta2", "epsilon", "eps"}, adamw},
+      {{"adam"}, {"beta1", "beta2", "epsilon", "eps"}, adam},
+      {{"sgd"}, {"momentum", "nesterov"}, sgd},
+      {{"adagrad"}, {"lr_decay", "initial_accumulator_value", "eps"}, adagrad},
+      {{"lion", "lion_32bit"}, {"beta1", "beta2"}, lion},
+      {{"adafactor"},
+       {"eps1", "eps2", "clip_threshold", "decay_rate", "beta1", "scale_parameter", "relative_step", "warmup_init"},
+       adafactor},
+      {{"lamb"}, {"beta1", "beta2", "eps", "bias_correction", "max_trust_ratio", "adapt_undecayed"}, lamb},
+      {{"lars"}, {"momentum", "nesterov", "trust_coefficient", "eps", "adapt_undecayed"}, lars},
+  };
+  return all;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+InputError unknown(const std::string& what, const std::string& name, const std::vector<std::string>& known) {
+  const auto near = nearest(name, known);
+  return InputError(concat(what, " '", name, "' is unknown", near ? concat("; did you mean '", *near, "'?") : "",
+                           " (known: ", join(known), ")"));
+}
+
+}  // namespace
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds()) names.insert(names.end(), kind.names.begin(), kind.names.end());
+  return names;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
+                                          const CommonOptions& common) {
+  const auto kind =
+      std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return contains(k.names, choice.name); });
+  if (kind == kinds().end()) throw unknown("--optim", choice.name, optimizer_names());
+  for (const auto& [key, value] : choice.parameters)
+    if (!contains(kind->parameters, key))
+      throw unknown(concat("--optim_args: parameter of ", choice.name), key, kind->parameters);
+  return kind->make(choice, Arguments(choice), std::move(slots), common);
+}
+
+void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common) {
+  CommonOptions own = common;
+  own.allocate = {};  // nothing is to be made
+  make_optimizer(choice, {}, own);
+}
+
+}  // namespace tessera::optim

@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// Optimizers that update every element by itself: one pass over blocks, the same bits wherever a parameter is cut.
+
+#include <tessera/optim/fused.h>
+
+#include <vector>
+
+namespace tessera::optim {
+
+class ElementwiseOptimizer : public FusedOptimizer {
+ protected:
+  using FusedOptimizer::FusedOptimizer;
+
+  /// float32 on the CPU: called in parallel. `gradient` points at the block's first element.
+  virtual void update_block(const Block& block, const float* gradient, const StepFactors& factors) = 0;
+  /// Any other dtype or device. `gradient` is contiguous; `states` are the slot's, float32 copies of bfloat16 ones:
+  /// write what they become into them.
+  virtual void update_slot(std::size_t slot, const at::Tensor& gradient, const std::vector<at::Tensor>& states,
+                           const StepFactors& factors) = 0;
+
+  /// How the states of a block are rounded in this step.
+  kernels::Bf16Rounding rounding(const Block& block) const;
+
+ private:
+  void update(const std::vector<at::Tensor>& gradients, const StepFactors& factors) final;
+};
+
+}  // namespace tessera::optim
