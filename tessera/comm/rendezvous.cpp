@@ -105,10 +105,16 @@ void report_missing(c10d::Store& store, int size, milliseconds waited) {
                ". Look at the output of the missing ranks and whether their hosts were started.");
 }
 
+// Our agent knows the processes of its host and says more of them.
+bool agent_reports(const launch::RankEnvironment& environment) {
+  return environment.board_fd >= 0 && environment.local_world_size == environment.world_size;
+}
+
 // Reports who is missing, when it is time to.
 class Reporter {
  public:
-  Reporter(c10d::Store& store, int size) : store_(store), size_(size) {}
+  Reporter(c10d::Store& store, const launch::RankEnvironment& environment)
+      : store_(store), size_(environment.world_size), silent_(agent_reports(environment)) {}
   Clock::time_point next() const { return next_; }
   void skip() {
     if (Clock::now() >= next_) next_ += next_report;
@@ -117,12 +123,13 @@ class Reporter {
     const auto now = Clock::now();
     if (now < next_) return;
     next_ += next_report;
-    report_missing(store_, size_, std::chrono::duration_cast<milliseconds>(now - begin_));
+    if (!silent_) report_missing(store_, size_, std::chrono::duration_cast<milliseconds>(now - begin_));
   }
 
  private:
   c10d::Store& store_;
   int size_;
+  bool silent_;
   Clock::time_point begin_ = Clock::now(), next_ = begin_ + first_report;
 };
 
@@ -140,9 +147,10 @@ std::optional<std::string> different(const std::map<int, Facts>& joined) {
 }
 
 // Rank 0's side: waits for all, comparing each as it comes, then says what is wrong ("ok" when nothing is).
-std::string judge(c10d::Store& store, int size, milliseconds timeout) {
+std::string judge(c10d::Store& store, const launch::RankEnvironment& environment, milliseconds timeout) {
+  const int size = environment.world_size;
   auto deadline = Clock::now() + timeout;
-  Reporter reporter(store, size);
+  Reporter reporter(store, environment);
   std::map<int, Facts> joined = {{0, from_text(store.get_to_str(joined_key(0)))}};
   std::optional<std::string> difference;
   for (std::int64_t place = 1; place <= size; ++place) {
@@ -175,9 +183,10 @@ std::string judge(c10d::Store& store, int size, milliseconds timeout) {
 }
 
 // The others' side. When rank 0 is not there to say who is missing, the first of those who are says it.
-std::string await_verdict(c10d::Store& store, int rank, int size, milliseconds timeout) {
+std::string await_verdict(c10d::Store& store, const launch::RankEnvironment& environment, milliseconds timeout) {
+  const int rank = environment.rank;
   const auto deadline = Clock::now() + timeout;
-  Reporter reporter(store, size);
+  Reporter reporter(store, environment);
   for (;;) {
     const auto begin = Clock::now();
     const auto slice = std::chrono::ceil<milliseconds>(std::min(reporter.next(), deadline) - begin);
@@ -298,10 +307,10 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
     store.set(joined_key(rank), to_text(all));
     store.set(order_key(store.add(count_key, 1)), std::to_string(rank));
     if (rank == 0) {
-      verdict = judge(store, size, timeout);
+      verdict = judge(store, environment, timeout);
       store.set(verdict_key, verdict);
     } else {
-      verdict = await_verdict(store, rank, size, timeout + milliseconds(5000));  // rank 0 can say more: it goes first
+      verdict = await_verdict(store, environment, timeout + milliseconds(5000));  // rank 0 can say more: it goes first
     }
   } catch (const Error&) {
     throw;

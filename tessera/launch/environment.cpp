@@ -1,6 +1,7 @@
 #include <tessera/launch/environment.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/hash.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/hostfile.h>
 #include <tessera/launch/ports.h>
@@ -78,9 +79,7 @@ std::optional<int> take_local_rank(std::vector<std::string>& arguments) {
 
 /// A port that every rank of a job derives alike from the job's id, between 20000 and 29999.
 int port_from_job(const std::string& job) {
-  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (unsigned char c : job) hash = (hash ^ c) * 1099511628211u;
-  return 20000 + static_cast<int>(hash % 10000);
+  return 20000 + static_cast<int>(fnv1a(job) % 10000);
 }
 
 /// Names of one launcher's variables. Empty: it has none for that.
@@ -203,9 +202,6 @@ RankEnvironment read_torchrun(const Variables& variables) {
   result.master_port = port.value_or(0);
   const auto agent = variables.text("TORCHELASTIC_USE_AGENT_STORE");
   result.agent_hosts_store = result.launcher != "tessera" && agent && to_lower(*agent) == "true";
-  if (result.launcher == "tessera" && result.rank == 0) {
-    result.store_fd = variables.number("TESSERA_STORE_FD", 0).value_or(-1);
-  }
   if (result.launcher == "tessera") read_agent(variables, result);
   // mpirun passing on variables of another job would otherwise give every process the same rank.
   const auto mpi_rank = variables.number(openmpi_family.rank, 0);

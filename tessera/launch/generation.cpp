@@ -42,9 +42,7 @@ Generation::Generation(Host& host, const FleetPlan& plan, bool may_restart)
   header.stop = 0;
   if (host.store) host.store->set_generation(plan.generation);
   try {
-    BoundSocket store;
-    if (host.options.pass_store_socket) store = listen_on(plan.master_addr, plan.master_port);
-    for (int local_rank = 0; local_rank < plan.local_processes; ++local_rank) start(local_rank, store);
+    for (int local_rank = 0; local_rank < plan.local_processes; ++local_rank) start(local_rank);
   } catch (...) {
     for (const LocalRank& rank : ranks_) host.guardian.forget(rank.process.pid());
     throw;
@@ -57,7 +55,7 @@ Generation::~Generation() {
   }
 }
 
-void Generation::start(int local_rank, BoundSocket& store) {
+void Generation::start(int local_rank) {
   const LaunchOptions& options = host_.options;
   ProcessOptions process;
   process.command = host_.command;
@@ -67,9 +65,8 @@ void Generation::start(int local_rank, BoundSocket& store) {
   inheritance.board_fd = host_.board.fd();
   inheritance.secret_fd = host_.secret_fd.get();
   inheritance.store = host_.store_where;
-  if (local_rank == 0) inheritance.store_fd = store.fd.get();
   process.environment = rank_variables(local_rank, plan_, options, inheritance);
-  for (const int fd : {inheritance.board_fd, inheritance.secret_fd, inheritance.store_fd}) {
+  for (const int fd : {inheritance.board_fd, inheritance.secret_fd}) {
     if (fd >= 0) process.inherited_fds.push_back(fd);
   }
   std::vector<int> cores;
@@ -86,7 +83,6 @@ void Generation::start(int local_rank, BoundSocket& store) {
   } catch (const InputError& error) {
     throw InputError(concat("rank ", rank, " of ", plan_.world_size, ": ", error.what()));
   }
-  store.fd.reset();  // rank 0 has it; were it open here too, clients of a dead rank 0 would wait instead of failing
 }
 
 Outcome Generation::run() {
@@ -213,7 +209,7 @@ void Generation::on_exit(LocalRank& rank) {
       if (stop_code_ == 0) stop_code_ = code;
       const bool expected = code == stopped_code || code == 130 || code == 128 + SIGTERM || !rank.kill_at;
       if (!expected) host_.say(concat(rank.name(), " ", describe_status(*rank.status), " while stopping"));
-    } else if (code == stopped_code && (host_.options.pass_store_socket || rank.on_board())) {
+    } else if (code == stopped_code && rank.on_board()) {
       stop_signal_ = SIGTERM;  // one of ours was asked to stop and has saved: the others do the same
       stop_code_ = code;
       stopped_at_ = AgentClock::now();

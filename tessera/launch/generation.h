@@ -4,10 +4,10 @@
 /// early (a death, a freeze, a hang, a request to stop) is told here; whether another generation follows is not decided
 /// here (launcher.cpp).
 
+#include <tessera/launch/arrivals.h>
 #include <tessera/launch/fleet.h>
 #include <tessera/launch/life.h>
 #include <tessera/launch/local_rank.h>
-#include <tessera/launch/ports.h>
 #include <tessera/launch/stacks.h>
 #include <tessera/launch/verdict.h>
 
@@ -39,7 +39,7 @@ class Generation {
  private:
   using Time = AgentClock::time_point;
 
-  void start(int local_rank, BoundSocket& store);
+  void start(int local_rank);
   void wait();
   std::size_t running() const;
 
@@ -53,6 +53,7 @@ class Generation {
   std::optional<Candidate> candidate(const LocalRank& rank) const;
 
   void look_at_life();
+  void look_at_arrivals(Time now);
   void on_hang(const LifeFinding& finding);
   void tell_stacks();
 
@@ -65,6 +66,7 @@ class Generation {
   const bool may_restart_;
   std::list<LocalRank> ranks_;
   LifeWatch life_;
+  Arrivals arrivals_;
   Time next_look_{}, next_oom_look_{};
   std::optional<Time> first_failure_;  ///< when the first rank was seen to fail; judged a moment later
   std::optional<StackDump> stacks_;    ///< of a hang

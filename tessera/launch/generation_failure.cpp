@@ -120,6 +120,7 @@ void Generation::look_at_life() {
   }
   const auto findings = life_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
   if (failed_ || first_failure_ || stacks_ || stop_signal_ != 0) return;
+  look_at_arrivals(now);
   for (const LifeFinding& finding : findings) {
     if (finding.kind == LifeFinding::hang) return on_hang(finding);
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
@@ -133,6 +134,16 @@ void Generation::look_at_life() {
     rank->kill();  // a stopped process does not hear SIGTERM
     return;
   }
+}
+
+void Generation::look_at_arrivals(Time now) {
+  std::vector<Arrivals::Rank> ranks;
+  for (const LocalRank& rank : ranks_) {
+    if (rank.status || rank.gone) continue;
+    const bool came = rank.on_board();
+    ranks.push_back({rank.rank, rank.process.pid(), came, came && rank.slot().state.load() == RankState::joining});
+  }
+  if (const auto text = arrivals_.look(ranks, now)) host_.say(*text);
 }
 
 void Generation::on_hang(const LifeFinding& finding) {

@@ -17,7 +17,6 @@ struct LaunchOptions {
   std::string master_addr = "127.0.0.1";
   int master_port = 0;             ///< 0: a free port is chosen; given and in use: InputError before anything starts
   bool prefix_output = true;       ///< "[rank 1] " before each line of every rank; false: ranks write straight through
-  bool pass_store_socket = false;  ///< bind + listen the port here and hand the socket to rank 0 (our own programs)
   int threads_per_process = 0;     ///< sets OMP_NUM_THREADS when > 0 or unset: cores / num_processes, at least 1
   double grace_seconds = 2;        ///< after the first failure everything is gone within this: SIGTERM, then SIGKILL
   bool prefix_rank0 = true;        ///< false: rank 0 writes straight through (it may draw a progress line)
@@ -51,8 +50,7 @@ struct LaunchOptions {
 ///
 /// Environment of the ranks: torchrun's (RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK ...
 /// MASTER_ADDR MASTER_PORT OMP_NUM_THREADS) and ours (rank_variables.h): TESSERA_LAUNCHER=1, the board, the store with
-/// its secret, generation and job; rank 0 also TESSERA_STORE_FD with pass_store_socket. MASTER_PORT is free for the
-/// program. Their standard input is empty.
+/// its secret, generation and job. MASTER_PORT is free for the program. Their standard input is empty.
 ///
 /// The first failing rank is named with what it did last (verdict.h); frozen ranks and hangs are found (life.h,
 /// wait_graph.h). A failure is followed by up to max_restarts new generations, unless the exit code is 2, 3 or 130;
@@ -60,7 +58,8 @@ struct LaunchOptions {
 ///
 /// SIGINT and SIGTERM are passed on once; the ranks then have stop_seconds, a second signal (half a second or more
 /// later) ends them at once. The result is 130 after SIGINT, and the ranks' own exit code after SIGTERM (3 = stopped
-/// after saving). With pass_store_socket, a rank that ends with 3 by itself is such a request, not a failure.
+/// after saving). A rank of ours (one that has come to the board) that ends with 3 by itself is
+/// such a request, not a failure.
 ///
 /// No process of the ranks' process groups outlives this call, and none outlives the agent if that is killed
 /// (guardian.h). Throws InputError when the program cannot be started (what was started is ended) or the port is in

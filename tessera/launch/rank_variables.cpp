@@ -30,7 +30,6 @@ Environment rank_variables(int local_rank, const FleetPlan& plan, const LaunchOp
                         {"TESSERA_JOB", inheritance.job},
                         {"TESSERA_BOARD_FD", descriptor(inheritance.board_fd)},
                         {"TESSERA_SECRET_FD", descriptor(inheritance.secret_fd)},
-                        {"TESSERA_STORE_FD", descriptor(inheritance.store_fd)},
                         {"TESSERA_STORE", inheritance.store.empty() ? std::nullopt : std::optional(inheritance.store)},
                         {"TORCHELASTIC_RESTART_COUNT", restarts},
                         {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},

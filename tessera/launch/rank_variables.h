@@ -14,7 +14,6 @@ namespace tessera::launch {
 struct Inheritance {
   int board_fd = -1;
   int secret_fd = -1;
-  int store_fd = -1;  ///< rank 0 with pass_store_socket: a listening socket
   std::string store;  ///< "host:port" of the agents' store; empty: none
   std::string job;    ///< the job's id
 };

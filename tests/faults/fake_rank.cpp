@@ -5,10 +5,11 @@
 ///   fake_rank [--steps N] [--step_ms M] [--victim R --at STEP --do ACTION [--generation G]]
 ///
 /// ACTION, done by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP), stop2s
-/// (for two seconds, then it goes on), spin (computes for ever), sleep (for ever), exit (code 7), fail (tells an error
-/// of its own on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a
-/// barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
-/// agent tells to stop, says so on the board and ends with code 1, as ours do.
+/// (for two seconds, then it goes on), spin (computes for ever), sleep (for ever), exit (code 7), stopped (code 3, as one
+/// that has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of its own
+/// on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a barrier
+/// instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the agent tells
+/// to stop, says so on the board and ends with code 1, as ours do.
 
 #include <tessera/base/text.h>
 #include <tessera/launch/board.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +41,8 @@ int number(const char* name) {
 }
 
 void pause(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
+
+volatile std::sig_atomic_t asked_to_stop = 0;
 
 class Rank {
  public:
@@ -90,6 +94,7 @@ class Rank {
     while (!all_came()) {
       if (board_.header().stop.load() != 0) return false;
       if (failed_peer() >= 0) return false;
+      if (asked_to_stop != 0) save_and_stop();
       pause(1);
     }
     entry.end_ns = monotonic_ns();
@@ -105,6 +110,13 @@ class Rank {
       if (&board_.slot(i) != slot_ && board_.slot(i).state.load() == RankState::failed) return i;
     }
     return -1;
+  }
+
+  [[noreturn]] static void save_and_stop() {
+    pause(500);
+    std::puts("saved");
+    std::fflush(stdout);
+    ::_exit(3);
   }
 
   void fail(const std::string& why) {
@@ -153,6 +165,7 @@ bool act(Rank& rank, const std::string& action) {
   if (action == "stop") ::raise(SIGSTOP);
   if (action == "stop2s") stop_for_two_seconds();
   if (action == "exit") ::_exit(7);
+  if (action == "stopped") ::_exit(3);
   if (action == "fail") {
     rank.fail("step 3: the loss is not a number");
     pause(150);
@@ -179,6 +192,7 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> given = {{"--steps", "1000000"}, {"--step_ms", "10"}, {"--victim", "-1"},
                                               {"--at", "5"},          {"--do", ""},        {"--generation", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
+  if (given["--do"] == "stopped") ::signal(SIGTERM, [](int) { asked_to_stop = 1; });
   const auto value = [&](const char* name) { return std::atoi(given.at(name).c_str()); };
   Rank rank;
   std::printf("begin %d generation %d\n", ::getpid(), Rank::generation());

@@ -70,13 +70,9 @@ TEST(Environment, Torchrun) {
 }
 
 TEST(Environment, Tessera) {
-  const Variables ours =
-      with(torchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"TESSERA_LAUNCHER", "1"}, {"TESSERA_STORE_FD", "6"}});
+  const Variables ours = with(torchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"TESSERA_LAUNCHER", "1"}});
   EXPECT_EQ(read(ours).launcher, "tessera");
-  EXPECT_EQ(read(ours).store_fd, 6);
-  EXPECT_EQ(read(with(ours, {{"RANK", "1"}})).store_fd, -1);
-  EXPECT_EQ(read(without(ours, {"TESSERA_LAUNCHER"})).store_fd, -1);
-  expect_says(message_of(with(ours, {{"TESSERA_STORE_FD", "x"}})), "TESSERA_STORE_FD=x");
+  EXPECT_EQ(read(without(ours, {"TESSERA_LAUNCHER"})).launcher, "torchrun");
 }
 
 TEST(Environment, LocalVariablesMayBeMissing) {

@@ -34,14 +34,14 @@ TEST(Launcher, EachRankSeesItsPlace) {
   options.threads_per_process = 5;
   const Captured done =
       run_agent(shell("echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $MASTER_ADDR "
-                      "$MASTER_PORT $OMP_NUM_THREADS $TESSERA_LAUNCHER ${TESSERA_STORE_FD-none}"),
+                      "$MASTER_PORT $OMP_NUM_THREADS $TESSERA_LAUNCHER"),
                 options);
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_EQ(done.err, "");
   Strings expected;
   for (int rank = 0; rank < 3; ++rank) {
     expected.push_back(
-        concat("[rank ", rank, "] ", rank, " ", rank, " 3 3 0 0 127.0.0.1 ", options.master_port, " 5 1 none"));
+        concat("[rank ", rank, "] ", rank, " ", rank, " 3 3 0 0 127.0.0.1 ", options.master_port, " 5 1"));
   }
   EXPECT_EQ(sorted_lines(done.out), expected);
 }
@@ -61,11 +61,9 @@ TEST(Launcher, APortIsChosenAndThreadsAreShared) {
 
 TEST(Launcher, VariablesOfAnAgentAroundUsAreNotPassedOn) {
   ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-  ::setenv("TESSERA_STORE_FD", "77", 1);
-  const Captured done = run_agent(shell("echo ${TORCHELASTIC_USE_AGENT_STORE-no} ${TESSERA_STORE_FD-no}"), ranks(1));
+  const Captured done = run_agent(shell("echo ${TORCHELASTIC_USE_AGENT_STORE-no}"), ranks(1));
   ::unsetenv("TORCHELASTIC_USE_AGENT_STORE");
-  ::unsetenv("TESSERA_STORE_FD");
-  EXPECT_EQ(done.out, "[rank 0] no no\n");
+  EXPECT_EQ(done.out, "[rank 0] no\n");
 }
 
 TEST(Launcher, OutputAndErrorsArePrefixedLineByLine) {
@@ -204,16 +202,6 @@ TEST(Launcher, StopSecondsLimitTheWait) {
   EXPECT_LT(now() - begin, 2);
 }
 
-TEST(Launcher, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
-  LaunchOptions options = ranks(2);
-  options.pass_store_socket = true;
-  options.grace_seconds = 0.1;
-  const Captured done = run_agent(
-      shell("trap '' TERM; if [ $RANK = 0 ]; then sleep 0.4; exit 3; fi; sleep 0.9; echo saved; exit 3"), options);
-  EXPECT_EQ(done.exit_code, 3);
-  EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;
-}
-
 /// Everything that the ranks started, by the numbers they printed.
 std::vector<int> family(const std::string& out) {
   auto all = pids_after(out, "self ");
@@ -315,35 +303,11 @@ TEST(Launcher, APortInUseIsAnInputErrorBeforeAnythingStarts) {
   const BoundSocket taken = listen_on("127.0.0.1", 0);
   LaunchOptions options = ranks(2);
   options.master_port = taken.port;
-  for (bool pass : {false, true}) {
-    options.pass_store_socket = pass;
-    const Captured done = run_agent(shell("echo started"), options);
-    EXPECT_EQ(done.exit_code, 2);
-    EXPECT_EQ(done.out, "");
-    EXPECT_TRUE(contains(done.err, concat("rendezvous port ", taken.port, " on 127.0.0.1: the port is in use")))
-        << done.err;
-  }
-}
-
-TEST(Launcher, RankZeroGetsAListeningSocket) {
-  LaunchOptions options = ranks(2);
-  options.pass_store_socket = true;
-  options.master_port = choose_port("127.0.0.1");
-  AgentUnderTest agent(shell("if [ $RANK = 0 ]; then ls -l /proc/self/fd/$TESSERA_STORE_FD; echo ready; sleep 0.4; "
-                             "else echo ${TESSERA_STORE_FD-none}; fi"),
-                       options);
-  ASSERT_TRUE(agent.wait_for("ready", 1));
-  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(options.master_port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ::close(client);
-  const Captured done = agent.finish();
-  EXPECT_EQ(done.exit_code, 0);
-  EXPECT_TRUE(contains(done.out, "socket:[")) << done.out;
-  EXPECT_TRUE(contains(done.out, "[rank 1] none")) << done.out;
+  const Captured done = run_agent(shell("echo started"), options);
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_EQ(done.out, "");
+  EXPECT_TRUE(contains(done.err, concat("rendezvous port ", taken.port, " on 127.0.0.1: the port is in use")))
+      << done.err;
 }
 
 TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks(1)).out, "[rank 0] 0\n"); }

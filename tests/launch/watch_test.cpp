@@ -61,6 +61,15 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
   }
 }
 
+TEST(Watch, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
+  LaunchOptions options = ranks(3);
+  options.grace_seconds = 0.1;  // of a failure: must not apply
+  const Captured done = run_agent(fake("--victim 0 --at 4 --do stopped"), options);
+  EXPECT_EQ(done.exit_code, 3);
+  EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;
+  EXPECT_TRUE(contains(done.out, "[rank 2] saved")) << done.out << done.err;
+}
+
 TEST(Watch, ASegmentationFaultIsNamed) {
   const Captured done = run_agent(fake("--victim 0 --at 3 --do segv"), ranks(3));
   EXPECT_EQ(done.exit_code, 139);

@@ -60,7 +60,6 @@ int comm_command(const Arguments& given) {
   command.insert(command.end(), arguments.begin(), arguments.end());
   launch::LaunchOptions launch_options;
   launch_options.num_processes = options.num_processes;
-  launch_options.pass_store_socket = true;
   launch_options.prefix_rank0 = false;  // it prints the table
   launch_options.job = concat("bench comm ", join(options.ops, ","));
   launch_options.hang_timeout = 60;  // there are no steps to tell from what is slow, and 256 MB over sockets are

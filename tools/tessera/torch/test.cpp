@@ -95,7 +95,6 @@ int self_test(const Arguments& given) {
     command.insert(command.end(), arguments.begin(), arguments.end());
     launch::LaunchOptions options;
     options.num_processes = static_cast<int>(processes);
-    options.pass_store_socket = true;
     return launch::run(command, options);
   }
   InitOptions options;
