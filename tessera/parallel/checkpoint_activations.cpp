@@ -12,6 +12,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 
 // Terms. Forward: a region executes under ForwardPolicy, which keeps nothing: the k-th tensor that its operations save
 // becomes number k of the region's record. Backward asks for one number; the region runs again under AgainPolicy, whose
@@ -43,14 +44,15 @@ struct Description {
 /// An input: parameters as they are, others through the policies around the region.
 struct Input {
   explicit Input(const at::Tensor& tensor) {
-    if (tensor.defined() && !is_parameter(tensor))
-      saved = SavedTensor(tensor);
+    if (!tensor.defined()) return;
+    if (is_parameter(tensor))
+      parameter.emplace(tensor);
     else
-      parameter = tensor;
+      saved = SavedTensor(tensor);
   }
-  at::Tensor get() const { return parameter.defined() ? parameter : saved.unpack(); }
+  at::Tensor get() const { return parameter ? parameter->get() : saved.unpack(); }
 
-  at::Tensor parameter;
+  std::optional<Versioned> parameter;
   SavedTensor saved;
 };
 
@@ -175,8 +177,8 @@ at::Tensor Record::get(std::size_t number) {
       recompute(backward);
       TESSERA_CHECK(take(backward, number, tensor), options_.name, ": saved tensor ", number, " was not rebuilt");
     }
+    if (backward == -1) forget(backward);  // a look at a saved tensor from outside
   }
-  if (backward == -1) forget(backward);  // a look at a saved tensor from outside
   return tensor.get();
 }
 
