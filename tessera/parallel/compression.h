@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Gradient compression: what replaces the plain reduction of one flat gradient. One seam for all methods and strategies.
+/// Gradient compression: what replaces the plain reduction of one flat gradient. One seam for all methods and
+/// strategies.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +22,8 @@ struct CompressedSegment {
   std::int64_t offset = 0, numel = 0;
 };
 
-/// One flat gradient to be reduced. `flat` [n] is this rank's, may be overwritten, and is padded to n = size x m.
+/// One flat gradient to be reduced. `flat` [n] is this rank's, may be overwritten, and is padded to n = size x m (for
+/// an all-reduce any n will do). Elements outside of the segments (padding, counters) are reduced exactly.
 struct ReductionRequest {
   std::string_view key;  ///< the same for the same buffer in every step and on every rank: error feedback is kept by it
   at::Tensor flat;
@@ -33,22 +35,34 @@ struct ReductionRequest {
   bool scatter;  ///< true: output is this rank's part
 };
 
-/// A method. Collective: every rank of the group calls reduce() in the same order. Not thread-safe.
+/// A method. Collective: every rank of the group calls reduce() in the same order. Not thread-safe. On one rank nothing
+/// is compressed. The result has the same bits on every rank. A gradient that is not finite gives a result that is not
+/// finite and leaves error feedback as it was.
 class Compression {
  public:
   virtual ~Compression() = default;
   virtual std::string name() const = 0;
-  /// The result is in `output` when the returned work is done.
+  /// The result is in `output` when the returned work is done. Methods whose collectives follow each other (all but
+  /// fp16 and bf16) wait for them, so that the order of collectives does not depend on when somebody waits.
   virtual comm::Work reduce(const ReductionRequest& request) = 0;
   /// An optimizer step ended (methods that begin after some steps, as PowerSGD, count them).
   virtual void step_done() {}
-  /// Bytes of gradient so far, and bytes that were sent instead.
+  /// Bytes that plain reductions of the gradients so far would have sent per rank, and bytes that were sent instead,
+  /// both as launch::wire_bytes() counts. Zeros on one rank.
   virtual std::pair<std::int64_t, std::int64_t> bytes() const = 0;
-  /// State that a checkpoint keeps (error feedback), by name.
+  /// State that a checkpoint keeps (error feedback), by name. It is this rank's: ranks have different errors.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const { return {}; }
+  /// Puts state() back, before the first reduce(). What does not fit (another number of ranks) begins anew at its first
+  /// use.
+  virtual void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) { static_cast<void>(state); }
 };
 
-/// "fp16" | "bf16" | "powersgd" | "powersgd:rank=2,start=1000" | "topk:ratio=0.01" | "onebit:warmup=100". Throws InputError.
+/// METHOD or METHOD:NAME=VALUE,...; throws InputError.
+///   none       nullptr
+///   fp16 bf16
+///   powersgd   rank=1, start=1000 (steps before), error_feedback=true, warm_start=true, min_rate=2
+///   topk       ratio=0.01
+///   onebit     warmup=100 (steps before)
 std::shared_ptr<Compression> make_compression(std::string_view description);
 
 }  // namespace tessera::parallel

@@ -20,18 +20,21 @@ using torch::jit::Stack;
 
 // Made of `empty` and one initialiser, which come here by themselves when the key stays included.
 constexpr std::array<std::string_view, 15> factories = {
-    "aten::full",      "aten::full_like", "aten::new_empty", "aten::new_empty_strided", "aten::new_full",
-    "aten::new_ones",  "aten::new_zeros", "aten::ones",      "aten::ones_like",         "aten::rand",
-    "aten::rand_like", "aten::randn",     "aten::randn_like", "aten::zeros",            "aten::zeros_like"};
+    "aten::full",       "aten::full_like", "aten::new_empty", "aten::new_empty_strided",
+    "aten::new_full",   "aten::new_ones",  "aten::new_zeros", "aten::ones",
+    "aten::ones_like",  "aten::rand",      "aten::rand_like", "aten::randn",
+    "aten::randn_like", "aten::zeros",     "aten::zeros_like"};
 
 // What these write into self is determined by self, numbers and a generator.
 constexpr std::array<std::string_view, 36> initialisers = {
-    "aten::abs_",   "aten::add_",       "aten::bernoulli_", "aten::cauchy_",        "aten::ceil_",     "aten::clamp_",
-    "aten::clamp_max_", "aten::clamp_min_", "aten::cos_",   "aten::div_",           "aten::erfinv_",   "aten::exp_",
-    "aten::exponential_", "aten::fill_", "aten::fill_diagonal_", "aten::floor_",    "aten::geometric_", "aten::log_",
-    "aten::log_normal_", "aten::mul_",  "aten::neg_",       "aten::normal_",        "aten::pow_",      "aten::random_",
-    "aten::reciprocal_", "aten::round_", "aten::rsqrt_",    "aten::sign_",          "aten::sin_",      "aten::sqrt_",
-    "aten::square_", "aten::sub_",      "aten::tril_",      "aten::triu_",          "aten::uniform_",  "aten::zero_"};
+    "aten::abs_",    "aten::add_",       "aten::bernoulli_",   "aten::cauchy_",     "aten::ceil_",
+    "aten::clamp_",  "aten::clamp_max_", "aten::clamp_min_",   "aten::cos_",        "aten::div_",
+    "aten::erfinv_", "aten::exp_",       "aten::exponential_", "aten::fill_",       "aten::fill_diagonal_",
+    "aten::floor_",  "aten::geometric_", "aten::log_",         "aten::log_normal_", "aten::mul_",
+    "aten::neg_",    "aten::normal_",    "aten::pow_",         "aten::random_",     "aten::reciprocal_",
+    "aten::round_",  "aten::rsqrt_",     "aten::sign_",        "aten::sin_",        "aten::sqrt_",
+    "aten::square_", "aten::sub_",       "aten::tril_",        "aten::triu_",       "aten::uniform_",
+    "aten::zero_"};
 
 template <std::size_t n>
 bool contains(const std::array<std::string_view, n>& names, std::string_view name) {

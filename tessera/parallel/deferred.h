@@ -14,12 +14,12 @@ namespace parallel {
 
 /// While it lives, CPU tensors made on this thread at user level (aten::empty and what ends in it: zeros, ones, full,
 /// rand, randn, their _like and new_ forms) have sizes and no memory, and in-place operators that depend on the tensor,
-/// numbers and a generator only (uniform_, normal_, fill_, mul_ by a number, erfinv_, clamp_, ..., also through views) are
-/// logged together with the state of their generator, which moves on as if they had run. Anything else that needs the data
-/// materialises it, inside and outside of the scope. So does a raw pointer as long as nothing was logged (a table filled
-/// through an accessor is kept); afterwards it is an error that says so. Nests. After the scope random states are what an
-/// ordinary construction leaves. A tensor's log: 2.5 KB per random draw. Threads: the scope is of the calling thread; the
-/// tensors may be used by any.
+/// numbers and a generator only (uniform_, normal_, fill_, mul_ by a number, erfinv_, clamp_, ..., also through views)
+/// are logged together with the state of their generator, which moves on as if they had run. Anything else that needs
+/// the data materialises it, inside and outside of the scope. So does a raw pointer as long as nothing was logged (a
+/// table filled through an accessor is kept); afterwards it is an error that says so. Nests. After the scope random
+/// states are what an ordinary construction leaves. A tensor's log: 2.5 KB per random draw. Threads: the scope is of
+/// the calling thread; the tensors may be used by any.
 class DeferredScope {
  public:
   DeferredScope();
@@ -34,17 +34,17 @@ class DeferredScope {
 /// Whether `tensor` has no memory yet. False for undefined tensors.
 bool is_deferred(const at::Tensor& tensor);
 /// Gives the tensors memory and replays what was logged: the bits of an ordinary construction, whichever tensors are
-/// given and in whichever order. Tensors keep their identity, and their aliases are materialised with them. Tensors that
-/// are not deferred stay. Leaves every random state as it was.
+/// given and in whichever order. Tensors keep their identity, and their aliases are materialised with them. Tensors
+/// that are not deferred stay. Leaves every random state as it was.
 void materialize(const std::vector<at::Tensor>& tensors);
 /// Forgets the initialisers and gives `tensor` the sizes' worth of undefined memory: its values come from elsewhere.
 void materialize_empty(const at::Tensor& tensor);
 
 }  // namespace parallel
 
-/// A module of type M (…Impl class or plain module) whose parameters are constructed without memory. Pass it to Sharded,
-/// materialise it whole with parallel::materialize(module->parameters()), or just use it: each parameter gets its memory
-/// when an operator first needs it. Buffers, which every rank keeps whole, have theirs at once.
+/// A module of type M (…Impl class or plain module) whose parameters are constructed without memory. Pass it to
+/// Sharded, materialise it whole with parallel::materialize(module->parameters()), or just use it: each parameter gets
+/// its memory when an operator first needs it. Buffers, which every rank keeps whole, have theirs at once.
 template <class M, class... Args>
 std::shared_ptr<M> deferred(Args&&... args) {
   std::shared_ptr<M> module;

@@ -119,8 +119,8 @@ at::Tensor DeferredStorage::make(at::IntArrayRef sizes, std::optional<at::IntArr
   record->pages_ = LazyPages(bytes);
   void* const pages = record->pages_.data();
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       without_memory(record.release(), pages),
-                                                       c10::GetCPUAllocator(), /*resizable=*/true);
+                                                       without_memory(record.release(), pages), c10::GetCPUAllocator(),
+                                                       /*resizable=*/true);
   if (pages == nullptr) storage->release_data_and_set_meta_custom_data_ptr_error_msg_(absent_text);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(std::move(storage)), c10::DispatchKeySet({c10::DispatchKey::CPU, managed_key}), type);

@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// Half the bytes: gradients travel as fp16 or bf16 and are added in fp32. A scattered result is the fp32 sum of the
+/// rounded gradients; a whole one is rounded once more, on its way back to the ranks. fp16: values beyond 65504 become
+/// infinite (use loss scaling, or bf16).
+
+#include <tessera/parallel/compression/method.h>
+
+namespace tessera::parallel {
+
+class HalfCompression final : public CompressionMethod {
+ public:
+  explicit HalfCompression(at::ScalarType dtype) : dtype_(dtype) {}
+  std::string name() const override;
+  comm::Work reduce(const ReductionRequest& request) override;
+
+ private:
+  at::ScalarType dtype_;
+};
+
+}  // namespace tessera::parallel

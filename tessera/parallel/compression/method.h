@@ -1,0 +1,78 @@
+#pragma once
+/// \file
+/// What the methods of gradient compression share: checks, counted collectives, the parts that are reduced exactly.
+///
+/// Elements outside of the segments (padding, counters at a buffer's end) are always reduced exactly. One rank sends
+/// nothing, so nothing is compressed there. Gradients that are not finite come out not finite, and leave the kept state
+/// (error feedback) as it was.
+
+#include <tessera/parallel/compression.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// Elements [begin, begin + numel).
+struct FlatRange {
+  std::int64_t begin = 0, numel = 0;
+};
+
+/// What [0, n) has besides `taken` (any order, disjoint); ascending.
+std::vector<FlatRange> complement(std::span<const FlatRange> taken, std::int64_t n);
+/// The ranges side by side, a copy.
+at::Tensor packed(const at::Tensor& flat, std::span<const FlatRange> ranges);
+std::int64_t numel_of(std::span<const FlatRange> ranges);
+
+class CompressionMethod : public Compression {
+ public:
+  void step_done() override { ++steps_; }
+  std::pair<std::int64_t, std::int64_t> bytes() const override { return {plain_bytes_, sent_bytes_}; }
+
+ protected:
+  /// Checks the request and counts what its plain reduction would send. Throws Error.
+  void begin(const ReductionRequest& request);
+  /// The plain reduction, after begin().
+  comm::Work plain(const ReductionRequest& request);
+  // Collectives whose bytes count.
+  comm::Work all_reduce(const comm::Group& group, const at::Tensor& tensor);  ///< sum
+  comm::Work all_gather(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
+  comm::Work all_to_all(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
+  comm::Work accumulate_scatter(const comm::Group& group, const at::Tensor& accumulator, const at::Tensor& input);
+
+  std::int64_t steps_ = 0;
+
+ private:
+  std::int64_t plain_bytes_ = 0, sent_bytes_ = 0;
+};
+
+/// This rank's part of flat as output of the request: [begin, begin + numel) with numel = output.numel().
+FlatRange output_range(const ReductionRequest& request);
+/// Writes `values` (elements [begin, begin + values.numel()) of flat) where they meet the request's output.
+void write_output(const ReductionRequest& request, std::int64_t begin, const at::Tensor& values);
+/// Writes packed(result, ranges) where they meet the request's output.
+void write_output(const ReductionRequest& request, std::span<const FlatRange> ranges, const at::Tensor& packed_values);
+/// R for a mean, 1 for a sum.
+double divisor(const ReductionRequest& request);
+/// fp64 stays; all else computes in fp32. A copy only if the type differs.
+at::Tensor in_compute_dtype(const at::Tensor& flat);
+bool all_finite(const at::Tensor& tensor);
+
+/// What the compression of a key left out so far, to be added to its next gradient (Seide et al. 2014).
+class ErrorFeedback {
+ public:
+  /// [numel] of zeros, or what the last step left. A change of size (another number of ranks) begins anew.
+  at::Tensor& of(std::string_view key, std::int64_t numel, const at::TensorOptions& options);
+  /// Names end in "/error".
+  std::vector<std::pair<std::string, at::Tensor>> state() const;
+  void restore(const std::vector<std::pair<std::string, at::Tensor>>& state);
+
+ private:
+  std::map<std::string, at::Tensor, std::less<>> errors_;
+};
+
+}  // namespace tessera::parallel

@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// One bit per element (Seide et al. 2014), with error feedback on the worker's and on the server's side as in 1-bit
+/// Adam (Tang et al. 2021). Every rank sends the signs of gradient + error and, for each parameter, the mean magnitude;
+/// rank r is the server of part r: it adds the decoded parts and, when all ranks need the result, sends signs and
+/// magnitudes of it (plus its own error) to all. A scattered result needs no second coding. The first steps are not
+/// compressed.
+
+#include <tessera/parallel/compression/method.h>
+
+namespace tessera::parallel {
+
+class OneBitCompression final : public CompressionMethod {
+ public:
+  explicit OneBitCompression(std::int64_t warmup) : warmup_(warmup) {}  ///< steps
+  std::string name() const override { return "onebit"; }
+  /// Done when it returns: its collectives follow each other.
+  comm::Work reduce(const ReductionRequest& request) override;
+  /// Errors of both sides and the number of steps.
+  std::vector<std::pair<std::string, at::Tensor>> state() const override;
+  void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) override;
+
+ private:
+  std::int64_t warmup_;
+  ErrorFeedback errors_;
+};
+
+/// Signs of values [n] (+ for 0 and above; fp32 or fp64, on the CPU), eight to a byte, the first in the lowest bit:
+/// uint8 [ceil(n / 8)].
+at::Tensor pack_signs(const at::Tensor& values);
+/// +1 and -1 [n], of `dtype`.
+at::Tensor unpack_signs(const at::Tensor& bits, std::int64_t n, at::ScalarType dtype);
+
+}  // namespace tessera::parallel

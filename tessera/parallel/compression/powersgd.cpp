@@ -1,0 +1,147 @@
+#include <tessera/parallel/compression/powersgd.h>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/hash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tessera::parallel {
+
+namespace {
+
+// A segment that is compressed.
+struct Matrix {
+  std::string key;
+  FlatRange range;
+  std::int64_t rows, columns, rank;
+  at::Tensor value;  // [rows, columns]: gradient + error
+  at::Tensor p, q;   // [rows, rank], [columns, rank]: views of what travels
+};
+
+std::vector<Matrix> matrices_of(const ReductionRequest& request, const PowerSgdOptions& options) {
+  std::vector<Matrix> result;
+  for (std::size_t i = 0; i < request.segments.size(); ++i) {
+    const CompressedSegment& s = request.segments[i];
+    if (s.shape.size() < 2 || s.numel == 0) continue;
+    const std::int64_t rows = s.shape[0], columns = s.numel / rows, rank = std::min({options.rank, rows, columns});
+    const double packed = static_cast<double>((rows + columns) * rank);
+    if (packed * options.min_rate >= static_cast<double>(rows) * static_cast<double>(columns)) continue;
+    result.push_back({concat(request.key, ".", i), {s.offset, s.numel}, rows, columns, rank, {}, {}, {}});
+  }
+  return result;
+}
+
+// The same numbers on every rank.
+at::Tensor random_query(const Matrix& matrix, std::int64_t step, const at::TensorOptions& options) {
+  const std::uint64_t seed = fnv1a(matrix.key) + 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(step + 1);
+  return at::randn({matrix.columns, matrix.rank}, at::detail::createCPUGenerator(seed), options.device(at::kCPU))
+      .to(options.device());
+}
+
+}  // namespace
+
+void orthonormalize_columns(const at::Tensor& matrix) {
+  // What rounding leaves of a column that depends on the others.
+  const double tiny = matrix.scalar_type() == at::kDouble ? 1e-13 : 1e-6;
+  for (std::int64_t j = 0; j < matrix.size(1); ++j) {
+    const at::Tensor column = matrix.select(1, j);
+    const double before = column.norm().item<double>();
+    if (j > 0) {
+      const at::Tensor earlier = matrix.narrow(1, 0, j);
+      for (int pass = 0; pass < 2; ++pass) column.sub_(at::mv(earlier, at::mv(earlier.t(), column)));
+    }
+    const double after = column.norm().item<double>();
+    if (after <= tiny * before) {  // also when both are zero; NaN stays
+      column.zero_();
+    } else {
+      column.div_(after);
+    }
+  }
+}
+
+comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
+  const at::NoGradGuard no_grad;
+  begin(request);
+  const comm::Group& group = request.group;
+  if (group.size() == 1 || steps_ < options_.start) return plain(request);
+  std::vector<Matrix> matrices = matrices_of(request, options_);
+  if (matrices.empty()) return plain(request);
+
+  const at::Tensor gradient = in_compute_dtype(request.flat);
+  std::vector<FlatRange> taken;
+  std::int64_t p_numel = 0, q_numel = 0;
+  for (const Matrix& m : matrices) {
+    taken.push_back(m.range);
+    p_numel += m.rows * m.rank;
+    q_numel += m.columns * m.rank;
+  }
+  const std::vector<FlatRange> rest = complement(taken, gradient.numel());
+  const std::int64_t rest_numel = numel_of(rest);
+
+  // One message: the Ps, and what is not compressed.
+  const at::Tensor first = at::empty({p_numel + rest_numel}, gradient.options());
+  const at::Tensor second = at::empty({q_numel}, gradient.options());
+  first.narrow(0, p_numel, rest_numel).copy_(packed(gradient, rest));
+  std::int64_t p_at = 0, q_at = 0;
+  for (Matrix& m : matrices) {
+    m.p = first.narrow(0, p_at, m.rows * m.rank).view({m.rows, m.rank});
+    m.q = second.narrow(0, q_at, m.columns * m.rank).view({m.columns, m.rank});
+    p_at += m.rows * m.rank;
+    q_at += m.columns * m.rank;
+    m.value = gradient.narrow(0, m.range.begin, m.range.numel).view({m.rows, m.columns});
+    if (options_.error_feedback) {
+      m.value = m.value + errors_.of(m.key, m.range.numel, gradient.options()).view({m.rows, m.columns});
+    }
+    at::Tensor& query = queries_[m.key];
+    const bool fits = query.defined() && query.sizes() == m.q.sizes() && query.device() == m.q.device();
+    if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps_, gradient.options());
+    orthonormalize_columns(query);
+    at::mm_out(m.p, m.value, query);
+  }
+  all_reduce(group, first).wait();
+  for (Matrix& m : matrices) {
+    orthonormalize_columns(m.p);
+    at::mm_out(m.q, m.value.t(), m.p);
+  }
+  all_reduce(group, second).wait();
+
+  const double ranks = group.size(), over = divisor(request);
+  for (Matrix& m : matrices) {
+    at::Tensor approximation = m.p.mm(m.q.t());  // of the sum
+    if (!all_finite(approximation)) {
+      queries_.erase(m.key);  // the error stays as it was
+    } else {
+      if (options_.error_feedback) {
+        errors_.of(m.key, m.range.numel, gradient.options())
+            .copy_(at::sub(m.value, approximation, 1 / ranks).view({m.range.numel}));
+      }
+      queries_[m.key] = m.q.clone();
+    }
+    write_output(request, m.range.begin, approximation.div_(over).view({m.range.numel}));
+  }
+  write_output(request, rest, first.narrow(0, p_numel, rest_numel).div_(over));
+  return {};
+}
+
+std::vector<std::pair<std::string, at::Tensor>> PowerSgdCompression::state() const {
+  auto result = errors_.state();
+  for (const auto& [key, query] : queries_) result.emplace_back(key + "/query", query);
+  result.emplace_back("steps", at::scalar_tensor(steps_, at::kLong));
+  return result;
+}
+
+void PowerSgdCompression::restore(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  errors_.restore(state);
+  for (const auto& [name, tensor] : state) {
+    if (name.ends_with("/query")) queries_[name.substr(0, name.size() - 6)] = tensor.clone();
+    if (name == "steps") steps_ = tensor.item<std::int64_t>();
+  }
+}
+
+}  // namespace tessera::parallel

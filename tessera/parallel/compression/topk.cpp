@@ -1,0 +1,62 @@
+#include <tessera/parallel/compression/topk.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <tessera/base/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tessera::parallel {
+
+comm::Work TopKCompression::reduce(const ReductionRequest& request) {
+  const at::NoGradGuard no_grad;
+  begin(request);
+  const comm::Group& group = request.group;
+  if (group.size() == 1) return plain(request);
+  const std::int64_t n = request.flat.numel();
+  TESSERA_CHECK(n <= std::numeric_limits<std::int32_t>::max(), "compression 'topk': flat gradient '", request.key,
+                "' has ", n, " elements, more than a 32-bit index counts; make units smaller");
+  std::vector<FlatRange> segments;
+  for (const CompressedSegment& s : request.segments) segments.push_back({s.offset, s.numel});
+  const std::vector<FlatRange> rest = complement(segments, n);
+  const std::int64_t k = static_cast<std::int64_t>(std::ceil(ratio_ * static_cast<double>(numel_of(segments))));
+
+  const at::Tensor gradient = in_compute_dtype(request.flat);
+  const at::Tensor exact = packed(gradient, rest);
+  all_reduce(group, exact).wait();
+
+  at::Tensor& error = errors_.of(request.key, n, gradient.options());
+  const at::Tensor corrected = gradient.add(error);
+  for (const FlatRange& range : rest) corrected.narrow(0, range.begin, range.numel).zero_();
+  // Ascending, so that each rank's part of the indices is one stretch.
+  const at::Tensor chosen =
+      std::get<0>(std::get<1>(corrected.abs().topk(k, 0, /*largest=*/true, /*sorted=*/false)).sort());
+  const at::Tensor values = corrected.index_select(0, chosen);
+  if (all_finite(corrected)) error.copy_(corrected).index_fill_(0, chosen, 0);
+
+  const std::int64_t size = group.size();
+  const at::Tensor all_indices = at::empty({size, k}, chosen.options().dtype(at::kInt));
+  const at::Tensor all_values = at::empty({size, k}, values.options());
+  if (k > 0) {
+    comm::Work indices_work = all_gather(group, all_indices.view({-1}), chosen.to(at::kInt));
+    all_gather(group, all_values.view({-1}), values).wait();
+    indices_work.wait();
+  }
+  const FlatRange out = output_range(request);
+  const at::Tensor sum = at::zeros({out.numel}, values.options());
+  const at::Tensor bounds = at::tensor({out.begin, out.begin + out.numel}, all_indices.options());
+  for (std::int64_t r = 0; r < size; ++r) {  // in rank order: the same bits everywhere
+    const at::Tensor ends = at::searchsorted(all_indices[r], bounds).cpu();
+    const std::int64_t from = ends[0].item<std::int64_t>(), count = ends[1].item<std::int64_t>() - from;
+    sum.index_add_(0, all_indices[r].narrow(0, from, count).to(at::kLong) - out.begin,
+                   all_values[r].narrow(0, from, count));
+  }
+  request.output.copy_(sum.div_(divisor(request)));
+  write_output(request, rest, exact.div(divisor(request)));
+  return {};
+}
+
+}  // namespace tessera::parallel
