@@ -197,8 +197,7 @@ struct Collectives::Run {
   }
 
   void look_at_sources() {
-    std::size_t longest = n;
-    if (op == Op::all_to_all) longest = 0;
+    std::size_t longest = op == Op::all_to_all ? 0 : n;
     for (int r = 0; r < ranks; ++r) {
       const Slot& theirs = slot(r);
       std::byte* base = nullptr;
@@ -259,7 +258,7 @@ struct Collectives::Run {
     what.input_count = static_cast<int>(inputs.size());
     what.outputs = outputs.data();
     what.output_count = static_cast<int>(outputs.size());
-    what.stream = stream && !operation.accumulates;  // what was just read as the start is in the cache
+    what.stream = stream;
     if (operation.accumulates) what.start = outputs.front();
     what.fp32_output = wider != 1;
     kernels::reduce(what, static_cast<std::int64_t>(bytes) / kernels::size_of(operation.number));
@@ -270,7 +269,8 @@ struct Collectives::Run {
   void fold_step(std::uint32_t k) const {
     std::vector<const void*> inputs;
     for (int r = 0; r < ranks; ++r) inputs.push_back(at(r, k));
-    fold(inputs, {operation.output + wider * k * step_bytes}, length(n, k), op != Op::reduce && is_large(n));
+    const bool stream = op != Op::reduce && !operation.accumulates && is_large(n);  // what was just read is in the cache
+    fold(inputs, {operation.output + wider * k * step_bytes}, length(n, k), stream);
   }
 
   void copy_step(std::uint32_t k) const {
