@@ -2,9 +2,11 @@
 
     python tests/parity/optim_fixture.py > tests/optim/torch_optim_fixture.inc
 
-Two parameters of 5 and 3 elements, ten steps. Start and gradients come from small formulas with exact float32 results, so that
+Two parameters of 5 and 3 elements (for Adafactor three of 4 x 6, 7 and 2 x 3 x 5), ten steps. Start and gradients come from small formulas with exact float32 results, so that
 the test can repeat them; the learning rate is 1e-2 and falls by a tenth of itself each step.
 """
+import math
+
 import torch
 import transformers
 
@@ -26,20 +28,26 @@ SCHEDULES = [("linear", {}, sizes), ("cosine", {}, sizes), ("constant", {}, size
              ("warmup_stable_decay", {"num_decay_steps": 6, "num_cycles": 0.25}, long_enough)]
 
 
-def start(i):
-    return torch.tensor([((7 * k + 3 * i) % 16 - 8) / 8 for k in range(5 if i == 0 else 3)], dtype=torch.float32)
+VECTORS = ((5,), (3,))
+MATRICES = ((4, 6), (7,), (2, 3, 5))
 
 
-def gradient(i, step, n):
-    return torch.tensor([((5 * k + 11 * i + 3 * step) % 32 - 15) / 16 for k in range(n)], dtype=torch.float32)
+def start(i, shape):
+    values = [((7 * k + 3 * i) % 16 - 8) / 8 for k in range(math.prod(shape))]
+    return torch.tensor(values, dtype=torch.float32).view(shape)
 
 
-def train(make, decays):
-    parameters = [torch.nn.Parameter(start(i)) for i in range(2)]
+def gradient(i, step, shape):
+    values = [((5 * k + 11 * i + 3 * step) % 32 - 15) / 16 for k in range(math.prod(shape))]
+    return torch.tensor(values, dtype=torch.float32).view(shape)
+
+
+def train(make, decays, shapes=VECTORS):
+    parameters = [torch.nn.Parameter(start(i, shape)) for i, shape in enumerate(shapes)]
     optimizer = make([{"params": [p], "weight_decay": d} for p, d in zip(parameters, decays)])
     for step in range(10):
         for i, p in enumerate(parameters):
-            p.grad = gradient(i, step, p.numel())
+            p.grad = gradient(i, step, p.shape)
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 * (1 - step / 10)
         optimizer.step()
@@ -47,8 +55,9 @@ def train(make, decays):
 
 
 def show(name, parameters):
-    values = ", ".join(f"{v:.9g}f" if "." in f"{v:.9g}" or "e" in f"{v:.9g}" else f"{v:.9g}.0f" for p in parameters for v in p.tolist())
-    print(f"constexpr float {name}[8] = {{{values}}};")
+    flat = [v for p in parameters for v in p.flatten().tolist()]
+    values = ", ".join(f"{v:.9g}f" if "." in f"{v:.9g}" or "e" in f"{v:.9g}" else f"{v:.9g}.0f" for v in flat)
+    print(f"constexpr float {name}[{len(flat)}] = {{{values}}};")
 
 
 def main():
@@ -60,6 +69,15 @@ def main():
     show("torch_sgd", train(lambda g: torch.optim.SGD(g, lr=1, **one), [0.1, 0.0]))
     show("torch_sgd_momentum", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, **one), [0.1, 0.0]))
     show("torch_sgd_nesterov", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, nesterov=True, **one), [0.1, 0.0]))
+    show("torch_adam", train(lambda g: torch.optim.Adam(g, lr=1, **one), [0.1, 0.0]))
+    show("torch_adagrad", train(lambda g: torch.optim.Adagrad(g, lr=1, **one), [0.1, 0.0]))
+    show("torch_adagrad_options", train(lambda g: torch.optim.Adagrad(g, lr=1, lr_decay=0.1, initial_accumulator_value=0.5, eps=1e-3, **one), [0.1, 0.0]))
+    decays = [0.1, 0.0, 0.05]
+    plain = dict(lr=1, scale_parameter=False, relative_step=False)
+    show("adafactor", train(lambda g: transformers.Adafactor(g, **plain), decays, MATRICES))
+    show("adafactor_options", train(lambda g: transformers.Adafactor(g, **{**plain, "scale_parameter": True}, clip_threshold=0.7, beta1=0.9, decay_rate=-0.6, eps=(1e-20, 0.1)), decays, MATRICES))
+    show("adafactor_relative", train(lambda g: transformers.Adafactor(g), decays, MATRICES))
+    show("adafactor_warmup", train(lambda g: transformers.Adafactor(g, warmup_init=True, scale_parameter=False), decays, MATRICES))
     print("struct ScheduleValues { const char *type, *parameters; std::int64_t warmup, total; double factors[9]; };")
     print(f"constexpr std::int64_t schedule_steps[9] = {{{', '.join(map(str, STEPS))}}};")
     print(f"constexpr double schedule_learning_rate = {LR};")
