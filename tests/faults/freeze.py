@@ -18,20 +18,13 @@ chance = random.Random(options.seed)
 
 named, times, left, wrong = 0, [], [], []
 for trial in range(options.trials):
-    work = job.launch(options)
-    pids = work.ready(options.ranks)
-    time.sleep(chance.uniform(0, 0.3))
-    victim = chance.randrange(options.ranks)
-    stopped = time.monotonic()
-    os.kill(pids[victim], signal.SIGSTOP)
-    said = work.wait_for(r"^\[agent\] rank (\d+) \(pid (\d+)\) is frozen: no heartbeat", timeout=20)
-    code, _ = work.finish()
-    if [m.group(1) for _, m in said] == [str(victim)] and code == 1 and said[0][0] - stopped <= 3:
+    one = job.Hurt(options, chance, signal.SIGSTOP, "is frozen: no heartbeat", timeout=20)
+    if one.groups() == [(str(one.victim), str(one.pid))] and one.code == 1 and one.said[0][0] - one.at <= 3:
         named += 1
     else:
-        wrong.append(f"trial {trial}: stopped rank {victim}, code {code}:\n{work.text()}")
-    times += [when - stopped for when, _ in said]
-    left += work.leftovers()
+        wrong.append(f"trial {trial}: {one.story()}")
+    times += [when - one.at for when, _ in one.said]
+    left += one.left
 good = job.row(f"SIGSTOP one of {options.ranks} ranks for ever, {options.trials} times",
                f"named within 3 s {named}/{options.trials}: {job.spread(times)}; left behind: {', '.join(left) or 'nothing'}",
                "all within 3 s", named == options.trials and not left)

@@ -141,6 +141,33 @@ class Job:
         return "\n".join(line for _, line in self.lines)
 
 
+class Hurt:
+    """A job of its own, one of whose ranks gets a signal at a random moment, until the job has ended.
+
+    victim, pid: of the rank; at: when; said: [(time, match)] of the agent's line about it; code, ended: of the agent;
+    left: what the job has left behind.
+    """
+
+    def __init__(self, options, chance, number, pattern, timeout=30):
+        work = launch(options)
+        pids = work.ready(options.ranks)
+        time.sleep(chance.uniform(0, 0.3))
+        self.victim = chance.randrange(options.ranks)
+        self.pid = pids[self.victim]
+        self.at = time.monotonic()
+        os.kill(self.pid, number)
+        self.said = work.wait_for(r"^\[agent\] rank (\d+) \(pid (\d+)\) " + pattern, timeout=timeout)
+        self.code, self.ended = work.finish()
+        self.left = work.leftovers()
+        self.text = work.text()
+
+    def groups(self):
+        return [match.groups() for _, match in self.said]
+
+    def story(self):
+        return f"rank {self.victim} (pid {self.pid}) was hurt, code {self.code}:\n{self.text}"
+
+
 def can_bind(port):
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

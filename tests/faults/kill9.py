@@ -6,11 +6,9 @@
 One row of a table; exit code 1 when the bar fails: culprit and signal named every time, the others gone within 2 s,
 detection p95 <= 0.1 s, nothing left.
 """
-import os
 import random
 import signal
 import sys
-import time
 
 import job
 
@@ -18,22 +16,14 @@ options = job.arguments(__doc__, trials=5, full=300).parse_args()
 chance = random.Random(options.seed)
 named, wrong, noticed, gone, left = 0, [], [], [], []
 for trial in range(options.trials):
-    work = job.launch(options)
-    pids = work.ready(options.ranks)
-    time.sleep(chance.uniform(0, 0.3))
-    victim = chance.randrange(options.ranks)
-    killed = time.monotonic()
-    os.kill(pids[victim], signal.SIGKILL)
-    said = work.wait_for(r"^\[agent\] rank (\d+) \(pid (\d+)\) was killed by (SIG\w+)", timeout=30)
-    code, ended = work.finish()
-    found = [match.groups() for _, match in said]
-    if found == [(str(victim), str(pids[victim]), "SIGKILL")] and code == 137 and work.text().count("[agent] rank ") == 1:
+    one = job.Hurt(options, chance, signal.SIGKILL, r"was killed by (SIG\w+)")
+    if one.groups() == [(str(one.victim), str(one.pid), "SIGKILL")] and one.code == 137 and one.text.count("[agent] rank ") == 1:
         named += 1
-        noticed.append(said[0][0] - killed)
+        noticed.append(one.said[0][0] - one.at)
     else:
-        wrong.append(f"trial {trial}: killed rank {victim} (pid {pids[victim]}), code {code}:\n{work.text()}")
-    gone.append(ended - killed)
-    left += work.leftovers()
+        wrong.append(f"trial {trial}: {one.story()}")
+    gone.append(one.ended - one.at)
+    left += one.left
 good = named == options.trials and max(gone) <= 2 and job.percentile(noticed, 0.95) <= 0.1 and not left
 job.row(f"kill -9 one of {options.ranks} ranks, {options.trials} times",
         f"named {named}/{options.trials}; noticed: {job.spread(noticed)}; all gone: {job.spread(gone)}; "
