@@ -61,8 +61,11 @@ std::vector<Bucket> make_buckets(const comm::Group& group, std::span<const Named
     const auto options = at::TensorOptions(parameters[list.front()].tensor.options()).requires_grad(std::nullopt);
     bucket.flat = comm::zeros_shared(group, {flat.padded + 2 * count}, options);
     bucket.tail = bucket.flat.narrow(0, flat.padded, 2 * count);
-    for (const layout::Segment& segment : flat.segments)
-      bucket.views.push_back(view_of(bucket.flat, parameters[segment.parameter].tensor, segment));
+    for (const layout::Segment& segment : flat.segments) {
+      const at::Tensor& parameter = parameters[segment.parameter].tensor;
+      bucket.views.push_back(view_of(bucket.flat, parameter, segment));
+      bucket.segments.push_back({parameter.sizes().vec(), segment.offset, segment.numel});
+    }
     if (fixed_order) {
       bucket.sum = comm::zeros_shared(group, bucket.flat.sizes(), options);
       bucket.sum_tail = bucket.sum.narrow(0, flat.padded, 2 * count);

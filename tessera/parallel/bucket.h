@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/comm/group.h>
+#include <tessera/parallel/compression.h>
 #include <tessera/parallel/replicas.h>
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct Bucket {
   std::vector<at::Tensor> sum_views;
   std::size_t pending = 0;  ///< gradients that this backward has not produced yet
   bool started = false;
-  comm::Work work;
+  comm::Work work, tail_work;  ///< the latter with compression only, which leaves the tail alone
+  std::vector<CompressedSegment> segments;
 };
 
 /// Parameter indices per bucket, in reduction order: layout::assign_buckets over `order`, one dtype per bucket.

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/comm/group.h>
+#include <tessera/parallel/fully_shard.h>
 
 #include <memory>
 #include <string>
@@ -63,12 +64,11 @@ class Ddp {
   class NoSync {
    public:
     explicit NoSync(Ddp& ddp);
-    ~NoSync();
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
-    Ddp& ddp_;
+    Sharded::NoSync pause_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 

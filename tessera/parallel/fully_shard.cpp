@@ -173,6 +173,7 @@ void Sharded::check_replicas() const {
 }
 
 std::vector<ShardingUnit> Sharded::units() const { return impl_->table(); }
+std::vector<std::vector<std::string>> Sharded::buckets() const { return impl_->buckets(); }
 ShardingMemory Sharded::memory() const { return impl_->memory(); }
 void Sharded::end_pass() { impl_->end_pass(); }
 void Sharded::restore() { impl_->restore(); }

@@ -200,6 +200,8 @@ class Sharded {
   void check_replicas() const;
 
   std::vector<ShardingUnit> units() const;
+  /// Names of the parameters that are reduced together, in the order of reduction (it follows the first backward).
+  std::vector<std::vector<std::string>> buckets() const;
   ShardingMemory memory() const;
   const ShardingOptions& options() const;
   int shard_ranks() const;    ///< S

@@ -187,7 +187,7 @@ void Reducer::backward_begin() {
   for (Bucket& bucket : buckets_) {
     bucket.pending = bucket.parameters.size();
     bucket.started = false;
-    bucket.work = {};
+    bucket.work = bucket.tail_work = {};
   }
   next_bucket_ = 0;
   ready_order_.clear();
@@ -277,6 +277,14 @@ void Reducer::start(Bucket& bucket) {
   if (fixed_order()) {
     bucket.sum_tail.zero_();
     bucket.work = group_.accumulate(bucket.sum, bucket.flat);
+  } else if (options_.compression) {
+    const at::Tensor gradients = bucket.flat.narrow(0, 0, bucket.flat.numel() - bucket.tail.numel());
+    // Not the bucket's number: another first order than the learned one makes other buckets.
+    const std::string key =
+        concat(parameters_[bucket.parameters.front()].name, " and ", count - 1, " more, ", gradients.numel(), " elements");
+    bucket.work = options_.compression->reduce(
+        {key, gradients, bucket.segments, group_, options_.reduction, gradients, /*scatter=*/false});
+    bucket.tail_work = group_.all_reduce(bucket.tail, options_.reduction);
   } else {
     bucket.work = group_.all_reduce(bucket.flat, options_.reduction);
   }
@@ -301,6 +309,7 @@ void Reducer::finish() {
   bool missing = false;
   for (Bucket& bucket : buckets_) {
     bucket.work.wait();
+    bucket.tail_work.wait();
     const std::size_t count = bucket.parameters.size();
     const at::Tensor tail = (fixed_order() ? bucket.sum_tail : bucket.tail).to(at::kCPU, at::kFloat);
     const float* numbers = tail.const_data_ptr<float>();

@@ -22,6 +22,7 @@ struct ReducerOptions {
   comm::Reduction reduction = comm::Reduction::mean;  ///< mean or sum
   bool find_unused_parameters = false;
   std::int64_t logical_shards = 0;  ///< V > 0: fixed order, see below; a multiple of the group's size
+  std::shared_ptr<Compression> compression = nullptr;  ///< of what goes over the wire; not in fixed order
 };
 
 /// The life of a backward, on every rank:

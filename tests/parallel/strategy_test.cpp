@@ -54,17 +54,4 @@ TEST(Strategy, unknown_names_are_refused) {
   for (const int stage : {-1, 4}) EXPECT_THROW(find_zero_stage(stage), InputError);
 }
 
-TEST(Strategy, this_version_runs_ddp) {
-  EXPECT_NO_THROW(require_available(find_strategy("ddp")));
-  for (const Strategy& s : strategies()) {
-    if (s.name == "ddp") continue;
-    try {
-      require_available(s);
-      ADD_FAILURE() << s.name << " was accepted";
-    } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("not available in this version"), std::string::npos) << error.what();
-    }
-  }
-}
-
 }  // namespace

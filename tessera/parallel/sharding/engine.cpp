@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <tessera/base/error.h>
+#include <tessera/comm/backend.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/comm/world.h>
@@ -52,6 +54,19 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
                .shards = {},
                .copies = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
+  if (options_.reduction != comm::Reduction::mean && options_.reduction != comm::Reduction::sum)
+    throw InputError("sharding: gradients are reduced by mean or sum; min, max and product are no gradients");
+  if (!(options_.first_bucket_mb > 0) || !(options_.bucket_mb > 0))
+    throw InputError(concat("sharding: first_bucket_mb = ", options_.first_bucket_mb, ", bucket_mb = ", options_.bucket_mb,
+                            "; both must be above 0"));
+  if (!(options_.gradient_predivide_factor > 0))
+    throw InputError(concat("sharding: gradient_predivide_factor = ", options_.gradient_predivide_factor, " must be above 0"));
+  if (options_.logical_shards < 0 || (options_.logical_shards > 0 && options_.logical_shards % context_.data_parallel.size() != 0))
+    throw InputError(concat("data parallelism: logical_shards = ", options_.logical_shards,
+                            " micro-batches of a step do not divide by the ", context_.data_parallel.size(), " ranks of group '",
+                            context_.data_parallel.name(), "'; use a multiple of every number of ranks that the run may have"));
+  if (options_.compression && options_.logical_shards > 0)
+    throw InputError("sharding: compressed gradients have no fixed order; leave logical_shards or the compression out");
   const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
                                        [](const NamedTensor& p) { return p.tensor.requires_grad(); });
   if (!any_trained)
@@ -106,25 +121,12 @@ void Sharded::Impl::choose_groups() {
   if (shards < 1 || all.size() % shards != 0)
     throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(), "' do not divide into shard groups of ",
                             shards, " (shard_group_size); use a divisor"));
-  const auto alone = [&](int rank, const char* what) {
-    return world().new_group({rank}, concat(what, " ", rank), "local");
-  };
-  if (shards == all.size()) {
-    context_.shards = all;
-  }
-  if (shards == 1) context_.copies = all;
+  const auto alone = [&](const char* name) { return comm::Group(comm::make_local_backend(name, all.device())); };
+  context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
+  context_.copies = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("copy") : comm::Group();
   if (context_.shards && context_.copies) return;
-  if (all.size() != world().size() && (shards != 1 && shards != all.size()))
+  if (all.size() != world().size())
     throw InputError("sharding: a hybrid strategy needs the group of all ranks (other groups cannot be divided)");
-  if (shards == 1 || shards == all.size()) {  // the other axis has one rank: a group of this rank alone, for everyone
-    comm::Group own;
-    for (int rank = 0; rank < world().size(); ++rank) {
-      const comm::Group made = alone(rank, shards == 1 ? "shard" : "copy");
-      if (rank == world().rank()) own = made;
-    }
-    (shards == 1 ? context_.shards : context_.copies) = own;
-    return;
-  }
   for (int first = 0; first < all.size(); first += shards) {
     std::vector<int> ranks;
     for (int i = 0; i < shards; ++i) ranks.push_back(first + i);
@@ -162,7 +164,8 @@ void Sharded::Impl::make_reducer() {
                                .bucket_mb = options_.bucket_mb,
                                .reduction = options_.reduction,
                                .find_unused_parameters = options_.find_unused_parameters,
-                               .logical_shards = options_.logical_shards},
+                               .logical_shards = options_.logical_shards,
+                               .compression = options_.compression},
       [this] {
         check_frozen();
         broadcast_buffers();
@@ -340,6 +343,7 @@ void Sharded::Impl::end_pass() {
 void Sharded::Impl::enter(std::span<const std::size_t> units, bool writes, const char* op) {
   const std::lock_guard lock(mutex_);
   require_alive();
+  const c10::InferenceMode ordinary(false);  // buffers outlive an evaluation's inference mode
   if (writes && writable_ == 0)
     throw Error(concat("sharding: operator ", op, " would change a whole parameter of unit '", plan_.units[units.front()].name,
                        "', which only a part of this rank holds; give optimizers sharded.parameters(), and change values inside "
@@ -446,7 +450,9 @@ void Sharded::Impl::throw_not_finite(double norm) {
 void Sharded::Impl::hold(std::span<const std::size_t> units, bool writable) {
   const std::lock_guard lock(mutex_);
   require_alive();
+  const c10::InferenceMode ordinary(false);
   expire_if_changed();
+  if (options_.data_dependent) execute(residency_->release_all());  // what is there may differ between ranks
   writable_ += writable;
   execute(residency_->touch(units));
 }
@@ -500,6 +506,21 @@ void Sharded::Impl::restore() {
 }  // namespace tessera
 
 namespace tessera {
+
+std::vector<std::vector<std::string>> Sharded::Impl::buckets() const {
+  std::vector<std::vector<std::string>> result;
+  if (reducer_)
+    for (const std::vector<std::size_t>& list : reducer_->assignment()) {
+      result.emplace_back();
+      for (const std::size_t i : list) result.back().push_back(local_[i].name);
+    }
+  if (gradients_)
+    for (const FlatGroup* group : gradients_->in_order()) {
+      result.emplace_back();
+      for (const FlatGroup::Member& m : group->members()) result.back().push_back(m.name);
+    }
+  return result;
+}
 
 std::vector<ShardingUnit> Sharded::Impl::table() const {
   std::vector<ShardingUnit> rows;

@@ -49,6 +49,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   void restore();
   void end_pass();
   std::vector<ShardingUnit> table() const;
+  std::vector<std::vector<std::string>> buckets() const;
   ShardingMemory memory() const;
   [[noreturn]] void throw_not_finite(double norm);
 

@@ -320,6 +320,12 @@ void ShardGradients::zero_grad() {
   }
 }
 
+std::vector<const FlatGroup*> ShardGradients::in_order() const {
+  std::vector<const FlatGroup*> result;
+  for (const std::size_t g : order_) result.push_back(flats_[g].group);
+  return result;
+}
+
 std::int64_t ShardGradients::shard_bytes() const {
   std::int64_t bytes = 0;
   for (const Flat& flat : flats_)

@@ -51,6 +51,8 @@ class ShardGradients {
   void fail() noexcept;
   bool touched() const { return touched_; }
   void zero_grad();
+  /// The groups in the order of their reductions.
+  std::vector<const FlatGroup*> in_order() const;
   /// Bytes of gradient shards.
   std::int64_t shard_bytes() const;
   /// Name of the first parameter of this rank with a gradient that is not finite, since the last zero_grad().

@@ -9,14 +9,14 @@ namespace {
 
 // clang-format off
 constexpr std::array table{
-    //        name                  optim  grads  params reshard  group              available
-    Strategy{"ddp",                false, false, false, false,   ShardGroup::none,  true},
-    Strategy{"zero1",              true,  false, false, false,   ShardGroup::all,   true},
-    Strategy{"zero2",              true,  true,  false, false,   ShardGroup::all,   true},
-    Strategy{"shard_grad_op",      true,  true,  true,  false,   ShardGroup::all,   true},
-    Strategy{"zero3",              true,  true,  true,  true,    ShardGroup::all,   true},
-    Strategy{"hybrid_shard",       true,  true,  true,  true,    ShardGroup::host,  true},
-    Strategy{"hybrid_shard_zero2", true,  true,  true,  false,   ShardGroup::host,  true},
+    //        name                  optim  grads  params reshard  group
+    Strategy{"ddp",                false, false, false, false,   ShardGroup::none},
+    Strategy{"zero1",              true,  false, false, false,   ShardGroup::all},
+    Strategy{"zero2",              true,  true,  false, false,   ShardGroup::all},
+    Strategy{"shard_grad_op",      true,  true,  true,  false,   ShardGroup::all},
+    Strategy{"zero3",              true,  true,  true,  true,    ShardGroup::all},
+    Strategy{"hybrid_shard",       true,  true,  true,  true,    ShardGroup::host},
+    Strategy{"hybrid_shard_zero2", true,  true,  true,  false,   ShardGroup::host},
 };
 // clang-format on
 
@@ -70,15 +70,6 @@ const Strategy& find_zero_stage(int stage) {
   if (stage < 0 || stage >= static_cast<int>(names.size()))
     throw InputError(concat("ZeRO stage ", stage, " is unknown; it is 0, 1, 2 or 3"));
   return *find_main(names[static_cast<std::size_t>(stage)]);
-}
-
-void require_available(const Strategy& strategy) {
-  if (strategy.available) return;
-  std::vector<std::string> available;
-  for (const Strategy& row : table)
-    if (row.available) available.emplace_back(row.name);
-  throw InputError(concat("parallel strategy '", strategy.name,
-                          "' is not available in this version (available: ", join(available), ")"));
 }
 
 }  // namespace tessera::parallel

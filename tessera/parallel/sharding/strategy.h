@@ -25,7 +25,6 @@ struct Strategy {
   bool shard_parameters;       ///< between steps
   bool reshard_after_forward;  ///< whole parameters are dropped between forward and backward
   ShardGroup shard_group;
-  bool available;  ///< this version can run it
 
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
@@ -42,8 +41,5 @@ const Strategy& find_strategy(std::string_view name);
 const Strategy& find_fsdp_strategy(int number);
 /// DeepSpeed's ZeRO stage, 0 to 3. Throws InputError.
 const Strategy& find_zero_stage(int stage);
-
-/// Throws InputError when this version cannot run `strategy`; the message names those that it can.
-void require_available(const Strategy& strategy);
 
 }  // namespace tessera::parallel
