@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include <tessera/nn/present.h>
 
@@ -280,6 +281,7 @@ TEST(Managed, writes_are_told) {
       {"out", [](at::Tensor& w) { at::mm_out(w, at::ones({4, 4}), at::ones({4, 4})); }},
       {"foreach", [](at::Tensor& w) { at::_foreach_mul_(at::TensorList{w}, 0.5); }},
       {"detach", [](at::Tensor& w) { w.detach().sub_(1); }},
+      {"like out", [](at::Tensor& w) { at::ones_like_out(w, at::zeros({4, 4})); }},
   };
   for (const auto& [name, write] : writers) {
     DroppingGuardian guardian;
@@ -306,6 +308,27 @@ TEST(Managed, writes_are_told) {
   target.copy_(w);
   at::mul_out(target, w, w);
   for (const auto& entry : guardian.entries) EXPECT_FALSE(entry.writes) << entry.op;
+}
+
+TEST(Managed, operators_of_other_libraries_are_entered_whatever_they_return) {
+  DroppingGuardian guardian;
+  const at::Tensor w = leaf({4, 4});
+  guardian.manage(std::vector<at::Tensor>{w});
+  // Registered after the key; the second returns an alias of its input, but reads it.
+  torch::Library library(torch::Library::DEF, "tessera_managed_test", std::nullopt, __FILE__, __LINE__);
+  library.def("first(Tensor w) -> float", [](const at::Tensor& w) { return static_cast<double>(*w.const_data_ptr<float>()); });
+  library.def("checked(Tensor(a) w) -> Tensor(a)", [](const at::Tensor& w) {
+    EXPECT_FALSE(std::isnan(*w.const_data_ptr<float>()));
+    return w.alias();
+  });
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto first = dispatcher.findSchemaOrThrow("tessera_managed_test::first", "").typed<double(const at::Tensor&)>();
+  const auto checked = dispatcher.findSchemaOrThrow("tessera_managed_test::checked", "").typed<at::Tensor(const at::Tensor&)>();
+  EXPECT_EQ(static_cast<float>(first.call(w)), guardian.value(w)[0][0].item<float>());
+  EXPECT_EQ(guardian.entries.back().op, "tessera_managed_test::first");
+  EXPECT_TRUE(is_managed(checked.call(w)));
+  EXPECT_EQ(guardian.entries.back().op, "tessera_managed_test::checked");
+  EXPECT_TRUE(guardian.all_left());
 }
 
 TEST(Managed, stored_views_stay_views_and_are_counted) {

@@ -57,14 +57,17 @@ OperatorFacts operator_facts(const c10::OperatorHandle& op) {
     if (arguments[i].type()->kind() != c10::TypeKind::TensorType && holds_tensors(arguments[i].type())) facts.lists |= bit;
     if (write) facts.writes |= bit;
   }
+  // Of other libraries' operators nothing is assumed: that one returns an alias does not say that it reads no data.
+  const std::string& full = schema.name();
+  if (!full.starts_with("aten::")) return facts;
+  const std::string_view name = std::string_view(full).substr(6);
   const bool view = !any_write && std::ranges::any_of(schema.returns(), [](const c10::Argument& value) {
     return value.alias_info() != nullptr;
   });
-  const std::string& full = schema.name();
-  const bool aten = full.starts_with("aten::");
-  const std::string_view name = aten ? std::string_view(full).substr(6) : std::string_view();
-  facts.passes = view || op.hasTag(at::Tag::inplace_view) || (aten && std::ranges::binary_search(metadata_operators, name));
-  facts.wants_one_dtype = aten && !any_write && std::ranges::binary_search(one_dtype_operators, name);
+  const bool out = std::ranges::any_of(arguments, [](const c10::Argument& argument) { return argument.is_out(); });
+  facts.passes = view || op.hasTag(at::Tag::inplace_view) ||
+                 (!out && std::ranges::binary_search(metadata_operators, name));
+  facts.wants_one_dtype = !any_write && std::ranges::binary_search(one_dtype_operators, name);
   return facts;
 }
 
