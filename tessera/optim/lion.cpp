@@ -27,7 +27,8 @@ class Lion final : public ElementwiseOptimizer {
     const kernels::LionArgs a = arguments(i, factors);
     const at::Tensor p = slot(i).parameter;
     const at::Tensor g = gradient * a.gradient_scale;
-    const at::Tensor direction = states[0].lerp(g, 1 - a.beta1).sign_();
+    const at::Tensor average = states[0].lerp(g, 1 - a.beta1);
+    const at::Tensor direction = at::where(average.isnan(), average, average.sign());  // ATen's sign hides a NaN
     p.mul_(1 - a.learning_rate * a.weight_decay).add_(direction, -a.learning_rate);
     states[0].lerp_(g, 1 - a.beta2);
   }

@@ -1,0 +1,121 @@
+// Parameter groups, and optimizers by name.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/config/overrides.h>
+#include <tessera/optim/by_name.h>
+#include <tessera/optim/groups.h>
+
+#include <cmath>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::optim;
+
+std::vector<Slot> gpt() {
+  std::vector<Slot> slots;
+  for (const char* name : {"wte.weight", "h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.c_attn.weight",
+                           "h.0.attn.c_attn.bias", "h.1.attn.c_attn.weight"})
+    slots.push_back({name, at::ones({2}), 0.1});
+  return slots;
+}
+
+TEST(Groups, the_first_match_decides) {
+  auto slots = gpt();
+  apply_groups(slots, {{"wte.weight", 0.3, 0.5}, {".*(bias|ln_\\d+\\.weight)", 0.0}, {"h\\.0\\..*", {}, 2.0}});
+  const std::vector<std::pair<double, double>> expected = {{0.3, 0.5}, {0, 1}, {0, 1}, {0.1, 2}, {0, 1}, {0.1, 1}};
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    EXPECT_EQ(slots[i].weight_decay, expected[i].first) << slots[i].name;
+    EXPECT_EQ(slots[i].learning_rate_scale, expected[i].second) << slots[i].name;
+  }
+}
+
+std::string refusal(const std::vector<ParameterGroup>& groups, std::vector<Slot> slots = gpt()) {
+  try {
+    apply_groups(slots, groups);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST(Groups, what_matches_nothing_is_refused_with_the_nearest_name) {
+  EXPECT_NE(refusal({{"wte.wieght", 0.0}}).find("'wte.wieght' matches no parameter; did you mean 'wte.weight'?"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"bias", 0.0}}).find("must match the whole name"), std::string::npos);
+  EXPECT_NE(refusal({{".*", 0.0}}, {}).find("there are none"), std::string::npos);
+  EXPECT_NE(refusal({{".*bias", 0.0}, {"h.0.ln_1.bias", 0.0, 2.0}}).find("belongs to an earlier group ('.*bias')"),
+            std::string::npos);
+  EXPECT_NE(refusal({{"h.(0", 0.0}}).find("not a regular expression"), std::string::npos);
+  EXPECT_NE(refusal({{".*", -0.1}}).find("weight_decay = -0.1"), std::string::npos);
+  EXPECT_NE(refusal({{".*", {}, std::nan("")}}).find("learning_rate_scale = nan"), std::string::npos);
+}
+
+OptimizerChoice choice_of(const std::string& name, const std::string& parameters = "") {
+  OptimizerChoice choice{.name = name};
+  choice.parameters = config::parse_overrides(parameters, "--optim_args");
+  return choice;
+}
+
+at::Tensor stepped(const std::function<std::unique_ptr<Optimizer>(std::vector<Slot>)>& make) {
+  const at::Tensor p = at::arange(12, at::kFloat).view({3, 4}).clone();
+  const auto optimizer = make({{"p", p, 0.1}});
+  for (int step = 0; step < 3; ++step) {
+    p.mutable_grad() = p * 0.5 + step - 1;
+    optimizer->step(0.1);
+  }
+  return p;
+}
+
+TEST(ByName, is_the_factory_of_that_name) {
+  const auto expect = [](const OptimizerChoice& choice, const auto& make) {
+    EXPECT_TRUE(at::equal(stepped([&](auto s) { return make_optimizer(choice, std::move(s)); }), stepped(make)))
+        << choice.name;
+  };
+  OptimizerChoice tuned = choice_of("adamw_torch");
+  tuned.beta1 = 0.5, tuned.beta2 = 0.6, tuned.epsilon = 0.1;
+  for (const char* name : {"adamw", "adamw_torch", "adamw_torch_fused"}) {
+    tuned.name = name;
+    expect(tuned, [](auto s) { return make_adamw(std::move(s), {0.5, 0.6, 0.1}); });
+  }
+  tuned.name = "adam";
+  expect(tuned, [](auto s) { return make_adam(std::move(s), {0.5, 0.6, 0.1}); });
+  tuned.name = "lion_32bit";
+  expect(tuned, [](auto s) { return make_lion(std::move(s), {0.5, 0.6}); });
+  tuned.name = "lamb";
+  expect(tuned, [](auto s) { return make_lamb(std::move(s), {.beta1 = 0.5, .beta2 = 0.6}); });
+  expect(choice_of("sgd", "momentum=0.9,nesterov=true"),
+         [](auto s) { return make_sgd(std::move(s), {.momentum = 0.9, .nesterov = true}); });
+  expect(choice_of("adagrad", "lr_decay=0.5,eps=0.1"),
+         [](auto s) { return make_adagrad(std::move(s), {.epsilon = 0.1, .learning_rate_decay = 0.5}); });
+  expect(choice_of("adafactor", "scale_parameter=true,relative_step=true,warmup_init=true,beta1=0.9"), [](auto s) {
+    return make_adafactor(std::move(s),
+                          {.beta1 = 0.9, .scale_parameter = true, .relative_step = true, .warmup_init = true});
+  });
+  expect(choice_of("lars", "momentum=0.5,trust_coefficient=0.1"),
+         [](auto s) { return make_lars(std::move(s), {.momentum = 0.5, .trust_coefficient = 0.1}); });
+}
+
+TEST(ByName, unknown_names_and_parameters_are_refused_with_the_nearest) {
+  const auto refused = [](const OptimizerChoice& choice) -> std::string {
+    try {
+      check_optimizer(choice);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const std::string& name : optimizer_names()) EXPECT_EQ(refused(choice_of(name)), "");
+  EXPECT_NE(refused(choice_of("adamw_toch")).find("did you mean 'adamw_torch'?"), std::string::npos);
+  EXPECT_NE(refused(choice_of("adagrad", "lr_decai=1"))
+                .find("parameter of adagrad 'lr_decai' is unknown; did you mean "
+                      "'lr_decay'?"),
+            std::string::npos);
+  EXPECT_NE(refused(choice_of("sgd", "nesterov=true")).find("nesterov needs a momentum"), std::string::npos);
+  EXPECT_NE(refused(choice_of("lion", "beta1=high")).find("expected a number"), std::string::npos);
+}
+
+}  // namespace
