@@ -11,7 +11,9 @@
 
 namespace reference {
 
+using tessera::kernels::AdagradArgs;
 using tessera::kernels::AdamwArgs;
+using tessera::kernels::LionArgs;
 using tessera::kernels::SgdArgs;
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
@@ -28,8 +30,8 @@ inline Doubles doubles(const Floats& x) { return {x.begin(), x.end()}; }
 inline void adamw(Doubles& p, const Doubles& g, Doubles& m, Doubles& v, const AdamwArgs& a) {
   const double c1 = 1 - std::pow(a.beta1, a.step), c2 = 1 - std::pow(a.beta2, a.step);
   for (std::size_t i = 0; i < p.size(); ++i) {
-    const double gi = g[i] * a.gradient_scale;
-    p[i] *= 1 - a.learning_rate * a.weight_decay;
+    const double gi = g[i] * a.gradient_scale + (a.decay_in_gradient ? a.weight_decay * p[i] : 0);
+    if (!a.decay_in_gradient) p[i] *= 1 - a.learning_rate * a.weight_decay;
     m[i] = a.beta1 * m[i] + (1 - a.beta1) * gi;
     v[i] = a.beta2 * v[i] + (1 - a.beta2) * gi * gi;
     p[i] -= a.learning_rate / c1 * m[i] / (std::sqrt(v[i]) / std::sqrt(c2) + a.epsilon);
@@ -45,6 +47,35 @@ inline void sgd(Doubles& p, const Doubles& g, Doubles& b, const SgdArgs& a) {
     }
     p[i] -= a.learning_rate * gi;
   }
+}
+
+inline void lion(Doubles& p, const Doubles& g, Doubles& m, const LionArgs& a) {
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double gi = g[i] * a.gradient_scale, u = a.beta1 * m[i] + (1 - a.beta1) * gi;
+    p[i] = p[i] * (1 - a.learning_rate * a.weight_decay) - a.learning_rate * (u > 0 ? 1 : u < 0 ? -1 : 0);
+    m[i] = a.beta2 * m[i] + (1 - a.beta2) * gi;
+  }
+}
+
+inline void adagrad(Doubles& p, const Doubles& g, Doubles& s, const AdagradArgs& a) {
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double gi = g[i] * a.gradient_scale + a.weight_decay * p[i];
+    s[i] += gi * gi;
+    p[i] -= a.learning_rate * gi / (std::sqrt(s[i]) + a.epsilon);
+  }
+}
+
+/// LAMB's direction, after the update of m and v.
+inline Doubles lamb_direction(const Doubles& p, const Doubles& g, Doubles& m, Doubles& v, const AdamwArgs& a) {
+  const double c1 = a.step == 0 ? 1 : 1 - std::pow(a.beta1, a.step), c2 = a.step == 0 ? 1 : 1 - std::pow(a.beta2, a.step);
+  Doubles u(p.size());
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double gi = g[i] * a.gradient_scale;
+    m[i] = a.beta1 * m[i] + (1 - a.beta1) * gi;
+    v[i] = a.beta2 * v[i] + (1 - a.beta2) * gi * gi;
+    u[i] = m[i] / c1 / (std::sqrt(v[i] / c2) + a.epsilon) + a.weight_decay * p[i];
+  }
+  return u;
 }
 
 /// Returns the sum of the losses; x becomes the gradient.
