@@ -1,0 +1,193 @@
+// Bytes per rank against the formulas: what stays is a share, what comes is two units at a time.
+#include <tests/sharding/job.h>
+
+#include <tessera/parallel/deferred.h>
+
+#include <malloc.h>
+
+#include <cstdio>
+#include <fstream>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::testing;
+
+/// Equal layers, an embedding-like parameter of the root, and a look at some moment of forward and backward.
+struct Column : torch::nn::Module {
+  std::vector<torch::nn::Linear> layers;
+  at::Tensor scale;
+  std::function<void()> look = {};
+  Column(int depth, std::int64_t width) {
+    for (int i = 0; i < depth; ++i) layers.push_back(register_module(concat("layer", i), torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false))));
+    scale = register_parameter("scale", at::ones({width}));
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = x * scale;
+    for (auto& layer : layers) {
+      x = at::tanh(layer->forward(x));
+      if (look) {
+        look();
+        x.register_hook([this](at::Tensor g) {
+          look();
+          return g;
+        });
+      }
+    }
+    return x;
+  }
+};
+
+constexpr int depth = 12;
+constexpr std::int64_t width = 128;
+
+struct Measured {
+  ShardingMemory memory;
+  std::int64_t whole = 0, unit = 0, root = 0, optimizer = 0;
+};
+
+Measured measure(comm::World& world, ShardingOptions options, int micro_batches) {
+  at::manual_seed(1);
+  Column column(depth, width);
+  Measured result;
+  for (const at::Tensor& p : column.parameters()) result.whole += static_cast<std::int64_t>(p.nbytes());
+  result.unit = width * width * 4;
+  options.wrap = by_class({"Linear"});
+  Sharded sharded(column, std::move(options));
+  const auto optimizer = optim::make_adamw(sharded.slots(), {});
+  for (int step = 0; step < 3; ++step) {
+    sharded.zero_grad();
+    for (int m = 0; m < micro_batches; ++m) {
+      std::optional<Sharded::NoSync> pause;
+      if (m + 1 < micro_batches) pause.emplace(sharded);
+      column.forward(at::full({2, width}, 0.1 * (1 + world.rank() + m))).square().mean().backward();
+    }
+    (void)sharded.clip_grad_norm(1);
+    optimizer->step(1e-3);
+  }
+  for (const ShardingUnit& unit : sharded.units())
+    if (unit.name == "root") result.root = unit.present_bytes;
+  for (const auto& [name, tensor] : optimizer->state()) result.optimizer += static_cast<std::int64_t>(tensor.nbytes());
+  result.memory = sharded.memory();
+  return result;
+}
+
+TEST(ShardingMemory, what_stays_is_the_formula) {
+  for (const int ranks : {1, 2, 3, 4})
+    run_ranks(ranks, [&](comm::World& world) {
+      for (const Form& form : forms()) {
+        const std::string name = form.name;
+        const int G = form.group(ranks) == 0 ? ranks : form.group(ranks);
+        const Measured m = measure(world, {.strategy = form.strategy, .shard_group_size = form.group(ranks)}, 1);
+        const double M = static_cast<double>(m.whole);
+        const bool shards_parameters = name != "ddp" && !name.ends_with("zero1") && name != "zero2";
+        const double shard = name == "ddp" ? M : M / G;
+        const auto expect_bytes = [&](const char* what, std::int64_t got, double formula) {
+          EXPECT_NEAR(static_cast<double>(got) / formula, 1, 0.01) << form.name << " on " << ranks << ": " << what;
+        };
+        expect_bytes("parameters", m.memory.shards, shards_parameters ? shard : M);
+        expect_bytes("optimizer", m.optimizer, 2 * shard);
+        expect_bytes("gradients", m.memory.gradients, shard);
+      }
+    });
+}
+
+TEST(ShardingMemory, what_comes_is_two_units) {
+  for (const int ranks : {1, 2, 4})
+    run_ranks(ranks, [&](comm::World& world) {
+      for (const int micro_batches : {1, 3})
+        for (const bool root : {false, true}) {
+          const Measured m = measure(world, {.strategy = "full_shard", .reshard_root = root, .reshard_alone = true}, micro_batches);
+          const std::string what = concat(ranks, " ranks, ", micro_batches, " micro-batches, root dropped: ", root);
+          EXPECT_LE(m.memory.whole_peak, 2 * m.unit + m.root) << what;
+          EXPECT_GE(m.memory.whole_peak, m.unit) << what;
+          // With sums to add to, a reduction has a result of its own: a share of a unit each.
+          const std::int64_t results = micro_batches > 1 ? 2 * m.unit / ranks : 0;
+          EXPECT_LE(m.memory.flat_gradients_peak, 2 * m.unit + results) << what;
+          EXPECT_GT(m.memory.flat_gradients_peak, 0) << what;
+          EXPECT_EQ(m.memory.flat_gradients, 0) << what;
+          EXPECT_LE(m.memory.whole, m.root) << what << ": between steps";
+          EXPECT_LE(m.memory.pool, 2 * m.unit + m.root + 2 * m.unit + results) << what;
+        }
+    });
+}
+
+// Accumulating ZeRO-3 and ZeRO-2 holds shares of gradients, also inside no_sync().
+TEST(ShardingMemory, accumulation_holds_no_full_gradient) {
+  run_ranks(4, [](comm::World& world) {
+    for (const char* strategy : {"full_shard", "shard_grad_op", "zero2"}) {
+      const Measured m = measure(world, {.strategy = strategy, .first_bucket_mb = 0.06, .bucket_mb = 0.06}, 3);
+      EXPECT_LE(m.memory.gradients + m.memory.flat_gradients_peak, m.whole / 4 + 5 * m.unit / 2 + m.whole / 100) << strategy;
+    }
+    const Measured whole = measure(world, {.strategy = "zero1", .first_bucket_mb = 0.06, .bucket_mb = 0.06}, 3);
+    EXPECT_GE(whole.memory.flat_gradients_peak, whole.whole * 99 / 100) << "ZeRO-1 keeps them until the last micro-batch";
+  });
+}
+
+TEST(ShardingMemory, offload_is_counted_as_such) {
+  run_ranks(2, [](comm::World& world) {
+    const Measured none = measure(world, {.strategy = "full_shard"}, 1), params = measure(world, {.strategy = "full_shard", .offload = Offload::params}, 1);
+    EXPECT_EQ(none.memory.offloaded, 0);
+    EXPECT_GE(params.memory.offloaded, params.whole / 2);
+  });
+}
+
+/// Bytes of physical memory that are this process's fair share.
+std::int64_t proportional_set_size() {
+  std::int64_t kib = 0;
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("Pss:")) kib = std::atoll(line.c_str() + 4);
+  return kib * 1024;
+}
+
+TEST(ShardingMemory, of_the_process) {
+  constexpr int layers = 16, ranks = 4;
+  constexpr std::int64_t wide = 1024, rows = 16;
+  const auto outcomes = run_ranks(
+      ranks,
+      [&](comm::World& world) {
+        const auto train = [&](int count, std::int64_t size, std::int64_t& base, std::int64_t& peak) {
+          world.group().barrier().wait();
+          malloc_trim(0);
+          base = proportional_set_size();
+          const auto net = deferred<Column>(count, size);
+          Sharded sharded(*net, {.strategy = "full_shard", .wrap = by_class({"Linear"})});
+          const auto optimizer = optim::make_adamw(sharded.slots(), {});
+          int looks = 0;
+          net->look = [&] {
+            if (++looks % 5 == 0) peak = std::max(peak, proportional_set_size());
+          };
+          for (int step = 0; step < 2; ++step) {
+            sharded.zero_grad();
+            net->forward(at::full({rows, size}, 0.1)).square().mean().backward();
+            optimizer->step(1e-3);
+          }
+          peak = std::max(peak, proportional_set_size());
+          world.group().barrier().wait();
+          return sharded.memory();
+        };
+        std::int64_t base = 0, peak = 0;
+        (void)train(2, 64, base, peak);  // code pages, operator tables, the backend's own memory
+        peak = 0;
+        const ShardingMemory account = train(layers, wide, base, peak);
+        const std::int64_t M = layers * wide * wide * 4, unit = wide * wide * 4;
+        const std::int64_t share = 4 * M / ranks;              // parameters, gradients, two states
+        const std::int64_t activations = rows * wide * 4 * layers * 2;  // tanh's result, the input of each layer
+        const double bound = 1.05 * static_cast<double>(share + 2 * unit + 2 * unit + activations);
+        at::Tensor used = at::full({1}, static_cast<double>(peak - base), at::kDouble);
+        world.group().all_reduce(used).wait();  // ranks map each other's buffers: what one is charged less, another is more
+        const double mean = used.item<double>() / ranks;
+        EXPECT_LE(mean, bound) << "share " << share << ", unit " << unit << ", activations " << activations;
+        const std::int64_t arena = account.shards + account.gradients + account.whole_peak + account.flat_gradients_peak + 2 * M / ranks;
+        EXPECT_LE(static_cast<double>(arena), bound);
+        EXPECT_NEAR(mean / static_cast<double>(arena + activations), 1, 0.15) << "the arena's account";
+        if (world.rank() == 0)
+          post(concat("FULL_SHARD on 4 ranks, 64 MiB of parameters: ", mean / (1 << 20), " MiB above the idle process; bound ", bound / (1 << 20), " MiB, arena ",
+                      static_cast<double>(arena) / (1 << 20), " MiB"));
+      },
+      60);
+  for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
+}
+
+}  // namespace
