@@ -4,6 +4,7 @@
 /// % means that the operands came from a cache. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
 
 #include <benchmark/benchmark.h>
+#include <tessera/kernels/cpu/binned_sums.h>
 #include <tessera/kernels/cpu/dispatch.h>
 
 #include <chrono>
@@ -69,6 +70,47 @@ void add_benchmarks(Isa isa) {
     auto p = random(n), b = random(n);
     const auto g = random(n);
     measure(s, 5.0 * n * 4, [&] { k.sgd(p.data(), g.data(), b.data(), n, {.momentum = 0.9}); });
+  });
+  for (const bool stochastic : {false, true})
+    benchmark::RegisterBenchmark(
+        name(stochastic ? "adamw_bf16_stochastic" : "adamw_bf16").c_str(), [&k, stochastic](benchmark::State& s) {
+          auto p = random(n);
+          std::vector<std::uint16_t> m(n), v(n);
+          const auto g = random(n);
+          measure(s, (3.0 * 4 + 4 * 2) * n, [&] {
+            k.adamw_bf16(p.data(), g.data(), m.data(), v.data(), n, {.step = 10}, {stochastic, 1, 0});
+          });
+        });
+  benchmark::RegisterBenchmark(name("lion").c_str(), [&k](benchmark::State& s) {
+    auto p = random(n), m = random(n);
+    const auto g = random(n);
+    measure(s, 5.0 * n * 4, [&] { k.lion(p.data(), g.data(), m.data(), n, {.weight_decay = 0.1}); });
+  });
+  benchmark::RegisterBenchmark(name("adagrad").c_str(), [&k](benchmark::State& s) {
+    auto p = random(n), sum = std::vector<float>(n, 1.0f);
+    const auto g = random(n);
+    measure(s, 5.0 * n * 4, [&] { k.adagrad(p.data(), g.data(), sum.data(), n, {}); });
+  });
+  benchmark::RegisterBenchmark(name("lamb_moments").c_str(), [&k](benchmark::State& s) {
+    auto m = random(n), v = std::vector<float>(n, 1.0f);
+    const auto p = random(n), g = random(n);
+    std::vector<double> sums(n / square_block), others(n / square_block);
+    measure(s, 6.0 * n * 4, [&] {
+      k.lamb_moments(p.data(), g.data(), m.data(), v.data(), n, {.step = 10}, sums.data(), others.data());
+    });
+  });
+  benchmark::RegisterBenchmark(name("lamb_apply").c_str(), [&k](benchmark::State& s) {
+    auto p = random(n);
+    const auto m = random(n), v = std::vector<float>(n, 1.0f);
+    measure(s, 4.0 * n * 4, [&] { k.lamb_apply(p.data(), m.data(), v.data(), n, {.step = 10}, 0.5); });
+  });
+  benchmark::RegisterBenchmark(name("bin_squares").c_str(), [&k](benchmark::State& s) {
+    const auto g = random(n);
+    std::vector<double> row_bins(bin_count * rows), column_bins(bin_count * columns + 8);
+    measure(s, 1.0 * n * 4, [&] {
+      k.bin_squares(g.data(), 1, 0, n, {row_bins.data(), rows, column_bins.data(), columns, columns, rows});
+      carry_bins(column_bins.data(), columns);
+    });
   });
   benchmark::RegisterBenchmark(name("block_squares").c_str(), [&k](benchmark::State& s) {
     const auto x = random(n);
