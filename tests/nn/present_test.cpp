@@ -14,7 +14,8 @@ using tessera::nn::Present;
 at::Tensor keyed() {
   const at::Tensor plain = at::empty({0});
   return at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(plain.storage()), c10::DispatchKeySet({c10::DispatchKey::CPU, tessera::nn::present_key}), plain.dtype());
+      c10::Storage(plain.storage()), c10::DispatchKeySet({c10::DispatchKey::CPU, tessera::nn::present_key}),
+      plain.dtype());
 }
 
 struct Seen {
@@ -34,7 +35,8 @@ TEST(Present, asks_the_hooks_when_a_tensor_has_the_key) {
   EXPECT_THROW(Present({&with_key}), tessera::Error);  // nobody is there to bring it
 
   tessera::nn::set_present_hooks({[](const at::Tensor* const* tensors, std::size_t count) -> void* {
-                                    for (std::size_t i = 0; i < count; ++i) seen().tensors += tensors[i] != nullptr ? 1 : 0;
+                                    for (std::size_t i = 0; i < count; ++i)
+                                      seen().tensors += tensors[i] != nullptr ? 1 : 0;
                                     if (seen().throws) throw tessera::Error("not now");
                                     return ++seen().entered == 1 ? nullptr : &seen();
                                   },

@@ -125,10 +125,20 @@ Case transformer() {
 /// Our own fused functions, which read by raw pointers.
 struct FusedImpl : nn::Module {
   FusedImpl() {
-    for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<std::int64_t>>>{
-             {"tokens", {13, 8}}, {"positions", {6, 8}}, {"norm_w", {8}},   {"norm_b", {8}},  {"up", {8, 16}},
-             {"up_b", {16}},      {"down", {8, 16}},     {"down_b", {8}},   {"rms", {8}},     {"gate", {16, 8}},
-             {"rms2", {8}},       {"final_w", {8}},      {"final_b", {8}}})
+    for (const auto& [name, shape] :
+         std::vector<std::pair<std::string, std::vector<std::int64_t>>>{{"tokens", {13, 8}},
+                                                                        {"positions", {6, 8}},
+                                                                        {"norm_w", {8}},
+                                                                        {"norm_b", {8}},
+                                                                        {"up", {8, 16}},
+                                                                        {"up_b", {16}},
+                                                                        {"down", {8, 16}},
+                                                                        {"down_b", {8}},
+                                                                        {"rms", {8}},
+                                                                        {"gate", {16, 8}},
+                                                                        {"rms2", {8}},
+                                                                        {"final_w", {8}},
+                                                                        {"final_b", {8}}})
       p[name] = register_parameter(name, at::randn(shape) * 0.3);
   }
   at::Tensor forward(const at::Tensor& ids) {
@@ -229,7 +239,8 @@ TEST(ManagedModules, autocast) {
                   }};
     };
   };
-  for (const MakeCase& make : {MakeCase(mlp), MakeCase(attention), MakeCase(fused)}) expect_same_training(with_autocast(make), 2);
+  for (const MakeCase& make : {MakeCase(mlp), MakeCase(attention), MakeCase(fused)})
+    expect_same_training(with_autocast(make), 2);
 }
 
 TEST(ManagedModules, double_backward_and_retained_graph) {

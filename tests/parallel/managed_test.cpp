@@ -63,14 +63,26 @@ TEST(Managed, what_inherits_the_key_and_what_does_not) {
   DroppingGuardian guardian;
   const at::Tensor w = leaf({4, 4});
   guardian.manage(std::vector<at::Tensor>{w});
-  const std::vector<at::Tensor> views = {w.t(),        w.detach(),       w.view({2, 8}),  w.alias(),
-                                         w[1],         w.narrow(0, 1, 2), w.select(1, 0), w.unsqueeze(0),
-                                         w.expand({2, 4, 4}), w.reshape({16}),   w.variable_data(), w.data(),
-                                         w.to(at::kFloat), w.contiguous(), w.chunk(2)[1], w.diagonal()};
+  const std::vector<at::Tensor> views = {w.t(),
+                                         w.detach(),
+                                         w.view({2, 8}),
+                                         w.alias(),
+                                         w[1],
+                                         w.narrow(0, 1, 2),
+                                         w.select(1, 0),
+                                         w.unsqueeze(0),
+                                         w.expand({2, 4, 4}),
+                                         w.reshape({16}),
+                                         w.variable_data(),
+                                         w.data(),
+                                         w.to(at::kFloat),
+                                         w.contiguous(),
+                                         w.chunk(2)[1],
+                                         w.diagonal()};
   for (std::size_t i = 0; i < views.size(); ++i) EXPECT_TRUE(is_managed(views[i])) << i;
   EXPECT_TRUE(guardian.entries.empty()) << guardian.entries.front().op;
-  const std::vector<at::Tensor> copies = {w.clone(),         at::empty_like(w), at::zeros_like(w), w.to(at::kDouble),
-                                          w.t().reshape({16}), w + 1,           w.new_empty({2})};
+  const std::vector<at::Tensor> copies = {
+      w.clone(), at::empty_like(w), at::zeros_like(w), w.to(at::kDouble), w.t().reshape({16}), w + 1, w.new_empty({2})};
   for (std::size_t i = 0; i < copies.size(); ++i) EXPECT_FALSE(is_managed(copies[i])) << i;
   EXPECT_TRUE(guardian.all_left());
 }
@@ -130,7 +142,10 @@ TEST(Managed, operators_of_every_kind_see_the_values) {
       {"another dtype's view", [](const at::Tensor& w) { return w.view(at::kInt) + 1; }},
       {"view of a view", [](const at::Tensor& w) { return w.t().narrow(0, 1, 2).unsqueeze(0) * 2; }},
       {"_neg_view", [](const at::Tensor& w) { return at::_neg_view(w) + 1; }},
-      {"as_strided", [](const at::Tensor& w) { return at::as_strided(w, {2, 2}, {4, 1}, 1) + 1; }},
+      {"as_strided",
+       [](const at::Tensor& w) {
+         return at::as_strided(w, {2, 2}, {4, 1}, 1) + 1;
+       }},
       {"split", [](const at::Tensor& w) { return w.split(2)[1] + w.unbind()[0]; }},
       {"contiguous of t", [](const at::Tensor& w) { return w.t().contiguous(); }},
       {"reshape that copies", [](const at::Tensor& w) { return w.t().reshape({-1}); }},
@@ -139,15 +154,30 @@ TEST(Managed, operators_of_every_kind_see_the_values) {
       {"sparse", [](const at::Tensor& w) { return w.to_sparse().to_dense(); }},
       {"mkldnn", [](const at::Tensor& w) { return w.to_mkldnn().to_dense(); }},
       {"quantized", [](const at::Tensor& w) { return at::quantize_per_tensor(w, 0.1, 0, at::kQInt8).dequantize(); }},
-      {"foreach", [](const at::Tensor& w) { return at::_foreach_add({w, w.t()}, 1)[1]; }},
-      {"einsum", [](const at::Tensor& w) { return at::einsum("ij,jk->ik", {w, w}); }},
-      {"stack", [](const at::Tensor& w) { return at::stack({w, w.t()}); }},
+      {"foreach",
+       [](const at::Tensor& w) {
+         return at::_foreach_add({w, w.t()}, 1)[1];
+       }},
+      {"einsum",
+       [](const at::Tensor& w) {
+         return at::einsum("ij,jk->ik", {w, w});
+       }},
+      {"stack",
+       [](const at::Tensor& w) {
+         return at::stack({w, w.t()});
+       }},
       {"where", [](const at::Tensor& w) { return at::where(w > 0, w, w.t()); }},
       {"masked_select", [](const at::Tensor& w) { return w.masked_select(w > 0); }},
-      {"index", [](const at::Tensor& w) { return w.index({at::tensor({1, 2})}); }},
+      {"index",
+       [](const at::Tensor& w) {
+         return w.index({at::tensor({1, 2})});
+       }},
       {"svd", [](const at::Tensor& w) { return std::get<1>(at::linalg_svd(w)); }},
       {"dropout in eval", [](const at::Tensor& w) { return at::dropout(w, 0.5, false) + 1; }},
-      {"copy_ from it", [](const at::Tensor& w) { return at::zeros({4, 4}).copy_(w); }},
+      {"copy_ from it",
+       [](const at::Tensor& w) {
+         return at::zeros({4, 4}).copy_(w);
+       }},
       {"sort", [](const at::Tensor& w) { return std::get<0>(w.sort()); }},
       {"is_pinned", [](const at::Tensor& w) { return at::scalar_tensor(w.is_pinned()); }},
   };
@@ -228,7 +258,8 @@ RC_GTEST_PROP(Managed, any_list_of_parameters_is_entered_as_a_sorted_set, ()) {
     parameters.push_back(leaf({2}));
     guardian.manage(std::vector<at::Tensor>{parameters.back()});
   }
-  const auto picks = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, count)));
+  const auto picks =
+      *rc::gen::nonEmpty(rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, count)));
   std::vector<at::Tensor> tensors, values;
   for (const std::size_t i : picks) {
     tensors.push_back(parameters[i]);
@@ -275,13 +306,22 @@ TEST(Managed, writes_are_told) {
       {"mul_", [](at::Tensor& w) { w.mul_(2); }},
       {"zero_", [](at::Tensor& w) { w.zero_(); }},
       {"normal_", [](at::Tensor& w) { w.normal_(); }},
-      {"copy_", [](at::Tensor& w) { w.copy_(at::ones({4, 4})); }},
+      {"copy_",
+       [](at::Tensor& w) {
+         w.copy_(at::ones({4, 4}));
+       }},
       {"view copy_", [](at::Tensor& w) { w[1].copy_(at::ones({4})); }},
       {"index_put_", [](at::Tensor& w) { w.index_put_({at::tensor({1})}, at::ones({4})); }},
-      {"out", [](at::Tensor& w) { at::mm_out(w, at::ones({4, 4}), at::ones({4, 4})); }},
+      {"out",
+       [](at::Tensor& w) {
+         at::mm_out(w, at::ones({4, 4}), at::ones({4, 4}));
+       }},
       {"foreach", [](at::Tensor& w) { at::_foreach_mul_(at::TensorList{w}, 0.5); }},
       {"detach", [](at::Tensor& w) { w.detach().sub_(1); }},
-      {"like out", [](at::Tensor& w) { at::ones_like_out(w, at::zeros({4, 4})); }},
+      {"like out",
+       [](at::Tensor& w) {
+         at::ones_like_out(w, at::zeros({4, 4}));
+       }},
   };
   for (const auto& [name, write] : writers) {
     DroppingGuardian guardian;
@@ -316,14 +356,16 @@ TEST(Managed, operators_of_other_libraries_are_entered_whatever_they_return) {
   guardian.manage(std::vector<at::Tensor>{w});
   // Registered after the key; the second returns an alias of its input, but reads it.
   torch::Library library(torch::Library::DEF, "tessera_managed_test", std::nullopt, __FILE__, __LINE__);
-  library.def("first(Tensor w) -> float", [](const at::Tensor& w) { return static_cast<double>(*w.const_data_ptr<float>()); });
+  library.def("first(Tensor w) -> float",
+              [](const at::Tensor& w) { return static_cast<double>(*w.const_data_ptr<float>()); });
   library.def("checked(Tensor(a) w) -> Tensor(a)", [](const at::Tensor& w) {
     EXPECT_FALSE(std::isnan(*w.const_data_ptr<float>()));
     return w.alias();
   });
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto first = dispatcher.findSchemaOrThrow("tessera_managed_test::first", "").typed<double(const at::Tensor&)>();
-  const auto checked = dispatcher.findSchemaOrThrow("tessera_managed_test::checked", "").typed<at::Tensor(const at::Tensor&)>();
+  const auto checked =
+      dispatcher.findSchemaOrThrow("tessera_managed_test::checked", "").typed<at::Tensor(const at::Tensor&)>();
   EXPECT_EQ(static_cast<float>(first.call(w)), guardian.value(w)[0][0].item<float>());
   EXPECT_EQ(guardian.entries.back().op, "tessera_managed_test::first");
   EXPECT_TRUE(is_managed(checked.call(w)));

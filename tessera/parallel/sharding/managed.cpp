@@ -99,13 +99,13 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
   TESSERA_CHECK(parameter.device() == impl_->memory->device(), "a parameter on ", parameter.device().str(),
                 " and memory on ", impl_->memory->device().str());
 
-  // A tensor over the storage that has the key. set_data() copies its metadata, the keys among them, into the parameter,
-  // and replaces an AccumulateGrad of another dtype; one of another shape is replaced here.
+  // A tensor over the storage that has the key. set_data() copies its metadata, the keys among them, into the
+  // parameter, and replaces an AccumulateGrad of another dtype; one of another shape is replaced here.
   const c10::InferenceMode normal(false);
   const auto key = c10::computeDispatchKey(impl_->dtype, c10::Layout::Strided, impl_->memory->device());
   at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(impl_->memory)),
-      c10::DispatchKeySet(key).add(managed_key), c10::scalarTypeToTypeMeta(impl_->dtype));
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(impl_->memory)), c10::DispatchKeySet(key).add(managed_key),
+      c10::scalarTypeToTypeMeta(impl_->dtype));
   view.unsafeGetTensorImpl()->set_storage_offset(offset);
   view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   const bool reshaped = parameter.sizes() != sizes;
@@ -119,7 +119,8 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
 }
 
 bool ManagedStorage::owns(const at::Tensor& parameter) const {
-  return is_managed(parameter) && parameter.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == impl_->memory.get() &&
+  return is_managed(parameter) &&
+         parameter.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == impl_->memory.get() &&
          parameter.scalar_type() == impl_->dtype;
 }
 
@@ -134,7 +135,8 @@ void ManagedStorage::abandon(const at::Tensor& parameter, const at::Tensor& valu
 
 void ManagedStorage::attach(at::Tensor buffer) {
   TESSERA_CHECK(!buffer_.defined(), "the memory is present already");
-  TESSERA_CHECK(buffer.defined() && buffer.is_contiguous() && !is_managed(buffer), "the buffer must be plain and contiguous");
+  TESSERA_CHECK(buffer.defined() && buffer.is_contiguous() && !is_managed(buffer),
+                "the buffer must be plain and contiguous");
   TESSERA_CHECK(buffer.numel() == impl_->numel && buffer.scalar_type() == impl_->dtype &&
                     buffer.device() == impl_->memory->device(),
                 "a buffer of ", buffer.numel(), " ", c10::toString(buffer.scalar_type()), " on ", buffer.device().str(),
@@ -165,7 +167,9 @@ std::size_t ManagedStorage::unit() const { return impl_->memory->unit; }
 Guardian& ManagedStorage::guardian() const { return *impl_->memory->guardian; }
 
 std::size_t stored_views(const at::Tensor& parameter, std::span<const at::Tensor> parameters) {
-  const auto storage_of = [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); };
+  const auto storage_of = [](const at::Tensor& t) {
+    return t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
   std::vector<const c10::TensorImpl*> known;
   for (const at::Tensor& p : parameters)
     if (p.defined() && storage_of(p) == storage_of(parameter)) known.push_back(p.unsafeGetTensorImpl());

@@ -90,7 +90,7 @@ std::atomic<KeyFallback>& deferred_fallback() {
 /// What the arguments of one call hold.
 struct Arguments {
   Visit visit;
-  bool others = false;            ///< the key over a storage that is not managed
+  bool others = false;             ///< the key over a storage that is not managed
   const Memory* caster = nullptr;  ///< the first that wants other inputs in its dtype
   at::ScalarType dtype = at::kFloat;
 
@@ -174,13 +174,13 @@ void* present_enter(const at::Tensor* const* tensors, std::size_t count) {
 
 void present_leave(void* visit) noexcept { delete static_cast<Visit*>(visit); }
 
-/// Holds the registrations. Operators that pass are given a fallthrough, so that the dispatcher does not even look at the
-/// key for them; one that is registered later comes to the fallback, which passes it on.
+/// Holds the registrations. Operators that pass are given a fallthrough, so that the dispatcher does not even look at
+/// the key for them; one that is registered later comes to the fallback, which passes it on.
 struct Registrations {
   Registrations() {
     auto& dispatcher = c10::Dispatcher::singleton();
-    held.push_back(dispatcher.registerFallback(
-        managed_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "tessera: managed parameters"));
+    held.push_back(dispatcher.registerFallback(managed_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(),
+                                               "tessera: managed parameters"));
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
       if (op && detail::operator_facts(*op).passes && !op->hasKernelForDispatchKey(managed_key))

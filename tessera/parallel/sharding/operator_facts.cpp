@@ -10,8 +10,9 @@
 namespace tessera::parallel::detail {
 namespace {
 
-/// Of aten, without overload names; sorted. No alias annotation tells that these read sizes, types or autograd state only.
-/// _backward is among them: its `inputs` are destinations, and the operators of backward must be seen one by one.
+/// Of aten, without overload names; sorted. No alias annotation tells that these read sizes, types or autograd state
+/// only. _backward is among them: its `inputs` are destinations, and the operators of backward must be seen one by one.
+// clang-format off
 constexpr std::string_view metadata_operators[] = {
     "_assert_tensor_metadata", "_backward", "_debug_has_internal_overlap", "_has_compatible_shallow_copy_type",
     "_has_same_storage_numel", "_is_zerotensor", "_shape_as_tensor", "_version", "can_cast", "data", "detach_", "dim",
@@ -21,14 +22,17 @@ constexpr std::string_view metadata_operators[] = {
     "randint_like", "randn_like", "record_stream", "rename_", "requires_grad_", "result_type", "retain_grad",
     "retains_grad", "set_data", "size", "storage_offset", "stride", "sym_is_contiguous", "sym_numel", "sym_size",
     "sym_storage_offset", "sym_stride", "zeros_like"};
+// clang-format on
 
 /// Of aten; sorted. They throw when inputs and parameters differ in dtype; the others promote types, or take both.
+// clang-format off
 constexpr std::string_view one_dtype_operators[] = {
     "_convolution", "addbmm", "addmm", "addmv", "addr", "baddbmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution", "dot", "einsum", "group_norm", "gru",
     "gru_cell", "inner", "layer_norm", "linear", "lstm", "lstm_cell", "matmul", "mm", "mv", "native_group_norm",
     "native_layer_norm", "prelu", "rms_norm", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "tensordot",
     "vdot"};
+// clang-format on
 static_assert(std::ranges::is_sorted(metadata_operators) && std::ranges::is_sorted(one_dtype_operators));
 
 bool holds_tensors(const c10::TypePtr& type) {
@@ -54,7 +58,8 @@ OperatorFacts operator_facts(const c10::OperatorHandle& op) {
     any_write = any_write || write;
     if (i >= 64) continue;
     const std::uint64_t bit = std::uint64_t{1} << i;
-    if (arguments[i].type()->kind() != c10::TypeKind::TensorType && holds_tensors(arguments[i].type())) facts.lists |= bit;
+    if (arguments[i].type()->kind() != c10::TypeKind::TensorType && holds_tensors(arguments[i].type()))
+      facts.lists |= bit;
     if (write) facts.writes |= bit;
   }
   // Of other libraries' operators nothing is assumed: that one returns an alias does not say that it reads no data.
@@ -65,8 +70,8 @@ OperatorFacts operator_facts(const c10::OperatorHandle& op) {
     return value.alias_info() != nullptr;
   });
   const bool out = std::ranges::any_of(arguments, [](const c10::Argument& argument) { return argument.is_out(); });
-  facts.passes = view || op.hasTag(at::Tag::inplace_view) ||
-                 (!out && std::ranges::binary_search(metadata_operators, name));
+  facts.passes =
+      view || op.hasTag(at::Tag::inplace_view) || (!out && std::ranges::binary_search(metadata_operators, name));
   facts.wants_one_dtype = !any_write && std::ranges::binary_search(one_dtype_operators, name);
   return facts;
 }
