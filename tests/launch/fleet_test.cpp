@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/fleet.h>
 #include <tessera/launch/fleet_link.h>
+#include <tests/stopwatch.h>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -112,9 +113,9 @@ TEST_F(FleetTest, AFailureIsHeardAtOnceAndAllRestartOnceAndThenEnd) {
       EXPECT_EQ(fleet.plan().generation, generation);
       const int culprit = generation == 0 ? 2 : 0;
       if (k == culprit) fleet.report(FleetEvent::failure, 137, concat("rank ", k, " died in ", generation));
-      const auto begin = Clock::now();
+      const testing::Stopwatch stopwatch;
       const auto event = watch(fleet, k, 5);
-      EXPECT_LT(seconds_since(begin), 2);
+      EXPECT_LT(stopwatch.seconds(), stopwatch.limit(2));
       ASSERT_TRUE(event);
       EXPECT_EQ(event->kind, FleetEvent::failure);
       EXPECT_EQ(event->machine, culprit);
@@ -169,14 +170,14 @@ TEST_F(FleetTest, AMachineWithoutASignIsLost) {
     mine.lost_seconds = 1;
     Fleet fleet(mine);
     if (k == 2) return;  // its host loses power
-    const auto begin = Clock::now();
+    const testing::Stopwatch stopwatch;
     const auto event = watch(fleet, k, 8);
     ASSERT_TRUE(event) << k;
     EXPECT_EQ(event->kind, FleetEvent::lost);
     EXPECT_EQ(event->machine, 2);
     EXPECT_NE(event->text.find("machine 2 (host2) gave no sign"), std::string::npos) << event->text;
-    EXPECT_GT(seconds_since(begin), 0.9);
-    EXPECT_LT(seconds_since(begin), 3);
+    EXPECT_GT(stopwatch.seconds(), 0.9);
+    EXPECT_LT(stopwatch.seconds(), stopwatch.limit(3));
     const FleetVerdict verdict = fleet.agree({143, true});
     EXPECT_FALSE(verdict.restart);
     EXPECT_EQ(verdict.code, 1);
@@ -194,9 +195,9 @@ TEST_F(FleetTest, WithoutTheStoreAMachineStopsByItself) {
       while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return;
     }
-    const auto begin = Clock::now();
+    const testing::Stopwatch stopwatch;
     const auto event = watch(fleet, k, 8);
-    EXPECT_LT(seconds_since(begin), 4);
+    EXPECT_LT(stopwatch.seconds(), stopwatch.limit(4));
     if (!event) {
       over = true;
       FAIL() << "no event";

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "agent_under_test.h"
+#include <tests/stopwatch.h>
 
 namespace tessera::launch {
 namespace {
@@ -102,10 +103,10 @@ TEST(Launcher, MuchOutputArrivesWhole) {
 }
 
 TEST(Launcher, TheFirstFailureIsNamedAndTheOthersEnd) {
-  const double begin = now();
+  const testing::Stopwatch watch;
   const Captured done =
       run_agent(shell("if [ $RANK = 1 ]; then echo about to fail >&2; exit 7; fi; sleep 60"), ranks(3));
-  EXPECT_LT(now() - begin, 2.5);
+  EXPECT_LT(watch.seconds(), watch.limit(2.5));
   EXPECT_EQ(done.exit_code, 7);
   EXPECT_TRUE(contains(done.err, "[rank 1] about to fail\n[agent] rank 1 (pid ")) << done.err;
   EXPECT_TRUE(contains(done.err, ") ended with exit code 7; ending the other ranks\n")) << done.err;
@@ -117,9 +118,9 @@ TEST(Launcher, RanksThatIgnoreSigtermAreKilledInTime) {
                              "while :; do sleep 0.05; done"),
                        ranks(3));
   ASSERT_TRUE(agent.wait_for("ready", 3));
-  const double begin = now();
+  const testing::Stopwatch watch;
   const Captured done = agent.finish();
-  EXPECT_LT(now() - begin, 0.3 + 2.0 + 0.2);  // 0.2: a busy machine's scheduling
+  EXPECT_LT(watch.seconds(), watch.limit(0.3 + 2.0 + 0.2));
   EXPECT_EQ(done.exit_code, 5);
 }
 
@@ -127,10 +128,10 @@ TEST(Launcher, AKilledRankIsNamedWithItsSignal) {
   AgentUnderTest agent(shell("echo pid $$; sleep 60"), ranks(3));
   ASSERT_TRUE(agent.wait_for("pid ", 3));
   const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
-  const double begin = now();
+  const testing::Stopwatch watch;
   ::kill(victim, SIGKILL);
   const Captured done = agent.finish();
-  EXPECT_LT(now() - begin, 2);
+  EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_EQ(done.exit_code, 137);
   EXPECT_EQ(done.err, concat("[agent] rank 2 (pid ", victim, ") was killed by SIGKILL; ending the other ranks\n",
                              "[agent]   its last line:\n[agent]   | pid ", victim, "\n"));
@@ -183,10 +184,10 @@ TEST(Launcher, ASecondSignalKills) {
   ASSERT_TRUE(agent.wait_for("ready", 2));
   agent.signal(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
-  const double begin = now();
+  const testing::Stopwatch watch;
   agent.signal(SIGINT);
   const Captured done = agent.finish();
-  EXPECT_LT(now() - begin, 1);
+  EXPECT_LT(watch.seconds(), watch.limit(1));
   EXPECT_EQ(done.exit_code, 130);
   EXPECT_TRUE(contains(done.err, "received again; killing the ranks")) << done.err;
 }
@@ -196,10 +197,10 @@ TEST(Launcher, StopSecondsLimitTheWait) {
   options.stop_seconds = 0.3;
   AgentUnderTest agent(shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"), options);
   ASSERT_TRUE(agent.wait_for("ready", 1));
-  const double begin = now();
+  const testing::Stopwatch watch;
   agent.signal(SIGTERM);
   EXPECT_EQ(agent.finish().exit_code, 137);
-  EXPECT_LT(now() - begin, 2);
+  EXPECT_LT(watch.seconds(), watch.limit(2));
 }
 
 /// Everything that the ranks started, by the numbers they printed.
@@ -239,9 +240,9 @@ TEST(Launcher, ARankTakesWhatItStartedWithIt) {
 }
 
 TEST(Launcher, SomethingLeftBehindThatNeverStopsWritingIsEnded) {
-  const double begin = now();
+  const testing::Stopwatch watch;
   const Captured done = run_agent(shell("trap '' TERM; yes & echo done; exit 0"), ranks(1));
-  EXPECT_LT(now() - begin, 3);
+  EXPECT_LT(watch.seconds(), watch.limit(3));
   EXPECT_EQ(done.exit_code, 0);
   EXPECT_TRUE(contains(done.out, "[rank 0] done\n"));
 }
@@ -285,9 +286,9 @@ TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
   write_file_atomically(
       program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 60\n"));
   ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);
-  const double begin = now();
+  const testing::Stopwatch watch;
   const Captured done = run_agent({program}, ranks(100));
-  EXPECT_LT(now() - begin, 3);
+  EXPECT_LT(watch.seconds(), watch.limit(3));
   EXPECT_NE(done.exit_code, 0);
   EXPECT_TRUE(contains(done.err, " of 100: cannot start '" + program) || contains(done.err, "ending the other ranks"))
       << done.err;

@@ -4,6 +4,7 @@
 #include "store_under_test.h"
 
 #include <tessera/launch/store_wire.h>
+#include <tests/stopwatch.h>
 
 #include <dirent.h>
 
@@ -18,7 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 int open_descriptors() {
   int count = 0;
@@ -73,14 +73,14 @@ TEST(StoreStranger, WhoIsSlowIsClosedAndWhoLeavesIsForgotten) {
   StoreLimits limits;
   limits.authentication = milliseconds(300);
   StoreUnderTest store(limits);
-  const auto begin = Clock::now();
+  const testing::Stopwatch watch;
   RawPeer silent(store.port()), half(store.port());
   half.send(std::string(wire::magic));
   { RawPeer leaving(store.port()); }
   EXPECT_TRUE(silent.closed_silently());
   EXPECT_TRUE(half.closed_silently());
-  EXPECT_GE(seconds_since(begin), 0.29);
-  EXPECT_LT(seconds_since(begin), 3);
+  EXPECT_GE(watch.seconds(), 0.29);
+  EXPECT_LT(watch.seconds(), watch.limit(3));
   EXPECT_EQ(store.with([](StoreServer& server) { return server.pending(); }), 0);
 }
 
@@ -156,11 +156,11 @@ TEST(StoreStranger, AThousandConnectionsHoldNeitherDescriptorsNorTheOthersUp) {
   }
   EXPECT_LE(store.with([](StoreServer& server) { return server.pending(); }), 64);
   EXPECT_LE(open_descriptors(), own + 1000 + 64 + 4);
-  const auto begin = Clock::now();
+  const testing::Stopwatch watch;
   for (int i = 0; i < 100; ++i) before.add("count", 1);
   StoreClient during = store.client();  // a newcomer gets in among them
   EXPECT_EQ(during.add("count", 1), 101);
-  EXPECT_LT(seconds_since(begin), 2);
+  EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_EQ(store.counters().authenticated, 2u);
 }
 

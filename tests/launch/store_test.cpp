@@ -3,6 +3,7 @@
 #include "store_under_test.h"
 
 #include <tessera/launch/store_wire.h>
+#include <tests/stopwatch.h>
 
 #include <algorithm>
 #include <chrono>
@@ -28,7 +29,6 @@ std::string message_of(F f) {
 void expect_says(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 TEST(Store, SetGetCheckErase) {
   StoreUnderTest store;
@@ -131,12 +131,12 @@ TEST(Store, ATimeoutNamesTheMissingKeysAndLeavesTheStoreWell) {
   StoreUnderTest store;
   StoreClient client = store.client();
   client.set("there", "1");
-  const auto begin = Clock::now();
+  const testing::Stopwatch watch;
   const std::string message = message_of<StoreTimeout>([&] {
     client.wait({"there", "missing/1", "missing/2"}, milliseconds(200));
   });
-  EXPECT_GE(seconds_since(begin), 0.19);
-  EXPECT_LT(seconds_since(begin), 5);
+  EXPECT_GE(watch.seconds(), 0.19);
+  EXPECT_LT(watch.seconds(), watch.limit(5));
   expect_says(message, "missing/1, missing/2");
   expect_says(message, concat("127.0.0.1:", store.port()));
   expect_says(message, "0.2 s");
@@ -236,10 +236,10 @@ TEST(Store, AnOldGenerationIsRefused) {
   auto waited = std::async(std::launch::async,
                            [&] { return message_of<StoreLost>([&] { waiting.get("never", milliseconds(20000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
-  const auto begin = Clock::now();
+  const testing::Stopwatch watch;
   store.with([](StoreServer& server) { server.set_generation(4); });
   const std::string told = waited.get();
-  EXPECT_LT(seconds_since(begin), 2);
+  EXPECT_LT(watch.seconds(), watch.limit(2));
   for (const std::string& message : {told, message_of<StoreLost>([&] { rank.set("shared", "mine"); }),
                                      message_of<StoreLost>([&] { store.client(3); })}) {
     expect_says(message, "generation 3");
@@ -266,9 +266,9 @@ TEST(Store, AStoreThatIsNotThereIsNamed) {
   StoreClientOptions options = store.client_options();
   options.connect_timeout = milliseconds(300);
   store.stop();
-  const auto begin = Clock::now();
+  const testing::Stopwatch watch;
   const std::string message = message_of<StoreLost>([&] { StoreClient client(options); });
-  EXPECT_LT(seconds_since(begin), 5);
+  EXPECT_LT(watch.seconds(), watch.limit(5));
   expect_says(message, concat("127.0.0.1:", store.port()));
   expect_says(message, "Connection refused");
 }
@@ -314,10 +314,10 @@ TEST(Store, AnInterruptionEndsAWait) {
   auto waited = std::async(std::launch::async,
                            [&] { return message_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
-  const auto begin = Clock::now();
+  const testing::Stopwatch watch;
   stop = true;
   expect_says(waited.get(), "the agent asks for the end");
-  EXPECT_LT(seconds_since(begin), 2);
+  EXPECT_LT(watch.seconds(), watch.limit(2));
   client.set("last words", "are possible");
   EXPECT_EQ(client.find("last words"), "are possible");
 }
