@@ -39,6 +39,8 @@ struct RunState {
   std::int64_t optimizer_steps = 0;
   NamedTensors optimizer;            ///< state tensors
   TensorSources optimizer_sources;   ///< written instead of `optimizer` when there are any; never read
+  double loss_scale = 0;             ///< of fp16; 0: there is none
+  std::int64_t loss_scale_good_steps = 0, loss_scale_skipped_steps = 0;
 
   // What Hugging Face's trainer_state.json tells besides; nothing of it is needed to resume.
   double epoch = 0;

@@ -24,24 +24,30 @@ namespace {
 
 constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;
 
+int open_for_reading(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw Error(concat(path, ": cannot open: ", std::strerror(errno)));
+  return fd;
+}
+
+void read_bytes(int fd, const std::string& path, std::byte* to, std::int64_t bytes, std::uint64_t offset) {
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd, to, static_cast<std::size_t>(bytes), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Error(concat(path, ": cannot read at byte ", offset, ": ", std::strerror(errno)));
+    if (got == 0) throw InputError(concat(path, ": the file ends at byte ", offset, ", its header says otherwise"));
+    to += got, offset += static_cast<std::uint64_t>(got), bytes -= got;
+  }
+}
+
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) throw Error(concat(path, ": cannot open: ", std::strerror(errno)));
-  }
+  explicit OpenFile(const std::string& path) : path_(path), fd_(open_for_reading(path)) {}
   ~OpenFile() { ::close(fd_); }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
 
-  void read(std::byte* to, std::int64_t bytes, std::uint64_t offset) const {
-    while (bytes > 0) {
-      const ssize_t got = ::pread(fd_, to, static_cast<std::size_t>(bytes), static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw Error(concat(path_, ": cannot read at byte ", offset, ": ", std::strerror(errno)));
-      if (got == 0) throw InputError(concat(path_, ": the file ends at byte ", offset, ", its header says otherwise"));
-      to += got, offset += static_cast<std::uint64_t>(got), bytes -= got;
-    }
-  }
+  void read(std::byte* to, std::int64_t bytes, std::uint64_t offset) const { read_bytes(fd_, path_, to, bytes, offset); }
 
  private:
   std::string path_;
@@ -77,6 +83,39 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder) {
   throw InputError(
       concat(folder, ": holds neither ", kWeightsFile, " nor ", kWeightsIndexFile,
              pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
+}
+
+PieceReader::PieceReader(const format::SafetensorsFile& file)
+    : path_(file.path()), data_begin_(file.data_begin()), fd_(open_for_reading(file.path())) {}
+
+PieceReader::~PieceReader() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, const at::Tensor& piece) const {
+  const at::NoGradGuard no_grad;
+  const auto size = static_cast<std::int64_t>(format::dtype_size(tensor.dtype));
+  const std::int64_t count = piece.numel();
+  TESSERA_CHECK(piece.is_contiguous() && begin >= 0 &&
+                    (begin + count) * size <= static_cast<std::int64_t>(tensor.end - tensor.begin),
+                tensor.name, ": elements [", begin, ", ", begin + count, ") of ",
+                static_cast<std::int64_t>(tensor.end - tensor.begin) / size);
+  const auto offset = [&](std::int64_t element) {
+    return data_begin_ + tensor.begin + static_cast<std::uint64_t>((begin + element) * size);
+  };
+  const at::ScalarType type = scalar_type(tensor.dtype);
+  if (piece.is_cpu() && piece.scalar_type() == type) {
+    read_bytes(fd_, path_, static_cast<std::byte*>(piece.mutable_data_ptr()), count * size, offset(0));
+    return;
+  }
+  constexpr std::int64_t at_once = 1 << 20;  // elements on the way to another type or device
+  const at::Tensor flat = piece.view({-1});
+  const at::Tensor stored = at::empty({std::min(count, at_once)}, at::TensorOptions().dtype(type));
+  for (std::int64_t done = 0; done < count; done += at_once) {
+    const std::int64_t n = std::min(at_once, count - done);
+    read_bytes(fd_, path_, static_cast<std::byte*>(stored.mutable_data_ptr()), n * size, offset(done));
+    flat.narrow(0, done, n).copy_(stored.narrow(0, 0, n));
+  }
 }
 
 void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements) {

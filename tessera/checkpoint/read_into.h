@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tessera/format/safetensors_index.h>
@@ -14,6 +16,27 @@ namespace tessera::checkpoint {
 /// The weights of a model folder, headers checked. Throws InputError when it holds none; a pickled pytorch_model.bin is
 /// named and not read.
 format::SafetensorsFolder open_hf_weights(const std::string& folder);
+
+/// Reads pieces of stored tensors, each by itself: what a rank that holds a part of a parameter needs. By pread, so that what is
+/// not asked for never becomes resident. Const members may be called from several threads.
+class PieceReader {
+ public:
+  explicit PieceReader(const format::SafetensorsFile& file);  ///< throws Error when it cannot be opened again
+  ~PieceReader();
+  PieceReader(PieceReader&& other) noexcept : path_(std::move(other.path_)), data_begin_(other.data_begin_), fd_(std::exchange(other.fd_, -1)) {}
+  PieceReader(const PieceReader&) = delete;
+  PieceReader& operator=(const PieceReader&) = delete;
+
+  /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened tensor, which is
+  /// one of the file's, converted. Throws Error when it has fewer elements or reading fails, InputError when the file has
+  /// become shorter.
+  void read(const format::TensorInfo& tensor, std::int64_t begin, const at::Tensor& piece) const;
+
+ private:
+  std::string path_;
+  std::uint64_t data_begin_;
+  int fd_ = -1;
+};
 
 /// One tensor of a folder and where it goes: a contiguous CPU tensor of the same shape, or a view that is contiguous.
 struct Placement {

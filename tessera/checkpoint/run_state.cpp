@@ -60,13 +60,17 @@ std::int64_t count_at(const Value& object, const char* key) {
 
 WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   // The seed is text: JSON readers lose integers beyond 2^53.
-  const Value own = Value::make_object({
+  Value own = Value::make_object({
       {"format", Value::of(kFormatWord)},
       {"step", Value::of(state.step)},
       {"samples", Value::of(state.samples)},
       {"optimizer_steps", Value::of(state.optimizer_steps)},
       {"seed", Value::of(std::to_string(state.seed))},
   });
+  if (state.loss_scale > 0)
+    own.set("loss_scale", Value::make_object({{"scale", Value::of(state.loss_scale)},
+                                              {"good_steps", Value::of(state.loss_scale_good_steps)},
+                                              {"skipped_steps", Value::of(state.loss_scale_skipped_steps)}}));
   return {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own),
           write_tensors_file(folder, kOptimizerFile,
                              state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources)};
@@ -91,6 +95,12 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
   state.samples = count_at(own, "samples");
   state.optimizer_steps = count_at(own, "optimizer_steps");
   state.seed = parse_seed(own.at("seed"));
+
+  if (const Value* scale = own.find("loss_scale")) {
+    state.loss_scale = scale->at("scale").as_real();
+    state.loss_scale_good_steps = count_at(*scale, "good_steps");
+    state.loss_scale_skipped_steps = count_at(*scale, "skipped_steps");
+  }
 
   const std::string trainer_path = path_join(folder, kTrainerStateFile);
   const Value trainer = read_json(trainer_path);

@@ -80,25 +80,4 @@ format::TensorSource tensor_source(const std::string& name, at::ScalarType type,
           }};
 }
 
-void read_elements(std::span<const std::byte> bytes, format::DType dtype, std::int64_t begin, const at::Tensor& piece) {
-  const std::int64_t size = static_cast<std::int64_t>(format::dtype_size(dtype)), count = piece.numel();
-  TESSERA_CHECK(piece.is_cpu() && piece.is_contiguous() && begin >= 0 &&
-                    (begin + count) * size <= static_cast<std::int64_t>(bytes.size()),
-                "elements [", begin, ", ", begin + count, ") of a stored tensor of ", bytes.size(), " bytes");
-  if (count == 0) return;
-  const std::byte* from = bytes.data() + begin * size;
-  if (scalar_type(dtype) == piece.scalar_type()) {
-    std::memcpy(piece.mutable_data_ptr(), from, static_cast<std::size_t>(count * size));
-    return;
-  }
-  constexpr std::int64_t at_once = 1 << 20;  // the mapping may lie at any address: it is brought to an aligned one, a bit at a time
-  const at::Tensor aligned = at::empty({std::min(count, at_once)}, at::TensorOptions().dtype(scalar_type(dtype)));
-  const at::Tensor flat = piece.view({-1});
-  for (std::int64_t done = 0; done < count; done += at_once) {
-    const std::int64_t n = std::min(at_once, count - done);
-    std::memcpy(aligned.mutable_data_ptr(), from + done * size, static_cast<std::size_t>(n * size));
-    flat.narrow(0, done, n).copy_(aligned.narrow(0, 0, n));
-  }
-}
-
 }  // namespace tessera::checkpoint

@@ -4,11 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,9 +29,5 @@ format::TensorSource tensor_source(const std::string& name, const at::Tensor& te
 /// gone, or, when several share a `slot`, until the next one's turn.
 format::TensorSource tensor_source(const std::string& name, at::ScalarType type, std::vector<std::int64_t> shape,
                                    std::function<at::Tensor()> make, std::shared_ptr<at::Tensor> slot = nullptr);
-
-/// Copies elements [begin, begin + piece.numel()) of a stored tensor, flat, into `piece` (contiguous, on the CPU), converted to
-/// its dtype. `bytes`: all of the stored tensor's. Throws Error when it has fewer elements.
-void read_elements(std::span<const std::byte> bytes, format::DType dtype, std::int64_t begin, const at::Tensor& piece);
 
 }  // namespace tessera::checkpoint

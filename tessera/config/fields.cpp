@@ -200,7 +200,8 @@ const std::vector<Field>& table() {
           "keep only the inputs of the blocks for backward, which computes the rest again: less memory, a third more "
           "computing"),
       optimization<&O::gradient_checkpointing_kwargs>("gradient_checkpointing_kwargs", anything("JSON|K=V,..."),
-                                                      "which blocks, and how: every=2, blocks=REGEX, offload=true"),
+                                                      "which blocks, and how: every=2, names=REGEX, part=attention, "
+                                                      "offload_inputs_to=DIR"),
 
       parallel<&P::num_processes>(
           "num_processes", at_least(1, 4096),

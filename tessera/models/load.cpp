@@ -7,7 +7,9 @@
 #include <tessera/models/lora.h>
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
+#include <tessera/parallel/deferred.h>
 #include <map>
+#include <optional>
 
 namespace tessera::models {
 namespace {
@@ -21,13 +23,18 @@ std::string shape_text(at::IntArrayRef sizes) {
 /// The tensors of a folder matched with the parameters they are for.
 class Matching {
  public:
-  Matching(CausalLm& model, const format::SafetensorsFolder& folder) : architecture_(architecture_of(model.hf_config())) {
-    for (const auto& item : model.named_parameters()) wanted_.emplace(item.key(), item.value());
+  Matching(const CausalLm& model, const format::SafetensorsFolder& folder,
+           const std::function<bool(const std::string&)>& skip = {})
+      : architecture_(architecture_of(model.hf_config())) {
+    for (const auto& item : model.named_parameters())
+      if (!skip || !skip(item.key())) wanted_.emplace(item.key(), item.value());
     for (const auto& stored : folder.tensors()) match(stored, model.hf_config());
     tied_head(folder);
     complain(folder);
   }
   const std::vector<checkpoint::Placement>& placements() const { return placements_; }
+  /// Parameter names, in the order of placements().
+  const std::vector<std::string>& names() const { return names_; }
 
  private:
   void match(const format::SafetensorsFolder::Stored& stored, const Value& hf_config) {
@@ -42,8 +49,13 @@ class Matching {
       problems_.push_back(concat(stored.info.name, " has shape ", shape_text(stored.info.shape),
                                  ", the configuration says ", shape_text(place->second.sizes())));
     else
-      placements_.push_back({&stored, place->second});
+      put(stored, place->first, place->second);
     wanted_.erase(place);
+  }
+
+  void put(const format::SafetensorsFolder::Stored& stored, const std::string& name, const at::Tensor& target) {
+    placements_.push_back({&stored, target});
+    names_.push_back(name);
   }
 
   /// A tied tensor stands in the folder under one of its two names.
@@ -53,7 +65,7 @@ class Matching {
     if (place == wanted_.end() || !head || wanted_.contains("lm_head.weight") ||
         place->second.sizes() != head->info.shape)
       return;
-    placements_.push_back({head, place->second});
+    put(*head, place->first, place->second);
     wanted_.erase(place);
   }
 
@@ -83,8 +95,12 @@ class Matching {
   const Architecture& architecture_;
   std::map<std::string, at::Tensor> wanted_;
   std::vector<checkpoint::Placement> placements_;
-  std::vector<std::string> unexpected_, problems_;
+  std::vector<std::string> names_, unexpected_, problems_;
 };
+
+void check_folder(const std::string& folder) {
+  if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
+}
 
 }  // namespace
 
@@ -99,8 +115,24 @@ void load_weights(CausalLm& model, const std::string& folder) {
   checkpoint::read_into(weights, matching.placements());
 }
 
+WeightSource::WeightSource(const CausalLm& model, const std::string& folder,
+                           const std::function<bool(const std::string&)>& skip)
+    : folder_(checkpoint::open_hf_weights(folder)) {
+  const Matching matching(model, folder_, skip);
+  for (std::size_t i = 0; i < matching.names().size(); ++i)
+    stored_.emplace(matching.names()[i], matching.placements()[i].stored);
+  for (const format::SafetensorsFile& file : folder_.files()) readers_.emplace_back(file);
+}
+
+bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Tensor piece) const {
+  const auto found = stored_.find(parameter);
+  if (found == stored_.end()) return false;
+  readers_[found->second->file].read(found->second->info, begin, piece);
+  return true;
+}
+
 std::shared_ptr<CausalLm> load_folder(const std::string& folder) {
-  if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
+  check_folder(folder);
   if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, /*seed=*/0);
   const Value json = read_json(path_join(folder, "config.json"));
   auto model = architecture_of(json).make(json, std::nullopt);
@@ -108,20 +140,49 @@ std::shared_ptr<CausalLm> load_folder(const std::string& folder) {
   return model;
 }
 
-std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {
-  if (!config.model_name_or_path.empty()) {
-    if (!config.config_overrides.empty())
-      throw InputError(
-          "config_overrides changes a model that starts from scratch (config_name); model_name_or_path has weights "
-          "already");
-    return load_folder(config.model_name_or_path);
-  }
+namespace {
+
+/// config.json of a model that starts from scratch.
+Value config_from_scratch(const ModelConfig& config) {
   if (config.config_name.empty())
     throw InputError("no model: give model_name_or_path (a folder) or config_name (config.json or a preset)");
   const std::string& name = config.config_name;
   const std::string path = is_directory(name) ? path_join(name, "config.json") : name;
   const Value json = path_exists(path) ? read_json(path) : preset(name);
-  return make_model(with_overrides(json, config.config_overrides), seed);
+  return with_overrides(json, config.config_overrides);
+}
+
+void check_no_overrides(const ModelConfig& config) {
+  if (!config.config_overrides.empty())
+    throw InputError(
+        "config_overrides changes a model that starts from scratch (config_name); model_name_or_path has weights "
+        "already");
+}
+
+}  // namespace
+
+std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {
+  if (config.model_name_or_path.empty()) return make_model(config_from_scratch(config), seed);
+  check_no_overrides(config);
+  return load_folder(config.model_name_or_path);
+}
+
+std::shared_ptr<CausalLm> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder) {
+  const std::string& folder = config.model_name_or_path;
+  weights_folder.clear();
+  if (!folder.empty()) check_no_overrides(config);
+  if (!folder.empty()) check_folder(folder);
+  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) return load_folder(folder);
+  const Value json = folder.empty() ? config_from_scratch(config) : read_json(path_join(folder, "config.json"));
+  const auto seed_of_values = folder.empty() ? std::optional(seed) : std::nullopt;
+  std::shared_ptr<CausalLm> model;
+  {
+    const parallel::DeferredScope scope;
+    model = architecture_of(json).make(json, seed_of_values);
+  }
+  parallel::materialize(model->buffers());
+  weights_folder = folder;
+  return model;
 }
 
 }  // namespace tessera::models

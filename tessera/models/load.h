@@ -2,8 +2,16 @@
 /// \file
 /// From a name to a model: a Hugging Face folder, a config.json, or a preset.
 
+#include <tessera/checkpoint/read_into.h>
 #include <tessera/config/run_config.h>
+#include <tessera/format/safetensors_index.h>
 #include <tessera/models/causal_lm.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace tessera::models {
 
@@ -15,6 +23,30 @@ std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t se
 std::shared_ptr<CausalLm> load_folder(const std::string& folder);
 /// The same from an explicit config.json value (used by checkpoints); weights initialised from seed.
 std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed);
+/// The same without memory for the parameters (parallel/deferred.h): for an engine that keeps parts of them. With
+/// model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values; empty: the
+/// parameters' own initialisers have them. A folder of adapters is loaded whole, as load_model does.
+std::shared_ptr<CausalLm> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder);
+
+/// The weights of a folder, matched with a model's parameters, to be read piece by piece. Nothing is read before it is asked for;
+/// what is not asked for never becomes resident. Any number of threads may read.
+class WeightSource {
+ public:
+  /// Missing, unexpected and misshapen tensors are all listed in one InputError, as load_weights does. `model` may be
+  /// without memory. Parameters whose names `skip` returns true for are not looked for (adapters).
+  WeightSource(const CausalLm& model, const std::string& folder, const std::function<bool(const std::string&)>& skip = {});
+  WeightSource(const WeightSource&) = delete;
+  WeightSource& operator=(const WeightSource&) = delete;
+  /// Fills `piece` (contiguous) with elements [begin, begin + piece.numel()) of the flattened parameter, converted. Returns false for
+  /// parameters that are not in the folder.
+  bool read(const std::string& parameter, std::int64_t begin, at::Tensor piece) const;
+
+ private:
+  format::SafetensorsFolder folder_;
+  std::vector<checkpoint::PieceReader> readers_;  // of its files
+  std::map<std::string, const format::SafetensorsFolder::Stored*> stored_;
+};
+
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).
 void load_weights(CausalLm& model, const std::string& folder);
 /// Presets for --config_name: "gpt2", "gpt2-tiny", "llama-tiny".

@@ -14,11 +14,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// a b in fp32; with `half`, of a and b rounded to bf16.
-at::Tensor product(const at::Tensor& a, const at::Tensor& b, bool half) {
+/// bf16, fp16, or nothing.
+using Half = std::optional<at::ScalarType>;
+
+/// a b in fp32; with `half`, of a and b rounded to that type.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
   const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
   if (half)
-    multiply_half(out, a.to(at::kBFloat16), b.to(at::kBFloat16));
+    multiply_half(out, a.to(*half), b.to(*half));
   else
     multiply(out, a, b);
   return out;
@@ -42,35 +45,37 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
   });
 }
 
-/// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16.
+/// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16 or fp16.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, bool out_first) {
     const Present present({&x, &weight, pointer(bias)});
-    const bool half = autocast_enabled(at::kCPU);
+    const Half half = autocast_type(at::kCPU);
     const at::Tensor in_out = out_first ? weight.t() : weight;  // [in, out]
     auto shape = x.sizes().vec();
     shape.back() = in_out.size(1);
     at::Tensor rows = x.reshape({-1, in_out.size(0)});
-    if (half) rows = rows.to(at::kBFloat16);
+    if (half) rows = rows.to(*half);
     const at::Tensor y = product(rows, in_out, half);
     if (bias) add_rows(y, {}, *bias, y);
     const bool frozen = !weight.requires_grad();  // then nobody needs x again
     ctx->save_for_backward({frozen ? at::Tensor() : rows, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
-    ctx->saved_data["half"] = half;
+    ctx->saved_data["half"] = static_cast<std::int64_t>(half.value_or(at::kFloat));
     return y.view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const bool out_first = ctx->saved_data["out_first"].toBool(), half = ctx->saved_data["half"].toBool();
+    const bool out_first = ctx->saved_data["out_first"].toBool();
+    const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
+    const Half half = type == at::kFloat ? Half() : Half(type);
     const at::Tensor &x = saved[0], &weight = saved[1], dy = gradients[0].contiguous();
     const Present present({&x, &weight});
     const at::Tensor out_in = out_first ? weight : weight.t();
     const at::Tensor rows = dy.view({-1, out_in.size(0)});
-    const at::Tensor narrow = half ? rows.to(at::kBFloat16) : rows;
+    const at::Tensor narrow = half ? rows.to(*half) : rows;
     auto shape = dy.sizes().vec();
     shape.back() = out_in.size(1);
     at::Tensor dx, dweight, dbias;

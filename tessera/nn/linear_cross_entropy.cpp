@@ -42,8 +42,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, double scale, bool hidden_gradient, bool weight_gradient) {
     const Present present({&hidden, &weight});
-    const bool half = autocast_enabled(at::kCPU);
-    const auto narrow = [&](const at::Tensor& t) { return half ? t.to(at::kBFloat16) : t; };
+    const auto half = autocast_type(at::kCPU);
+    const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
     const auto times = half ? multiply_half : multiply;
     const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
                        chunk = chunk_rows(n, c);

@@ -17,7 +17,7 @@ data::Batch to_device(data::Batch batch, c10::Device device) {
 }
 
 EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, bool bf16) {
+                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = comm::monotonic_ns();
   const at::NoGradGuard no_grad;
@@ -30,16 +30,19 @@ EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std:
   std::vector<double> sums(static_cast<std::size_t>(own_batches), 0.0);
   std::int64_t tokens = 0, batches = 0;
   for (std::int64_t k = 0; k < own_batches; ++k) {
-    const std::int64_t row = (k * group.size() + group.rank()) * batch_size;
-    if (row >= dataset.size()) break;
-    ++batches;
+    const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
+    const bool counts = own_row < dataset.size();
+    if (!counts && !together) break;
+    const std::int64_t row = counts ? own_row : 0;  // a rank without a batch goes along, for the others' sake
+    batches += counts;
     const data::Batch batch =
         to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());
-    if (batch.scored_tokens == 0) continue;
+    if (batch.scored_tokens == 0 && !together) continue;
     // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
-    const double scale = 1.0 / static_cast<double>(batch.scored_tokens);
-    const nn::Autocast precision(bf16, group.device().type());
+    const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, batch.scored_tokens));
+    const nn::Autocast precision(narrow, group.device().type());
     const at::Tensor loss = model.loss(batch, scale);
+    if (!counts || batch.scored_tokens == 0) continue;
     sums[static_cast<std::size_t>(k)] = loss.item<double>() / scale;
     tokens += batch.scored_tokens;
   }

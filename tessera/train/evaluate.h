@@ -11,10 +11,11 @@ namespace tessera::train {
 
 /// Every block once, in batches of `batch_size` (the last may be smaller): rank r of R takes the batches r, R + r, ...
 /// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
-/// thread each). The model is left in training mode as it was. `bf16`: forward under autocast (nn/autocast.h), as in training.
+/// thread each). The model is left in training mode as it was. `narrow`: forward under autocast (nn/autocast.h), as in training.
+/// `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
 /// Collective. Fills loss, tokens, rows, batches and seconds.
 EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, bool bf16 = false);
+                     const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false);
 
 /// `batch` with its tensors on a device.
 data::Batch to_device(data::Batch batch, c10::Device device);

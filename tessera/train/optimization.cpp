@@ -2,21 +2,65 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include <tessera/base/error.h>
+#include <tessera/checkpoint/read_into.h>
 #include <tessera/config/overrides.h>
+#include <tessera/train/gathered.h>
 
 namespace tessera::train {
 
+optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config) {
+  return {.name = config.optim,
+          .beta1 = config.adam_beta1,
+          .beta2 = config.adam_beta2,
+          .epsilon = config.adam_epsilon,
+          .momentum = config.momentum,
+          .nesterov = config.nesterov,
+          .parameters = config::parse_overrides(config.optim_args, "--optim_args")};
+}
+
+parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
+  parallel::CheckpointPlan plan;
+  const std::string flag = "--gradient_checkpointing_kwargs";
+  for (const auto& [key, value] : config::parse_overrides(config.gradient_checkpointing_kwargs, flag)) {
+    if (key == "every") {
+      plan.every = value.as_int();
+    } else if (key == "names") {
+      plan.names = value.as_string();
+    } else if (key == "part") {
+      plan.part = parallel::parse_checkpoint_part(value.as_string());
+    } else if (key == "preserve_rng_state") {
+      plan.preserve_random = value.as_bool();
+    } else if (key == "early_stop") {
+      plan.early_stop = value.as_bool();
+    } else if (key == "offload_inputs_to") {
+      plan.offload_inputs_to = value.as_string();
+    } else if (key == "use_reentrant") {
+      value.as_bool();
+    } else {
+      const std::vector<std::string> known = {"every", "names", "part", "preserve_rng_state", "early_stop", "offload_inputs_to", "use_reentrant"};
+      const auto near = nearest(key, known);
+      throw InputError(concat(flag, ": unknown key ", key, near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(known))));
+    }
+  }
+  return plan;
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::CausalLm& model,
-                                                 const Ddp& ddp) {
-  std::vector<optim::Slot> slots;
-  for (const auto& [name, parameter] : ddp.parameters())
-    slots.push_back({name, parameter, model.is_norm_or_bias(name) ? 0.0 : config.weight_decay, 1.0});
-  if (config.optim == "sgd") return optim::make_sgd(std::move(slots), {config.momentum, config.nesterov});
-  return optim::make_adamw(std::move(slots), {config.adam_beta1, config.adam_beta2, config.adam_epsilon});
+                                                 const Sharded& sharded) {
+  const auto decay = [&](optim::Slot& slot) {
+    slot.weight_decay = model.is_norm_or_bias(slot.name) ? 0.0 : config.weight_decay;
+  };
+  return optim::make_optimizer(optimizer_choice(config), sharded.slots(decay),
+                               {.bf16_state = config.bf16_optimizer_states,
+                                .stochastic_rounding = config.stochastic_rounding,
+                                .seed = static_cast<std::uint64_t>(config.seed),
+                                .allocate = sharded.state_allocator(),
+                                .sum_over_shards = sharded.sum_over_shards()});
 }
 
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
@@ -26,20 +70,34 @@ optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& p
   return schedule;
 }
 
-void restore_optimizer(optim::Optimizer& optimizer, const checkpoint::RunState& saved, const std::string& folder) {
-  auto state = optimizer.state();
+std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config) {
+  if (!config.fp16) return std::nullopt;
+  optim::LossScaleOptions options;
+  options.dynamic = config.loss_scale == 0;
+  options.initial = options.dynamic ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : config.loss_scale;
+  options.growth_interval = config.loss_scale_window;
+  options.minimum = config.min_loss_scale;
+  return optim::LossScale(options);
+}
+
+void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
+                       const std::string& folder) {
+  const format::SafetensorsFile file = checkpoint::open_optimizer_state(folder);
+  const checkpoint::PieceReader reader(file);
+  const auto state = optimizer.state();
   std::size_t restored = 0;
-  for (const auto& [name, tensor] : saved.optimizer) {
-    for (auto& [own_name, own] : state) {
-      if (own_name != name) continue;
-      if (own.sizes() != tensor.sizes())
-        throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
-      own.copy_(tensor);
-      ++restored;
-    }
+  for (const auto& [name, own] : state) {
+    const format::TensorInfo* stored = file.find(name);
+    if (stored == nullptr) continue;
+    const bool replicated = optimizer.is_replicated(name);
+    const ShardedParameter* parameter = replicated ? nullptr : &parameter_of_state(sharded, name);
+    if (at::IntArrayRef(stored->shape) != (replicated ? own.sizes() : at::IntArrayRef(parameter->shape)))
+      throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
+    if (own.numel() > 0) reader.read(*stored, replicated ? 0 : parameter->begin, own.detach());
+    ++restored;
   }
-  if (restored != state.size() || restored != saved.optimizer.size())
-    throw InputError(concat(folder, ": the checkpoint holds ", saved.optimizer.size(), " optimizer tensors, of which ",
+  if (restored != state.size() || restored != file.tensors().size())
+    throw InputError(concat(folder, ": the checkpoint holds ", file.tensors().size(), " optimizer tensors, of which ",
                             restored, " are among the ", state.size(),
                             " of this run: resume with the same --optim and model"));
   optimizer.set_steps(saved.optimizer_steps);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/models/load.h>
 #include <tessera/train/report.h>
 #include <tessera/train/restart.h>
 
@@ -53,26 +55,28 @@ OutputFolder::OutputFolder(const Setup& setup)
 
 std::string OutputFolder::path(const std::string& name) const { return path_join(folder_, name); }
 
-std::string OutputFolder::save_checkpoint(const Setup& setup, const checkpoint::RunState& state) {
+std::string OutputFolder::save_checkpoint(const Setup& setup, checkpoint::TensorSources trained,
+                                          const checkpoint::RunState& state) {
   const std::int64_t keep = setup.config.output.save_total_limit;
   if (setup.lora)
-    return checkpoint::save_adapter_checkpoint(folder_, models::lora_state(*setup.model), *setup.lora,
-                                               tokenizer_of(setup), state, keep);
-  return checkpoint::save_checkpoint(folder_, weights_of(*setup.model), setup.model->hf_config(), tokenizer_of(setup),
-                                     state, keep);
+    return checkpoint::save_adapter_checkpoint(folder_, std::move(trained), *setup.lora, tokenizer_of(setup), state, keep);
+  return checkpoint::save_checkpoint(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup), state, keep);
 }
 
-void OutputFolder::save_model(const Setup& setup, const checkpoint::RunState& state) {
-  models::CausalLm& model = *setup.model;
+void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state) {
   if (setup.lora)
-    checkpoint::write_adapter_folder(folder_, models::lora_state(model), *setup.lora, tokenizer_of(setup));
+    checkpoint::write_adapter_folder(folder_, std::move(trained), *setup.lora, tokenizer_of(setup));
   else
-    checkpoint::write_hf_folder(folder_, weights_of(model), model.hf_config(), tokenizer_of(setup));
+    checkpoint::write_hf_folder(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup));
   checkpoint::write_trainer_state(folder_, state);
+}
+
+void OutputFolder::save_merged(const Setup& setup) {
   if (!setup.lora || !setup.config.model.lora_merge) return;
-  models::merge_lora(model);
+  const auto merged = models::load_folder(folder_);
+  models::merge_lora(*merged);
   make_folders(path(kMerged));
-  checkpoint::write_hf_folder(path(kMerged), weights_of(model), model.hf_config(), tokenizer_of(setup));
+  checkpoint::write_hf_folder(path(kMerged), weights_of(*merged), merged->hf_config(), tokenizer_of(setup));
 }
 
 void OutputFolder::write_report(const Report& report) { write_file_atomically(path("report.html"), render(report)); }

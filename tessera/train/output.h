@@ -19,11 +19,13 @@ class OutputFolder {
   MetricsFile& metrics() { return metrics_; }
   std::string path(const std::string& name) const;
 
-  /// Writes checkpoint-STEP and returns its path. A run that trains LoRA adapters writes them alone (a PEFT folder).
-  std::string save_checkpoint(const Setup& setup, const checkpoint::RunState& state);
-  /// Writes the model, or its LoRA adapters, into the folder itself: what a user loads afterwards. With lora_merge also
-  /// the merged model into merged/; setup.model is merged then, and computes the same up to rounding.
-  void save_model(const Setup& setup, const checkpoint::RunState& state);
+  /// Writes checkpoint-STEP and returns its path. `trained`: the weights; a run that trains LoRA adapters writes them alone (a
+  /// PEFT folder).
+  std::string save_checkpoint(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state);
+  /// Writes the model, or its LoRA adapters, into the folder itself: what a user loads afterwards.
+  void save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state);
+  /// --lora_merge: the adapters that save_model has written and their base model, merged into merged/.
+  void save_merged(const Setup& setup);
   void write_report(const Report& report);
 
  private:

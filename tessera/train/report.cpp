@@ -65,6 +65,8 @@ std::string render(const Report& report) {
                                          {"configuration", report.configuration},
                                          {"communication", report.communication},
                                          {"memory", report.memory},
+                                         {"predicted_memory", report.predicted_memory},
+                                         {"units", report.units},
                                          {"advice", Value::of(report.advice)},
                                          {"unigram_entropy", Value::of(report.unigram_entropy)},
                                          {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},

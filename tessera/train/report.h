@@ -17,6 +17,8 @@ struct Report {
   std::vector<Value> metrics;          ///< the lines of metrics.jsonl
   Value configuration;                 ///< sections of {"name": {"value": ..., "origin": ...}}
   Value communication;                 ///< communication_table()
+  Value predicted_memory = Value::make_array();  ///< state bytes per rank as they follow from the settings, by kind
+  Value units = Value::make_array();             ///< what is gathered and dropped as one: rows of cells, the headings first
   Value memory = Value::make_array();  ///< array by rank of {kind: bytes}, the parts of the last peak
   double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
   std::string advice;                  ///< what limits the run, one line; empty: not known

@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/config/sharding.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/train/restart.h>
@@ -103,7 +104,18 @@ std::optional<models::LoraConfig> set_up_adapters(models::CausalLm& model, const
   return lora;
 }
 
-void load_checkpoint_weights(Setup& setup) {
+/// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is made whole
+/// first.)
+bool keeps_parts_only(const RunConfig& config, const comm::World& world) {
+  return world.size() > 1 && world.device().is_cpu() && config::shards_parameters(config.sharding.strategy) &&
+         config.sharding.cpu_ram_efficient_loading;
+}
+
+bool is_adapter_parameter(const std::string& name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+void check_checkpoint_kind(const Setup& setup) {
   const std::string& folder = setup.resume_folder;
   const bool adapters = checkpoint::is_adapter_folder(folder);
   if (setup.lora && !adapters)
@@ -113,10 +125,6 @@ void load_checkpoint_weights(Setup& setup) {
     throw InputError(concat("--resume_from_checkpoint ", folder,
                             ": it holds LoRA adapters, but this run trains all "
                             "weights: give --lora_r and --lora_alpha as the first run did"));
-  if (setup.lora)
-    models::load_adapters(*setup.model, *setup.lora, folder);
-  else
-    models::load_weights(*setup.model, folder);
 }
 
 /// The checkpoint to resume from; empty: none asked for.
@@ -205,7 +213,9 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
     throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
-  setup.model = models::load_model(config.model, seed);
+  std::string weights_folder;
+  const bool parts_only = keeps_parts_only(config, world);
+  setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder) : models::load_model(config.model, seed);
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
 
@@ -232,16 +242,24 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
 
   ResumePoint from;
   if (!setup.resume_folder.empty()) {
-    setup.resume = checkpoint::read_run_state(setup.resume_folder);
-    load_checkpoint_weights(setup);
+    setup.resume = checkpoint::read_run_state(setup.resume_folder, /*with_optimizer=*/false);
+    check_checkpoint_kind(setup);
+    if (setup.lora)
+      models::load_adapters(*setup.model, *setup.lora, setup.resume_folder);
+    else if (parts_only)
+      weights_folder = setup.resume_folder;
+    else
+      models::load_weights(*setup.model, setup.resume_folder);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
                    ": the order of the data changes at step ", from.step);
   }
+  if (!weights_folder.empty())
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter);
   setup.plan =
       make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
-  setup.model->to(world.device());
+  if (!parts_only) setup.model->to(world.device());
   return setup;
 }
 

@@ -9,6 +9,7 @@
 #include <tessera/config/run_config.h>
 #include <tessera/data/dataset.h>
 #include <tessera/models/causal_lm.h>
+#include <tessera/models/load.h>
 #include <tessera/models/lora.h>
 #include <tessera/train/run_plan.h>
 
@@ -28,7 +29,10 @@ struct Setup {
   data::Datasets datasets;
   std::int64_t block_size = 0;
   std::string resume_folder;                   ///< empty: from the start
-  std::optional<checkpoint::RunState> resume;  ///< what it held
+  std::optional<checkpoint::RunState> resume;  ///< what it held, without the optimizer's tensors
+  /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is null,
+  /// from their initialisers.
+  std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
 };
 

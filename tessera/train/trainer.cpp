@@ -15,17 +15,21 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/sharding.h>
 #include <tessera/launch/affinity.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/models/checkpoint_blocks.h>
 #include <tessera/optim/optimizer.h>
-#include <tessera/parallel/ddp.h>
+#include <tessera/parallel/fully_shard.h>
 #include <tessera/train/advice.h>
 #include <tessera/train/evaluate.h>
 #include <tessera/train/fixed_order.h>
+#include <tessera/train/gathered.h>
 #include <tessera/train/journal.h>
 #include <tessera/train/optimization.h>
 #include <tessera/train/random_key.h>
 #include <tessera/train/restart.h>
+#include <tessera/train/sharding.h>
 #include <tessera/train/signals.h>
 #include <tessera/train/summary.h>
 #include <tessera/train/trace.h>
@@ -49,17 +53,21 @@ class Trainer {
     StopRequest stop = StopRequest::none;
   };
 
+  void shard_model();
+  std::vector<std::string> describe_sharding() const;
   void enter(Phase phase, std::string_view name);
   void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   void prepare_measuring();
   std::vector<data::Batch> read_step() const;
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
   void compute_gradients(const std::vector<data::Batch>& batches, std::int64_t scored_tokens);
-  void update_weights();
+  bool update_weights();
+  void check_norm();
   void count_step(double seconds, double cpu_seconds);
   void log();
   void evaluate();
   void save();
+  void save_final_model();
   ExitCode finish(StopRequest stop);
   void count_totals(StopRequest stop);
   void write_report();
@@ -72,7 +80,14 @@ class Trainer {
     return setup_.lora ? models::lora_flops_per_token(*setup_.model, row_tokens())
                        : setup_.model->flops_per_token(row_tokens());
   }
-  bool bf16() const { return setup_.config.optimization.bf16; }
+  /// Of matrix products; parameters that are gathered in a narrow type are so already.
+  std::optional<at::ScalarType> narrow() const {
+    const OptimizationConfig& o = setup_.config.optimization;
+    if (setup_.config.sharding.param_dtype != "fp32") return std::nullopt;
+    return o.bf16 ? std::optional(at::kBFloat16) : o.fp16 ? std::optional(at::kHalf) : std::nullopt;
+  }
+  /// Parts of the model are elsewhere, so that forward passes and saving are collective.
+  bool divided() const { return sharded_->shard_ranks() > 1; }
   bool fixed_order() const { return setup_.config.parallel.deterministic_reduce; }
 
   Setup setup_;
@@ -80,8 +95,10 @@ class Trainer {
   comm::World& world_;
   const RunPlan& plan_;
   const data::Sampler sampler_;
-  Ddp ddp_;
+  std::optional<Sharded> sharded_;
+  std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::LossScale> loss_scale_;  // --fp16
   optim::Schedule schedule_;
   StopSignals signals_;
   std::optional<OutputFolder> output_;  // rank 0
@@ -89,6 +106,7 @@ class Trainer {
 
   std::int64_t step_ = 0;  // done
   std::int64_t saved_step_ = -1;
+  std::int64_t skipped_steps_ = 0;  // of --fp16, whose gradients overflowed
   double grad_norm_ = 0, learning_rate_ = 0;
   PhaseClock clock_;
   std::optional<Trace> trace_;  // --profile
@@ -115,21 +133,20 @@ Trainer::Trainer(Setup setup, const Value& configuration, std::int64_t process_b
       plan_(setup_.plan),
       sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train,
                static_cast<std::uint64_t>(setup_.config.optimization.seed), plan_.rows_per_step()),
-      ddp_(*setup_.model, {.group = world_.group(),
-                           .bucket_mb = setup_.config.parallel.ddp_bucket_cap_mb,
-                           .reduction = comm::Reduction::sum,
-                           .find_unused_parameters = setup_.config.parallel.ddp_find_unused_parameters,
-                           .broadcast_buffers = setup_.config.parallel.ddp_broadcast_buffers,
-                           .logical_shards = fixed_order() ? setup_.config.parallel.logical_shards : 0}),
-      optimizer_(make_optimizer(setup_.config.optimization, *setup_.model, ddp_)),
+      loss_scale_(make_loss_scale(setup_.config.optimization)),
       schedule_(make_schedule(setup_.config.optimization, plan_)),
       journal_(setup_, world_),
       step_(plan_.resumed_step),
       window_(setup_.config.output.hf_loss_scale),
       process_bytes_(process_bytes) {
   last_log_.loss = not_known;
+  agree(world_.group(), [&] { shard_model(); });
   agree(world_.group(), [&] {
-    if (setup_.resume) restore_optimizer(*optimizer_, *setup_.resume, setup_.resume_folder);
+    optimizer_ = make_optimizer(setup_.config.optimization, *setup_.model, *sharded_);
+    if (!setup_.resume) return;
+    restore_optimizer(*optimizer_, *sharded_, *setup_.resume, setup_.resume_folder);
+    if (loss_scale_ && setup_.resume->loss_scale > 0)
+      loss_scale_->set_state({setup_.resume->loss_scale, setup_.resume->loss_scale_good_steps, setup_.resume->loss_scale_skipped_steps});
   });
   agree(world_.group(), [&] {  // the first thing that is written
     if (world_.rank() != 0) return;
@@ -138,8 +155,40 @@ Trainer::Trainer(Setup setup, const Value& configuration, std::int64_t process_b
   });
 }
 
+/// Collective; wrong class names and the like throw the same on every rank.
+void Trainer::shard_model() {
+  ShardingOptions options = sharding_options(setup_.config, *setup_.model, world_.group());
+  bool filled = false;  // a model that is not divided after all is not asked for
+  if (setup_.weights)
+    options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
+      filled = true;
+      return setup_.weights->read(name, begin, piece);
+    };
+  sharded_.emplace(*setup_.model, std::move(options));
+  if (setup_.weights && !filled)
+    for (const auto& item : setup_.model->named_parameters()) setup_.weights->read(item.key(), 0, item.value().detach());
+  setup_.weights.reset();
+  if (setup_.config.optimization.gradient_checkpointing)
+    checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
+}
+
+/// The table of units and the bytes that follow from it.
+std::vector<std::string> Trainer::describe_sharding() const {
+  const std::string strategy = describe_strategy(setup_.config, *sharded_);
+  if (strategy.empty()) return {};
+  std::vector<std::string> lines = {"sharding: " + strategy};
+  for (const std::string& line : aligned(unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))))
+    lines.push_back(line);
+  const layout::StateBytes bytes = predicted_bytes(setup_.config, *setup_.model, sharded_->shard_ranks(), world_.rank() % sharded_->shard_ranks());
+  const auto text = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
+  lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients), " gradients + ",
+                         text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers), " on the way"));
+  return lines;
+}
+
 ExitCode Trainer::run() {
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
+  for (const std::string& line : describe_sharding()) journal_.note(line);
   prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
   if (setup_.config.output.profile) {
@@ -161,7 +210,7 @@ ExitCode Trainer::run() {
     window_.begin_step(agreed.counts);
     compute_gradients(batches, agreed.counts.scored_tokens);
     enter(Phase::optimizer, "clip");
-    update_weights();
+    if (!update_weights()) skipped_steps_ += 1;
     ++step_;
     enter(Phase::other);
     count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
@@ -183,14 +232,13 @@ void Trainer::enter(Phase phase, std::string_view name) {
 /// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model said before.
 void Trainer::prepare_measuring() {
   const comm::Tag tag("start");
-  at::Tensor peak = at::full({1}, measured_peak_flops(world_.device(), bf16()),
+  at::Tensor peak = at::full({1}, measured_peak_flops(world_.device(), setup_.config.optimization.bf16),
                              at::TensorOptions().dtype(at::kDouble).device(world_.device()));
   world_.group().all_reduce(peak).wait();
   peak_flops_ = peak.item<double>();
-  if (output_) {
-    totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
-    if (!setup_.config.model.model_name_or_path.empty() && !setup_.resume) first_sample_ = sample_text(setup_);
-  }
+  if (output_) totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
+  if ((output_ || divided()) && !setup_.config.model.model_name_or_path.empty() && !setup_.resume)
+    first_sample_ = sample_text(setup_);
   world_.group().barrier().wait();  // the others wait here, where it is not counted as communication of a step
 }
 
@@ -227,16 +275,16 @@ Trainer::Agreement Trainer::agree_on_step(const std::vector<data::Batch>& batche
 /// are, so each share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last
 /// backward reduces; in fixed order each does.
 void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::int64_t scored_tokens) {
-  const double scale = 1.0 / static_cast<double>(scored_tokens);
-  ddp_.zero_grad();
+  const double scale = 1.0 / static_cast<double>(scored_tokens) * (loss_scale_ ? loss_scale_->scale() : 1.0);
+  sharded_->zero_grad();
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     enter(Phase::forward);
-    std::optional<Ddp::NoSync> only_here;
-    if (micro + 1 < batches.size() && !fixed_order()) only_here.emplace(ddp_);
+    std::optional<Sharded::NoSync> only_here;
+    if (micro + 1 < batches.size() && !fixed_order()) only_here.emplace(*sharded_);
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
     const at::Tensor loss = [&] {
-      const nn::Autocast precision(bf16(), world_.device().type());
+      const nn::Autocast precision(narrow(), world_.device().type());
       return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
     }();
     enter(Phase::backward);
@@ -246,22 +294,40 @@ void Trainer::compute_gradients(const std::vector<data::Batch>& batches, std::in
   }
 }
 
-/// Clipping and the optimizer step in one pass over the gradients.
-void Trainer::update_weights() {
+/// Clipping and the optimizer step in one pass over the gradients. With --fp16 a step whose gradients overflowed is skipped; returns
+/// whether it was taken.
+bool Trainer::update_weights() {
   const auto& config = setup_.config.optimization;
-  std::vector<at::Tensor> gradients;
-  for (const auto& [name, parameter] : ddp_.parameters())
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  grad_norm_ = optim::gradient_norm(gradients);
-  if (!std::isfinite(grad_norm_)) {
-    if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);  // every rank has the same norm; one tells it
-    throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
-                       ": the training diverged. Lower --learning_rate (now ", format_real(config.learning_rate),
-                       "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed"));
-  }
-  enter(Phase::optimizer);
+  grad_norm_ = sharded_->grad_norm();
   learning_rate_ = config.learning_rate * optim::schedule_factor(schedule_, step_);
-  optimizer_->step(learning_rate_, optim::clip_coefficient(grad_norm_, config.max_grad_norm));
+  if (!loss_scale_) {
+    check_norm();
+    enter(Phase::optimizer);
+    optimizer_->step(learning_rate_, optim::clip_coefficient(grad_norm_, config.max_grad_norm));
+    return true;
+  }
+  const double factor = loss_scale_->gradient_factor();
+  const bool good = loss_scale_->update(grad_norm_);
+  grad_norm_ *= factor;
+  enter(Phase::optimizer);
+  if (good) optimizer_->step(learning_rate_, factor * optim::clip_coefficient(grad_norm_, config.max_grad_norm));
+  return good;
+}
+
+/// Every rank has the same norm; one tells what is wrong with it. Collective where it is not finite.
+void Trainer::check_norm() {
+  if (std::isfinite(grad_norm_)) return;
+  std::string where;
+  try {
+    sharded_->clip_grad_norm(0);
+  } catch (const Error& error) {
+    where = error.what();  // names rank and parameter
+  }
+  if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
+  throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
+                     ": the training diverged. Lower --learning_rate (now ", format_real(setup_.config.optimization.learning_rate),
+                     "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed",
+                     where.empty() ? "" : concat(" (", where, ")")));
 }
 
 void Trainer::count_step(double seconds, double cpu_seconds) {
@@ -288,7 +354,7 @@ void Trainer::log() {
   const std::int64_t steps = window_.steps();
   const PhaseSeconds phases = clock_.take();
   StepMetrics metrics = window_.close(world_.group(), phases,
-                                      memory_by_kind(*setup_.model, *optimizer_, process_bytes_, peak_resident_bytes()),
+                                      memory_by_kind(*setup_.model, *sharded_, *optimizer_, process_bytes_, peak_resident_bytes()),
                                       at::get_num_threads());
   metrics.step = step_;
   metrics.grad_norm = grad_norm_;
@@ -307,7 +373,7 @@ void Trainer::evaluate() {
   const comm::LifeState evaluating(launch::RankState::evaluating);
   enter(Phase::other, "evaluate");
   EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
-                                        setup_.config.optimization.per_device_eval_batch_size, world_.group(), bf16());
+                                        setup_.config.optimization.per_device_eval_batch_size, world_.group(), narrow(), divided());
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
@@ -319,13 +385,44 @@ void Trainer::evaluate() {
 
 void Trainer::save() {
   saved_step_ = step_;
-  if (!output_) return;
+  if (!output_ && !divided()) return;
   const comm::LifeState saving(launch::RankState::saving);
   enter(Phase::other, "save");
-  const std::string folder = output_->save_checkpoint(setup_, run_state());
-  journal_.note(concat("saved ", folder));
+  std::string folder;
+  const auto write = [&] {
+    GatheredTensors weights = trained_weights(*sharded_), states = optimizer_states(*sharded_, *optimizer_);
+    std::function<void()> writer;
+    if (output_)
+      writer = [&] {
+        checkpoint::RunState state = run_state();
+        state.optimizer_sources = states.sources();
+        folder = output_->save_checkpoint(setup_, weights.sources(), state);
+      };
+    write_gathered({&weights, &states}, writer);
+  };
+  if (divided())
+    agree(world_.group(), write);
+  else
+    write();
+  if (output_) journal_.note(concat("saved ", folder));
   write_report();
   enter(Phase::other);
+}
+
+void Trainer::save_final_model() {
+  if (!output_ && !divided()) return;
+  const auto write = [&] {
+    GatheredTensors weights = trained_weights(*sharded_);
+    std::function<void()> writer;
+    if (output_) writer = [&] { output_->save_model(setup_, weights.sources(), run_state()); };
+    write_gathered({&weights}, writer);
+  };
+  if (divided())
+    agree(world_.group(), write);
+  else
+    write();
+  if (output_) output_->save_merged(setup_);
+  last_sample_ = sample_text(setup_);
 }
 
 checkpoint::RunState Trainer::run_state() const {
@@ -336,7 +433,11 @@ checkpoint::RunState Trainer::run_state() const {
   state.seed = static_cast<std::uint64_t>(optimization.seed);
   state.log_history = journal_.log_history();
   state.optimizer_steps = optimizer_->steps();
-  state.optimizer = optimizer_->state();
+  if (loss_scale_) {
+    state.loss_scale = loss_scale_->state().scale;
+    state.loss_scale_good_steps = loss_scale_->state().good_steps;
+    state.loss_scale_skipped_steps = loss_scale_->state().skipped_steps;
+  }
   state.epoch = plan_.epoch(step_);
   state.max_steps = plan_.total_steps;
   state.num_train_epochs = optimization.num_train_epochs;
@@ -388,12 +489,9 @@ ExitCode Trainer::finish(StopRequest stop) {
   }
   count_totals(stop);
   journal_.ended(totals_);
+  if (stop == StopRequest::none) save_final_model();
   if (output_) {
-    if (stop == StopRequest::none) {
-      output_->save_model(setup_, run_state());
-      last_sample_ = sample_text(setup_);
-      journal_.sampled(step_, last_sample_.prompt, last_sample_.text);
-    }
+    if (stop == StopRequest::none) journal_.sampled(step_, last_sample_.prompt, last_sample_.text);
     write_report();
     journal_.close();
     if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
@@ -432,6 +530,14 @@ void Trainer::write_report() {
   report.communication = communication_table();
   report.memory = Value::make_array();
   for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
+  for (int rank = 0; rank < world_.size(); ++rank)
+    report.predicted_memory.push_back(to_json(predicted_bytes(setup_.config, *setup_.model, sharded_->shard_ranks(), rank % sharded_->shard_ranks())));
+  if (!describe_strategy(setup_.config, *sharded_).empty())
+    for (const auto& cells : unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))) {
+      Value row = Value::make_array();
+      for (const std::string& cell : cells) row.push_back(Value::of(cell));
+      report.units.push_back(std::move(row));
+    }
   report.unigram_entropy = totals_.unigram_entropy;
   report.advice = advise(utilization()).line();
   report.sample_before = first_sample_.text;
@@ -447,7 +553,8 @@ ExitCode run(const RunConfig& config, const Value& resolved, comm::World& ranks)
     const RunConfig here = with_fixed_order(config, resolved, ranks.size());
     set_threads(here.parallel.threads_per_process, ranks.local_size());
     setup = prepare(here, ranks);
-    make_schedule(config.optimization, setup.plan);  // bad parameters of it are told once, too
+    make_schedule(config.optimization, setup.plan);  // bad parameters are told once, too
+    optim::check_optimizer(optimizer_choice(config.optimization));
   });
   check_same_start(ranks.group(), setup.plan.resumed_step);
   return Trainer(std::move(setup), resolved, process_bytes).run();

@@ -8,19 +8,17 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/parallel/fully_shard.h>
 
 namespace tessera::train {
 
-MemoryByKind memory_by_kind(const torch::nn::Module& model, const optim::Optimizer& optimizer,
+MemoryByKind memory_by_kind(const torch::nn::Module& model, const Sharded& sharded, const optim::Optimizer& optimizer,
                             std::int64_t process_bytes, std::int64_t peak_bytes) {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
   };
-  MemoryByKind kinds = {process_bytes, 0, 0, 0, 0};
-  for (const at::Tensor& parameter : model.parameters()) {
-    kinds[1] += bytes(parameter);
-    kinds[2] += bytes(parameter.grad());
-  }
+  const ShardingMemory held = sharded.memory();
+  MemoryByKind kinds = {process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0};
   for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
   for (const auto& [name, tensor] : optimizer.state()) kinds[3] += bytes(tensor);
   std::int64_t rest = peak_bytes;

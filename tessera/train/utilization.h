@@ -11,25 +11,29 @@
 namespace torch::nn {
 class Module;
 }
-namespace tessera::optim {
+namespace tessera {
+class Sharded;
+namespace optim {
 class Optimizer;
 }
+}  // namespace tessera
 
 namespace tessera::train {
 
 /// What memory holds. process: resident before the model was made (program, libraries); the four next: bytes of
-/// tensors; activations: the rest of the peak (activations, temporary buffers, data, the allocator's reserve).
-enum class MemoryKind { process, parameters, gradients, optimizer, activations };
-inline constexpr std::size_t memory_kind_count = 5;
+/// tensors, parameters and gradients being those that stay on this rank, buffers what is gathered or on its way to others;
+/// activations: the rest of the peak (activations, temporary buffers, data, the allocator's reserve).
+enum class MemoryKind { process, parameters, gradients, optimizer, buffers, activations };
+inline constexpr std::size_t memory_kind_count = 6;
 inline constexpr std::string_view memory_kind_names[memory_kind_count] = {"process", "parameters", "gradients",
-                                                                          "optimizer", "activations"};
+                                                                          "optimizer", "buffers", "activations"};
 /// Bytes by kind; they add up to the peak.
 using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 
 /// Sizes of this process now. `process_bytes`: resident before the model was made; `peak_bytes`: the peak so far.
 /// Should the parts exceed the peak (weights that are mapped and were never touched), the later ones are cut, so that
 /// the sum is the peak.
-MemoryByKind memory_by_kind(const torch::nn::Module& model, const optim::Optimizer& optimizer,
+MemoryByKind memory_by_kind(const torch::nn::Module& model, const Sharded& sharded, const optim::Optimizer& optimizer,
                             std::int64_t process_bytes, std::int64_t peak_bytes);
 
 /// FLOP/s of this process in a matrix product of 768 x 768 matrices (fp32, or bf16), with its threads: the best of

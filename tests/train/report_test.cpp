@@ -45,11 +45,11 @@ TEST(Report, CarriesItsDataAsJson) {
 TEST(Report, TellsWhatLimitsTheRun) {
   Report report = small_report();
   report.advice = "input-bound: 50 % of the time goes into reading rows";
-  report.memory.push_back(to_json(MemoryByKind{1, 2, 3, 4, 5}));
+  report.memory.push_back(to_json(MemoryByKind{1, 2, 3, 4, 5, 6}));
   report.sample_before = "</script>";
   const Value data = data_of(render(report));
   EXPECT_EQ(data.at("advice").as_string(), report.advice);
-  EXPECT_EQ(data.at("memory").items()[0].at("activations").as_int(), 5);
+  EXPECT_EQ(data.at("memory").items()[0].at("activations").as_int(), 6);
   EXPECT_EQ(data.at("sample").at("before").as_string(), "</script>");
 }
 

@@ -159,7 +159,7 @@
   $('log').onchange = e => lossGraph && lossGraph.updateOptions({logscale: e.target.checked});
 
   // ---- tables ------------------------------------------------------------------------------------------------
-  const kindColors = {process: '--c5', parameters: '--c1', gradients: '--c0', optimizer: '--c2', activations: '--c4'};
+  const kindColors = {process: '--c5', parameters: '--c1', gradients: '--c0', optimizer: '--c2', buffers: '--c3', activations: '--c4'};
   const kinds = Object.keys(kindColors);
   const totals = data.memory.map(m => kinds.reduce((sum, k) => sum + m[k], 0));
   data.memory.forEach((m, rank) => {
@@ -182,6 +182,17 @@
     $('kinds-legend').appendChild(entry);
   }
   $('kinds-card').hidden = data.memory.length === 0;
+  // what follows from the settings beside what was measured
+  const predicted = (data.predicted_memory || []).filter((p, rank) => data.memory[rank]);
+  if (predicted.length > 0) {
+    const stated = ['parameters', 'gradients', 'optimizer', 'buffers'];
+    $('state-bytes').appendChild(row([['', '', 'th'], ...stated.flatMap(k => [[k + ', predicted', 'number', 'th'], ['measured', 'number', 'th']]), ['peak of the process', 'number', 'th']]));
+    predicted.forEach((p, rank) => $('state-bytes').appendChild(row([['rank ' + rank],
+      ...stated.flatMap(k => [[bytes(p[k]), 'number'], [bytes(data.memory[rank][k]), 'number']]), [bytes(totals[rank]), 'number']])));
+  }
+  const units = data.units || [];
+  units.forEach((cells, i) => $('units').appendChild(row(cells.map((text, column) => [text, column > 0 && column < 4 ? 'number' : '', i === 0 ? 'th' : undefined]))));
+  $('units-card').hidden = units.length === 0;
 
   const quote = (label, text, className) => {
     if (label) $('samples').appendChild(element('p', label, 'sample-label'));

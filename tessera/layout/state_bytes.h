@@ -1,0 +1,41 @@
+#pragma once
+/// \file
+/// How many bytes of training state a rank holds under a strategy: arithmetic on shapes, with the flat layouts that the engine
+/// itself uses. No tensors; the planner and the run's own table ask the same function.
+
+#include <tessera/layout/units.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::layout {
+
+/// What the formula depends on. Element sizes in bytes.
+struct StateBytesOptions {
+  bool shard_optimizer = false, shard_gradients = false, shard_parameters = false;  ///< the strategy's row
+  bool reshard_after_forward = false;
+  int shard_ranks = 1;  ///< S: ranks that divide one copy
+  int rank = 0;         ///< place in the shard group
+  WrapPolicy wrap;
+  std::int64_t persistence_threshold = 0;
+  std::int64_t first_bucket_bytes = 1 << 20, bucket_bytes = 25 << 20;
+  std::int64_t whole_element = 0;       ///< of gathered parameters; 0: as the shards'
+  std::int64_t wire_element = 4;        ///< of gradients while they are reduced
+  double optimizer_per_element = 8;     ///< AdamW: two fp32 moments
+  bool accumulates = false;             ///< several micro-batches a step
+};
+
+struct StateBytes {
+  std::int64_t parameters = 0;  ///< that stay on this rank
+  std::int64_t gradients = 0;   ///< likewise, after backward
+  std::int64_t optimizer = 0;
+  /// The most that comes and goes: gathered units (the one in use and the one that is gathered ahead; the root throughout)
+  /// and gradients on their way (one that fills, one that is reduced).
+  std::int64_t buffers = 0;
+  std::int64_t total() const { return parameters + gradients + optimizer + buffers; }
+};
+
+/// `trained[i]`: whether the tree's i-th parameter is trained; the others have no gradient and no optimizer state.
+StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained, const StateBytesOptions& options);
+
+}  // namespace tessera::layout

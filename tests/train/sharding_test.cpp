@@ -1,0 +1,107 @@
+// What a run says about its units, and the options that its settings mean.
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/models/load.h>
+#include <tessera/train/optimization.h>
+#include <tessera/train/sharding.h>
+
+namespace tessera::train {
+namespace {
+
+ShardingUnit unit(const std::string& name, std::int64_t numel, std::int64_t ranks = 2) {
+  return {.name = name, .parameters = {}, .numel = numel, .padded = numel, .shard_bytes = 4 * numel / ranks, .present_bytes = 4 * numel, .prefetch = ""};
+}
+
+TEST(UnitTable, EqualUnitsAreOneRow) {
+  std::vector<ShardingUnit> units = {unit("root", 4096)};
+  for (int i = 0; i < 12; ++i) units.push_back(unit(concat("h.", i), 1024));
+  units.push_back(unit("head", 2048));
+  EXPECT_EQ(aligned(unit_table(units, true)), (std::vector<std::string>{
+                                                  "  unit    parameters    shard   present  gathered meanwhile",
+                                                  "  root         4.1 k  8.0 KiB  16.0 KiB  h.0",
+                                                  "  h.0-11  1.0 k each  2.0 KiB   4.0 KiB  the next one",
+                                                  "  head         2.0 k  4.0 KiB   8.0 KiB  -"}))
+      << join(aligned(unit_table(units, true)), "\n");
+  EXPECT_EQ(unit_table(units, false).front().size(), 4u);
+  units[5].numel = 1000;  // another one in between
+  EXPECT_EQ(unit_table(units, true).size(), 1 + 5u);
+}
+
+TEST(UnitTable, WhatWasSeenBeatsTheGuess) {
+  std::vector<ShardingUnit> units = {unit("root", 64), unit("b", 64), unit("a", 64)};
+  units[0].prefetch = "a";
+  const auto table = unit_table(units, true);
+  EXPECT_EQ(table[1].back(), "a");
+  EXPECT_EQ(table[2].back(), "-");
+}
+
+RunConfig small_config() {
+  RunConfig config;
+  config.model.config_name = "gpt2-tiny";
+  config.model.config_overrides = "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32";
+  return config;
+}
+
+TEST(ShardingOptions, FollowTheSettings) {
+  RunConfig config = small_config();
+  const auto model = models::load_model(config.model, 1);
+  EXPECT_EQ(block_classes(*model), std::vector<std::string>{"Gpt2Block"});
+  config.sharding.strategy = "full_shard";
+  config.sharding.param_dtype = "bf16";
+  config.sharding.backward_prefetch = "backward_post";
+  config.sharding.reshard_after_forward = "false";
+  config.sharding.cpu_offload = "all";
+  config.sharding.grad_compression = "powersgd:rank=2";
+  const tessera::ShardingOptions options = sharding_options(config, *model, {});
+  EXPECT_EQ(options.strategy, "full_shard");
+  EXPECT_EQ(options.param_dtype, at::kBFloat16);
+  EXPECT_FALSE(options.reduce_dtype.has_value());
+  EXPECT_EQ(options.backward_prefetch, layout::BackwardPrefetch::post);
+  EXPECT_EQ(options.reshard_after_forward, false);
+  EXPECT_EQ(options.offload, Offload::all);
+  EXPECT_EQ(options.reduction, comm::Reduction::sum);
+  EXPECT_EQ(options.wrap.classes, std::vector<std::string>{"Gpt2Block"});
+  ASSERT_NE(options.compression, nullptr);
+  config.sharding.grad_compression = "powersgd:rnk=2";
+  EXPECT_THROW(sharding_options(config, *model, {}), InputError);
+}
+
+TEST(ShardingOptions, PredictionCountsFourteenOrSixteenBytes) {
+  RunConfig config = small_config();
+  const auto model = models::load_model(config.model, 1);
+  std::int64_t numel = 0;
+  for (const auto& parameter : model->parameters()) numel += parameter.numel();
+  EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 16 * numel);
+  config.optimization.bf16_optimizer_states = true;
+  EXPECT_EQ(predicted_bytes(config, *model, 1, 0).total(), 12 * numel);
+}
+
+TEST(CheckpointPlan, KeysAndTheirNames) {
+  OptimizationConfig config;
+  config.gradient_checkpointing_kwargs = "{\"use_reentrant\": false, \"every\": 2}";
+  EXPECT_EQ(checkpoint_plan(config).every, 2);
+  config.gradient_checkpointing_kwargs = "part=attention,names=h.*";
+  EXPECT_EQ(checkpoint_plan(config).part, parallel::CheckpointPart::attention);
+  config.gradient_checkpointing_kwargs = "evry=2";
+  try {
+    checkpoint_plan(config);
+    FAIL() << "expected an error";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "--gradient_checkpointing_kwargs: unknown key evry; did you mean every?");
+  }
+}
+
+TEST(LossScale, FollowsTheSettings) {
+  OptimizationConfig config;
+  EXPECT_FALSE(make_loss_scale(config).has_value());
+  config.fp16 = true;
+  EXPECT_EQ(make_loss_scale(config)->scale(), 65536);
+  config.loss_scale = 128;
+  EXPECT_EQ(make_loss_scale(config)->scale(), 128);
+}
+
+}  // namespace
+}  // namespace tessera::train
