@@ -45,7 +45,8 @@ class Compression {
   /// The result is in `output` when the returned work is done. Methods whose collectives follow each other (all but
   /// fp16 and bf16) wait for them, so that the order of collectives does not depend on when somebody waits.
   virtual comm::Work reduce(const ReductionRequest& request) = 0;
-  /// An optimizer step ended (methods that begin after some steps, as PowerSGD, count them).
+  /// An optimizer step ended (methods that begin after some steps, as PowerSGD, count them). If it is never called,
+  /// each reduction of a key counts as a step: too many when gradients are accumulated.
   virtual void step_done() {}
   /// Bytes that plain reductions of the gradients so far would have sent per rank, and bytes that were sent instead,
   /// both as launch::wire_bytes() counts. Zeros on one rank.

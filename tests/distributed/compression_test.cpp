@@ -142,6 +142,43 @@ TEST(Compression, first_steps_are_plain_and_then_it_compresses) {
   });
 }
 
+TEST(Compression, steps_count_themselves_when_nobody_tells) {
+  run_ranks(2, [](comm::World& world) {
+    const Layout l = layout(2);
+    for (const char* description : {"powersgd:start=2", "onebit:warmup=2"}) {
+      auto method = make_compression(description);
+      for (int step = 0; step < 4; ++step) {
+        if (step == 1) {  // through a checkpoint
+          const auto state = method->state();
+          method = make_compression(description);
+          method->restore(state);
+        }
+        const auto before = method->bytes();
+        reduce(*method, world.group(), l, gradient(l, world.rank(), step), true);
+        const auto after = method->bytes();
+        EXPECT_EQ(after.first - before.first == after.second - before.second, step < 2) << description << step;
+      }
+    }
+  });
+}
+
+TEST(Compression, keys_that_are_not_used_any_more_are_dropped) {
+  run_ranks(2, [](comm::World& world) {
+    const auto method = make_compression("topk:ratio=0.1");
+    const std::vector<CompressedSegment> segments = {{{40}, 0, 40}};
+    for (int step = 0; step < 20; ++step) {
+      for (const std::string key : {step == 0 ? "old" : "new", "always"}) {
+        const at::Tensor flat = random_row(40, static_cast<std::uint64_t>(world.rank()));
+        method->reduce({key, flat, segments, world.group(), comm::Reduction::mean, flat, false}).wait();
+      }
+      method->step_done();
+    }
+    std::string names;
+    for (const auto& [name, tensor] : method->state()) names += name + " ";
+    EXPECT_EQ(names, "always/error new/error steps ");
+  });
+}
+
 TEST(Compression, what_belongs_to_no_parameter_is_exact) {
   on_all_kinds([](const comm::Group& group, const Layout& l, bool scatter, comm::Reduction reduction) {
     for (const char* description : {"powersgd:start=0,min_rate=0", "topk:ratio=0.05", "onebit:warmup=0"}) {

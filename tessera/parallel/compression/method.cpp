@@ -53,8 +53,32 @@ void CompressionMethod::begin(const ReductionRequest& request) {
                     request.output.numel() * (request.scatter ? size : 1) == n,
                 "compression '", name(), "': flat gradient '", request.key, "' has ", n, " elements, its output ",
                 request.output.numel(), request.scatter ? " per rank of " : ", ranks: ", size);
+  if (!told_) {
+    const std::int64_t count = ++reductions_.try_emplace(std::string(request.key), 0).first->second;
+    most_reductions_ = std::max(most_reductions_, count);
+  }
   const launch::Op op = request.scatter ? launch::Op::reduce_scatter : launch::Op::all_reduce;
   plain_bytes_ += launch::wire_bytes(op, payload(request.flat), static_cast<int>(size));
+}
+
+void CompressionMethod::step_done() {
+  ++steps_;
+  told_ = true;
+  reductions_.clear();
+}
+
+std::int64_t CompressionMethod::steps() const {
+  return told_ ? steps_ : steps_ + std::max<std::int64_t>(most_reductions_ - 1, 0);
+}
+
+at::Tensor CompressionMethod::steps_state() const {
+  return at::scalar_tensor(told_ ? steps_ : steps_ + most_reductions_, at::kLong);
+}
+
+void CompressionMethod::restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  for (const auto& [name, tensor] : state) {
+    if (name == "steps") steps_ = tensor.item<std::int64_t>();
+  }
 }
 
 comm::Work CompressionMethod::plain(const ReductionRequest& request) {
@@ -131,27 +155,36 @@ bool all_finite(const at::Tensor& tensor) {
   return tensor.numel() == 0 || at::isfinite(tensor.abs().max()).item<bool>();
 }
 
-at::Tensor& ErrorFeedback::of(std::string_view key, std::int64_t numel, const at::TensorOptions& options) {
-  auto found = errors_.find(key);
-  if (found == errors_.end()) found = errors_.emplace(std::string(key), at::Tensor()).first;
-  at::Tensor& error = found->second;
+at::Tensor& KeptTensors::of(std::string_view key, std::int64_t step) {
+  constexpr std::int64_t long_enough = 8;
+  std::erase_if(kept_, [&](const auto& item) { return item.first != key && item.second.used + long_enough < step; });
+  Kept& kept = kept_.try_emplace(std::string(key)).first->second;
+  kept.used = step;
+  return kept.tensor;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> KeptTensors::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (const auto& [key, kept] : kept_) {
+    if (kept.tensor.defined()) result.emplace_back(key + suffix_, kept.tensor);
+  }
+  return result;
+}
+
+void KeptTensors::restore(const std::vector<std::pair<std::string, at::Tensor>>& state, std::int64_t step) {
+  for (const auto& [name, tensor] : state) {
+    if (name.ends_with(suffix_)) of(name.substr(0, name.size() - suffix_.size()), step) = tensor.clone();
+  }
+}
+
+at::Tensor& error_of(KeptTensors& errors, std::string_view key, std::int64_t step, std::int64_t numel,
+                     const at::TensorOptions& options) {
+  at::Tensor& error = errors.of(key, step);
   if (!error.defined() || error.numel() != numel || error.scalar_type() != c10::typeMetaToScalarType(options.dtype()) ||
       error.device() != options.device()) {
     error = at::zeros({numel}, options);
   }
   return error;
-}
-
-std::vector<std::pair<std::string, at::Tensor>> ErrorFeedback::state() const {
-  std::vector<std::pair<std::string, at::Tensor>> result;
-  for (const auto& [key, error] : errors_) result.emplace_back(key + "/error", error);
-  return result;
-}
-
-void ErrorFeedback::restore(const std::vector<std::pair<std::string, at::Tensor>>& state) {
-  for (const auto& [name, tensor] : state) {
-    if (name.ends_with("/error")) errors_[name.substr(0, name.size() - 6)] = tensor.clone();
-  }
 }
 
 }  // namespace tessera::parallel

@@ -30,7 +30,7 @@ std::int64_t numel_of(std::span<const FlatRange> ranges);
 
 class CompressionMethod : public Compression {
  public:
-  void step_done() override { ++steps_; }
+  void step_done() override;
   std::pair<std::int64_t, std::int64_t> bytes() const override { return {plain_bytes_, sent_bytes_}; }
 
  protected:
@@ -44,10 +44,17 @@ class CompressionMethod : public Compression {
   comm::Work all_to_all(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
   comm::Work accumulate_scatter(const comm::Group& group, const at::Tensor& accumulator, const at::Tensor& input);
 
-  std::int64_t steps_ = 0;
+  /// Steps that have ended: those that step_done() told of; if it never did, the reductions of one key before this one.
+  std::int64_t steps() const;
+  /// The same after the last reduction, for state(); and back from it.
+  at::Tensor steps_state() const;
+  void restore_steps(const std::vector<std::pair<std::string, at::Tensor>>& state);
 
  private:
   std::int64_t plain_bytes_ = 0, sent_bytes_ = 0;
+  std::int64_t steps_ = 0, most_reductions_ = 0;
+  bool told_ = false;
+  std::map<std::string, std::int64_t, std::less<>> reductions_;  ///< per key, until step_done() is called
 };
 
 /// This rank's part of flat as output of the request: [begin, begin + numel) with numel = output.numel().
@@ -62,17 +69,30 @@ double divisor(const ReductionRequest& request);
 at::Tensor in_compute_dtype(const at::Tensor& flat);
 bool all_finite(const at::Tensor& tensor);
 
-/// What the compression of a key left out so far, to be added to its next gradient (Seide et al. 2014).
-class ErrorFeedback {
+/// Tensors that a method keeps from step to step, by key. Keys that were not asked for in the last 8 steps are dropped
+/// (buckets were laid out anew).
+class KeptTensors {
  public:
-  /// [numel] of zeros, or what the last step left. A change of size (another number of ranks) begins anew.
-  at::Tensor& of(std::string_view key, std::int64_t numel, const at::TensorOptions& options);
-  /// Names end in "/error".
+  explicit KeptTensors(std::string suffix) : suffix_(std::move(suffix)) {}
+  /// Undefined at first.
+  at::Tensor& of(std::string_view key, std::int64_t step);
+  /// KEY + suffix -> tensor.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
-  void restore(const std::vector<std::pair<std::string, at::Tensor>>& state);
+  /// Takes the names with this suffix.
+  void restore(const std::vector<std::pair<std::string, at::Tensor>>& state, std::int64_t step);
 
  private:
-  std::map<std::string, at::Tensor, std::less<>> errors_;
+  struct Kept {
+    at::Tensor tensor;
+    std::int64_t used = 0;
+  };
+  std::string suffix_;
+  std::map<std::string, Kept, std::less<>> kept_;
 };
+
+/// What the compression of a key left out so far, to be added to its next gradient (Seide et al. 2014): [numel], zeros
+/// at first and after a change of size (another number of ranks). Kept under "KEY/error".
+at::Tensor& error_of(KeptTensors& errors, std::string_view key, std::int64_t step, std::int64_t numel,
+                     const at::TensorOptions& options);
 
 }  // namespace tessera::parallel

@@ -82,7 +82,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   const at::NoGradGuard no_grad;
   begin(request);
   const comm::Group& group = request.group;
-  if (group.size() == 1 || steps_ < warmup_ || request.segments.empty()) return plain(request);
+  if (group.size() == 1 || steps() < warmup_ || request.segments.empty()) return plain(request);
   TESSERA_CHECK(request.flat.is_cpu(), "compression 'onebit' codes on the CPU; flat gradient '", request.key,
                 "' is on ", request.flat.device().str(), ". Use powersgd or bf16 there.");
   const std::int64_t n = request.flat.numel(), size = group.size(), part = (n + size - 1) / size;
@@ -97,7 +97,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   all_reduce(group, exact).wait();
 
   // Worker: signs by part, one magnitude per parameter.
-  at::Tensor& error = errors_.of(concat(request.key, ".worker"), n, gradient.options());
+  at::Tensor& error = error_of(errors_, concat(request.key, ".worker"), steps(), n, gradient.options());
   const at::Tensor corrected = gradient.add(error);
   const at::Tensor factors = magnitudes(corrected, 0, segments);
   const at::Tensor sent = at::zeros({size, bytes}, at::kByte);
@@ -128,7 +128,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
     write_output(request, rest, exact.div(divisor(request)));
     return {};
   }
-  at::Tensor& server_error = errors_.of(concat(request.key, ".server"), numel, gradient.options());
+  at::Tensor& server_error = error_of(errors_, concat(request.key, ".server"), steps(), numel, gradient.options());
   sum.add_(server_error);
   const at::Tensor server_factors = magnitudes(sum, begin, mine);
   const at::Tensor bits = at::zeros({bytes}, at::kByte), server_bits = pack_signs(sum);
@@ -151,15 +151,13 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
 
 std::vector<std::pair<std::string, at::Tensor>> OneBitCompression::state() const {
   auto result = errors_.state();
-  result.emplace_back("steps", at::scalar_tensor(steps_, at::kLong));
+  result.emplace_back("steps", steps_state());
   return result;
 }
 
 void OneBitCompression::restore(const std::vector<std::pair<std::string, at::Tensor>>& state) {
-  errors_.restore(state);
-  for (const auto& [name, tensor] : state) {
-    if (name == "steps") steps_ = tensor.item<std::int64_t>();
-  }
+  restore_steps(state);
+  errors_.restore(state, steps());
 }
 
 }  // namespace tessera::parallel

@@ -22,7 +22,7 @@ class OneBitCompression final : public CompressionMethod {
 
  private:
   std::int64_t warmup_;
-  ErrorFeedback errors_;
+  KeptTensors errors_{"/error"};
 };
 
 /// Signs of values [n] (+ for 0 and above; fp32 or fp64, on the CPU), eight to a byte, the first in the lowest bit:

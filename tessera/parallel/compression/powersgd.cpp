@@ -69,7 +69,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
   const at::NoGradGuard no_grad;
   begin(request);
   const comm::Group& group = request.group;
-  if (group.size() == 1 || steps_ < options_.start) return plain(request);
+  if (group.size() == 1 || steps() < options_.start) return plain(request);
   std::vector<Matrix> matrices = matrices_of(request, options_);
   if (matrices.empty()) return plain(request);
 
@@ -96,11 +96,12 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
     q_at += m.columns * m.rank;
     m.value = gradient.narrow(0, m.range.begin, m.range.numel).view({m.rows, m.columns});
     if (options_.error_feedback) {
-      m.value = m.value + errors_.of(m.key, m.range.numel, gradient.options()).view({m.rows, m.columns});
+      m.value =
+          m.value + error_of(errors_, m.key, steps(), m.range.numel, gradient.options()).view({m.rows, m.columns});
     }
-    at::Tensor& query = queries_[m.key];
+    at::Tensor& query = queries_.of(m.key, steps());
     const bool fits = query.defined() && query.sizes() == m.q.sizes() && query.device() == m.q.device();
-    if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps_, gradient.options());
+    if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps(), gradient.options());
     orthonormalize_columns(query);
     at::mm_out(m.p, m.value, query);
   }
@@ -115,13 +116,13 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
   for (Matrix& m : matrices) {
     at::Tensor approximation = m.p.mm(m.q.t());  // of the sum
     if (!all_finite(approximation)) {
-      queries_.erase(m.key);  // the error stays as it was
+      queries_.of(m.key, steps()).reset();  // the error stays as it was
     } else {
       if (options_.error_feedback) {
-        errors_.of(m.key, m.range.numel, gradient.options())
+        error_of(errors_, m.key, steps(), m.range.numel, gradient.options())
             .copy_(at::sub(m.value, approximation, 1 / ranks).view({m.range.numel}));
       }
-      queries_[m.key] = m.q.clone();
+      queries_.of(m.key, steps()) = m.q.clone();
     }
     write_output(request, m.range.begin, approximation.div_(over).view({m.range.numel}));
   }
@@ -131,17 +132,15 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
 
 std::vector<std::pair<std::string, at::Tensor>> PowerSgdCompression::state() const {
   auto result = errors_.state();
-  for (const auto& [key, query] : queries_) result.emplace_back(key + "/query", query);
-  result.emplace_back("steps", at::scalar_tensor(steps_, at::kLong));
+  for (auto& item : queries_.state()) result.push_back(std::move(item));
+  result.emplace_back("steps", steps_state());
   return result;
 }
 
 void PowerSgdCompression::restore(const std::vector<std::pair<std::string, at::Tensor>>& state) {
-  errors_.restore(state);
-  for (const auto& [name, tensor] : state) {
-    if (name.ends_with("/query")) queries_[name.substr(0, name.size() - 6)] = tensor.clone();
-    if (name == "steps") steps_ = tensor.item<std::int64_t>();
-  }
+  restore_steps(state);
+  errors_.restore(state, steps());
+  queries_.restore(state, steps());
 }
 
 }  // namespace tessera::parallel

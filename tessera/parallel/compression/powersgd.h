@@ -35,8 +35,7 @@ class PowerSgdCompression final : public CompressionMethod {
 
  private:
   PowerSgdOptions options_;
-  ErrorFeedback errors_;  ///< of the matrices, key KEY.SEGMENT
-  std::map<std::string, at::Tensor, std::less<>> queries_;
+  KeptTensors errors_{"/error"}, queries_{"/query"};  ///< of the matrices, key KEY.SEGMENT
 };
 
 /// Makes the columns of matrix [rows, r] orthonormal in place (Gram-Schmidt, twice for stability). Columns that depend

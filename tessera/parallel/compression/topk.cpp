@@ -28,7 +28,7 @@ comm::Work TopKCompression::reduce(const ReductionRequest& request) {
   const at::Tensor exact = packed(gradient, rest);
   all_reduce(group, exact).wait();
 
-  at::Tensor& error = errors_.of(request.key, n, gradient.options());
+  at::Tensor& error = error_of(errors_, request.key, steps(), n, gradient.options());
   const at::Tensor corrected = gradient.add(error);
   for (const FlatRange& range : rest) corrected.narrow(0, range.begin, range.numel).zero_();
   // Ascending, so that each rank's part of the indices is one stretch.
@@ -57,6 +57,17 @@ comm::Work TopKCompression::reduce(const ReductionRequest& request) {
   request.output.copy_(sum.div_(divisor(request)));
   write_output(request, rest, exact.div(divisor(request)));
   return {};
+}
+
+std::vector<std::pair<std::string, at::Tensor>> TopKCompression::state() const {
+  auto result = errors_.state();
+  result.emplace_back("steps", steps_state());
+  return result;
+}
+
+void TopKCompression::restore(const std::vector<std::pair<std::string, at::Tensor>>& state) {
+  restore_steps(state);
+  errors_.restore(state, steps());
 }
 
 }  // namespace tessera::parallel

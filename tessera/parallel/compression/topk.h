@@ -15,12 +15,12 @@ class TopKCompression final : public CompressionMethod {
   std::string name() const override { return "topk"; }
   /// Done when it returns: its collectives follow each other.
   comm::Work reduce(const ReductionRequest& request) override;
-  std::vector<std::pair<std::string, at::Tensor>> state() const override { return errors_.state(); }
-  void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) override { errors_.restore(state); }
+  std::vector<std::pair<std::string, at::Tensor>> state() const override;
+  void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) override;
 
  private:
   double ratio_;
-  ErrorFeedback errors_;
+  KeptTensors errors_{"/error"};
 };
 
 }  // namespace tessera::parallel
