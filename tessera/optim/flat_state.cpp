@@ -78,7 +78,8 @@ FlatState::FlatState(std::vector<Slot> slots, std::vector<StateKind> kinds, cons
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const layout::FlatLayout flat = layout::make_flat_layout(tensors, order, 1);
-  flat_ = common.allocate ? common.allocate({flat.padded}, options) : at::zeros({flat.padded}, options);
+  flat_ =
+      common.allocate && flat.padded > 0 ? common.allocate({flat.padded}, options) : at::zeros({flat.padded}, options);
   TESSERA_CHECK(
       flat_.defined() && flat_.numel() == flat.padded && flat_.dtype() == options.dtype() && flat_.is_contiguous(),
       "optimizer: the state allocator returned another tensor than ", flat.padded, " contiguous elements of ",

@@ -300,7 +300,7 @@ TEST(Shards, states_live_where_the_allocator_says) {
     };
     const at::Tensor p = at::ones({10, 10});
     const auto optimizer = c.make({{"p", p}}, common);
-    ASSERT_EQ(made.size(), 1u) << c.name;
+    ASSERT_EQ(made.size(), optimizer->state().empty() ? 0u : 1u) << c.name;
     for (const auto& [name, state] : optimizer->state())
       EXPECT_TRUE(state.is_alias_of(made[0])) << c.name << ": " << name;
     common.allocate = [](at::IntArrayRef, at::TensorOptions options) { return at::zeros({1}, options); };

@@ -101,9 +101,8 @@ struct F64x8 {
   static F64x8 zero() { return {_mm256_setzero_pd(), _mm256_setzero_pd()}; }
   static F64x8 of(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
   static F64x8 load(const double* p) { return {_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
-  static F64x8 squares(const float* p) {
-    const __m256d a = _mm256_cvtps_pd(_mm_loadu_ps(p)), b = _mm256_cvtps_pd(_mm_loadu_ps(p + 4));
-    return {_mm256_mul_pd(a, a), _mm256_mul_pd(b, b)};
+  static F64x8 of_floats(const float* p) {
+    return {_mm256_cvtps_pd(_mm_loadu_ps(p)), _mm256_cvtps_pd(_mm_loadu_ps(p + 4))};
   }
   bool any() const {  ///< not all zero
     const __m256d zero = _mm256_setzero_pd();
@@ -127,6 +126,9 @@ struct F64x8 {
 };
 inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)}; }
 inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm256_sub_pd(a.low, b.low), _mm256_sub_pd(a.high, b.high)}; }
+inline F64x8 operator|(F64x8 a, F64x8 b) {  ///< of the bits: any() of either
+  return {_mm256_or_pd(a.low, b.low), _mm256_or_pd(a.high, b.high)};
+}
 
 /// Bytes past the cache; `to` is aligned to Bytes, a multiple of 32.
 template <int Bytes>

@@ -112,10 +112,7 @@ struct F64x8 {
   static F64x8 zero() { return {_mm512_setzero_pd()}; }
   static F64x8 of(double x) { return {_mm512_set1_pd(x)}; }
   static F64x8 load(const double* p) { return {_mm512_loadu_pd(p)}; }
-  static F64x8 squares(const float* p) {
-    const __m512d a = _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p));
-    return {_mm512_mul_pd(a, a)};
-  }
+  static F64x8 of_floats(const float* p) { return {_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p))}; }
   bool any() const { return _mm512_cmp_pd_mask(v, _mm512_setzero_pd(), _CMP_NEQ_UQ) != 0; }  ///< not all zero
   /// Halves are added until one is left.
   double sum() const {
@@ -135,6 +132,7 @@ struct F64x8 {
 };
 inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm512_add_pd(a.v, b.v)}; }
 inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
+inline F64x8 operator|(F64x8 a, F64x8 b) { return {_mm512_or_pd(a.v, b.v)}; }  ///< of the bits: any() of either
 
 /// Bytes past the cache; `to` is aligned to Bytes, 32 or 64.
 template <int Bytes>

@@ -72,11 +72,7 @@ struct F64x8 {
   static F64x8 zero() { return {}; }
   static F64x8 of(double x) { return {{x, x, x, x, x, x, x, x}}; }
   static F64x8 load(const double* p) { return {{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]}}; }
-  static F64x8 squares(const float* p) {
-    F64x8 out;
-    for (int i = 0; i < 8; ++i) out.v[i] = static_cast<double>(p[i]) * p[i];
-    return out;
-  }
+  static F64x8 of_floats(const float* p) { return {{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]}}; }
   bool any() const {  ///< not all zero
     bool found = false;
     for (int i = 0; i < 8; ++i) found |= v[i] != 0;
@@ -104,6 +100,12 @@ inline F64x8 operator+(const F64x8& a, const F64x8& b) {
 inline F64x8 operator-(const F64x8& a, const F64x8& b) {
   F64x8 out;
   for (int i = 0; i < 8; ++i) out.v[i] = a.v[i] - b.v[i];
+  return out;
+}
+/// any() of either.
+inline F64x8 operator|(const F64x8& a, const F64x8& b) {
+  F64x8 out;
+  for (int i = 0; i < 8; ++i) out.v[i] = a.v[i] != 0 ? a.v[i] : b.v[i];
   return out;
 }
 

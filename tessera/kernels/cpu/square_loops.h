@@ -19,28 +19,35 @@ void block_squares_loop(const float* x, std::int64_t n, double* sums) {
   if (i < n) *sums = sum_of_block(x + i, static_cast<int>(n - i));
 }
 
-/// Squares of up to 64 floats (zeros follow them to a multiple of 8) into the bins of their columns, and of one row.
-inline void bin_chunk(const float* x, int n, double* column_bins, std::int64_t stride, F64x8 (&row)[bin_count],
-                      int& first_bin) {
+/// 64 squares into the bins of their columns, and of one row; `width` of them count, zeros follow.
+inline __attribute__((always_inline)) void bin_chunk(const float* squares, int width, double* column_bins,
+                                                     std::int64_t stride, F64x8 (&row)[bin_count], int& first_bin) {
   F32 greatest = F32::of(0);
-  for (int i = 0; i < n; i += F32::width) {
-    const F32 v = F32::load(x + i);
-    greatest = max(greatest, max(v, F32::of(0) - v));
-  }
-  const double top = static_cast<double>(largest(greatest)) * largest(greatest);
-  int start = 0;
-  while (start < bin_count && top <= 0.5 * bin_grid_table[start]) ++start;  // nothing would reach these bins
-  if (start < first_bin) first_bin = start;
-  for (int i = 0; i < n; i += 8) {
-    F64x8 rest = F64x8::squares(x + i);
-    for (int j = start; j < bin_count && rest.any(); ++j) {
-      const F64x8 rounder = F64x8::of(bin_rounder_table[j]);
-      const F64x8 part = (rest + rounder) - rounder;
-      rest = rest - part;
-      row[j] = row[j] + part;
-      double* column = column_bins + j * stride + i;
-      (F64x8::load(column) + part).store(column);
-    }
+  for (int i = 0; i < 64; i += F32::width) greatest = max(greatest, F32::load(squares + i));
+  const double top = largest(greatest);
+  int bin = 0;
+  while (bin < bin_count && top <= 0.5 * bin_grid_table[bin]) ++bin;  // nothing would reach these bins
+  if (bin < first_bin) first_bin = bin;
+  const int vectors = (width + 7) / 8;
+  F64x8 rest[8];
+  for (int k = 0; k < 8; ++k) rest[k] = F64x8::of_floats(squares + 8 * k);
+  for (bool more = true; more && bin < bin_count; ++bin) {
+    const F64x8 rounder = F64x8::of(bin_rounder_table[bin]);
+    double* column = column_bins + bin * stride;
+    F64x8 left = F64x8::zero(), sum = F64x8::zero();
+    const auto split = [&](int k) __attribute__((always_inline)) {
+      const F64x8 part = (rest[k] + rounder) - rounder;
+      rest[k] = rest[k] - part;
+      left = left | rest[k];
+      sum = sum + part;
+      (F64x8::load(column + 8 * k) + part).store(column + 8 * k);
+    };
+    if (vectors == 8)
+      for (int k = 0; k < 8; ++k) split(k);
+    else
+      for (int k = 0; k < vectors; ++k) split(k);
+    row[bin] = row[bin] + sum;
+    more = left.any();
   }
 }
 
@@ -59,8 +66,10 @@ void bin_squares_loop(const float* g, float gradient_scale, std::int64_t begin, 
       const int width = static_cast<int>(count - k < chunk ? count - k : chunk);
       float x[chunk] = {};
       for_vectors(
-          width, [&](std::int64_t v, int lanes)
-                     __attribute__((always_inline)) { (F32::load(g + i + k + v, lanes) * scale).store(x + v, lanes); });
+          width, [&](std::int64_t v, int lanes) __attribute__((always_inline)) {
+            const F32 scaled = F32::load(g + i + k + v, lanes) * scale;
+            (scaled * scaled).store(x + v, lanes);
+          });
       bin_chunk(x, width, column_bins + k, m.column_stride, row, first_bin);
     }
     for (int j = first_bin; j < bin_count; ++j) m.row_bins[j * m.row_stride + r] += row[j].sum();
