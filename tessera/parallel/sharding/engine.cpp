@@ -83,10 +83,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   const bool converts = options_.param_dtype.has_value();
   const bool whole = context_.shards.size() == 1 && !options_.reshard_alone && !converts;
   if (whole) {
-    std::vector<at::Tensor> deferred_ones;
-    for (const NamedTensor& p : parameters_.parameters)
-      if (parallel::is_deferred(p.tensor)) deferred_ones.push_back(p.tensor);
-    parallel::materialize(deferred_ones);
+    fill_unmanaged(/*sync=*/false);
     share_values();
     if (!alone || options_.logical_shards > 0) make_reducer();
   } else {
@@ -148,6 +145,30 @@ void Sharded::Impl::share_values() {
   broadcast_buffers();
 }
 
+/// Parameters that stay the module's own (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored ones): memory, values
+/// from the caller's `load`, rank 0's for everyone.
+void Sharded::Impl::fill_unmanaged(bool sync) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> own, deferred_ones;
+  for (const NamedTensor& p : parameters_.parameters) {
+    if (parallel::is_managed(p.tensor) && parallel::managed_storage(p.tensor) != nullptr) continue;
+    own.push_back(p.tensor);
+    const bool deferred = parallel::is_deferred(p.tensor);
+    if (options_.load) {
+      const auto options = at::TensorOptions(p.tensor.scalar_type()).device(context_.data_parallel.device());
+      const at::Tensor values = at::empty({p.tensor.numel()}, options);
+      if (options_.load(p.name, p.tensor.sizes(), 0, values)) {
+        if (deferred) parallel::materialize_empty(p.tensor);
+        at::Tensor(p.tensor.detach()).copy_(values.view(p.tensor.sizes()));
+        continue;
+      }
+    }
+    if (deferred) deferred_ones.push_back(p.tensor);
+  }
+  parallel::materialize(deferred_ones);
+  if (sync && !own.empty()) parallel::broadcast_tensors(context_.data_parallel, own);
+}
+
 void Sharded::Impl::broadcast_buffers() {
   if (!options_.broadcast_buffers || context_.data_parallel.size() == 1) return;
   const std::vector<NamedTensor> buffers = buffers_of(module_);
@@ -187,6 +208,7 @@ void Sharded::Impl::make_groups() {
     return parallel::zeros_in_file(options_.offload_folder, sizes, options);
   };
   for (const GroupPlan& group : plan_.groups) groups_.push_back(std::make_unique<FlatGroup>(context_, group, parameters_));
+  fill_unmanaged(context_.sync);
   broadcast_buffers();
 
   const bool after_forward = options_.reshard_after_forward.value_or(strategy_.reshard_after_forward);
@@ -284,7 +306,7 @@ void Sharded::Impl::execute(const layout::Residency::Actions& actions) {
     for (const auto& [kind, unit] : actions)
       for (const std::size_t g : plan_.units[unit].groups) {
         if (kind == Kind::gather) groups_[g]->start_gather();
-        if (kind == Kind::wait || (kind == Kind::gather && !options_.overlap_comm)) groups_[g]->finish_gather();
+        if (kind == (options_.overlap_comm ? Kind::wait : Kind::gather)) groups_[g]->finish_gather();
         if (kind == Kind::release) groups_[g]->drop();
       }
   } catch (...) {
@@ -293,11 +315,13 @@ void Sharded::Impl::execute(const layout::Residency::Actions& actions) {
   }
 }
 
-/// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward used.)
+/// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward used.) Version
+/// counters do not tell of all changes (torch::optim::SGD writes through data()), so a reduction outside of no_sync() counts, too.
 void Sharded::Impl::expire_if_changed() {
   const std::uint32_t version = context_.shard_version.current_version();
-  if (version == seen_version_ || residency_->in_backward()) return;
+  if ((version == seen_version_ && !may_have_stepped_) || residency_->in_backward()) return;
   seen_version_ = version;
+  may_have_stepped_ = false;
   execute(residency_->release_all());
 }
 
@@ -383,6 +407,7 @@ void Sharded::Impl::backward_end() {
   end_requests();
   execute(residency_->backward_end());
   gradients_->end();
+  if (pauses_ == 0 && (ours || options_.data_dependent)) may_have_stepped_ = true;
   if (ours) broadcast_buffers();
 }
 
@@ -403,6 +428,11 @@ void Sharded::Impl::pause() {
                             ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
   if (reducer_) reducer_->pause();
   ++pauses_;
+}
+
+void Sharded::Impl::resume() {
+  --pauses_;
+  if (reducer_) reducer_->resume();
 }
 
 void Sharded::Impl::zero_grad() {
