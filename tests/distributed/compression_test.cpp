@@ -8,6 +8,7 @@
 #include <tessera/parallel/compression.h>
 #include <tessera/parallel/compression/onebit.h>
 #include <tessera/parallel/compression/powersgd.h>
+#include <tessera/parallel/compression/topk.h>
 #include <tests/distributed/harness.h>
 
 #include <cmath>
@@ -412,6 +413,22 @@ RC_GTEST_PROP(OneBit, signs_survive_packing, ()) {
   const at::Tensor bits = pack_signs(values);
   RC_ASSERT(bits.numel() == (n + 7) / 8);
   RC_ASSERT(at::equal(unpack_signs(bits, n, at::kFloat), at::where(values >= 0, 1.f, -1.f).to(at::kFloat)));
+}
+
+RC_GTEST_PROP(TopK, takes_the_largest, ()) {
+  const auto numbers = *rc::gen::container<std::vector<float>>(rc::gen::oneOf(
+      rc::gen::element(0.f, -0.f, 1.f, -1.f, 1.0000001f, 1e-40f, INFINITY, -INFINITY), rc::gen::arbitrary<float>()));
+  const auto n = static_cast<std::int64_t>(numbers.size());
+  const auto k = *rc::gen::inRange<std::int64_t>(0, n + 1);
+  std::vector<std::int64_t> places(numbers.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::stable_sort(places.begin(), places.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::abs(numbers[static_cast<std::size_t>(a)]) > std::abs(numbers[static_cast<std::size_t>(b)]);
+  });
+  std::sort(places.begin(), places.begin() + k);
+  places.resize(static_cast<std::size_t>(k));
+  const at::Tensor got = largest_magnitudes(at::tensor(numbers), k);
+  RC_ASSERT(std::vector<std::int64_t>(got.data_ptr<std::int64_t>(), got.data_ptr<std::int64_t>() + k) == places);
 }
 
 RC_GTEST_PROP(PowerSgd, columns_become_orthonormal_and_span_the_same, ()) {

@@ -23,4 +23,8 @@ class TopKCompression final : public CompressionMethod {
   KeptTensors errors_{"/error"};
 };
 
+/// The places of the k elements of largest magnitude, ascending: int64 [k]. Of equal ones the first; NaN counts as
+/// larger than all. values [n], 0 <= k <= n.
+at::Tensor largest_magnitudes(const at::Tensor& values, std::int64_t k);
+
 }  // namespace tessera::parallel
