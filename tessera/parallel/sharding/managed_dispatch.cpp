@@ -1,111 +1,29 @@
 #include <tessera/parallel/sharding/managed.h>
 
-#include <tessera/base/error.h>
 #include <tessera/nn/present.h>
-#include <tessera/parallel/sharding/managed_memory.h>
+#include <tessera/parallel/sharding/managed_visit.h>
 #include <tessera/parallel/sharding/operator_facts.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/SmallVector.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 
 namespace tessera::parallel {
 namespace {
 
+using detail::Arguments;
 using detail::Memory;
+using detail::Visit;
 using torch::jit::Stack;
 
 static_assert(managed_key == nn::present_key);
-
-/// The units that an operator is given, and the time during which they are present.
-class Visit {
- public:
-  Visit() = default;
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
-  ~Visit() {
-    while (entered_ > 0) leave(groups_[--entered_]);
-  }
-
-  bool empty() const { return items_.empty(); }
-
-  void add(const Memory& memory, bool writes) {
-    TESSERA_CHECK(memory.owner != nullptr,
-                  "an operator received a parameter, or a view of one, whose sharding object was destroyed; keep the "
-                  "sharding object as long as the module is used");
-    if (!items_.empty() && items_.back().guardian == memory.guardian && items_.back().unit == memory.unit)
-      items_.back().writes |= writes;
-    else
-      items_.push_back({memory.guardian, memory.unit, writes});
-  }
-
-  /// All units at once, so that bringing one cannot drop another that the same operator needs.
-  void enter(const char* op) {
-    if (items_.size() > 1)
-      std::ranges::sort(items_, [](const Item& a, const Item& b) {
-        return a.guardian != b.guardian ? std::less<>()(a.guardian, b.guardian) : a.unit < b.unit;
-      });
-    for (const Item& item : items_) {
-      if (groups_.empty() || groups_.back().guardian != item.guardian)
-        groups_.push_back({item.guardian, units_.size(), 0, false});
-      Group& group = groups_.back();
-      if (group.count == 0 || units_.back() != item.unit) units_.push_back(item.unit), ++group.count;
-      group.writes |= item.writes;
-    }
-    for (const Group& group : groups_) {
-      group.guardian->enter(units(group), group.writes, op);
-      ++entered_;
-    }
-  }
-
- private:
-  struct Item {
-    Guardian* guardian;
-    std::size_t unit;
-    bool writes;
-  };
-  struct Group {  // units_[first, first + count) are of one guardian
-    Guardian* guardian;
-    std::size_t first, count;
-    bool writes;
-  };
-  std::span<const std::size_t> units(const Group& group) const { return {units_.data() + group.first, group.count}; }
-  void leave(const Group& group) noexcept { group.guardian->leave(units(group)); }
-
-  c10::SmallVector<Item, 4> items_;
-  c10::SmallVector<std::size_t, 4> units_;
-  c10::SmallVector<Group, 1> groups_;
-  std::size_t entered_ = 0;
-};
 
 std::atomic<KeyFallback>& deferred_fallback() {
   static std::atomic<KeyFallback> fallback{nullptr};
   return fallback;
 }
-
-/// What the arguments of one call hold.
-struct Arguments {
-  Visit visit;
-  bool others = false;             ///< the key over a storage that is not managed
-  const Memory* caster = nullptr;  ///< the first that wants other inputs in its dtype
-  at::ScalarType dtype = at::kFloat;
-
-  void look(const at::Tensor& tensor, bool writes) {
-    const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-    if (!impl->key_set().has(managed_key)) return;
-    const Memory* const memory = detail::memory_of(*impl);
-    if (memory == nullptr) {
-      others = true;
-      return;
-    }
-    visit.add(*memory, writes);
-    if (memory->cast_inputs && caster == nullptr) caster = memory, dtype = tensor.scalar_type();
-  }
-};
 
 bool is_list(const detail::OperatorFacts& facts, std::size_t i) { return i >= 64 || (facts.lists >> i & 1) != 0; }
 
@@ -144,7 +62,9 @@ void cast_inputs(const detail::OperatorFacts& facts, at::ScalarType dtype, Stack
   }
 }
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+}  // namespace
+
+void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const detail::OperatorFacts& facts = detail::known_facts(op);
   const std::size_t count = op.schema().arguments().size(), first = stack->size() - count;
   Arguments all;
@@ -160,6 +80,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
   const c10::impl::ExcludeDispatchKeyGuard nested(managed_key);
   op.redispatchBoxed(below, stack);
 }
+
+namespace {
 
 void* present_enter(const at::Tensor* const* tensors, std::size_t count) {
   auto visit = std::make_unique<Visit>();
@@ -179,8 +101,9 @@ void present_leave(void* visit) noexcept { delete static_cast<Visit*>(visit); }
 struct Registrations {
   Registrations() {
     auto& dispatcher = c10::Dispatcher::singleton();
-    held.push_back(dispatcher.registerFallback(managed_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(),
-                                               "tessera: managed parameters"));
+    held.push_back(dispatcher.registerFallback(
+        managed_key, c10::KernelFunction::makeFromBoxedFunction<&detail::fallback>(), "tessera: managed parameters"));
+    detail::register_direct(held);
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
       if (op && detail::operator_facts(*op).passes && !op->hasKernelForDispatchKey(managed_key))
