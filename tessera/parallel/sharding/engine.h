@@ -39,7 +39,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
 
   void zero_grad();
   void pause();
-  void resume() { --pauses_; }
+  void resume();
   double grad_norm();
   void scale_gradients(double factor);
   /// Gathers and pins units until leave(); `writable`: operators may change the parameters meanwhile.
@@ -72,6 +72,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   void choose_groups();
   void share_values();
   void make_groups();
+  void fill_unmanaged(bool sync);
   void make_reducer();
   void list_local_parts();
   void check_frozen() const;
@@ -86,6 +87,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   std::mutex mutex_;
   std::optional<layout::Residency> residency_;
   std::uint32_t seen_version_ = 0;
+  bool may_have_stepped_ = false;  ///< gradients were reduced since the last look at the shards
   std::atomic<int> pauses_ = 0;
   int writable_ = 0;           ///< scopes in which parameters may be changed
   bool failed_ = false;        ///< a collective of this engine failed: the ranks have parted

@@ -44,6 +44,9 @@ ShardGradients::ShardGradients(ShardingContext& context, std::vector<FlatGroup*>
       throw InputError(concat("sharding: unit '", group->name(), "' computes in ", c10::toString(group->dtype()),
                               ", and sums of such gradients would be rounded between micro-batches, differently for "
                               "every number of ranks; with logical_shards parameters are fp32 or fp64"));
+    std::vector<at::Tensor> parameters;
+    for (const FlatGroup::Member& m : group->members()) parameters.push_back(m.parameter);
+    flat.moved = std::make_unique<MovedGradients>(std::move(parameters));
     flats_.push_back(std::move(flat));
     pending_of_unit_.resize(std::max(pending_of_unit_.size(), group->unit() + 1));
   }
@@ -63,6 +66,7 @@ void ShardGradients::begin(bool paused) {
   completed_.clear();
   std::fill(pending_of_unit_.begin(), pending_of_unit_.end(), 0);
   for (Flat& flat : flats_) {
+    flat.moved->take();
     std::fill(flat.ready.begin(), flat.ready.end(), false);
     if (flat.state == State::full) flat.state = State::filling;  // by paused backwards
     flat.pending = flat.ready.size();
@@ -257,6 +261,7 @@ void ShardGradients::share_usage() {
       flat.in_sum[m] = true;
       at::Tensor& grad = flat.group->members()[m].local.mutable_grad();
       if (!grad.defined()) grad = flat.group->part_of(flat.sum, m);
+      flat.moved->put(m);
     }
 }
 
@@ -287,6 +292,7 @@ void ShardGradients::throw_missing(const std::vector<std::vector<bool>>& used) c
 void ShardGradients::fail() noexcept {
   touched_ = false;
   for (Flat& flat : flats_) {
+    flat.moved->take();
     for (const FlatGroup::Member& member : flat.group->members()) {
       member.parameter.mutable_grad().reset();
       member.local.mutable_grad().reset();
@@ -306,6 +312,7 @@ void ShardGradients::fail() noexcept {
 void ShardGradients::zero_grad() {
   first_not_finite_.clear();
   for (Flat& flat : flats_) {
+    flat.moved->take();
     for (const FlatGroup::Member& member : flat.group->members()) {
       member.parameter.mutable_grad().reset();
       member.local.mutable_grad().reset();

@@ -7,6 +7,7 @@
 #include <tessera/parallel/autograd_engine.h>
 #include <tessera/parallel/compression.h>
 #include <tessera/parallel/sharding/flat_group.h>
+#include <tessera/parallel/sharding/moved_gradients.h>
 
 #include <deque>
 #include <functional>
@@ -72,6 +73,7 @@ class ShardGradients {
     comm::Work work;
     bool across_started = false;
     std::vector<CompressedSegment> segments;
+    std::unique_ptr<MovedGradients> moved;  ///< signs in the module's own parameters between backwards
   };
 
   at::ScalarType wire_dtype(const FlatGroup& group) const;

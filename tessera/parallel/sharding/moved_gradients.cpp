@@ -1,0 +1,61 @@
+#include <tessera/parallel/sharding/moved_gradients.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <tessera/base/error.h>
+
+#include <algorithm>
+
+namespace tessera::parallel {
+namespace {
+
+constexpr const char* where_they_are =
+    "the gradients of a sharded module are not in its own parameters: each rank has its part of them in sharded.parameters(); give "
+    "those to optimizers, and clip with sharded.clip_grad_norm()";
+
+/// Refuses every use.
+class Refusal final : public Guardian {
+ public:
+  void enter(std::span<const std::size_t>, bool, const char* op) override {
+    throw Error(concat("sharding: operator ", op, " was given a gradient that is elsewhere: ", where_they_are));
+  }
+  void leave(std::span<const std::size_t>) noexcept override {}
+};
+
+Guardian& refusal() {
+  static Refusal guardian;  // without state
+  return guardian;
+}
+
+}  // namespace
+
+MovedGradients::MovedGradients(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)), placed_(parameters_.size()) {
+  if (parameters_.empty()) return;
+  const at::NoGradGuard no_grad;
+  std::int64_t longest = 0;
+  for (const at::Tensor& p : parameters_) longest = std::max(longest, p.numel());
+  const at::Tensor& first = parameters_.front();
+  storage_ = std::make_unique<ManagedStorage>(refusal(), 0, longest, first.scalar_type(), first.device(), where_they_are);
+  for (const at::Tensor& p : parameters_) {
+    signs_.push_back(at::empty({0}, at::TensorOptions(first.scalar_type()).device(first.device())));
+    storage_->adopt(signs_.back(), 0, p.sizes(), p.strides());
+  }
+}
+
+MovedGradients::~MovedGradients() { take(); }
+
+void MovedGradients::put(std::size_t i) {
+  parameters_[i].mutable_grad() = signs_[i];
+  placed_[i] = true;
+}
+
+void MovedGradients::take() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!placed_[i]) continue;
+    placed_[i] = false;
+    at::Tensor& grad = parameters_[i].mutable_grad();
+    if (grad.is_same(signs_[i])) grad.reset();
+  }
+}
+
+}  // namespace tessera::parallel
