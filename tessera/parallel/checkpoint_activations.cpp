@@ -68,6 +68,8 @@ class Record : public std::enable_shared_from_this<Record> {
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
   }
 
+  ~Record();
+
   std::size_t add(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     saved_.push_back({Description(tensor), true});
@@ -166,6 +168,24 @@ class AgainPolicy final : public SavedTensorPolicy {
   std::size_t count_ = 0;
   bool enough_ = false;
 };
+
+/// The inputs may be the last to hold the graph before this region, with the record of the region before it, and so on:
+/// records that end because of this one only queue theirs, so that a chain of thousands does not nest.
+Record::~Record() {
+  static thread_local std::vector<std::vector<Input>>* queue = nullptr;
+  if (queue != nullptr) {
+    queue->push_back(std::move(inputs_));
+    return;
+  }
+  std::vector<std::vector<Input>> waiting;
+  waiting.push_back(std::move(inputs_));
+  queue = &waiting;
+  while (!waiting.empty()) {
+    const std::vector<Input> next = std::move(waiting.back());
+    waiting.pop_back();
+  }
+  queue = nullptr;
+}
 
 at::Tensor Record::get(std::size_t number) {
   const int backward = current_backward();

@@ -512,6 +512,16 @@ TEST(Checkpoint, nothing_is_left_after_a_graph_that_nobody_uses) {
   EXPECT_EQ(allocated.now(), 0);
 }
 
+TEST(Checkpoint, a_long_chain_of_regions_is_freed_without_recursion) {
+  const at::Tensor w = at::ones({1}).requires_grad_(true);
+  at::Tensor h = at::ones({1});
+  // exp(w) is the last operation to go, and no edge leads from it to h
+  for (int i = 0; i < 20000; ++i)
+    h = checkpointed(
+        {.preserve_random = false}, [w](const at::Tensor& x) { return x * at::exp(w); }, h);
+  h.reset();
+}
+
 TEST(Plan, chooses_by_number_name_and_part) {
   using parallel::ActivationCheckpointing;
   using parallel::CheckpointPart;
