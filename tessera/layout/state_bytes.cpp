@@ -96,4 +96,10 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
   return bytes;
 }
 
+std::int64_t activation_bytes(const DecoderShape& shape, std::int64_t tokens, std::int64_t checkpointed) {
+  const std::int64_t block = 5 * shape.width + shape.width + 2 * shape.key_value_width + (shape.gated ? 3 : 2) * shape.inner;
+  const std::int64_t kept = shape.blocks - checkpointed + (checkpointed > 0 ? 1 : 0);
+  return 4 * tokens * (kept * block + checkpointed * shape.width + 4 * shape.width);
+}
+
 }  // namespace tessera::layout

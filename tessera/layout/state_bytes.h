@@ -35,6 +35,18 @@ struct StateBytes {
   std::int64_t total() const { return parameters + gradients + optimizer + buffers; }
 };
 
+/// A transformer decoder as far as its activations depend on it.
+struct DecoderShape {
+  std::int64_t blocks = 0, width = 0, inner = 0, key_value_width = 0;  ///< width of keys: heads that are kept x their size
+  bool gated = false;                                                  ///< two products into the MLP (Llama) instead of one
+};
+
+/// What backward needs of `tokens` tokens (rows x length of a micro-batch) in fp32, as our models keep it: per token and block
+/// the block's input, two normed values, the attention's result and the sum after it (5 width), queries, keys and values, what the
+/// MLP's activation sees and gives; per token outside of blocks 4 width. `checkpointed`: that many blocks keep their input only, and
+/// one of them at a time has the rest. Program, allocator and temporary buffers come on top.
+std::int64_t activation_bytes(const DecoderShape& shape, std::int64_t tokens, std::int64_t checkpointed = 0);
+
 /// `trained[i]`: whether the tree's i-th parameter is trained; the others have no gradient and no optimizer state.
 StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained, const StateBytesOptions& options);
 

@@ -19,6 +19,7 @@ struct Utilization {
   std::int64_t cores = 0;             ///< of the host that the processes may use; 0: unknown
   std::int64_t micro_batch = 1;       ///< rows
   std::int64_t accumulation = 1;      ///< micro-batches per step
+  bool gathers_parameters = false;    ///< whole parameters are gathered for every micro-batch
   std::int64_t peak_bytes = 0;        ///< of the rank that needs most
   std::int64_t activation_bytes = 0;  ///< of these
   std::int64_t machine_bytes = 0;     ///< memory of the host; 0: unknown

@@ -10,6 +10,7 @@
 #include <tessera/config/sharding.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/parallel/sharding/strategy.h>
+#include <tessera/train/optimization.h>
 
 namespace tessera::train {
 namespace {
@@ -65,6 +66,25 @@ double optimizer_bytes(const OptimizationConfig& config) {
   if (config.optim == "lion" || config.optim == "adagrad") return moment;
   if (config.optim == "adafactor") return 0;  // rows and columns only
   return 2 * moment;
+}
+
+/// Activations of a micro-batch of so many tokens.
+std::int64_t predicted_activations(const RunConfig& config, const models::CausalLm& model, std::int64_t tokens) {
+  const Value& json = model.hf_config();
+  const auto number = [&](std::initializer_list<const char*> names, std::int64_t otherwise) {
+    for (const char* name : names)
+      if (const Value* value = json.find(name); value != nullptr && value->is_number()) return value->as_int();
+    return otherwise;
+  };
+  layout::DecoderShape shape;
+  shape.blocks = number({"n_layer", "num_hidden_layers"}, 0);
+  shape.width = number({"n_embd", "hidden_size"}, 0);
+  shape.inner = number({"n_inner", "intermediate_size"}, 4 * shape.width);
+  shape.gated = json.find("intermediate_size") != nullptr;
+  const std::int64_t heads = std::max<std::int64_t>(1, number({"n_head", "num_attention_heads"}, 1));
+  shape.key_value_width = number({"num_key_value_heads"}, heads) * number({"head_dim"}, shape.width / heads);
+  const std::int64_t every = config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;
+  return layout::activation_bytes(shape, tokens, every > 0 ? (shape.blocks + every - 1) / every : 0);
 }
 
 }  // namespace
@@ -174,13 +194,6 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   return text;
 }
 
-Value to_json(const layout::StateBytes& bytes) {
-  return Value::make_object({{"parameters", Value::of(bytes.parameters)},
-                             {"gradients", Value::of(bytes.gradients)},
-                             {"optimizer", Value::of(bytes.optimizer)},
-                             {"buffers", Value::of(bytes.buffers)}});
-}
-
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::CausalLm& model, int shard_ranks, int rank) {
   const parallel::Strategy& row = parallel::find_strategy(config.sharding.strategy);
   const parallel::ModuleParameters parameters = parallel::parameters_of(model);
@@ -201,6 +214,38 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Causal
   options.optimizer_per_element = optimizer_bytes(config.optimization);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;
   return layout::state_bytes(parameters.tree, trained, options);
+}
+
+Value predicted_memory(const RunConfig& config, const models::CausalLm& model, int shard_ranks, std::int64_t rank, std::int64_t tokens) {
+  const layout::StateBytes bytes = predicted_bytes(config, model, shard_ranks, static_cast<int>(rank % shard_ranks));
+  return Value::make_object({{"parameters", Value::of(bytes.parameters)},
+                             {"gradients", Value::of(bytes.gradients)},
+                             {"optimizer", Value::of(bytes.optimizer)},
+                             {"buffers", Value::of(bytes.buffers)},
+                             {"activations", Value::of(predicted_activations(config, model, tokens))}});
+}
+
+std::vector<std::string> describe_sharding(const RunConfig& config, const models::CausalLm& model, const Sharded& sharded,
+                                           std::int64_t rank) {
+  const std::string strategy = describe_strategy(config, sharded);
+  if (strategy.empty()) return {};
+  std::vector<std::string> lines = {"sharding: " + strategy};
+  for (std::string& line : aligned(unit_table(sharded.units(), config::shards_parameters(config.sharding.strategy))))
+    lines.push_back(std::move(line));
+  const layout::StateBytes bytes =
+      predicted_bytes(config, model, sharded.shard_ranks(), static_cast<int>(rank % sharded.shard_ranks()));
+  const auto text = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
+  lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients), " gradients + ",
+                         text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers), " on the way"));
+  return lines;
+}
+
+std::string compare_memory(const Value& predicted, const Value& measured) {
+  const auto text = [](const Value& n) { return format_bytes(static_cast<std::uint64_t>(n.as_int())); };
+  std::vector<std::string> parts;
+  for (const auto& [kind, bytes] : predicted.members())
+    parts.push_back(concat(kind, " ", text(measured.at(kind)), " (predicted ", text(bytes), ")"));
+  return join(parts);
 }
 
 }  // namespace tessera::train

@@ -54,7 +54,9 @@ class Trainer {
   };
 
   void shard_model();
-  std::vector<std::string> describe_sharding() const;
+  Value predicted_memory(int rank) const {
+    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(), rank, plan_.batch_size * row_tokens());
+  }
   void enter(Phase phase, std::string_view name);
   void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
   void prepare_measuring();
@@ -172,23 +174,9 @@ void Trainer::shard_model() {
     checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
 }
 
-/// The table of units and the bytes that follow from it.
-std::vector<std::string> Trainer::describe_sharding() const {
-  const std::string strategy = describe_strategy(setup_.config, *sharded_);
-  if (strategy.empty()) return {};
-  std::vector<std::string> lines = {"sharding: " + strategy};
-  for (const std::string& line : aligned(unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))))
-    lines.push_back(line);
-  const layout::StateBytes bytes = predicted_bytes(setup_.config, *setup_.model, sharded_->shard_ranks(), world_.rank() % sharded_->shard_ranks());
-  const auto text = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
-  lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients), " gradients + ",
-                         text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers), " on the way"));
-  return lines;
-}
-
 ExitCode Trainer::run() {
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
-  for (const std::string& line : describe_sharding()) journal_.note(line);
+  for (const std::string& line : describe_sharding(setup_.config, *setup_.model, *sharded_, world_.rank())) journal_.note(line);
   prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
   if (setup_.config.output.profile) {
@@ -462,6 +450,7 @@ Utilization Trainer::utilization() const {
   run.cores = static_cast<std::int64_t>(launch::usable_cores().size());
   run.micro_batch = plan_.batch_size;
   run.accumulation = plan_.accumulation;
+  run.gathers_parameters = divided() && config::shards_parameters(setup_.config.sharding.strategy);
   if (train_seconds_ > 0) {
     run.cpu_utilization = cpu_seconds_ / (train_seconds_ * static_cast<double>(run.ranks * run.threads));
     if (peak_flops_ > 0)
@@ -495,6 +484,8 @@ ExitCode Trainer::finish(StopRequest stop) {
     write_report();
     journal_.close();
     if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
+    if (!describe_strategy(setup_.config, *sharded_).empty() && !last_log_.memory_kinds.empty())
+      journal_.note("memory of rank 0: " + compare_memory(predicted_memory(0), to_json(last_log_.memory_kinds.front())));
     for (const std::string& line :
          describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
       journal_.note(line);
@@ -531,7 +522,7 @@ void Trainer::write_report() {
   report.memory = Value::make_array();
   for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
   for (int rank = 0; rank < world_.size(); ++rank)
-    report.predicted_memory.push_back(to_json(predicted_bytes(setup_.config, *setup_.model, sharded_->shard_ranks(), rank % sharded_->shard_ranks())));
+    report.predicted_memory.push_back(predicted_memory(rank));
   if (!describe_strategy(setup_.config, *sharded_).empty())
     for (const auto& cells : unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))) {
       Value row = Value::make_array();

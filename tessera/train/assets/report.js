@@ -185,10 +185,11 @@
   // what follows from the settings beside what was measured
   const predicted = (data.predicted_memory || []).filter((p, rank) => data.memory[rank]);
   if (predicted.length > 0) {
-    const stated = ['parameters', 'gradients', 'optimizer', 'buffers'];
-    $('state-bytes').appendChild(row([['', '', 'th'], ...stated.flatMap(k => [[k + ', predicted', 'number', 'th'], ['measured', 'number', 'th']]), ['peak of the process', 'number', 'th']]));
-    predicted.forEach((p, rank) => $('state-bytes').appendChild(row([['rank ' + rank],
-      ...stated.flatMap(k => [[bytes(p[k]), 'number'], [bytes(data.memory[rank][k]), 'number']]), [bytes(totals[rank]), 'number']])));
+    const stated = ['parameters', 'gradients', 'optimizer', 'buffers', 'activations'];
+    $('state-bytes').appendChild(row([['', '', 'th'], ...stated.map(k => [k, 'number', 'th']), ['without the program', 'number', 'th']]));
+    const line = (label, kindsOf) => $('state-bytes').appendChild(row([[label], ...stated.map(k => [kindsOf[k] === undefined ? '' : bytes(kindsOf[k]), 'number']),
+      [bytes(stated.reduce((sum, k) => sum + (kindsOf[k] || 0), 0)), 'number']]));
+    predicted.forEach((p, rank) => { line('rank ' + rank + ', predicted', p); line('measured', data.memory[rank]); });
   }
   const units = data.units || [];
   units.forEach((cells, i) => $('units').appendChild(row(cells.map((text, column) => [text, column > 0 && column < 4 ? 'number' : '', i === 0 ? 'th' : undefined]))));
