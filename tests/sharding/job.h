@@ -127,10 +127,11 @@ inline void expect_close(comm::World& world, const Record& got, const Record& ex
   for (const auto& [name, value] : got.weights) {
     ASSERT_TRUE(expected.weights.count(name)) << what << ": " << name;
     const at::Tensor a = without_key_bias(name, value), b = without_key_bias(name, expected.weights.at(name));
-    if (rule == Rule::adamw)
+    if (rule == Rule::adamw) {
       EXPECT_LE((a - b).norm().item<double>(), (fp64 ? 1e-11 : 1e-5) * b.norm().item<double>()) << what << ": " << name;
-    else
+    } else {
       EXPECT_LE((a - b).abs().max().item<double>(), fp64 ? 1e-11 : 1e-6) << what << ": " << name;
+    }
   }
 }
 

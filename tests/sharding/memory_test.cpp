@@ -1,6 +1,7 @@
 // Bytes per rank against the formulas: what stays is a share, what comes is two units at a time.
 #include <tests/sharding/job.h>
 
+#include <tessera/nn/allocator.h>
 #include <tessera/parallel/deferred.h>
 
 #include <malloc.h>
@@ -82,8 +83,12 @@ TEST(ShardingMemory, what_stays_is_the_formula) {
         const double M = static_cast<double>(m.whole);
         const bool shards_parameters = name != "ddp" && !name.ends_with("zero1") && name != "zero2";
         const double shard = name == "ddp" ? M : M / G;
+        // The last rank's part ends with the padding; on the average there is none.
         const auto expect_bytes = [&](const char* what, std::int64_t got, double formula) {
-          EXPECT_NEAR(static_cast<double>(got) / formula, 1, 0.01) << form.name << " on " << ranks << ": " << what;
+          EXPECT_LE(static_cast<double>(got) / formula, 1.01) << form.name << " on " << ranks << ": " << what;
+          at::Tensor sum = at::full({1}, static_cast<double>(got), at::kDouble);
+          world.group().all_reduce(sum).wait();
+          EXPECT_NEAR(sum.item<double>() / (ranks * formula), 1, 0.01) << form.name << " on " << ranks << ": " << what;
         };
         expect_bytes("parameters", m.memory.shards, shards_parameters ? shard : M);
         expect_bytes("optimizer", m.optimizer, 2 * shard);
@@ -107,7 +112,7 @@ TEST(ShardingMemory, what_comes_is_two_units) {
           EXPECT_GT(m.memory.flat_gradients_peak, 0) << what;
           EXPECT_EQ(m.memory.flat_gradients, 0) << what;
           EXPECT_LE(m.memory.whole, m.root) << what << ": between steps";
-          EXPECT_LE(m.memory.pool, 2 * m.unit + m.root + 2 * m.unit + results) << what;
+          EXPECT_LE(m.memory.pool, 2 * m.unit + 2 * m.root + 2 * m.unit + results) << what;
         }
     });
 }
@@ -147,6 +152,7 @@ TEST(ShardingMemory, of_the_process) {
   const auto outcomes = run_ranks(
       ranks,
       [&](comm::World& world) {
+        nn::keep_memory();  // glibc's heap would grow with every gradient that comes and goes
         const auto train = [&](int count, std::int64_t size, std::int64_t& base, std::int64_t& peak) {
           world.group().barrier().wait();
           malloc_trim(0);

@@ -60,7 +60,8 @@ Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int de
     for (int m = 0; m < k; ++m) {
       std::optional<Sharded::NoSync> pause;
       if (m + 1 < k) pause.emplace(sharded);
-      const at::Tensor x = at::full({2, width}, 0.1 * (1 + world.rank() + m));
+      // Its gradient is wanted, or the backward of the first layer would not need the weight.
+      const at::Tensor x = at::full({2, width}, 0.1 * (1 + world.rank() + m)).requires_grad_();
       tower.forward(x).square().mean().backward();
     }
     optimizer.step();

@@ -1,0 +1,76 @@
+// Somebody's transformer (user_module.h, which knows nothing of this), trained with its parameters, gradients and optimizer
+// states divided over ranks. Three lines do it; the loop is an ordinary one.
+//
+//   tessera launch --num_processes 4 build/examples/fsdp_transformer
+//   tessera launch --num_processes 4 build/examples/fsdp_transformer --strategy=hybrid_shard
+//   build/examples/fsdp_transformer                                 (alone: an ordinary training)
+
+#include <examples/user_module.h>
+
+#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/tessera.h>
+
+#include <torch/optim/adamw.h>
+
+#include <cstdio>
+#include <exception>
+
+/// Sequences in which every token follows from the one before: ids int64 [rows, 17].
+at::Tensor sequences(std::int64_t rows, std::int64_t vocabulary) {
+  at::Tensor token = at::randint(vocabulary, {rows}, at::kLong);
+  std::vector<at::Tensor> ids;
+  for (int i = 0; i < 17; ++i, token = (token * 5 + 3).remainder(vocabulary)) ids.push_back(token);
+  return at::stack(ids, 1);
+}
+
+int main(int argc, char** argv) try {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto environment = tessera::launch::read_rank_environment(&arguments);
+  std::string strategy = "full_shard";
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--strategy=")) throw tessera::InputError("fsdp_transformer: unknown argument '" + argument + "'");
+    strategy = argument.substr(11);
+  }
+
+  tessera::comm::World& world = tessera::init(environment, {});
+  const MyConfig config;
+  const auto net = tessera::deferred<MyTransformerImpl>(config);  // no memory yet; std::make_shared would do as well
+  tessera::Sharded fsdp(*net, {.strategy = strategy, .wrap = tessera::by_class({"MyBlock"})});
+
+  torch::optim::AdamW optimizer(fsdp.parameters(), 3e-3);  // this rank's parts
+  at::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));  // every rank draws data of its own
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    double sum = 0;
+    constexpr int batches = 12;
+    for (int i = 0; i < batches; ++i) {
+      const at::Tensor ids = sequences(8, config.vocabulary);
+      fsdp.zero_grad();
+      const at::Tensor logits = net->forward(ids.narrow(1, 0, 16));
+      const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, config.vocabulary}), ids.narrow(1, 1, 16).reshape({-1}));
+      loss.backward();
+      fsdp.clip_grad_norm(1.0);
+      optimizer.step();
+      sum += loss.item<double>();
+    }
+    if (world.rank() == 0) std::printf("epoch %d: loss %.4f (%d ranks)\n", epoch, sum / batches, world.size());
+  }
+
+  if (world.rank() == 0) {
+    for (const tessera::ShardingUnit& unit : fsdp.units())
+      std::printf("unit %-10s %7lld parameters, %7lld bytes stay, %7lld when whole\n", unit.name.c_str(), static_cast<long long>(unit.numel),
+                  static_cast<long long>(unit.shard_bytes), static_cast<long long>(unit.present_bytes));
+    const tessera::ShardingMemory memory = fsdp.memory();
+    std::printf("bytes on this rank: parameters %lld, gradients %lld, whole parameters at most %lld\n", static_cast<long long>(memory.shards),
+                static_cast<long long>(memory.gradients), static_cast<long long>(memory.whole_peak));
+  }
+  fsdp.restore();  // an ordinary module again, whole on every rank: to evaluate, to save
+  tessera::shutdown();
+  return 0;
+} catch (const tessera::Error& error) {
+  tessera::log::error(error.what());
+  return static_cast<int>(error.exit_code());
+} catch (const std::exception& error) {
+  tessera::log::error(error.what());
+  return 1;
+}
