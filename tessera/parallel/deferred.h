@@ -43,8 +43,9 @@ void materialize_empty(const at::Tensor& tensor);
 }  // namespace parallel
 
 /// A module of type M (…Impl class or plain module) whose parameters are constructed without memory. Pass it to
-/// Sharded, materialise it whole with parallel::materialize(module->parameters()), or just use it: each parameter gets
-/// its memory when an operator first needs it. Buffers, which every rank keeps whole, have theirs at once.
+/// Sharded, or materialise it whole with parallel::materialize(module->parameters()). Modules made of at:: and torch::
+/// operators may be used as they are: each parameter gets its memory when an operator first needs it (code that reads
+/// raw pointers, as our fused functions do, gets an error). Buffers, which every rank keeps whole, have theirs at once.
 template <class M, class... Args>
 std::shared_ptr<M> deferred(Args&&... args) {
   std::shared_ptr<M> module;
