@@ -179,6 +179,13 @@ void Sharded::Impl::make_reducer() {
   std::vector<NamedTensor> trained;
   for (const NamedTensor& p : parameters_.parameters)
     if (p.tensor.requires_grad()) trained.push_back(p);
+  // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are scattered.
+  std::shared_ptr<parallel::Compression> compression = options_.compression;
+  const bool any_fp64 = std::any_of(trained.begin(), trained.end(), [](const NamedTensor& p) { return p.tensor.scalar_type() == at::kDouble; });
+  if (!compression && options_.reduce_dtype && options_.logical_shards == 0 && !any_fp64) {
+    if (options_.reduce_dtype == at::kBFloat16) compression = parallel::make_compression("bf16");
+    if (options_.reduce_dtype == at::kHalf) compression = parallel::make_compression("fp16");
+  }
   reducer_ = std::make_unique<parallel::Reducer>(
       context_.data_parallel, std::move(trained),
       parallel::ReducerOptions{.first_bucket_mb = options_.first_bucket_mb,
@@ -186,7 +193,7 @@ void Sharded::Impl::make_reducer() {
                                .reduction = options_.reduction,
                                .find_unused_parameters = options_.find_unused_parameters,
                                .logical_shards = options_.logical_shards,
-                               .compression = options_.compression},
+                               .compression = std::move(compression)},
       [this] {
         check_frozen();
         broadcast_buffers();
@@ -531,67 +538,6 @@ void Sharded::Impl::restore() {
   for (const auto& group : groups_) group->restore();
   groups_.clear();
   gradients_.reset();
-}
-
-}  // namespace tessera
-
-namespace tessera {
-
-std::vector<std::vector<std::string>> Sharded::Impl::buckets() const {
-  std::vector<std::vector<std::string>> result;
-  if (reducer_)
-    for (const std::vector<std::size_t>& list : reducer_->assignment()) {
-      result.emplace_back();
-      for (const std::size_t i : list) result.back().push_back(local_[i].name);
-    }
-  if (gradients_)
-    for (const FlatGroup* group : gradients_->in_order()) {
-      result.emplace_back();
-      for (const FlatGroup::Member& m : group->members()) result.back().push_back(m.name);
-    }
-  return result;
-}
-
-std::vector<ShardingUnit> Sharded::Impl::table() const {
-  std::vector<ShardingUnit> rows;
-  for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
-    ShardingUnit row{.name = plan_.units[unit].name};
-    for (const std::size_t g : plan_.units[unit].groups) {
-      const FlatGroup& group = *groups_[g];
-      for (const FlatGroup::Member& m : group.members()) row.parameters.push_back(m.name);
-      row.numel += group.numel();
-      row.padded += group.flat_layout().padded;
-      row.shard_bytes += static_cast<std::int64_t>(group.shard().nbytes());
-      row.present_bytes += group.flat_layout().padded * static_cast<std::int64_t>(c10::elementSize(group.dtype()));
-    }
-    const auto& order = residency_->forward_order();
-    const auto place = std::find(order.begin(), order.end(), unit);
-    if (place != order.end() && place + 1 != order.end()) row.prefetch = plan_.units[*(place + 1)].name;
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-ShardingMemory Sharded::Impl::memory() const {
-  using parallel::BufferUse;
-  ShardingMemory result;
-  for (const auto& group : groups_)
-    result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes()) : static_cast<std::int64_t>(group->shard().nbytes());
-  const auto add_plain = [&](const NamedTensor& p) { result.shards += static_cast<std::int64_t>(p.tensor.nbytes()); };
-  if (plain())
-    for (const NamedTensor& p : parameters_.parameters) add_plain(p);
-  if (gradients_) result.gradients = gradients_->shard_bytes();
-  if (plain())
-    for (const ShardedParameter& p : local_)
-      if (p.local.grad().defined()) result.gradients += static_cast<std::int64_t>(p.local.grad().nbytes());
-  const parallel::BufferPool& pool = context_.pool;
-  result.whole = pool.in_use(BufferUse::whole_parameters);
-  result.whole_peak = pool.peak(BufferUse::whole_parameters);
-  result.flat_gradients = pool.in_use(BufferUse::gradients);
-  result.flat_gradients_peak = pool.peak(BufferUse::gradients);
-  result.pool = pool.unused();
-  result.offloaded = offloaded_bytes_;
-  return result;
 }
 
 }  // namespace tessera

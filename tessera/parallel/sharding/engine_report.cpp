@@ -1,0 +1,70 @@
+// What the engine tells of itself: buckets, units, bytes.
+#include <tessera/parallel/sharding/engine.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace tessera {
+
+using parallel::FlatGroup;
+using parallel::NamedTensor;
+
+std::vector<std::vector<std::string>> Sharded::Impl::buckets() const {
+  std::vector<std::vector<std::string>> result;
+  if (reducer_)
+    for (const std::vector<std::size_t>& list : reducer_->assignment()) {
+      result.emplace_back();
+      for (const std::size_t i : list) result.back().push_back(local_[i].name);
+    }
+  if (gradients_)
+    for (const FlatGroup* group : gradients_->in_order()) {
+      result.emplace_back();
+      for (const FlatGroup::Member& m : group->members()) result.back().push_back(m.name);
+    }
+  return result;
+}
+
+std::vector<ShardingUnit> Sharded::Impl::table() const {
+  std::vector<ShardingUnit> rows;
+  for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
+    ShardingUnit row{.name = plan_.units[unit].name};
+    for (const std::size_t g : plan_.units[unit].groups) {
+      const FlatGroup& group = *groups_[g];
+      for (const FlatGroup::Member& m : group.members()) row.parameters.push_back(m.name);
+      row.numel += group.numel();
+      row.padded += group.flat_layout().padded;
+      row.shard_bytes += static_cast<std::int64_t>(group.shard().nbytes());
+      row.present_bytes += group.flat_layout().padded * static_cast<std::int64_t>(c10::elementSize(group.dtype()));
+    }
+    const auto& order = residency_->forward_order();
+    const auto place = std::find(order.begin(), order.end(), unit);
+    if (place != order.end() && place + 1 != order.end()) row.prefetch = plan_.units[*(place + 1)].name;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+ShardingMemory Sharded::Impl::memory() const {
+  using parallel::BufferUse;
+  ShardingMemory result;
+  for (const auto& group : groups_)
+    result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes()) : static_cast<std::int64_t>(group->shard().nbytes());
+  const auto add_plain = [&](const NamedTensor& p) { result.shards += static_cast<std::int64_t>(p.tensor.nbytes()); };
+  if (plain())
+    for (const NamedTensor& p : parameters_.parameters) add_plain(p);
+  if (gradients_) result.gradients = gradients_->shard_bytes();
+  if (plain())
+    for (const ShardedParameter& p : local_)
+      if (p.local.grad().defined()) result.gradients += static_cast<std::int64_t>(p.local.grad().nbytes());
+  const parallel::BufferPool& pool = context_.pool;
+  result.whole = pool.in_use(BufferUse::whole_parameters);
+  result.whole_peak = pool.peak(BufferUse::whole_parameters);
+  result.flat_gradients = pool.in_use(BufferUse::gradients);
+  result.flat_gradients_peak = pool.peak(BufferUse::gradients);
+  result.pool = pool.unused();
+  result.offloaded = offloaded_bytes_;
+  return result;
+}
+
+}  // namespace tessera
