@@ -123,7 +123,7 @@ TEST(BinnedSums, MergedAndAddedAsRanksDoTheyAreTheSame) {
 
 TEST(BinnedSums, SumsOf65536RanksAreExact) {
   const Floats g = {1e19f, 1e-20f};  // the square of the first is just below the largest float
-  std::vector<double> row_bins(bin_count), bins(bin_count + 8);
+  std::vector<double> row_bins(2 * bin_count), bins(bin_count + 8);
   table(Isa::baseline).bin_squares(g.data(), 1, 0, 2, {row_bins.data(), 2, bins.data(), 1, 1, 2});
   carry_bins(bins.data(), 1);
   std::vector<double> added(bin_count);
