@@ -91,8 +91,10 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
   bytes.optimizer = static_cast<std::int64_t>(options.optimizer_per_element * static_cast<double>(trained_here));
   if (!divides) return bytes;
   const bool keeps_whole_gradients = !options.shard_gradients && options.accumulates;
-  bytes.buffers = root + (options.reshard_after_forward ? sum(whole, 2) : all_whole) + root_gradients +
+  bytes.buffers = root + (options.reshard_after_forward ? sum(whole, 3) : all_whole) + root_gradients +
                   sum(flat, keeps_whole_gradients ? flat.size() : 2);
+  if (options.accumulates && !keeps_whole_gradients)  // a reduced gradient before it is added to the sum
+    bytes.buffers += std::max(root_gradients, sum(flat, 1)) / options.shard_ranks;
   return bytes;
 }
 

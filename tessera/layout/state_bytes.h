@@ -29,8 +29,8 @@ struct StateBytes {
   std::int64_t parameters = 0;  ///< that stay on this rank
   std::int64_t gradients = 0;   ///< likewise, after backward
   std::int64_t optimizer = 0;
-  /// The most that comes and goes: gathered units (the one in use and the one that is gathered ahead; the root throughout)
-  /// and gradients on their way (one that fills, one that is reduced).
+  /// The most that comes and goes: gathered units (the one before, the one in use and the one that is gathered ahead; the root
+  /// throughout) and gradients on their way (one that fills, one that is reduced).
   std::int64_t buffers = 0;
   std::int64_t total() const { return parameters + gradients + optimizer + buffers; }
 };
