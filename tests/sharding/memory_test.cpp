@@ -112,7 +112,7 @@ TEST(ShardingMemory, what_comes_is_two_units) {
           EXPECT_GT(m.memory.flat_gradients_peak, 0) << what;
           EXPECT_EQ(m.memory.flat_gradients, 0) << what;
           EXPECT_LE(m.memory.whole, m.root) << what << ": between steps";
-          EXPECT_LE(m.memory.pool, 2 * m.unit + 2 * m.root + 2 * m.unit + results) << what;
+          EXPECT_LE(m.memory.pool, 2 * m.unit + 2 * m.unit + results + 4 * m.root) << what;
         }
     });
 }
@@ -147,7 +147,7 @@ std::int64_t proportional_set_size() {
 }
 
 TEST(ShardingMemory, of_the_process) {
-  constexpr int layers = 16, ranks = 4;
+  constexpr int layers = 64, ranks = 4;  // many units: a share, not what comes and goes, is most of it
   constexpr std::int64_t wide = 1024, rows = 16;
   const auto outcomes = run_ranks(
       ranks,
@@ -189,7 +189,7 @@ TEST(ShardingMemory, of_the_process) {
         EXPECT_LE(static_cast<double>(arena), bound);
         EXPECT_NEAR(mean / static_cast<double>(arena + activations), 1, 0.15) << "the arena's account";
         if (world.rank() == 0)
-          post(concat("FULL_SHARD on 4 ranks, 64 MiB of parameters: ", mean / (1 << 20), " MiB above the idle process; bound ", bound / (1 << 20), " MiB, arena ",
+          post(concat("FULL_SHARD on 4 ranks, 256 MiB of parameters: ", mean / (1 << 20), " MiB above the idle process; bound ", bound / (1 << 20), " MiB, arena ",
                       static_cast<double>(arena) / (1 << 20), " MiB"));
       },
       60);

@@ -131,7 +131,6 @@ TEST(Options, precisions_of_the_wire_stay_within_their_bounds) {
   for (const int ranks : {2, 4})
     run_ranks(ranks, [&](comm::World& world) {
       for (const Form& form : forms()) {
-        if (std::string(form.strategy) == "ddp") continue;
         ShardingOptions options{.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
         const auto exact = gradients(world, task("gpt"), options);
         options.reduce_dtype = at::kBFloat16;

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
@@ -214,6 +215,7 @@ void Sharded::Impl::make_groups() {
     offloaded_bytes_ += static_cast<std::int64_t>(c10::multiply_integers(sizes) * options.dtype().itemsize());
     return parallel::zeros_in_file(options_.offload_folder, sizes, options);
   };
+  warn_of_stored_views();
   for (const GroupPlan& group : plan_.groups) groups_.push_back(std::make_unique<FlatGroup>(context_, group, parameters_));
   fill_unmanaged(context_.sync);
   broadcast_buffers();
@@ -265,6 +267,18 @@ void Sharded::Impl::make_groups() {
         gradients_->on_gradient(g, m);
       }));
   listening_ = parallel::listen_to_backward(*this);
+}
+
+/// A view that a constructor kept (wt = weight.t()) will not see what happens to the parameter.
+void Sharded::Impl::warn_of_stored_views() const {
+  const std::vector<at::Tensor> all = tensors_of(parameters_.parameters);
+  for (const GroupPlan& group : plan_.groups)
+    for (const std::size_t i : group.parameters) {
+      const NamedTensor& p = parameters_.parameters[i];
+      if (!parallel::is_deferred(p.tensor) && parallel::stored_views(p.tensor, all) > 0)
+        log::warning("sharding: somebody holds a view of parameter '", p.name, "' (a member like wt = weight.t(), or detach()): it keeps the "
+                     "memory and the values of this moment; make such views in forward");
+    }
 }
 
 void Sharded::Impl::list_local_parts() {
