@@ -74,6 +74,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   void make_groups();
   void fill_unmanaged(bool sync);
   void make_reducer();
+  void warn_of_stored_views() const;
   void list_local_parts();
   void check_frozen() const;
   void broadcast_buffers();
