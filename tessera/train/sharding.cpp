@@ -68,6 +68,18 @@ double optimizer_bytes(const OptimizationConfig& config) {
   return 2 * moment;
 }
 
+/// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the squares.
+std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained, int shard_ranks) {
+  std::int64_t numbers = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!trained[i] || parameters[i].numel() == 0) continue;
+    const std::vector<std::int64_t>& shape = parameters[i].shape;
+    numbers += shape.size() < 2 ? parameters[i].numel() / shard_ranks
+                                : parameters[i].numel() / shape.back() + parameters[i].numel() / shape[shape.size() - 2];
+  }
+  return 4 * numbers;
+}
+
 /// Activations of a micro-batch of so many tokens.
 std::int64_t predicted_activations(const RunConfig& config, const models::CausalLm& model, std::int64_t tokens) {
   const Value& json = model.hf_config();
@@ -196,7 +208,9 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
 
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::CausalLm& model, int shard_ranks, int rank) {
   const parallel::Strategy& row = parallel::find_strategy(config.sharding.strategy);
-  const parallel::ModuleParameters parameters = parallel::parameters_of(model);
+  parallel::ModuleParameters parameters = parallel::parameters_of(model);
+  if (dtype(config.sharding.param_dtype))  // what is gathered is narrow, the shards are not
+    for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
   std::vector<bool> trained;
   for (const parallel::NamedTensor& parameter : parameters.parameters) trained.push_back(parameter.tensor.requires_grad());
   layout::StateBytesOptions options;
@@ -213,7 +227,9 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Causal
   options.wire_element = dtype(config.sharding.reduce_dtype) ? 2 : 4;
   options.optimizer_per_element = optimizer_bytes(config.optimization);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;
-  return layout::state_bytes(parameters.tree, trained, options);
+  layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
+  if (config.optimization.optim == "adafactor") bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
+  return bytes;
 }
 
 Value predicted_memory(const RunConfig& config, const models::CausalLm& model, int shard_ranks, std::int64_t rank, std::int64_t tokens) {

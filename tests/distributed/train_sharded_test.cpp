@@ -58,7 +58,9 @@ class TrainSharded : public ::testing::Test {
     run_ranks(
         processes,
         [&](comm::World&) {
+          // Progress; failures reach the parent through a pipe.
           ASSERT_NE(std::freopen("/dev/null", "w", stdout), nullptr);
+          ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);
           EXPECT_EQ(train::train(config, Value::make_object()), ExitCode::done);
         },
         options);
