@@ -6,15 +6,39 @@
 #include <tessera/base/error.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera::parallel {
 
 namespace {
 
-// One magnitude per piece; a piece is what a segment has in the part of flat that is coded.
-std::vector<FlatRange> pieces_in(const std::vector<FlatRange>& segments, FlatRange part) {
+template <class Body>
+void with_type(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kDouble) {
+    body(double());
+  } else {
+    body(float());
+  }
+}
+
+// What has a magnitude of its own: the rows of matrices (an embedding's unused rows stay zero), unless they are so
+// short that the magnitudes would be many; else the whole parameter.
+std::vector<FlatRange> blocks_of(const std::vector<CompressedSegment>& segments) {
+  constexpr std::int64_t long_enough = 64;
   std::vector<FlatRange> result;
-  for (const FlatRange& s : segments) {
+  for (const CompressedSegment& s : segments) {
+    const std::int64_t rows =
+        s.shape.size() >= 2 && s.numel > 0 && s.numel / s.shape[0] >= long_enough ? s.shape[0] : 1;
+    for (std::int64_t r = 0; r < rows; ++r) result.push_back({s.offset + r * (s.numel / rows), s.numel / rows});
+  }
+  return result;
+}
+
+// What the blocks have in the part of flat that is coded.
+std::vector<FlatRange> pieces_in(const std::vector<FlatRange>& blocks, FlatRange part) {
+  std::vector<FlatRange> result;
+  result.reserve(blocks.size());
+  for (const FlatRange& s : blocks) {
     const std::int64_t from = std::max(s.begin, part.begin), to = std::min(s.begin + s.numel, part.begin + part.numel);
     result.push_back({from, std::max<std::int64_t>(to - from, 0)});
   }
@@ -25,25 +49,34 @@ std::vector<FlatRange> pieces_in(const std::vector<FlatRange>& segments, FlatRan
 // signs that is nearest in least squares.
 at::Tensor magnitudes(const at::Tensor& values, std::int64_t begin, const std::vector<FlatRange>& pieces) {
   const at::Tensor result = at::zeros({static_cast<std::int64_t>(pieces.size())}, values.options());
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].numel == 0) continue;
-    result[static_cast<std::int64_t>(i)].copy_(values.narrow(0, pieces[i].begin - begin, pieces[i].numel).abs().mean());
-  }
+  with_type(values.scalar_type(), [&]<class T>(T) {
+    const T* const x = values.const_data_ptr<T>();
+    T* const out = result.data_ptr<T>();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::int64_t from = pieces[i].begin - begin, n = pieces[i].numel;
+      double sum = 0;
+      for (std::int64_t j = from; j < from + n; ++j) sum += std::abs(x[j]);
+      if (n > 0) out[i] = static_cast<T>(sum / static_cast<double>(n));
+    }
+  });
   return result;
 }
 
 // signs x magnitudes, zero outside of the pieces.
 at::Tensor decoded(const at::Tensor& bits, std::int64_t n, std::int64_t begin, const std::vector<FlatRange>& pieces,
                    const at::Tensor& factors) {
-  const at::Tensor signs = unpack_signs(bits, n, factors.scalar_type());
   const at::Tensor result = at::zeros({n}, factors.options());
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const FlatRange& piece = pieces[i];
-    if (piece.numel == 0) continue;
-    result.narrow(0, piece.begin - begin, piece.numel)
-        .copy_(signs.narrow(0, piece.begin - begin, piece.numel))
-        .mul_(factors[static_cast<std::int64_t>(i)]);
-  }
+  with_type(factors.scalar_type(), [&]<class T>(T) {
+    const auto* const in = bits.const_data_ptr<std::uint8_t>();
+    const T* const factor = factors.const_data_ptr<T>();
+    T* const out = result.data_ptr<T>();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::int64_t from = pieces[i].begin - begin;
+      for (std::int64_t j = from; j < from + pieces[i].numel; ++j) {
+        out[j] = (in[j >> 3] >> (j & 7) & 1) != 0 ? factor[i] : -factor[i];
+      }
+    }
+  });
   return result;
 }
 
@@ -53,29 +86,11 @@ at::Tensor pack_signs(const at::Tensor& values) {
   const std::int64_t n = values.numel();
   const at::Tensor bits = at::zeros({(n + 7) / 8}, at::kByte);
   auto* const out = bits.data_ptr<std::uint8_t>();
-  const auto pack = [&](const auto* in) {
+  with_type(values.scalar_type(), [&]<class T>(T) {
+    const T* const in = values.const_data_ptr<T>();
     for (std::int64_t i = 0; i < n; ++i) out[i >> 3] |= static_cast<std::uint8_t>((in[i] < 0 ? 0 : 1) << (i & 7));
-  };
-  if (values.scalar_type() == at::kDouble) {
-    pack(values.const_data_ptr<double>());
-  } else {
-    pack(values.const_data_ptr<float>());
-  }
+  });
   return bits;
-}
-
-at::Tensor unpack_signs(const at::Tensor& bits, std::int64_t n, at::ScalarType dtype) {
-  const at::Tensor signs = at::empty({n}, dtype);
-  const auto* const in = bits.const_data_ptr<std::uint8_t>();
-  const auto unpack = [&](auto* out) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = (in[i >> 3] >> (i & 7) & 1) != 0 ? 1 : -1;
-  };
-  if (dtype == at::kDouble) {
-    unpack(signs.data_ptr<double>());
-  } else {
-    unpack(signs.data_ptr<float>());
-  }
-  return signs;
 }
 
 comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
@@ -90,23 +105,24 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   std::vector<FlatRange> segments;
   for (const CompressedSegment& s : request.segments) segments.push_back({s.offset, s.numel});
   const std::vector<FlatRange> rest = complement(segments, n);
-  const auto count = static_cast<std::int64_t>(segments.size());
+  const std::vector<FlatRange> blocks = blocks_of(request.segments);
+  const auto count = static_cast<std::int64_t>(blocks.size());
 
   const at::Tensor gradient = in_compute_dtype(request.flat);
   const at::Tensor exact = packed(gradient, rest);
   all_reduce(group, exact).wait();
 
-  // Worker: signs by part, one magnitude per parameter.
+  // Worker: signs by part, one magnitude per block.
   at::Tensor& error = error_of(errors_, concat(request.key, ".worker"), steps(), n, gradient.options());
   const at::Tensor corrected = gradient.add(error);
-  const at::Tensor factors = magnitudes(corrected, 0, segments);
+  const at::Tensor factors = magnitudes(corrected, 0, blocks);
   const at::Tensor sent = at::zeros({size, bytes}, at::kByte);
   const at::Tensor left = corrected.clone();
   for (std::int64_t r = 0; r < size; ++r) {
     const std::int64_t begin = std::min(r * part, n), numel = std::min(part, n - begin);
     const at::Tensor bits = pack_signs(corrected.narrow(0, begin, numel));
     sent[r].narrow(0, 0, bits.numel()).copy_(bits);
-    left.narrow(0, begin, numel).sub_(decoded(bits, numel, begin, pieces_in(segments, {begin, numel}), factors));
+    left.narrow(0, begin, numel).sub_(decoded(bits, numel, begin, pieces_in(blocks, {begin, numel}), factors));
   }
   for (const FlatRange& range : rest) left.narrow(0, range.begin, range.numel).zero_();
   if (all_finite(left)) error.copy_(left);
@@ -119,7 +135,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
 
   // Server of part `rank`.
   const std::int64_t begin = std::min(rank * part, n), numel = std::min(part, n - begin);
-  const std::vector<FlatRange> mine = pieces_in(segments, {begin, numel});
+  const std::vector<FlatRange> mine = pieces_in(blocks, {begin, numel});
   const at::Tensor sum = at::zeros({numel}, factors.options());
   for (std::int64_t r = 0; r < size; ++r) sum.add_(decoded(received[r], numel, begin, mine, all_factors[r]));
   sum.div_(divisor(request));
@@ -143,7 +159,7 @@ comm::Work OneBitCompression::reduce(const ReductionRequest& request) {
   for (std::int64_t r = 0; r < size; ++r) {
     const std::int64_t from = std::min(r * part, n), length = std::min(part, n - from);
     request.output.narrow(0, from, length)
-        .copy_(decoded(all_bits[r], length, from, pieces_in(segments, {from, length}), all_factors[r]));
+        .copy_(decoded(all_bits[r], length, from, pieces_in(blocks, {from, length}), all_factors[r]));
   }
   write_output(request, rest, exact.div(divisor(request)));
   return {};

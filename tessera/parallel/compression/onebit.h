@@ -1,10 +1,10 @@
 #pragma once
 /// \file
 /// One bit per element (Seide et al. 2014), with error feedback on the worker's and on the server's side as in 1-bit
-/// Adam (Tang et al. 2021). Every rank sends the signs of gradient + error and, for each parameter, the mean magnitude;
-/// rank r is the server of part r: it adds the decoded parts and, when all ranks need the result, sends signs and
-/// magnitudes of it (plus its own error) to all. A scattered result needs no second coding. The first steps are not
-/// compressed.
+/// Adam (Tang et al. 2021). Every rank sends the signs of gradient + error and the mean magnitude of each row of a
+/// matrix; rank r is the server of part r: it adds the decoded parts and, when all ranks need the result, sends signs
+/// and magnitudes of it (plus its own error) to all. A scattered result needs no second coding. The first steps are not
+/// compressed. Meant for SGD with momentum: Adam sees equal magnitudes in a row, which its second moment does not like.
 
 #include <tessera/parallel/compression/method.h>
 
@@ -28,7 +28,5 @@ class OneBitCompression final : public CompressionMethod {
 /// Signs of values [n] (+ for 0 and above; fp32 or fp64, on the CPU), eight to a byte, the first in the lowest bit:
 /// uint8 [ceil(n / 8)].
 at::Tensor pack_signs(const at::Tensor& values);
-/// +1 and -1 [n], of `dtype`.
-at::Tensor unpack_signs(const at::Tensor& bits, std::int64_t n, at::ScalarType dtype);
 
 }  // namespace tessera::parallel
