@@ -4,6 +4,10 @@
 ///
 ///   tessera::init()            joins the job of whatever launcher started this process        <tessera/comm/world.h>
 ///   tessera::Ddp ddp(*module)  data parallelism around an unedited module                     <tessera/parallel/ddp.h>
+///   tessera::Sharded fsdp(*module, {...})  ZeRO, FSDP, HSDP: parameters, gradients, states divided   <tessera/parallel/fully_shard.h>
+///   tessera::deferred<M>(...)  a module without memory until it is sharded                    <tessera/parallel/deferred.h>
+///   tessera::checkpointed(f, x)  activations recomputed in backward       <tessera/parallel/checkpoint_activations.h>
+///   tessera::OffloadActivations, CompressActivations                             <tessera/parallel/saved_tensors.h>
 ///   tessera::optim::...        optimizers fused over flat buffers, schedules, norms <tessera/optim/optimizer.h>
 ///   tessera::comm::Group       collectives on tensors                                         <tessera/comm/group.h>
 
@@ -13,4 +17,8 @@
 #include <tessera/comm/world.h>
 #include <tessera/launch/environment.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/parallel/checkpoint_activations.h>
 #include <tessera/parallel/ddp.h>
+#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/saved_tensors.h>
