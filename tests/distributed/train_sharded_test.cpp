@@ -3,14 +3,17 @@
 
 #include "harness.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <map>
+#include <fstream>
 
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/config/resolve.h>
 #include <tessera/models/load.h>
+#include <tessera/train/metrics.h>
+#include <tessera/train/sharding.h>
 #include <tessera/train/trainer.h>
 
 namespace tessera::testing {
@@ -188,6 +191,46 @@ TEST_F(TrainSharded, FastOrderStaysClose) {
   }
   const std::vector<double> narrow = run("bf16", {"--fsdp", "full_shard", "--bf16", "--param_dtype", "bf16"});
   for (std::size_t i = 0; i < narrow.size(); ++i) EXPECT_NEAR(narrow[i], plain[i], 0.05 * plain[i]) << "bf16 parameters, step " << i + 1;
+}
+
+// Each rank reads its part of the weights only: the peak is its share, one unit and what pages of files and tables cost, not the model.
+TEST_F(TrainSharded, LoadingNeedsTheShareAndOneUnit) {
+  const std::string folder = path("model");
+  run_ranks(1, [&](comm::World&) {
+    ModelConfig config;
+    config.config_name = "gpt2-tiny";
+    config.config_overrides = "n_layer=8,n_embd=512,n_head=8,vocab_size=257,n_positions=32";
+    const auto model = models::load_model(config, 1);
+    checkpoint::NamedTensors weights;
+    for (const auto& item : model->named_parameters()) weights.emplace_back(item.key(), item.value().detach());
+    make_folders(folder);
+    checkpoint::write_hf_folder(folder, weights, model->hf_config(), nullptr);
+  });
+  run_ranks(2, [&](comm::World& world) {
+    RunConfig config;
+    config.model.model_name_or_path = folder;
+    config.sharding.strategy = "full_shard";
+    world.group().barrier().wait();
+    std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+    const std::int64_t before = train::resident_bytes();
+    std::string source;
+    const auto model = models::load_model_deferred(config.model, 1, source);
+    ASSERT_EQ(source, folder);
+    const models::WeightSource weights(*model, source);
+    auto options = train::sharding_options(config, *model, world.group());
+    options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
+      return weights.read(name, begin, piece);
+    };
+    const Sharded sharded(*model, std::move(options));
+    const std::int64_t peak = train::peak_resident_bytes() - before;
+    std::int64_t all = 0, unit = 0;
+    for (const ShardingUnit& u : sharded.units()) {
+      all += 4 * u.numel;
+      unit = std::max(unit, u.present_bytes);
+    }
+    EXPECT_LT(peak, all / 2 + unit + (24 << 20)) << "of " << all << " bytes";
+    EXPECT_GT(all, all / 2 + unit + (24 << 20)) << "a model that is too small shows nothing";
+  });
 }
 
 // What goes wrong is told once, before anything is written.
