@@ -111,6 +111,23 @@ TEST(Compression, exact_where_it_is_exact) {
   });
 }
 
+// A gradient of zeros, or of rank one, must not cost PowerSGD its other directions for ever.
+TEST(Compression, a_gradient_of_low_rank_does_not_take_the_rank_away) {
+  run_ranks(2, [](comm::World& world) {
+    const Layout l = layout(2);
+    const auto method = make_compression("powersgd:rank=1000,start=0,min_rate=0,error_feedback=false");
+    for (int step = 0; step < 6; ++step) {
+      at::Tensor flat = gradient(l, world.rank(), step);
+      at::Tensor expected = truth(l, 2, step, comm::Reduction::mean);
+      if (step % 2 == 0) flat = step == 2 ? at::ones_like(flat) : at::zeros_like(flat);
+      if (step % 2 == 0) expected = flat.clone();
+      const at::Tensor got = reduce(*method, world.group(), l, flat, true);
+      EXPECT_LT((got - expected).abs().max().item<double>(), 1e-5) << step;
+      method->step_done();
+    }
+  });
+}
+
 TEST(Compression, half_precision_adds_in_fp32) {
   on_all_kinds([](const comm::Group& group, const Layout& l, bool scatter, comm::Reduction reduction) {
     for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
@@ -433,6 +450,16 @@ RC_GTEST_PROP(TopK, takes_the_largest, ()) {
   places.resize(static_cast<std::size_t>(k));
   const at::Tensor got = largest_magnitudes(at::tensor(numbers), k);
   RC_ASSERT(std::vector<std::int64_t>(got.data_ptr<std::int64_t>(), got.data_ptr<std::int64_t>() + k) == places);
+}
+
+// 512 columns in a space of 64 dimensions: what rounding leaves of the others must not become directions.
+TEST(PowerSgdColumns, dependent_columns_are_found) {
+  const at::Tensor matrix = at::zeros({1024, 512});
+  matrix.narrow(0, 100, 64).copy_(random_row(64 * 512, 3).view({64, 512}));
+  const at::Tensor basis = matrix.clone();
+  orthonormalize_columns(basis);
+  EXPECT_EQ(basis.square().sum(0).round().sum().item<float>(), 64);
+  EXPECT_LT(distance(basis.mm(basis.t().mm(matrix)), matrix), 1e-5);
 }
 
 RC_GTEST_PROP(PowerSgd, columns_become_orthonormal_and_span_the_same, ()) {

@@ -44,20 +44,34 @@ at::Tensor random_query(const Matrix& matrix, std::int64_t step, const at::Tenso
       .to(options.device());
 }
 
+// A gradient of low rank (zero, or an embedding's few used rows) leaves columns of zeros; without new directions the
+// rank would be lost for all later steps.
+void refill(const at::Tensor& query, const Matrix& matrix, std::int64_t step) {
+  const at::Tensor empty = query.abs().sum(0).eq(0);  // [rank]
+  if (!empty.any().item<bool>()) return;
+  query.copy_(at::where(empty, random_query(matrix, step + 1, query.options()), query));
+  orthonormalize_columns(query);
+}
+
 }  // namespace
 
 void orthonormalize_columns(const at::Tensor& matrix) {
-  // What rounding leaves of a column that depends on the others.
   const double tiny = matrix.scalar_type() == at::kDouble ? 1e-13 : 1e-6;
   for (std::int64_t j = 0; j < matrix.size(1); ++j) {
     const at::Tensor column = matrix.select(1, j);
     const double before = column.norm().item<double>();
+    double once = before, after = before;
     if (j > 0) {
       const at::Tensor earlier = matrix.narrow(1, 0, j);
-      for (int pass = 0; pass < 2; ++pass) column.sub_(at::mv(earlier, at::mv(earlier.t(), column)));
+      for (double* norm : {&once, &after}) {
+        column.sub_(at::mv(earlier, at::mv(earlier.t(), column)));
+        *norm = column.norm().item<double>();
+      }
     }
-    const double after = column.norm().item<double>();
-    if (after <= tiny * before) {  // also when both are zero; NaN stays
+    // A column that depends on the others leaves rounding errors, which lie in their span: the second pass takes most
+    // of them away again, but nothing of a column that is independent (Kahan's "twice is enough").
+    const bool dependent = after <= tiny * before || after < 0.5 * once;  // NaN stays
+    if (dependent) {
       column.zero_();
     } else {
       column.div_(after);
@@ -103,6 +117,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
     const bool fits = query.defined() && query.sizes() == m.q.sizes() && query.device() == m.q.device();
     if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps(), gradient.options());
     orthonormalize_columns(query);
+    refill(query, m, steps());
     at::mm_out(m.p, m.value, query);
   }
   all_reduce(group, first).wait();
