@@ -70,6 +70,9 @@ TEST(Advice, Communication) {
   at(run.seconds, Phase::communication) = 0.94;  // as much as all the rest but the log
   expect_says(advise(run), "communication-bound",
               {"50 %", "other 1 process", "--gradient_accumulation_steps (now 1)", "fewer processes"});
+  run.gathers_parameters = true;
+  expect_says(advise(run), "communication-bound", {"50 %", "--per_device_train_batch_size (now", "--zero_stage 2"});
+  run.gathers_parameters = false;
   run.local_ranks = 1;
   EXPECT_EQ(advise(run).text.find("fewer processes"), std::string::npos) << "each host has one already";
   run.ranks = 1;

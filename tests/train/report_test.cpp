@@ -53,6 +53,15 @@ TEST(Report, TellsWhatLimitsTheRun) {
   EXPECT_EQ(data.at("sample").at("before").as_string(), "</script>");
 }
 
+TEST(Report, ShowsUnitsAndWhatWasPredicted) {
+  Report report = small_report();
+  report.predicted_memory.push_back(Value::make_object({{"parameters", Value::of(7)}}));
+  report.units.push_back(Value::make_array({Value::of("unit"), Value::of("parameters")}));
+  const Value data = data_of(render(report));
+  EXPECT_EQ(data.at("predicted_memory").items()[0].at("parameters").as_int(), 7);
+  EXPECT_EQ(data.at("units").items()[0].items()[1].as_string(), "parameters");
+}
+
 TEST(Report, IsSmall) { EXPECT_LT(render(small_report()).size(), 200'000u); }
 
 TEST(Report, TextCannotBreakOutOfItsElement) {
