@@ -107,13 +107,13 @@ TEST_P(Parity, fixed_order_does_not_depend_on_the_number_of_ranks) {
 TEST_P(Parity, fast_order_is_within_the_contract) {
   const int ranks = GetParam();
   const std::vector<Cell> cells = cells_of(ranks);
-  for (const Cell& cell : cells) (void)reference(*cell.task, cell.rule, 1);
+  for (const Cell& cell : cells) (void)reference(*cell.task, cell.rule, cell.accumulation * ranks);
   run_ranks(
       ranks,
       [&](comm::World& world) {
         for (const Cell& cell : cells) {
           const Record got = train_job(world, *cell.task, cell.options(ranks), {.rule = cell.rule, .steps = steps, .accumulation = cell.accumulation});
-          expect_close(world, got, reference(*cell.task, cell.rule, 1), cell.rule, at::kFloat, cell.text(ranks));
+          expect_close(world, got, reference(*cell.task, cell.rule, cell.accumulation * ranks), cell.rule, at::kFloat, cell.text(ranks));
         }
       },
       full_product() ? 600 : 120);
