@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/linear.h>
 
 namespace tessera::nn {
 namespace {
@@ -17,6 +18,24 @@ TEST(Autocast, ProductsRunInBf16WhileItLives) {
   }
   EXPECT_FALSE(autocast_enabled(at::kCPU));
   EXPECT_EQ(at::matmul(a, b).scalar_type(), at::kFloat);
+}
+
+TEST(Autocast, OrInFp16) {
+  const at::Tensor x = at::ones({2, 3, 4}).requires_grad_(true), weight = at::full({4, 5}, 0.1).requires_grad_(true);
+  EXPECT_EQ(autocast_type(at::kCPU), std::nullopt);
+  at::Tensor y;
+  {
+    const Autocast precision(at::kHalf, at::kCPU);
+    EXPECT_EQ(autocast_type(at::kCPU), at::kHalf);
+    EXPECT_EQ(at::matmul(x, weight).scalar_type(), at::kHalf);
+    y = linear(x, weight, {}, WeightLayout::in_out);  // our own: rounded to fp16 inside, fp32 outside
+  }
+  EXPECT_EQ(y.scalar_type(), at::kFloat);
+  const float tenth = at::full({1}, 0.1).to(at::kHalf).to(at::kFloat).item<float>();  // 0.0999755859375
+  EXPECT_EQ(y[0][0][0].item<float>(), at::full({1}, 4 * tenth).to(at::kHalf).to(at::kFloat).item<float>());
+  y.sum().backward();
+  EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
+  EXPECT_EQ(weight.grad()[0][0].item<float>(), 6);
 }
 
 TEST(Autocast, SwitchedOffItDoesNothing) {
