@@ -199,6 +199,7 @@ ExitCode Trainer::run() {
     compute_gradients(batches, agreed.counts.scored_tokens);
     enter(Phase::optimizer, "clip");
     if (!update_weights()) skipped_steps_ += 1;
+    if (const auto& compression = sharded_->options().compression) compression->step_done();
     ++step_;
     enter(Phase::other);
     count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);

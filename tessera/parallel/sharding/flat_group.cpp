@@ -55,9 +55,23 @@ at::Tensor FlatGroup::gather(const at::Tensor& like_shard) const {
 }
 
 at::Tensor FlatGroup::gather_member(std::size_t m, const at::Tensor& part) const {
-  const at::Tensor like_shard = at::zeros({layout_.shard_numel()}, part.options().requires_grad(false));
-  part_of(like_shard, m).copy_(part.view({-1}));
-  return gather(like_shard).narrow(0, members_[m].offset, members_[m].numel).view(members_[m].sizes).clone();
+  const comm::Tag tag(concat("all of ", members_[m].name));
+  const layout::Range member{members_[m].offset, members_[m].offset + members_[m].numel};
+  std::vector<layout::Range> parts;  // by rank, in the flat buffer
+  std::int64_t longest = 1;
+  for (int rank = 0; rank < context_.shards.size(); ++rank) {
+    parts.push_back(layout::intersect(member, layout::shard_range(layout_, rank)));
+    longest = std::max(longest, parts.back().end - parts.back().begin);
+  }
+  const auto options = part.options().requires_grad(false).device(context_.shards.device());
+  const at::Tensor mine = at::zeros({longest}, options), all = at::empty({longest * context_.shards.size()}, options);
+  mine.narrow(0, 0, part.numel()).copy_(part.view({-1}));
+  context_.shards.all_gather(all, mine).wait();
+  const at::Tensor whole = at::empty({members_[m].numel}, options);
+  for (std::size_t rank = 0; rank < parts.size(); ++rank)
+    if (const std::int64_t n = parts[rank].end - parts[rank].begin; n > 0)
+      whole.narrow(0, parts[rank].begin - member.begin, n).copy_(all.narrow(0, static_cast<std::int64_t>(rank) * longest, n));
+  return whole.view(members_[m].sizes);
 }
 
 void FlatGroup::take_values() {
