@@ -198,4 +198,45 @@ TEST(ShardingMemory, of_the_process) {
   for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
 }
 
+/// Bytes of physical memory of this process: the most since reset_peak(), and now.
+std::int64_t status_bytes(const char* field) {
+  std::int64_t kib = 0;
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(field)) kib = std::atoll(line.c_str() + std::string(field).size());
+  return kib * 1024;
+}
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// A model that is constructed without memory: its share, one unit, and what a process needs besides.
+TEST(ShardingMemory, of_deferred_construction) {
+  constexpr int layers = 64, ranks = 4;
+  constexpr std::int64_t wide = 1024;
+  for (const bool loaded : {false, true}) {
+    const auto outcomes = run_ranks(
+        ranks,
+        [&](comm::World& world) {
+          nn::keep_memory();  // as above
+          const std::int64_t before = status_bytes("VmRSS:");
+          reset_peak();
+          const auto net = deferred<Column>(layers, wide);
+          ShardingOptions options{.strategy = "full_shard", .wrap = by_class({"Linear"})};
+          if (loaded)
+            options.load = [](const std::string&, at::IntArrayRef, std::int64_t, at::Tensor piece) {
+              piece.fill_(0.01);
+              return true;
+            };
+          const Sharded sharded(*net, options);
+          const std::int64_t most = status_bytes("VmHWM:") - before, share = layers * wide * wide * 4 / ranks, unit = wide * wide * 4;
+          EXPECT_LE(most, share + unit + (64 << 20)) << "loaded " << loaded;
+          EXPECT_GE(most, share * 9 / 10) << "nothing was measured";
+          if (world.rank() == 0)
+            post(concat("deferred construction on 4 ranks, ", loaded ? "loaded" : "initialised", ", 256 MiB of parameters: ", most / (1 << 20), " MiB at most, bound ",
+                        (share + unit) / (1 << 20) + 64, " MiB"));
+        },
+        60);
+    for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
+  }
+}
+
 }  // namespace
