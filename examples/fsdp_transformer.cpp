@@ -1,5 +1,5 @@
-// Somebody's transformer (user_module.h, which knows nothing of this), trained with its parameters, gradients and optimizer
-// states divided over ranks. Three lines do it; the loop is an ordinary one.
+// Somebody's transformer (user_module.h, which knows nothing of this), trained with its parameters, gradients and
+// optimizer states divided over ranks. Three lines do it; the loop is an ordinary one.
 //
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer --strategy=hybrid_shard
@@ -29,7 +29,8 @@ int main(int argc, char** argv) try {
   const auto environment = tessera::launch::read_rank_environment(&arguments);
   std::string strategy = "full_shard";
   for (const std::string& argument : arguments) {
-    if (!argument.starts_with("--strategy=")) throw tessera::InputError("fsdp_transformer: unknown argument '" + argument + "'");
+    if (!argument.starts_with("--strategy="))
+      throw tessera::InputError("fsdp_transformer: unknown argument '" + argument + "'");
     strategy = argument.substr(11);
   }
 
@@ -38,7 +39,7 @@ int main(int argc, char** argv) try {
   const auto net = tessera::deferred<MyTransformerImpl>(config);  // no memory yet; std::make_shared would do as well
   tessera::Sharded fsdp(*net, {.strategy = strategy, .wrap = tessera::by_class({"MyBlock"})});
 
-  torch::optim::AdamW optimizer(fsdp.parameters(), 3e-3);  // this rank's parts
+  torch::optim::AdamW optimizer(fsdp.parameters(), 3e-3);         // this rank's parts
   at::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));  // every rank draws data of its own
   for (int epoch = 0; epoch < 4; ++epoch) {
     double sum = 0;
@@ -47,7 +48,8 @@ int main(int argc, char** argv) try {
       const at::Tensor ids = sequences(8, config.vocabulary);
       fsdp.zero_grad();
       const at::Tensor logits = net->forward(ids.narrow(1, 0, 16));
-      const at::Tensor loss = at::cross_entropy_loss(logits.reshape({-1, config.vocabulary}), ids.narrow(1, 1, 16).reshape({-1}));
+      const at::Tensor loss =
+          at::cross_entropy_loss(logits.reshape({-1, config.vocabulary}), ids.narrow(1, 1, 16).reshape({-1}));
       loss.backward();
       fsdp.clip_grad_norm(1.0);
       optimizer.step();
@@ -58,11 +60,13 @@ int main(int argc, char** argv) try {
 
   if (world.rank() == 0) {
     for (const tessera::ShardingUnit& unit : fsdp.units())
-      std::printf("unit %-10s %7lld parameters, %7lld bytes stay, %7lld when whole\n", unit.name.c_str(), static_cast<long long>(unit.numel),
-                  static_cast<long long>(unit.shard_bytes), static_cast<long long>(unit.present_bytes));
+      std::printf("unit %-10s %7lld parameters, %7lld bytes stay, %7lld when whole\n", unit.name.c_str(),
+                  static_cast<long long>(unit.numel), static_cast<long long>(unit.shard_bytes),
+                  static_cast<long long>(unit.present_bytes));
     const tessera::ShardingMemory memory = fsdp.memory();
-    std::printf("bytes on this rank: parameters %lld, gradients %lld, whole parameters at most %lld\n", static_cast<long long>(memory.shards),
-                static_cast<long long>(memory.gradients), static_cast<long long>(memory.whole_peak));
+    std::printf("bytes on this rank: parameters %lld, gradients %lld, whole parameters at most %lld\n",
+                static_cast<long long>(memory.shards), static_cast<long long>(memory.gradients),
+                static_cast<long long>(memory.whole_peak));
   }
   fsdp.restore();  // an ordinary module again, whole on every rank: to evaluate, to save
   tessera::shutdown();

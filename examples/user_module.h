@@ -48,7 +48,10 @@ TORCH_MODULE(MyBlock);
 /// Next-token model. ids int64 [B, T] -> logits [B, T, V].
 struct MyTransformerImpl : torch::nn::Module {
   explicit MyTransformerImpl(const MyConfig& c)
-      : token(c.vocabulary, c.width), place(c.longest, c.width), norm(torch::nn::LayerNormOptions({c.width})), head(torch::nn::LinearOptions(c.width, c.vocabulary).bias(false)) {
+      : token(c.vocabulary, c.width),
+        place(c.longest, c.width),
+        norm(torch::nn::LayerNormOptions({c.width})),
+        head(torch::nn::LinearOptions(c.width, c.vocabulary).bias(false)) {
     register_module("token", token);
     register_module("place", place);
     for (std::int64_t i = 0; i < c.layers; ++i) blocks->push_back(MyBlock(c));
@@ -59,7 +62,9 @@ struct MyTransformerImpl : torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& ids) {
     const std::int64_t length = ids.size(1);
-    const at::Tensor mask = at::full({length, length}, -std::numeric_limits<float>::infinity(), token->weight.options().requires_grad(false)).triu(1);
+    const at::Tensor mask = at::full({length, length}, -std::numeric_limits<float>::infinity(),
+                                     token->weight.options().requires_grad(false))
+                                .triu(1);
     at::Tensor x = (token(ids) + place(at::arange(length, ids.options()))).transpose(0, 1);  // [T, B, C]
     for (const auto& block : *blocks) x = block->as<MyBlockImpl>()->forward(x, mask);
     return head(norm(x)).transpose(0, 1);

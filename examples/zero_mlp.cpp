@@ -1,5 +1,5 @@
-// ZeRO-1, ZeRO-2 or plain data parallelism around an ordinary module, with gradient accumulation and this library's AdamW, which
-// runs fused over the rank's part of everything.
+// ZeRO-1, ZeRO-2 or plain data parallelism around an ordinary module, with gradient accumulation and this library's
+// AdamW, which runs fused over the rank's part of everything.
 //
 //   tessera launch --num_processes 2 build/examples/zero_mlp
 //   tessera launch --num_processes 2 build/examples/zero_mlp --strategy=ddp
@@ -21,14 +21,16 @@ int main(int argc, char** argv) try {
   const auto environment = tessera::launch::read_rank_environment(&arguments);
   std::string strategy = "zero1";
   for (const std::string& argument : arguments) {
-    if (!argument.starts_with("--strategy=")) throw tessera::InputError("zero_mlp: unknown argument '" + argument + "'");
+    if (!argument.starts_with("--strategy="))
+      throw tessera::InputError("zero_mlp: unknown argument '" + argument + "'");
     strategy = argument.substr(11);
   }
   tessera::comm::World& world = tessera::init(environment, {});
 
   torch::nn::Sequential model(torch::nn::Linear(32, 128), torch::nn::Functional(at::relu), torch::nn::Linear(128, 8));
   tessera::Sharded zero(*model, {.strategy = strategy});  // rank 0's values everywhere
-  const auto optimizer = tessera::optim::make_adamw(zero.slots([](tessera::optim::Slot& slot) { slot.weight_decay = 0.01; }), {});
+  const auto optimizer =
+      tessera::optim::make_adamw(zero.slots([](tessera::optim::Slot& slot) { slot.weight_decay = 0.01; }), {});
 
   // Rows of noise around eight patterns; every rank draws its own.
   at::manual_seed(0);
@@ -56,8 +58,9 @@ int main(int argc, char** argv) try {
   if (world.rank() == 0) {
     std::int64_t states = 0;
     for (const auto& [name, tensor] : optimizer->state()) states += static_cast<std::int64_t>(tensor.nbytes());
-    std::printf("bytes on this rank: parameters %lld, gradients %lld, optimizer %lld\n", static_cast<long long>(zero.memory().shards),
-                static_cast<long long>(zero.memory().gradients), static_cast<long long>(states));
+    std::printf("bytes on this rank: parameters %lld, gradients %lld, optimizer %lld\n",
+                static_cast<long long>(zero.memory().shards), static_cast<long long>(zero.memory().gradients),
+                static_cast<long long>(states));
   }
   tessera::shutdown();
   return 0;

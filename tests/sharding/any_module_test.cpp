@@ -2,13 +2,13 @@
 #include <tests/sharding/job.h>
 
 #include <c10/core/InferenceMode.h>
-#include <torch/serialize.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/transformer.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/cloneable.h>
+#include <torch/serialize.h>
 
 #include <tessera/base/error.h>
 #include <tessera/nn/autocast.h>
@@ -53,7 +53,9 @@ struct ConvBatchNorm : Model {
     norm->eval();  // its batch would differ between the ranks and one process
   }
   void train(bool) override {}
-  at::Tensor forward(at::Tensor x) override { return head->forward(at::relu(norm->forward(conv->forward(x.view({-1, 1, 3, 4})))).flatten(1)); }
+  at::Tensor forward(at::Tensor x) override {
+    return head->forward(at::relu(norm->forward(conv->forward(x.view({-1, 1, 3, 4})))).flatten(1));
+  }
 };
 
 struct WholeTransformer : Model {
@@ -87,7 +89,8 @@ struct Cube : torch::autograd::Function<Cube> {
     context->save_for_backward({x, w});
     return x.matmul(w).pow(3);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     const auto saved = context->get_saved_variables();
     const at::Tensor inner = grads[0] * 3 * saved[0].matmul(saved[1]).pow(2);
     return {inner.matmul(saved[1].t()), saved[0].t().matmul(inner)};
@@ -111,7 +114,8 @@ struct DeepImpl : torch::nn::Module {
 };
 TORCH_MODULE(Deep);
 struct Mixed : Model {
-  torch::nn::Sequential deep{torch::nn::Linear(12, 12), Deep(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({12}))};
+  torch::nn::Sequential deep{torch::nn::Linear(12, 12), Deep(),
+                             torch::nn::LayerNorm(torch::nn::LayerNormOptions({12}))};
   at::Tensor scalar, table;
   Mixed() {
     register_module("deep", deep);
@@ -155,22 +159,30 @@ TEST(AnyModule, of_every_kind_has_the_bits_of_one_process) {
         [&](comm::World& world) {
           for (std::size_t i = 0; i < kinds().size(); ++i)
             for (const char* strategy : {"full_shard", "zero1"}) {
-              const ShardingOptions options{.strategy = strategy, .wrap = by_class(kinds()[i].units), .logical_shards = ranks, .reshard_root = i % 2 == 0, .reshard_alone = true};
-              expect_same_bits(world, train_job(world, kinds()[i], options, {.rule = Rule::adamw, .steps = few}), expected[i], concat(kinds()[i].name, ", ", strategy));
+              const ShardingOptions options{.strategy = strategy,
+                                            .wrap = by_class(kinds()[i].units),
+                                            .logical_shards = ranks,
+                                            .reshard_root = i % 2 == 0,
+                                            .reshard_alone = true};
+              expect_same_bits(world, train_job(world, kinds()[i], options, {.rule = Rule::adamw, .steps = few}),
+                               expected[i], concat(kinds()[i].name, ", ", strategy));
             }
         },
         60);
   }
 }
 
-/// A trained pair: the module on the job, and the same alone, with `use(model, step)` between steps. Bits must not differ.
+/// A trained pair: the module on the job, and the same alone, with `use(model, step)` between steps. Bits must not
+/// differ.
 void expect_undisturbed(const std::function<void(Model& model, Sharded* sharded, int step)>& use) {
   for (const int ranks : {1, 2})
     for (const char* strategy : {"full_shard", "shard_grad_op", "zero1"})
       run_ranks(ranks, [&](comm::World& world) {
         const Task& t = task("mlp");
         const Trained alone = t.make(at::kFloat), job = t.make(at::kFloat);
-        Sharded sharded(*job.module, {.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = ranks, .reshard_alone = true});
+        Sharded sharded(
+            *job.module,
+            {.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = ranks, .reshard_alone = true});
         std::vector<optim::Slot> slots;
         for (const auto& [name, p] : trained_parameters(*alone.module)) slots.push_back({.name = name, .parameter = p});
         const auto a = make_rule(Rule::adamw, slots), b = make_rule(Rule::adamw, sharded.slots());
@@ -181,7 +193,10 @@ void expect_undisturbed(const std::function<void(Model& model, Sharded* sharded,
             alone.loss(step, i, ranks).backward();
             for (std::size_t j = 0; j < slots.size(); ++j) {
               at::Tensor g = slots[j].parameter.grad().mul_(1.0 / ranks);
-              if (i == 0) sums.push_back(g); else sums[j].add_(g);
+              if (i == 0)
+                sums.push_back(g);
+              else
+                sums[j].add_(g);
             }
           }
           for (std::size_t j = 0; j < slots.size(); ++j) slots[j].parameter.mutable_grad() = sums[j];
@@ -193,7 +208,9 @@ void expect_undisturbed(const std::function<void(Model& model, Sharded* sharded,
           use(static_cast<Model&>(*alone.module), nullptr, step);
         }
         const auto expected = alone.module->named_parameters();
-        sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) { EXPECT_TRUE(at::equal(value, expected[name])) << strategy << " " << name; });
+        sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
+          EXPECT_TRUE(at::equal(value, expected[name])) << strategy << " " << name;
+        });
       });
 }
 
@@ -247,7 +264,8 @@ TEST(AnyModule, autocast) {
     mean_loss(b, global_batch(0, 8)).backward();
     std::size_t i = 0;
     for (const ShardedParameter& p : sharded.named_parameters())
-      EXPECT_TRUE(at::allclose(sharded.gather_like(p, p.local.grad()), b.parameters()[i++].grad(), 1e-6, 1e-7)) << p.name;
+      EXPECT_TRUE(at::allclose(sharded.gather_like(p, p.local.grad()), b.parameters()[i++].grad(), 1e-6, 1e-7))
+          << p.name;
   });
 }
 
@@ -279,7 +297,8 @@ TEST(AnyModule, inner_derivatives_and_retained_graphs) {
         b.backward();
         for (const auto& p : alone.named_parameters()) expected[p.key()] = p.value().grad();
         for (const ShardedParameter& p : sharded.named_parameters())
-          EXPECT_TRUE(at::allclose(sharded.gather_like(p, p.local.grad()), expected.at(p.name), 1e-5, 1e-7)) << strategy << " " << p.name;
+          EXPECT_TRUE(at::allclose(sharded.gather_like(p, p.local.grad()), expected.at(p.name), 1e-5, 1e-7))
+              << strategy << " " << p.name;
         if (std::string(strategy) != "ddp") {
           sharded.zero_grad();
           EXPECT_THROW(mean_loss(job, batch).backward({}, /*retain_graph=*/true, /*create_graph=*/true), Error);
@@ -401,7 +420,8 @@ TEST(AnyModule, the_life_of_the_sharding_object) {
         at::manual_seed(5);
         SimpleModel module;
         const Batch batch = global_batch(2, 8);
-        const at::Tensor before = (world.group().broadcast(module.parameters()[0].detach(), 0).wait(), module.parameters()[0].detach().clone());
+        const at::Tensor before = (world.group().broadcast(module.parameters()[0].detach(), 0).wait(),
+                                   module.parameters()[0].detach().clone());
         {
           Sharded sharded(module, {.strategy = strategy, .reshard_alone = true});
           mean_loss(module, batch).backward();
@@ -456,7 +476,8 @@ TEST(AnyModule, unsharded_scopes) {
           at::Tensor(v).mul_(3);
         }
         sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
-          EXPECT_TRUE(at::equal(value, name == second ? values.at(name) * 3 : values.at(name))) << strategy << " " << name;
+          EXPECT_TRUE(at::equal(value, name == second ? values.at(name) * 3 : values.at(name)))
+              << strategy << " " << name;
         });
         EXPECT_THROW((void)unsharded(sharded, {.names = {"layers.0.wight"}}), InputError);
         // Inside of a step, between forward and backward, and nested.
@@ -476,10 +497,14 @@ TEST(AnyModule, unsharded_scopes) {
         }
         mean_loss(alone, global_batch(0, task_rows)).backward();
         for (const ShardedParameter& p : sharded.named_parameters())
-          EXPECT_TRUE(at::allclose(sharded.gather_like(p, p.local.grad()), alone.named_parameters()[p.name].grad(), 1e-5, 1e-7)) << strategy << " " << p.name;
+          EXPECT_TRUE(
+              at::allclose(sharded.gather_like(p, p.local.grad()), alone.named_parameters()[p.name].grad(), 1e-5, 1e-7))
+              << strategy << " " << p.name;
         // Whole tensors in, whole tensors out.
         sharded.load_parameters([&](const std::string& name) { return values.at(name) + 1; });
-        sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) { EXPECT_TRUE(at::equal(value, values.at(name) + 1)) << name; });
+        sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
+          EXPECT_TRUE(at::equal(value, values.at(name) + 1)) << name;
+        });
         const at::Tensor y = model.forward(probe()).detach();
         EXPECT_FALSE(at::allclose(y, alone.forward(probe()).detach()));
         EXPECT_THROW(sharded.load_parameters([&](const std::string&) { return at::ones({1, 1, 1}); }), InputError);
@@ -536,7 +561,8 @@ TEST(AnyModule, values_from_elsewhere) {
             EXPECT_TRUE(at::isfinite(value).all().item<bool>()) << "the module's own";
             return;
           }
-            EXPECT_TRUE(at::equal(value.reshape({-1}), at::arange(value.numel()).to(at::kFloat))) << strategy << " " << name << " late " << late;
+          EXPECT_TRUE(at::equal(value.reshape({-1}), at::arange(value.numel()).to(at::kFloat)))
+              << strategy << " " << name << " late " << late;
         });
         (void)net->forward(probe());
         if (std::string(strategy) == "full_shard") {
@@ -567,7 +593,13 @@ struct Branches : Model {
 TEST(AnyModule, branches_that_depend_on_data) {
   // [step][rank]: skipped units, another order, units used several times, unequal numbers of them.
   const std::vector<std::vector<std::vector<int>>> paths = {
-      {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}, {{0, 1, 2}, {0, 2}, {}}, {{0, 1, 2}, {2, 1, 0}, {1, 1}}, {{0, 1, 0, 1, 2, 0}, {2}, {1, 2}}, {{}, {}, {}}, {{1}, {1}, {1}}, {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}},
+      {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}},
+      {{0, 1, 2}, {0, 2}, {}},
+      {{0, 1, 2}, {2, 1, 0}, {1, 1}},
+      {{0, 1, 0, 1, 2, 0}, {2}, {1, 2}},
+      {{}, {}, {}},
+      {{1}, {1}, {1}},
+      {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}},
   };
   for (const int ranks : {1, 2, 3})
     for (const char* strategy : {"full_shard", "shard_grad_op", "zero2", "zero1", "ddp"})
@@ -576,10 +608,16 @@ TEST(AnyModule, branches_that_depend_on_data) {
         Branches job, alone;
         {
           const at::NoGradGuard no_grad;
-          for (std::size_t i = 0; i < job.parameters().size(); ++i) at::Tensor(alone.parameters()[i]).copy_(job.parameters()[i]);
+          for (std::size_t i = 0; i < job.parameters().size(); ++i)
+            at::Tensor(alone.parameters()[i]).copy_(job.parameters()[i]);
         }
         const bool ddp = std::string(strategy) == "ddp";
-        Sharded sharded(job, {.strategy = strategy, .wrap = by_class({"Linear"}), .find_unused_parameters = ddp, .data_dependent = !ddp, .reshard_root = true, .reshard_alone = !ddp});
+        Sharded sharded(job, {.strategy = strategy,
+                              .wrap = by_class({"Linear"}),
+                              .find_unused_parameters = ddp,
+                              .data_dependent = !ddp,
+                              .reshard_root = true,
+                              .reshard_alone = !ddp});
         std::vector<optim::Slot> slots;
         for (const auto& p : alone.named_parameters()) slots.push_back({.name = p.key(), .parameter = p.value()});
         const auto a = make_rule(Rule::sgd, slots), b = make_rule(Rule::sgd, sharded.slots());
@@ -605,12 +643,14 @@ TEST(AnyModule, branches_that_depend_on_data) {
             const at::NoGradGuard no_grad;
             job.path = paths[(step + 1) % paths.size()][static_cast<std::size_t>(world.rank())];
             alone.path = job.path;
-            EXPECT_TRUE(at::allclose(job.forward(probe()), alone.forward(probe()), 1e-4, 1e-5)) << strategy << " evaluation after step " << step;
+            EXPECT_TRUE(at::allclose(job.forward(probe()), alone.forward(probe()), 1e-4, 1e-5))
+                << strategy << " evaluation after step " << step;
             if (!ddp) sharded.end_pass();
           }
         }
         sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
-          EXPECT_TRUE(at::allclose(value, alone.named_parameters()[name], 1e-4, 1e-5)) << strategy << " on " << ranks << ": " << name;
+          EXPECT_TRUE(at::allclose(value, alone.named_parameters()[name], 1e-4, 1e-5))
+              << strategy << " on " << ranks << ": " << name;
         });
       });
 }
@@ -636,9 +676,11 @@ TEST(AnyModule, uneven_data) {
         for (const std::int64_t n : rows) count += step < n;
         for (const auto& s : slots) s.parameter.mutable_grad().reset();
         for (int r = 0; r < 3; ++r)
-          if (step < rows[static_cast<std::size_t>(r)]) (mean_loss(alone, row(r)) / static_cast<double>(count)).backward();
+          if (step < rows[static_cast<std::size_t>(r)])
+            (mean_loss(alone, row(r)) / static_cast<double>(count)).backward();
         a->step(0.05);
-        at::Tensor weight = at::full({1}, step < rows[static_cast<std::size_t>(world.rank())] ? 1.0 : 0.0), total = weight.clone();
+        at::Tensor weight = at::full({1}, step < rows[static_cast<std::size_t>(world.rank())] ? 1.0 : 0.0),
+                   total = weight.clone();
         world.group().all_reduce(total).wait();
         EXPECT_EQ(total.item<double>(), static_cast<double>(count));
         sharded.zero_grad();

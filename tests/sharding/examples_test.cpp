@@ -46,13 +46,15 @@ TEST(ShardingExamples, a_transformer_nobody_edited_is_sharded) {
   const auto alone = start(1, "fsdp_transformer"), shared = start(2, "fsdp_transformer");
   expect_learning(alone, 1, 0.5);
   expect_learning(shared, 2, 0.5);
-  EXPECT_NEAR(static_cast<double>(parameter_bytes(shared)) / static_cast<double>(parameter_bytes(alone)), 0.5, 0.01) << shared.out << alone.out;
+  EXPECT_NEAR(static_cast<double>(parameter_bytes(shared)) / static_cast<double>(parameter_bytes(alone)), 0.5, 0.01)
+      << shared.out << alone.out;
   EXPECT_NE(shared.out.find("unit blocks.3"), std::string::npos) << shared.out;
   expect_learning(start(2, "fsdp_transformer", {"--strategy=shard_grad_op"}), 2, 0.5);
 }
 
 TEST(ShardingExamples, zero_around_an_mlp) {
-  for (const char* strategy : {"zero1", "zero2", "ddp"}) expect_learning(start(2, "zero_mlp", {concat("--strategy=", strategy)}), 2, 0.3);
+  for (const char* strategy : {"zero1", "zero2", "ddp"})
+    expect_learning(start(2, "zero_mlp", {concat("--strategy=", strategy)}), 2, 0.3);
 }
 
 TEST(ShardingExamples, bad_arguments_end_with_exit_code_2) {

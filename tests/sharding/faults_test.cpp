@@ -47,7 +47,7 @@ struct Scene {
 struct Fault {
   const char* name;
   std::vector<std::string> everywhere = {};  ///< words of every rank's error
-  std::vector<std::string> own = {};    ///< besides, of the faulty rank's
+  std::vector<std::string> own = {};         ///< besides, of the faulty rank's
   std::function<void(const Scene&, int step)> before_step = {};
   std::function<void(const Scene&, int step)> before_clip = {};
   std::function<void(Steps& model, bool faulty)> before_wrap = {};
@@ -71,7 +71,9 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
       [&](comm::World& world) {
         const bool faulty = world.rank() == ranks - 1;
         auto begin = std::chrono::steady_clock::now();
-        const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+        const auto seconds = [&] {
+          return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        };
         try {
           at::manual_seed(3);
           Steps model;
@@ -111,15 +113,18 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
   for (int rank = 0; rank < ranks; ++rank) {
     const RankOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     const bool faulty = rank == ranks - 1;
-    for (const RankOutcome::Failure& failure : outcome.failures) ADD_FAILURE() << what << ", rank " << rank << ": " << failure.text;
+    for (const RankOutcome::Failure& failure : outcome.failures)
+      ADD_FAILURE() << what << ", rank " << rank << ": " << failure.text;
     if (faulty && (fault.dies || fault.leaves)) continue;
-    // Over sockets a rank may die of numbers that do not fit before it can speak; the log has the reason, the others name it.
+    // Over sockets a rank may die of numbers that do not fit before it can speak; the log has the reason, the others
+    // name it.
     if (outcome.posted.empty() && backend == "gloo" && !outcome.killed_by_harness) {
       ++silent;
       continue;
     }
     if (outcome.posted.empty()) {
-      ADD_FAILURE() << what << ": rank " << rank << " said nothing; it " << (outcome.killed_by_harness ? "hung" : "ended: " + outcome.error);
+      ADD_FAILURE() << what << ": rank " << rank << " said nothing; it "
+                    << (outcome.killed_by_harness ? "hung" : "ended: " + outcome.error);
       continue;
     }
     const std::string& posted = outcome.posted.front();
@@ -131,7 +136,8 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
     std::vector<std::string> words = fault.everywhere;
     if (faulty) words = fault.own.empty() ? fault.everywhere : fault.own;
     for (const std::string& word : words)
-      EXPECT_NE(text.find(word), std::string::npos) << what << ", rank " << rank << ": '" << word << "' is not in: " << text;
+      EXPECT_NE(text.find(word), std::string::npos)
+          << what << ", rank " << rank << ": '" << word << "' is not in: " << text;
   }
   EXPECT_LT(silent, ranks - 1) << what << ": nobody spoke";
   std::printf("  %-44s %-14s %d ranks %-5s %.2f s\n", fault.name, strategy, ranks, backend.c_str(), slowest);
@@ -153,7 +159,8 @@ TEST(ShardingFaults, an_exception_in_forward) {
           .own = {"a problem of the user's own"},
           .before_step =
               [](const Scene& s, int step) {
-                if (s.faulty && step == when) s.model.inside = [](at::Tensor&) { throw std::runtime_error("a problem of the user's own"); };
+                if (s.faulty && step == when)
+                  s.model.inside = [](at::Tensor&) { throw std::runtime_error("a problem of the user's own"); };
               }},
          every);
 }
@@ -165,7 +172,9 @@ TEST(ShardingFaults, an_exception_in_backward) {
           .before_step =
               [](const Scene& s, int step) {
                 if (s.faulty && step == when)
-                  s.model.inside = [](at::Tensor& h) { h.register_hook([](at::Tensor) -> at::Tensor { throw std::runtime_error("in a hook"); }); };
+                  s.model.inside = [](at::Tensor& h) {
+                    h.register_hook([](at::Tensor) -> at::Tensor { throw std::runtime_error("in a hook"); });
+                  };
               }},
          every);
 }
@@ -200,7 +209,10 @@ TEST(ShardingFaults, a_unit_that_one_rank_does_not_use) {
 }
 
 TEST(ShardingFaults, a_unit_that_nobody_uses) {
-  on_all({.name = "unused everywhere", .everywhere = {"middle.weight"}, .before_step = [](const Scene& s, int step) { s.model.skip = step >= when; }}, every);
+  on_all({.name = "unused everywhere",
+          .everywhere = {"middle.weight"},
+          .before_step = [](const Scene& s, int step) { s.model.skip = step >= when; }},
+         every);
 }
 
 TEST(ShardingFaults, a_parameter_read_outside_of_forward_on_one_rank) {
@@ -236,7 +248,9 @@ TEST(ShardingFaults, modules_that_differ) {
       {"shapes", {"rank 1", "extra"}, [](Steps& m) { m.register_parameter("extra", at::zeros({4})); }},
       {"dtype", {"rank 1", "extra"}, [](Steps& m) { m.register_parameter("extra", at::zeros({3}, at::kDouble)); }},
       {"requires_grad", {"rank 1", "extra"}, [](Steps& m) { m.register_parameter("extra", at::zeros({3}), false); }},
-      {"order", {"rank 1", "extra"}, [](Steps& m) {
+      {"order",
+       {"rank 1", "extra"},
+       [](Steps& m) {
          m.register_parameter("extra_b", at::zeros({3}));
          m.register_parameter("extra", at::zeros({3}));
        }},
@@ -252,7 +266,8 @@ TEST(ShardingFaults, modules_that_differ) {
                             model.register_parameter("extra", at::zeros({3}));
                           else
                             difference.apply(model);
-                          if (!faulty && std::string(difference.name) == "order") model.register_parameter("extra_b", at::zeros({3}));
+                          if (!faulty && std::string(difference.name) == "order")
+                            model.register_parameter("extra_b", at::zeros({3}));
                         },
                     .steps = 1},
                    strategy, 2, "shm");
@@ -265,10 +280,15 @@ TEST(ShardingFaults, a_write_in_forward) {
       model.first->weight.mul_(0.5);
     };
   };
-  const Fault everyone{.name = "write in forward, everywhere", .everywhere = {"mul_", "unit '", "unsharded"}, .before_step = [=](const Scene& s, int step) {
+  const Fault everyone{.name = "write in forward, everywhere",
+                       .everywhere = {"mul_", "unit '", "unsharded"},
+                       .before_step = [=](const Scene& s, int step) {
                          if (step == when) write(s);
                        }};
-  const Fault one{.name = "write in forward, one rank", .everywhere = {"rank "}, .own = {"mul_", "unit '", "unsharded"}, .before_step = [=](const Scene& s, int step) {
+  const Fault one{.name = "write in forward, one rank",
+                  .everywhere = {"rank "},
+                  .own = {"mul_", "unit '", "unsharded"},
+                  .before_step = [=](const Scene& s, int step) {
                     if (s.faulty && step == when) write(s);
                   }};
   on_all(everyone, {"full_shard", "zero1"});
@@ -301,8 +321,14 @@ void step_of_the_wrong_optimizer(const Scene& s, int step) {
 }
 
 TEST(ShardingFaults, an_optimizer_with_the_modules_parameters) {
-  on_all({.name = "optimizer of module->parameters()", .everywhere = {"sharded.parameters()"}, .before_clip = step_of_the_wrong_optimizer<torch::optim::SGD>}, {"full_shard", "zero1"});
-  on_all({.name = "AdamW of module->parameters()", .everywhere = {"sharded.parameters()"}, .before_clip = step_of_the_wrong_optimizer<torch::optim::AdamW>}, {"full_shard", "zero1"});
+  on_all({.name = "optimizer of module->parameters()",
+          .everywhere = {"sharded.parameters()"},
+          .before_clip = step_of_the_wrong_optimizer<torch::optim::SGD>},
+         {"full_shard", "zero1"});
+  on_all({.name = "AdamW of module->parameters()",
+          .everywhere = {"sharded.parameters()"},
+          .before_clip = step_of_the_wrong_optimizer<torch::optim::AdamW>},
+         {"full_shard", "zero1"});
 }
 
 TEST(ShardingFaults, a_rank_that_is_killed) {

@@ -59,7 +59,8 @@ struct Training {
   bool clip = true;
 };
 
-/// With options.logical_shards the micro-batches are those of train_alone(V); else rank r's micro-batch m is part r * accumulation
+/// With options.logical_shards the micro-batches are those of train_alone(V); else rank r's micro-batch m is part r *
+/// accumulation
 /// + m. Losses: [step][this rank's micro-batches].
 inline Record train_job(comm::World& world, const Task& task, ShardingOptions options, const Training& training) {
   const Trained net = task.make(training.dtype);
@@ -83,7 +84,8 @@ inline Record train_job(comm::World& world, const Task& task, ShardingOptions op
     record.norms.push_back(sharded.clip_grad_norm(max_norm));
     optimizer->step(learning_rate(training.rule));
   }
-  sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) { record.weights[name] = value.clone(); });
+  sharded.visit_parameters(
+      [&](const std::string& name, const at::Tensor& value) { record.weights[name] = value.clone(); });
   sharded.check_replicas();
   return record;
 }
@@ -93,7 +95,9 @@ inline void expect_same_bits(comm::World& world, const Record& got, const Record
   ASSERT_EQ(got.losses.size(), expected.losses.size()) << what;
   for (std::size_t step = 0; step < got.losses.size(); ++step) {
     for (std::size_t m = 0; m < got.losses[step].size(); ++m)
-      ASSERT_EQ(got.losses[step][m], expected.losses[step][m * static_cast<std::size_t>(world.size()) + static_cast<std::size_t>(world.rank())])
+      ASSERT_EQ(
+          got.losses[step][m],
+          expected.losses[step][m * static_cast<std::size_t>(world.size()) + static_cast<std::size_t>(world.rank())])
           << what << ": loss of step " << step << ", micro-batch " << m;
     ASSERT_EQ(got.norms[step], expected.norms[step]) << what << ": norm of step " << step;
   }
@@ -101,7 +105,8 @@ inline void expect_same_bits(comm::World& world, const Record& got, const Record
   for (const auto& [name, value] : got.weights) {
     ASSERT_TRUE(expected.weights.count(name)) << what << ": " << name;
     const at::Tensor& want = expected.weights.at(name);
-    EXPECT_TRUE(at::equal(value, want)) << what << ": " << name << " differs by " << (value - want).abs().max().item<double>();
+    EXPECT_TRUE(at::equal(value, want)) << what << ": " << name << " differs by "
+                                        << (value - want).abs().max().item<double>();
   }
 }
 
@@ -113,9 +118,10 @@ inline at::Tensor without_key_bias(const std::string& name, const at::Tensor& va
   return at::cat({v.narrow(0, 0, d), v.narrow(0, 2 * d, d)});
 }
 
-/// The tolerances of fast order. `expected` has any micro-batches; for AdamW the same ones: cutting a batch differently changes fp32
-/// roundings, on one process too, and Adam amplifies them.
-inline void expect_close(comm::World& world, const Record& got, const Record& expected, Rule rule, at::ScalarType dtype, const std::string& what) {
+/// The tolerances of fast order. `expected` has any micro-batches; for AdamW the same ones: cutting a batch differently
+/// changes fp32 roundings, on one process too, and Adam amplifies them.
+inline void expect_close(comm::World& world, const Record& got, const Record& expected, Rule rule, at::ScalarType dtype,
+                         const std::string& what) {
   double local = 0, reference = 0;
   for (const auto& step : got.losses)
     for (const double loss : step) local += loss / static_cast<double>(step.size());

@@ -20,7 +20,9 @@ struct Column : torch::nn::Module {
   at::Tensor scale;
   std::function<void()> look = {};
   Column(int depth, std::int64_t width) {
-    for (int i = 0; i < depth; ++i) layers.push_back(register_module(concat("layer", i), torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false))));
+    for (int i = 0; i < depth; ++i)
+      layers.push_back(
+          register_module(concat("layer", i), torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false))));
     scale = register_parameter("scale", at::ones({width}));
   }
   at::Tensor forward(at::Tensor x) {
@@ -102,7 +104,8 @@ TEST(ShardingMemory, what_comes_is_two_units) {
     run_ranks(ranks, [&](comm::World& world) {
       for (const int micro_batches : {1, 3})
         for (const bool root : {false, true}) {
-          const Measured m = measure(world, {.strategy = "full_shard", .reshard_root = root, .reshard_alone = true}, micro_batches);
+          const Measured m =
+              measure(world, {.strategy = "full_shard", .reshard_root = root, .reshard_alone = true}, micro_batches);
           const std::string what = concat(ranks, " ranks, ", micro_batches, " micro-batches, root dropped: ", root);
           EXPECT_LE(m.memory.whole_peak, 2 * m.unit + m.root) << what;
           EXPECT_GE(m.memory.whole_peak, m.unit) << what;
@@ -122,16 +125,19 @@ TEST(ShardingMemory, accumulation_holds_no_full_gradient) {
   run_ranks(4, [](comm::World& world) {
     for (const char* strategy : {"full_shard", "shard_grad_op", "zero2"}) {
       const Measured m = measure(world, {.strategy = strategy, .first_bucket_mb = 0.06, .bucket_mb = 0.06}, 3);
-      EXPECT_LE(m.memory.gradients + m.memory.flat_gradients_peak, m.whole / 4 + 5 * m.unit / 2 + m.whole / 100) << strategy;
+      EXPECT_LE(m.memory.gradients + m.memory.flat_gradients_peak, m.whole / 4 + 5 * m.unit / 2 + m.whole / 100)
+          << strategy;
     }
     const Measured whole = measure(world, {.strategy = "zero1", .first_bucket_mb = 0.06, .bucket_mb = 0.06}, 3);
-    EXPECT_GE(whole.memory.flat_gradients_peak, whole.whole * 99 / 100) << "ZeRO-1 keeps them until the last micro-batch";
+    EXPECT_GE(whole.memory.flat_gradients_peak, whole.whole * 99 / 100)
+        << "ZeRO-1 keeps them until the last micro-batch";
   });
 }
 
 TEST(ShardingMemory, offload_is_counted_as_such) {
   run_ranks(2, [](comm::World& world) {
-    const Measured none = measure(world, {.strategy = "full_shard"}, 1), params = measure(world, {.strategy = "full_shard", .offload = Offload::params}, 1);
+    const Measured none = measure(world, {.strategy = "full_shard"}, 1),
+                   params = measure(world, {.strategy = "full_shard", .offload = Offload::params}, 1);
     EXPECT_EQ(none.memory.offloaded, 0);
     EXPECT_GE(params.memory.offloaded, params.whole / 2);
   });
@@ -179,19 +185,22 @@ TEST(ShardingMemory, of_the_process) {
         (void)train(2, wide);  // an idle process has been busy: code pages, tables, scratch memory of the products
         const ShardingMemory account = train(layers, wide);
         const std::int64_t M = layers * wide * wide * 4, unit = wide * wide * 4;
-        const std::int64_t share = 4 * M / ranks;              // parameters, gradients, two states
+        const std::int64_t share = 4 * M / ranks;                       // parameters, gradients, two states
         const std::int64_t activations = rows * wide * 4 * layers * 2;  // tanh's result, the input of each layer
         const double bound = 1.05 * static_cast<double>(share + 2 * unit + 2 * unit + activations);
-        // Ranks map each other's buffers: what one is charged less, another is more. At each moment the mean of the ranks.
+        // Ranks map each other's buffers: what one is charged less, another is more. At each moment the mean of the
+        // ranks.
         at::Tensor used = at::tensor(samples, at::kDouble);
         world.group().all_reduce(used).wait();
         const double mean = used.max().item<double>() / ranks;
         EXPECT_LE(mean, bound) << "share " << share << ", unit " << unit << ", activations " << activations;
-        const std::int64_t arena = account.shards + account.gradients + account.whole_peak + account.flat_gradients_peak + 2 * M / ranks;
+        const std::int64_t arena =
+            account.shards + account.gradients + account.whole_peak + account.flat_gradients_peak + 2 * M / ranks;
         EXPECT_LE(static_cast<double>(arena), bound);
         EXPECT_NEAR(mean / static_cast<double>(arena + activations), 1, 0.15) << "the arena's account";
         if (world.rank() == 0)
-          post(concat("FULL_SHARD on 4 ranks, 256 MiB of parameters: ", mean / (1 << 20), " MiB above the idle process; bound ", bound / (1 << 20), " MiB, arena ",
+          post(concat("FULL_SHARD on 4 ranks, 256 MiB of parameters: ", mean / (1 << 20),
+                      " MiB above the idle process; bound ", bound / (1 << 20), " MiB, arena ",
                       static_cast<double>(arena) / (1 << 20), " MiB"));
       },
       60);
@@ -227,11 +236,13 @@ TEST(ShardingMemory, of_deferred_construction) {
               return true;
             };
           const Sharded sharded(*net, options);
-          const std::int64_t most = status_bytes("VmHWM:") - before, share = layers * wide * wide * 4 / ranks, unit = wide * wide * 4;
+          const std::int64_t most = status_bytes("VmHWM:") - before, share = layers * wide * wide * 4 / ranks,
+                             unit = wide * wide * 4;
           EXPECT_LE(most, share + unit + (64 << 20)) << "loaded " << loaded;
           EXPECT_GE(most, share * 9 / 10) << "nothing was measured";
           if (world.rank() == 0)
-            post(concat("deferred construction on 4 ranks, ", loaded ? "loaded" : "initialised", ", 256 MiB of parameters: ", most / (1 << 20), " MiB at most, bound ",
+            post(concat("deferred construction on 4 ranks, ", loaded ? "loaded" : "initialised",
+                        ", 256 MiB of parameters: ", most / (1 << 20), " MiB at most, bound ",
                         (share + unit) / (1 << 20) + 64, " MiB"));
         },
         60);

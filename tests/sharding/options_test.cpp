@@ -1,5 +1,5 @@
-// What options may change and what they may not: timing, memory and order never change a bit; precisions stay within their
-// bounds.
+// What options may change and what they may not: timing, memory and order never change a bit; precisions stay within
+// their bounds.
 #include <tests/sharding/job.h>
 
 #include <torch/optim/adamw.h>
@@ -27,7 +27,8 @@ struct Variation {
 const std::vector<Variation>& variations() {
   static const std::vector<Variation> all = {
       {"as it is", [](ShardingOptions&) {}},
-      {"no prefetch", [](ShardingOptions& o) { o.forward_prefetch = false, o.backward_prefetch = BackwardPrefetch::none; }},
+      {"no prefetch",
+       [](ShardingOptions& o) { o.forward_prefetch = false, o.backward_prefetch = BackwardPrefetch::none; }},
       {"backward prefetch post", [](ShardingOptions& o) { o.backward_prefetch = BackwardPrefetch::post; }},
       {"backward prefetch only", [](ShardingOptions& o) { o.forward_prefetch = false; }},
       {"no limit of gathers", [](ShardingOptions& o) { o.limit_all_gathers = false; }},
@@ -39,9 +40,18 @@ const std::vector<Variation>& variations() {
       {"dropped after forward", [](ShardingOptions& o) { o.reshard_after_forward = true, o.reshard_root = true; }},
       {"one unit", [](ShardingOptions& o) { o.wrap = {}; }},
       {"units by size", [](ShardingOptions& o) { o.wrap = by_size(300); }},
-      {"units by pattern", [](ShardingOptions& o) { o.wrap = {.kind = WrapPolicy::Kind::by_regex, .pattern = "blocks\\.[12](\\.attention)?"}; }},
-      {"nested units by name", [](ShardingOptions& o) { o.wrap = {.kind = WrapPolicy::Kind::by_name, .names = {"blocks.0", "blocks.0.up", "head"}}; }},
-      {"every layer a unit", [](ShardingOptions& o) { o.wrap = by_class({"Linear", "LayerNorm", "Embedding", "MultiheadAttention"}); }},
+      {"units by pattern",
+       [](ShardingOptions& o) {
+         o.wrap = {.kind = WrapPolicy::Kind::by_regex, .pattern = "blocks\\.[12](\\.attention)?"};
+       }},
+      {"nested units by name",
+       [](ShardingOptions& o) {
+         o.wrap = {.kind = WrapPolicy::Kind::by_name, .names = {"blocks.0", "blocks.0.up", "head"}};
+       }},
+      {"every layer a unit",
+       [](ShardingOptions& o) {
+         o.wrap = by_class({"Linear", "LayerNorm", "Embedding", "MultiheadAttention"});
+       }},
       {"large buckets", [](ShardingOptions& o) { o.first_bucket_mb = o.bucket_mb = 25; }},
       {"tiny buckets", [](ShardingOptions& o) { o.first_bucket_mb = o.bucket_mb = 1e-5; }},
       {"data dependent", [](ShardingOptions& o) { o.data_dependent = true; }},
@@ -54,7 +64,8 @@ const std::vector<Variation>& variations() {
 }
 
 class Variations : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Strategy, Variations, ::testing::Values("full_shard", "shard_grad_op", "zero2", "zero1", "hybrid_shard"));
+INSTANTIATE_TEST_SUITE_P(Strategy, Variations,
+                         ::testing::Values("full_shard", "shard_grad_op", "zero2", "zero1", "hybrid_shard"));
 
 TEST_P(Variations, change_no_bit) {
   for (const int ranks : {1, 2, 4}) {
@@ -65,11 +76,15 @@ TEST_P(Variations, change_no_bit) {
         ranks,
         [&](comm::World& world) {
           for (const Variation& variation : variations()) {
-            ShardingOptions options{.strategy = GetParam(), .wrap = by_class({"MyBlock"}), .logical_shards = 2 * ranks, .reshard_alone = true};
+            ShardingOptions options{.strategy = GetParam(),
+                                    .wrap = by_class({"MyBlock"}),
+                                    .logical_shards = 2 * ranks,
+                                    .reshard_alone = true};
             if (options.strategy == "hybrid_shard") options.shard_group_size = ranks == 1 ? 1 : ranks / 2;
             variation.edit(options);
             try {
-              expect_same_bits(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}), expected, variation.name);
+              expect_same_bits(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}),
+                               expected, variation.name);
             } catch (const std::exception& error) {
               throw Error(concat(GetParam(), ", ", variation.name, ": ", error.what()));
             }
@@ -91,10 +106,13 @@ TEST(Options, backends_change_no_bit) {
           ranks,
           [&](comm::World& world) {
             for (const Form& form : forms()) {
-              ShardingOptions options{.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
-              expect_close(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}), one, Rule::adamw, at::kFloat, form.name);
+              ShardingOptions options{
+                  .strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
+              expect_close(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}), one,
+                           Rule::adamw, at::kFloat, form.name);
               options.logical_shards = ranks;
-              expect_same_bits(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}), expected, form.name);
+              expect_same_bits(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}),
+                               expected, form.name);
             }
           },
           over);
@@ -103,7 +121,8 @@ TEST(Options, backends_change_no_bit) {
 }
 
 /// One backward of every form; the reduced gradients, whole, by name.
-std::map<std::string, at::Tensor> gradients(comm::World& world, const Task& what, ShardingOptions options, double* norm = nullptr, double clip_value = 0) {
+std::map<std::string, at::Tensor> gradients(comm::World& world, const Task& what, ShardingOptions options,
+                                            double* norm = nullptr, double clip_value = 0) {
   const Trained net = what.make(at::kFloat);
   Sharded sharded(*net.module, std::move(options));
   net.loss(0, world.rank(), world.size()).backward();
@@ -131,7 +150,8 @@ TEST(Options, precisions_of_the_wire_stay_within_their_bounds) {
   for (const int ranks : {2, 4})
     run_ranks(ranks, [&](comm::World& world) {
       for (const Form& form : forms()) {
-        ShardingOptions options{.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
+        ShardingOptions options{
+            .strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
         const auto exact = gradients(world, task("gpt"), options);
         options.reduce_dtype = at::kBFloat16;
         const auto coarse = gradients(world, task("gpt"), options);
@@ -164,7 +184,10 @@ TEST(Options, computing_in_bfloat16) {
           for (int part_of = 0; part_of < ranks; ++part_of) {
             const Batch batch = part(global_batch(0, task_rows), part_of, ranks);
             for (const at::Tensor& p : plain.module->parameters()) p.mutable_grad().reset();
-            (static_cast<Model&>(*plain.module).forward(batch.x.to(at::kBFloat16)) - batch.y).square().mean().backward();
+            (static_cast<Model&>(*plain.module).forward(batch.x.to(at::kBFloat16)) - batch.y)
+                .square()
+                .mean()
+                .backward();
             for (std::size_t i = 0; i < plain.module->parameters().size(); ++i) {
               const at::Tensor g = plain.module->parameters()[i].grad().to(at::kFloat) / ranks;
               if (part_of == 0)
@@ -180,7 +203,8 @@ TEST(Options, computing_in_bfloat16) {
         for (const ShardedParameter& p : sharded.named_parameters()) {
           EXPECT_EQ(p.local.scalar_type(), at::kFloat) << strategy << ": the masters";
           const at::Tensor got = sharded.gather_like(p, p.local.grad());
-          EXPECT_LE((got - expected[i]).norm().item<double>(), 1e-6 * expected[i].norm().item<double>()) << strategy << " " << p.name;
+          EXPECT_LE((got - expected[i]).norm().item<double>(), 1e-6 * expected[i].norm().item<double>())
+              << strategy << " " << p.name;
           ++i;
         }
         ASSERT_EQ(i, expected.size());
@@ -199,7 +223,8 @@ TEST(Options, a_transformer_learns_in_bfloat16) {
         options.param_dtype = at::kBFloat16;
         const Record coarse = train_job(world, t, options, training);
         for (std::size_t step = 0; step < exact.losses.size(); ++step)
-          EXPECT_NEAR(coarse.losses[step][0] / exact.losses[step][0], 1, 0.02) << strategy << " " << name << " step " << step;
+          EXPECT_NEAR(coarse.losses[step][0] / exact.losses[step][0], 1, 0.02)
+              << strategy << " " << name << " step " << step;
         for (const auto& [parameter, value] : coarse.weights) EXPECT_EQ(value.scalar_type(), at::kFloat) << parameter;
       }
   });
@@ -215,12 +240,16 @@ TEST(Options, clipping_by_norm_and_by_value) {
       EXPECT_NEAR(norm / std::sqrt(squares), 1, 1e-12);
       const double limit = norm / 50;
       for (const Form& form : forms()) {
-        const ShardingOptions options{.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"}), .reshard_alone = true};
+        const ShardingOptions options{.strategy = form.strategy,
+                                      .shard_group_size = form.group(ranks),
+                                      .wrap = by_class({"MyBlock"}),
+                                      .reshard_alone = true};
         double sharded_norm = 0;
         const auto clipped = gradients(world, task("gpt"), options, &sharded_norm, limit);
         EXPECT_NEAR(sharded_norm / norm, 1, 1e-6) << form.name;
         for (const auto& [name, value] : clipped)
-          EXPECT_LE((value - whole.at(name).clamp(-limit, limit)).abs().max().item<double>(), 1e-6) << form.name << " " << name;
+          EXPECT_LE((value - whole.at(name).clamp(-limit, limit)).abs().max().item<double>(), 1e-6)
+              << form.name << " " << name;
         const Trained net = make_gpt(at::kFloat);
         Sharded sharded(*net.module, options);
         net.loss(0, world.rank(), world.size()).backward();
@@ -235,7 +264,8 @@ TEST(Options, no_sync_accumulates) {
   for (const int ranks : {2, 3})
     run_ranks(ranks, [&](comm::World& world) {
       for (const Form& form : forms()) {
-        const ShardingOptions options{.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
+        const ShardingOptions options{
+            .strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
         const auto whole = gradients(world, task("gpt"), options);
         const Trained net = make_gpt(at::kFloat);
         Sharded sharded(*net.module, options);
@@ -256,7 +286,8 @@ TEST(Options, no_sync_accumulates) {
         sharded.zero_grad();
         net.loss(0, world.rank(), world.size()).backward();
         for (const ShardedParameter& p : sharded.named_parameters())
-          EXPECT_LE((sharded.gather_like(p, p.local.grad()) - whole.at(p.name)).abs().max().item<double>(), 1e-6) << form.name << " " << p.name;
+          EXPECT_LE((sharded.gather_like(p, p.local.grad()) - whole.at(p.name)).abs().max().item<double>(), 1e-6)
+              << form.name << " " << p.name;
       }
     });
 }
@@ -288,11 +319,15 @@ TEST(Options, optimizers_of_torch) {
       run_ranks(ranks, [&](comm::World& world) {
         for (const Form& form : forms()) {
           const Trained net = make_gpt(at::kFloat);
-          Sharded sharded(*net.module, {.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"}), .reshard_alone = true});
+          Sharded sharded(*net.module, {.strategy = form.strategy,
+                                        .shard_group_size = form.group(ranks),
+                                        .wrap = by_class({"MyBlock"}),
+                                        .reshard_alone = true});
           train(sharded.parameters(), [&](int step) { return net.loss(step, world.rank(), ranks); });
           sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
             const at::Tensor a = without_key_bias(name, value), b = without_key_bias(name, expected.at(name));
-            EXPECT_LE((a - b).norm().item<double>(), 1e-5 * b.norm().item<double>()) << form.name << " " << name << " adamw " << adamw;
+            EXPECT_LE((a - b).norm().item<double>(), 1e-5 * b.norm().item<double>())
+                << form.name << " " << name << " adamw " << adamw;
           });
         }
       });
@@ -306,7 +341,8 @@ TEST(Options, one_rank) {
     for (const Form& form : forms())
       for (const bool alone : {false, true})
         for (const std::int64_t V : {0, 1}) {
-          const ShardingOptions options{.strategy = form.strategy, .wrap = by_class({"MyBlock"}), .logical_shards = V, .reshard_alone = alone};
+          const ShardingOptions options{
+              .strategy = form.strategy, .wrap = by_class({"MyBlock"}), .logical_shards = V, .reshard_alone = alone};
           expect_same_bits(world, train_job(world, task("gpt"), options, {.rule = Rule::adamw, .steps = few}), expected,
                            concat(form.name, alone ? ", alone" : "", ", V ", V));
         }
@@ -334,13 +370,19 @@ struct PlainMlp : CheckpointedMlp {
 };
 
 TEST(Options, activation_checkpointing_changes_no_bit) {
-  const Task plain{"plain", make_vectors<PlainMlp>, {"Linear"}}, regions{"checkpointed", make_vectors<CheckpointedMlp>, {"Linear"}};
+  const Task plain{"plain", make_vectors<PlainMlp>, {"Linear"}},
+      regions{"checkpointed", make_vectors<CheckpointedMlp>, {"Linear"}};
   for (const int ranks : {1, 2}) {
     const Record expected = train_alone(plain, Rule::adamw, 2 * ranks, few);
     run_ranks(ranks, [&](comm::World& world) {
       for (const Form& form : forms()) {
-        const ShardingOptions options{.strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"Linear"}), .logical_shards = 2 * ranks, .reshard_alone = true};
-        expect_same_bits(world, train_job(world, regions, options, {.rule = Rule::adamw, .steps = few}), expected, form.name);
+        const ShardingOptions options{.strategy = form.strategy,
+                                      .shard_group_size = form.group(ranks),
+                                      .wrap = by_class({"Linear"}),
+                                      .logical_shards = 2 * ranks,
+                                      .reshard_alone = true};
+        expect_same_bits(world, train_job(world, regions, options, {.rule = Rule::adamw, .steps = few}), expected,
+                         form.name);
       }
       EXPECT_GT(parallel::checkpoint_counts().recomputed, 0);
     });

@@ -1,5 +1,5 @@
-// Every strategy on 1 to 4 ranks against one process that runs the plain loop: fixed order bit by bit, fast order within the
-// numerics contract (DESIGN section 13). TESSERA_FULL=1: the whole product.
+// Every strategy on 1 to 4 ranks against one process that runs the plain loop: fixed order bit by bit, fast order
+// within the numerics contract (DESIGN section 13). TESSERA_FULL=1: the whole product.
 #include <tests/sharding/job.h>
 
 #include <algorithm>
@@ -30,11 +30,12 @@ struct Cell {
   bool forced;  ///< also what one rank need not do
 
   std::string text(int ranks) const {
-    return concat(task->name, ", ", form->name, ", ", ranks, " ranks, accumulation ", accumulation, rule == Rule::sgd ? ", sgd" : ", adamw",
-                  ", wrap ", wrap);
+    return concat(task->name, ", ", form->name, ", ", ranks, " ranks, accumulation ", accumulation,
+                  rule == Rule::sgd ? ", sgd" : ", adamw", ", wrap ", wrap);
   }
   ShardingOptions options(int ranks) const {
-    ShardingOptions options{.strategy = form->strategy, .shard_group_size = form->group(ranks), .reshard_alone = forced};
+    ShardingOptions options{
+        .strategy = form->strategy, .shard_group_size = form->group(ranks), .reshard_alone = forced};
     if (wrap == 0) options.wrap = by_class(task->units);
     if (wrap == 2) options.wrap = by_size(700);
     options.bucket_mb = 0.003;  // several buckets
@@ -55,7 +56,11 @@ std::vector<Cell> cells_of(int ranks) {
         for (const Rule rule : {Rule::sgd, Rule::adamw}) {
           const bool this_turn = (turn % 2 == 0) == (accumulation == 1) && (turn / 2 % 2 == 0) == (rule == Rule::sgd);
           if (!this_turn && !full_product()) continue;
-          cells.push_back({&tasks()[t], &forms()[f], accumulation, rule, static_cast<int>(turn % 5 == 4 ? 2 : turn % 5 == 2 ? 1 : 0), turn % 3 != 0});
+          cells.push_back({&tasks()[t], &forms()[f], accumulation, rule,
+                           static_cast<int>(turn % 5 == 4   ? 2
+                                            : turn % 5 == 2 ? 1
+                                                            : 0),
+                           turn % 3 != 0});
         }
     }
   return cells;
@@ -88,7 +93,8 @@ TEST_P(Parity, fixed_order_does_not_depend_on_the_number_of_ranks) {
   constexpr int few = 5;
   std::vector<Cell> cells;
   for (std::size_t t = 0; t < tasks().size(); ++t)
-    cells.push_back({&tasks()[t], &forms()[(t + 2 * static_cast<std::size_t>(ranks)) % forms().size()], 12 / ranks, Rule::adamw, 0, true});
+    cells.push_back({&tasks()[t], &forms()[(t + 2 * static_cast<std::size_t>(ranks)) % forms().size()], 12 / ranks,
+                     Rule::adamw, 0, true});
   std::map<std::string, Record> expected;
   for (const Cell& cell : cells) expected[cell.task->name] = train_alone(*cell.task, cell.rule, 12, few);
   run_ranks(
@@ -112,8 +118,10 @@ TEST_P(Parity, fast_order_is_within_the_contract) {
       ranks,
       [&](comm::World& world) {
         for (const Cell& cell : cells) {
-          const Record got = train_job(world, *cell.task, cell.options(ranks), {.rule = cell.rule, .steps = steps, .accumulation = cell.accumulation});
-          expect_close(world, got, reference(*cell.task, cell.rule, cell.accumulation * ranks), cell.rule, at::kFloat, cell.text(ranks));
+          const Record got = train_job(world, *cell.task, cell.options(ranks),
+                                       {.rule = cell.rule, .steps = steps, .accumulation = cell.accumulation});
+          expect_close(world, got, reference(*cell.task, cell.rule, cell.accumulation * ranks), cell.rule, at::kFloat,
+                       cell.text(ranks));
         }
       },
       full_product() ? 600 : 120);
@@ -126,8 +134,10 @@ TEST_P(Parity, fast_order_repeats) {
     for (const Form& form : forms()) {
       const Cell cell{&task("gpt"), &form, 2, Rule::adamw, 0, true};
       const Training training{.rule = Rule::adamw, .steps = 3, .accumulation = 2};
-      const Record first = train_job(world, *cell.task, cell.options(ranks), training), again = train_job(world, *cell.task, cell.options(ranks), training);
-      for (const auto& [name, value] : first.weights) EXPECT_TRUE(at::equal(value, again.weights.at(name))) << form.name << ": " << name;
+      const Record first = train_job(world, *cell.task, cell.options(ranks), training),
+                   again = train_job(world, *cell.task, cell.options(ranks), training);
+      for (const auto& [name, value] : first.weights)
+        EXPECT_TRUE(at::equal(value, again.weights.at(name))) << form.name << ": " << name;
       EXPECT_EQ(first.norms, again.norms) << form.name;
     }
   });
@@ -142,20 +152,26 @@ TEST_P(Parity, fp64) {
       one[t.name] = train_alone(t, Rule::sgd, 1, few, at::kDouble);
       fixed[t.name] = train_alone(t, Rule::adamw, ranks, few, at::kDouble);
     }
-  run_ranks(ranks, [&](comm::World& world) {
-    std::size_t f = 0;
-    for (const Task& t : tasks()) {
-      if (!t.has_fp64) continue;
-      for (int i = 0; i < 2; ++i) {
-        const Cell cell{&t, &forms()[f++ % forms().size()], 1, Rule::sgd, 0, i == 1};
-        const Record fast = train_job(world, t, cell.options(ranks), {.rule = Rule::sgd, .steps = few, .dtype = at::kDouble});
-        expect_close(world, fast, one.at(t.name), Rule::sgd, at::kDouble, cell.text(ranks));
-        ShardingOptions options = cell.options(ranks);
-        options.logical_shards = ranks;
-        expect_same_bits(world, train_job(world, t, options, {.rule = Rule::adamw, .steps = few, .dtype = at::kDouble}), fixed.at(t.name), cell.text(ranks));
-      }
-    }
-  }, 60);
+  run_ranks(
+      ranks,
+      [&](comm::World& world) {
+        std::size_t f = 0;
+        for (const Task& t : tasks()) {
+          if (!t.has_fp64) continue;
+          for (int i = 0; i < 2; ++i) {
+            const Cell cell{&t, &forms()[f++ % forms().size()], 1, Rule::sgd, 0, i == 1};
+            const Record fast =
+                train_job(world, t, cell.options(ranks), {.rule = Rule::sgd, .steps = few, .dtype = at::kDouble});
+            expect_close(world, fast, one.at(t.name), Rule::sgd, at::kDouble, cell.text(ranks));
+            ShardingOptions options = cell.options(ranks);
+            options.logical_shards = ranks;
+            expect_same_bits(world,
+                             train_job(world, t, options, {.rule = Rule::adamw, .steps = few, .dtype = at::kDouble}),
+                             fixed.at(t.name), cell.text(ranks));
+          }
+        }
+      },
+      60);
 }
 
 }  // namespace

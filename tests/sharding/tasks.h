@@ -32,9 +32,9 @@ struct Trained {
 
 struct Task {
   const char* name;
-  Trained (*make)(at::ScalarType dtype);   ///< the same values every time
-  std::vector<std::string> units;  ///< class names
-  bool has_fp64 = true;            ///< tessera's own models compute in fp32
+  Trained (*make)(at::ScalarType dtype);  ///< the same values every time
+  std::vector<std::string> units;         ///< class names
+  bool has_fp64 = true;                   ///< tessera's own models compute in fp32
 };
 
 /// For modules x [B, 12] -> [B, 5].
@@ -62,11 +62,12 @@ inline Trained make_gpt(at::ScalarType dtype) {
   at::manual_seed(7);
   MyTransformer net(MyConfig{.vocabulary = vocabulary, .width = 16, .heads = 2, .layers = 3, .longest = sequence});
   net->to(dtype);
-  return {net.ptr(), [model = net.ptr().get()](int step, std::int64_t i, std::int64_t n) {
-            const at::Tensor ids = task_ids(step, i, n);
-            const at::Tensor logits = model->forward(ids.narrow(1, 0, sequence - 1));
-            return at::cross_entropy_loss(logits.reshape({-1, vocabulary}), ids.narrow(1, 1, sequence - 1).reshape({-1}));
-          }};
+  return {
+      net.ptr(), [model = net.ptr().get()](int step, std::int64_t i, std::int64_t n) {
+        const at::Tensor ids = task_ids(step, i, n);
+        const at::Tensor logits = model->forward(ids.narrow(1, 0, sequence - 1));
+        return at::cross_entropy_loss(logits.reshape({-1, vocabulary}), ids.narrow(1, 1, sequence - 1).reshape({-1}));
+      }};
 }
 
 /// The embeddings, the first block and the second block's attention are frozen: whole units, and a part of one.
@@ -74,7 +75,8 @@ inline Trained make_frozen(at::ScalarType dtype) {
   Trained made = make_gpt(dtype);
   for (const auto& p : made.module->named_parameters()) {
     const std::string& name = p.key();
-    if (name.starts_with("token") || name.starts_with("place") || name.starts_with("blocks.0.") || name.starts_with("blocks.1.attention"))
+    if (name.starts_with("token") || name.starts_with("place") || name.starts_with("blocks.0.") ||
+        name.starts_with("blocks.1.attention"))
       at::Tensor(p.value()).requires_grad_(false);
   }
   return made;
@@ -91,9 +93,11 @@ inline Trained make_gpt2(at::ScalarType) {
   return make_causal_lm("gpt2-tiny", "n_layer=2,n_embd=16,n_head=2,vocab_size=29,n_positions=8");
 }
 inline Trained make_llama(bool tied) {
-  return make_causal_lm("llama-tiny", std::string("num_hidden_layers=2,hidden_size=16,num_attention_heads=2,num_key_value_heads=1,"
-                                                  "head_dim=8,intermediate_size=24,vocab_size=29,max_position_embeddings=8,tie_word_embeddings=") +
-                                          (tied ? "true" : "false"));
+  return make_causal_lm(
+      "llama-tiny",
+      std::string("num_hidden_layers=2,hidden_size=16,num_attention_heads=2,num_key_value_heads=1,"
+                  "head_dim=8,intermediate_size=24,vocab_size=29,max_position_embeddings=8,tie_word_embeddings=") +
+          (tied ? "true" : "false"));
 }
 
 inline const std::vector<Task>& tasks() {
@@ -123,7 +127,8 @@ inline std::unique_ptr<optim::Optimizer> make_rule(Rule rule, std::vector<optim:
 }
 /// Decay for what has two dimensions, whole or in pieces.
 inline void set_decay(optim::Slot& slot) {
-  slot.weight_decay = (slot.shape.empty() ? static_cast<std::size_t>(slot.parameter.dim()) : slot.shape.size()) > 1 ? 0.01 : 0.0;
+  slot.weight_decay =
+      (slot.shape.empty() ? static_cast<std::size_t>(slot.parameter.dim()) : slot.shape.size()) > 1 ? 0.01 : 0.0;
 }
 constexpr double max_norm = 1.0;
 
@@ -139,7 +144,8 @@ inline std::vector<std::pair<std::string, at::Tensor>> trained_parameters(const 
   std::vector<std::pair<std::string, at::Tensor>> result;
   std::set<const void*> seen;
   for (const auto& p : module.named_parameters())
-    if (p.value().requires_grad() && seen.insert(p.value().unsafeGetTensorImpl()).second) result.emplace_back(p.key(), p.value());
+    if (p.value().requires_grad() && seen.insert(p.value().unsafeGetTensorImpl()).second)
+      result.emplace_back(p.key(), p.value());
   return result;
 }
 

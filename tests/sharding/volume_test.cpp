@@ -1,4 +1,5 @@
-// Bytes on the wire per step against the formulas of the strategies (M bytes of parameters, W ranks, shard groups of G):
+// Bytes on the wire per step against the formulas of the strategies (M bytes of parameters, W ranks, shard groups of
+// G):
 //
 //   DDP, ZeRO-1, ZeRO-2      2 M (W-1)/W     with k micro-batches: the same; ZeRO-2 (k+1) M (W-1)/W
 //   SHARD_GRAD_OP            2 M (W-1)/W     k times
@@ -23,7 +24,8 @@ constexpr std::int64_t width = 48;
 struct Tower : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
   explicit Tower(int depth) {
-    for (int i = 0; i < depth; ++i) layers.push_back(register_module(concat("layer", i), torch::nn::Linear(width, width)));
+    for (int i = 0; i < depth; ++i)
+      layers.push_back(register_module(concat("layer", i), torch::nn::Linear(width, width)));
   }
   at::Tensor forward(at::Tensor x) {
     for (auto& layer : layers) x = at::tanh(layer->forward(x));
@@ -70,7 +72,8 @@ Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int de
   if (k == 1) {
     volume.across = 0;
     for (const comm::Entry& entry : comm::recorder().last())
-      if (entry.id > last_id && std::string(entry.group).starts_with("copies")) volume.across += static_cast<double>(entry.wire_bytes);
+      if (entry.id > last_id && std::string(entry.group).starts_with("copies"))
+        volume.across += static_cast<double>(entry.wire_bytes);
   }
   if (sharded.units().empty()) {
     volume.m = volume.plain;
@@ -81,10 +84,12 @@ Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int de
 }
 
 void expect_volume(comm::World& world, const char* what, double got, double formula, double plain, double padded) {
-  EXPECT_NEAR(got / formula, 1, 0.01) << what << " on " << world.size() << " ranks: " << got << " bytes, formula " << formula;
+  EXPECT_NEAR(got / formula, 1, 0.01) << what << " on " << world.size() << " ranks: " << got << " bytes, formula "
+                                      << formula;
   if (world.rank() == 0)
-    post(concat(what, " ", world.size(), " ranks: ", static_cast<std::int64_t>(got), " bytes, formula ", static_cast<std::int64_t>(formula), " (",
-                100 * (got / formula - 1), " %), padding ", 100 * (padded / plain - 1), " %"));
+    post(concat(what, " ", world.size(), " ranks: ", static_cast<std::int64_t>(got), " bytes, formula ",
+                static_cast<std::int64_t>(formula), " (", 100 * (got / formula - 1), " %), padding ",
+                100 * (padded / plain - 1), " %"));
 }
 
 void print(const std::vector<RankOutcome>& outcomes) {

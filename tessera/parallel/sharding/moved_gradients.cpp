@@ -10,7 +10,8 @@ namespace tessera::parallel {
 namespace {
 
 constexpr const char* where_they_are =
-    "the gradients of a sharded module are not in its own parameters: each rank has its part of them in sharded.parameters(); give "
+    "the gradients of a sharded module are not in its own parameters: each rank has its part of them in "
+    "sharded.parameters(); give "
     "those to optimizers, and clip with sharded.clip_grad_norm()";
 
 /// Refuses every use.
@@ -29,13 +30,15 @@ Guardian& refusal() {
 
 }  // namespace
 
-MovedGradients::MovedGradients(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)), placed_(parameters_.size()) {
+MovedGradients::MovedGradients(std::vector<at::Tensor> parameters)
+    : parameters_(std::move(parameters)), placed_(parameters_.size()) {
   if (parameters_.empty()) return;
   const at::NoGradGuard no_grad;
   std::int64_t longest = 0;
   for (const at::Tensor& p : parameters_) longest = std::max(longest, p.numel());
   const at::Tensor& first = parameters_.front();
-  storage_ = std::make_unique<ManagedStorage>(refusal(), 0, longest, first.scalar_type(), first.device(), where_they_are);
+  storage_ =
+      std::make_unique<ManagedStorage>(refusal(), 0, longest, first.scalar_type(), first.device(), where_they_are);
   for (const at::Tensor& p : parameters_) {
     signs_.push_back(at::empty({0}, at::TensorOptions(first.scalar_type()).device(first.device())));
     storage_->adopt(signs_.back(), 0, p.sizes(), p.strides());

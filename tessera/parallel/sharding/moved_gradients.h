@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// What a sharded module's own parameters have in grad() after a backward: tensors without memory that say where the gradients
-/// are. Otherwise an optimizer, or a clipping function, that was given module->parameters() would find no gradients, skip
-/// every parameter and never be noticed.
+/// What a sharded module's own parameters have in grad() after a backward: tensors without memory that say where the
+/// gradients are. Otherwise an optimizer, or a clipping function, that was given module->parameters() would find no
+/// gradients, skip every parameter and never be noticed.
 
 #include <ATen/core/Tensor.h>
 
