@@ -79,6 +79,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
                               context_.data_parallel.name(), "' works on ", context_.data_parallel.device().str(),
                               "; move the module there first"));
   parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
+  if (options_.broadcast_buffers) parallel::require_same_structure(context_.data_parallel, buffers_of(module_), "buffer");
   choose_groups();
   const bool alone = context_.data_parallel.size() == 1 && !options_.reshard_alone;
   const bool converts = options_.param_dtype.has_value();
