@@ -55,7 +55,7 @@ def write_inputs(folder):
 def run_peer(mode, procs, threads):
     script = [os.path.join(args.peers, "train_peer.py"), "--mode", mode, "--model", args.model, "--steps", str(args.steps),
               "--warmup", str(args.warmup), "--threads", str(threads), *size]
-    command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs)] if procs > 1 else [f"{bin_dir}/python"]) + script
+    command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs), "--"] if procs > 1 else [f"{bin_dir}/python"]) + script
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1",
                TOKENIZERS_PARALLELISM="false", PATH=bin_dir + ":" + os.environ["PATH"])
     env["PEER_T0"] = repr(time.time())
