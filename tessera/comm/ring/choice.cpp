@@ -15,7 +15,8 @@ namespace tessera::comm::ring {
 //   64 MB     72908 / 73019   202185 / 196089* 152384 / 53633  295715 / 119861  124207 / 43270  229785 / 83611
 //
 // (* Gloo's own.) Long fp32 all-reduces are bound by the bytes, which are as many for every algorithm: two ranks break
-// even (the best runs of 16 MB: 12846 direct, 17634 Gloo), more keep Gloo's. bf16 and fp16 were not
+// even (on a quiet machine, 15 pairs: 256 KB 566 / 376, 4 MB 4065 / 3640, 64 MB 46273 / 52301), so from there on, and with
+// more ranks, Gloo's stays. bf16 and fp16 were not
 // timed: direct moves half the bytes of Gloo, which sends them as fp32.
 std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half) {
   constexpr std::int64_t kb = 1024, mb = 1024 * kb;
@@ -24,7 +25,7 @@ std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size
   switch (collective) {
     case Collective::all_reduce:
       if (bytes <= 256 * kb) return Choice{Algorithm::doubling, 512 * kb, 4};
-      if (size == 2 || half) return direct;
+      if (half || (size == 2 && bytes <= 4 * mb)) return direct;
       if (bytes <= 2 * mb) return halving;
       return std::nullopt;
     case Collective::reduce_scatter:
