@@ -18,6 +18,10 @@ auto& device_of(RunConfig& config) { return config.device; }
 
 // A row of each section: the member of its part of RunConfig, then name, rule, help and environment variable.
 template <auto member>
+Field files(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::files, &at<&RunConfig::files, member>, std::move(rule), help, environment};
+}
+template <auto member>
 Field model(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
   return {name, Section::model, &at<&RunConfig::model, member>, std::move(rule), help, environment};
 }
@@ -71,6 +75,7 @@ Rule one_of(std::vector<std::string> words, std::vector<std::pair<std::string, s
   return rule;
 }
 
+using F = FilesConfig;
 using M = ModelConfig;
 using D = DataConfig;
 using O = OptimizationConfig;
@@ -102,6 +107,13 @@ Rule strategy() {
 // ---- the table ------------------------------------------------------------------------------------------------
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = {
+      files<&F::config>("config", anything("FILE"), "settings by name in a YAML or JSON file; flags beat it"),
+      files<&F::config_file>("config_file", anything("FILE"), "accelerate's YAML or JSON, as `accelerate config` writes it"),
+      files<&F::deepspeed>("deepspeed", anything("FILE|JSON"), "DeepSpeed's JSON; \"auto\" is filled from the other settings"),
+      files<&F::args_file>("args_file", anything("FILE"),
+                           "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only argument without a flag"),
+      files<&F::compat>("compat", one_of({"v4", "v5"}), "transformers' version whose defaults hold where they differ"),
+
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
                                     "Hugging Face folder whose weights the training starts from"),
       model<&M::config_name>("config_name", anything("NAME|FILE"),
@@ -139,6 +151,9 @@ const std::vector<Field>& table() {
                         "put several examples into one row (they do not see each other) instead of padding"),
       data<&D::assistant_only_loss>("assistant_only_loss", anything(),
                                     "of examples with messages, score only what the assistant says"),
+      data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1), "masked language models: share of the tokens to be guessed"),
+      data<&D::data_seed>("data_seed", at_least(0), "of the order of the rows; unset: seed"),
+      data<&D::dataloader_drop_last>("dataloader_drop_last", anything(), "leave out an epoch's last rows that fill no whole step"),
 
       optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
       optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),
@@ -177,6 +192,15 @@ const std::vector<Field>& table() {
       optimization<&O::adam_epsilon>("adam_epsilon", at_least(0), "added to AdamW's denominator"),
       optimization<&O::momentum>("momentum", from_to_below(0, 1), "momentum of sgd"),
       optimization<&O::nesterov>("nesterov", anything(), "Nesterov momentum of sgd"),
+      optimization<&O::label_smoothing_factor>("label_smoothing_factor", from_to_below(0, 1),
+                                               "share of each target that is spread evenly over the vocabulary"),
+      optimization<&O::average_tokens_across_devices>("average_tokens_across_devices", anything(),
+                                                      "one mean over the scored tokens of all processes; false: the mean of "
+                                                      "each process's mean"),
+      optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0), "noise on the embeddings in training; 0 = none"),
+      optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
+                                             "halve per_device_train_batch_size until a step fits into memory"),
+      optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),
       optimization<&O::max_grad_norm>("max_grad_norm", at_least(0),
                                       "gradients are scaled down to this global norm; 0 = never"),
       optimization<&O::seed>("seed", at_least(0), "of initial weights, order of blocks and dropout"),
@@ -190,6 +214,14 @@ const std::vector<Field>& table() {
                                           "of fp16: steps without overflow after which the scale is doubled"),
       optimization<&O::min_loss_scale>("min_loss_scale", more_than(0),
                                        "of fp16: a dynamic scale that falls below ends the run"),
+      optimization<&O::hysteresis>("hysteresis", at_least(1), "of fp16: overflows before the dynamic scale falls (DeepSpeed: 2)"),
+      optimization<&O::consecutive_hysteresis>("consecutive_hysteresis", anything(),
+                                               "of fp16: a step without overflow restores the hysteresis"),
+      optimization<&O::gradient_predivide_factor>("gradient_predivide_factor", more_than(0),
+                                                  "gradients are divided by it before they are summed over the processes, and by "
+                                                  "the rest after"),
+      optimization<&O::bf16_full_eval>("bf16_full_eval", anything(), "evaluate with weights in bfloat16"),
+      optimization<&O::fp16_full_eval>("fp16_full_eval", anything(), "evaluate with weights in float16"),
       optimization<&O::bf16_optimizer_states>("bf16_optimizer_states", anything(),
                                               "the optimizer keeps its moments in bfloat16: half of their memory"),
       optimization<&O::stochastic_rounding>("stochastic_rounding", anything(),
@@ -292,6 +324,13 @@ const std::vector<Field>& table() {
           "checkpoint folder to continue from; last (or true) = the newest in output_dir"),
       output<&W::logging_steps>("logging_steps", at_least(1), "steps between two lines of metrics"),
       output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
+      output<&W::logging_strategy>("logging_strategy", one_of({"no", "steps", "epoch"}), "when metrics are logged"),
+      output<&W::logging_nan_inf_filter>("logging_nan_inf_filter", anything(),
+                                         "in log lines, a loss that is not finite counts as the mean of the others"),
+      output<&W::run_name>("run_name", anything("NAME"), "of the report and TensorBoard; unset: output_dir's"),
+      output<&W::include_num_input_tokens_seen>("include_num_input_tokens_seen",
+                                                one_of({"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}),
+                                                "tokens seen so far in the log lines"),
       output<&W::log_format>("log_format", one_of({"hf", "plain"}),
                              "form of the log lines: {'loss': ...} as transformers prints them, or plain words"),
       output<&W::report_to>("report_to", one_of({"tensorboard", "none"}, {{"all", "tensorboard"}}),
@@ -300,13 +339,20 @@ const std::vector<Field>& table() {
       output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),
                                 "report the loss divided by all labels, as transformers' Trainer does"),
-      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch"}), "when checkpoints are written"),
+      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch", "best"}), "when checkpoints are written"),
       output<&W::save_steps>("save_steps", at_least(1), "steps between two checkpoints"),
       output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
+      output<&W::save_only_model>("save_only_model", anything(), "checkpoints without optimizer state, which cannot be resumed"),
+      output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
       output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
                                 "when the model is evaluated; eval_steps alone means steps"),
       output<&W::eval_steps>("eval_steps", at_least(1), "steps between two evaluations; unset: logging_steps"),
       output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
+      output<&W::eval_delay>("eval_delay", at_least(0), "steps (or epochs) before the first evaluation"),
+      output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),
+      output<&W::load_best_model_at_end>("load_best_model_at_end", anything(), "the final model is the best checkpoint's"),
+      output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
+      output<&W::greater_is_better>("greater_is_better", one_of({"auto", "true", "false"}), "of that metric; auto: not for losses"),
       output<&W::disable_tqdm>("disable_tqdm", anything(), "no progress line"),
   };
   return rows;
@@ -323,8 +369,10 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 18> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 20> names = {{
       {"evaluation_strategy", "eval_strategy"},                     // transformers before v4.46
+      {"deepspeed_config", "deepspeed"},                            // DeepSpeed's own flag
+      {"deepscale_config", "deepspeed"},
       {"per_gpu_train_batch_size", "per_device_train_batch_size"},  // transformers v4
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
       {"ddp_backend", "backend"},                              // TrainingArguments

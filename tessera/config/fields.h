@@ -19,8 +19,8 @@
 namespace tessera::config {
 
 /// Where a setting is shown; also the sections of --print_config.
-enum class Section { model, data, optimization, parallel, sharding, output };
-inline constexpr Section all_sections[] = {Section::model, Section::data, Section::optimization, Section::parallel,
+enum class Section { files, model, data, optimization, parallel, sharding, output };
+inline constexpr Section all_sections[] = {Section::files, Section::model, Section::data, Section::optimization, Section::parallel,
                                            Section::sharding, Section::output};
 std::string_view section_key(Section section);    ///< "optimization"
 std::string_view section_title(Section section);  ///< "Optimisation"

@@ -8,32 +8,22 @@
 /// ignore is honoured here where it can be, else named in a note.
 
 #include <tessera/base/value.h>
-#include <tessera/config/resolve.h>
+#include <tessera/config/translation.h>
 
 #include <string>
 #include <vector>
 
 namespace tessera::config {
 
-/// One setting that a file gives.
-struct FileSetting {
-  std::string name;  ///< of the field (fields.h)
-  std::string text;  ///< as a flag would give it
-  std::string key;   ///< as it is spelled in the file
-  SourcePos where;
-};
-
-struct FsdpFile {
-  std::vector<FileSetting> settings;  ///< in the order of the file, each field once
-  std::vector<std::string> notes;     ///< "fsdp.json:4: use_orig_params has no effect: ..."
-};
-
 /// `given`: the name of a JSON file (of a YAML file when it ends in .yaml or .yml), or a JSON object. A file that has a section
 /// fsdp_config (accelerate's own) is read there. Unknown keys (with the nearest known one), values of a wrong kind, and two
 /// spellings of one key that disagree are added to `problems`, each with file and line.
-FsdpFile read_fsdp_config(const std::string& given, Problems& problems);
+Translation read_fsdp_config(const std::string& given, Problems& problems);
 
-/// "fsdp.json:14".
-std::string file_and_line(const SourcePos& where);
+/// The same for a section that stands in another file.
+Translation read_fsdp_section(const Value& section, Problems& problems);
+
+/// What becomes of each key, without the prefix "fsdp_".
+std::span<const KeyRow> fsdp_keys();
 
 }  // namespace tessera::config

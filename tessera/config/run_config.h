@@ -33,6 +33,9 @@ struct DataConfig {
   std::int64_t max_seq_length = 0;                 ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;  ///< of `messages`, only what the assistant says is scored
+  double mlm_probability = 0.15;    ///< masked language models: share of the tokens that are to be guessed
+  std::int64_t data_seed = -1;      ///< of the order of the rows; -1: seed
+  bool dataloader_drop_last = false;  ///< an epoch's last step that is not whole is left out
 };
 
 struct OptimizationConfig {
@@ -43,6 +46,11 @@ struct OptimizationConfig {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   double momentum = 0.0;                     ///< sgd
   bool nesterov = false;                     ///< sgd
+  double label_smoothing_factor = 0;         ///< share of each target spread evenly over the vocabulary
+  bool average_tokens_across_devices = true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
+  double neftune_noise_alpha = 0;            ///< noise on embeddings in training (Jain et al. 2023); 0: none
+  bool auto_find_batch_size = false;         ///< halve the batch per device until a step fits into memory
+  bool full_determinism = false;             ///< every choice that can be deterministic is
   double max_grad_norm = 1.0;                ///< 0: no clipping
   std::string lr_scheduler_type = "linear";  ///< see optim/optimizer.h, Schedule
   std::string lr_scheduler_kwargs;           ///< JSON object or "num_cycles=2,...": see Schedule
@@ -60,6 +68,11 @@ struct OptimizationConfig {
   std::int64_t initial_scale_power = 16;   ///< dynamic: begins with 2^this (PyTorch: 65536)
   std::int64_t loss_scale_window = 2000;   ///< dynamic: doubled after so many steps without overflow (PyTorch; DeepSpeed: 1000)
   double min_loss_scale = 1;               ///< dynamic: below it the run ends (DeepSpeed; PyTorch has no bound)
+  std::int64_t hysteresis = 1;             ///< dynamic: overflows in a row before the scale falls (PyTorch: 1; DeepSpeed: 2)
+  bool consecutive_hysteresis = false;     ///< dynamic: a good step restores the hysteresis (DeepSpeed)
+  double gradient_predivide_factor = 1;    ///< gradients are divided by it before the sum over ranks, and by ranks / it after
+  bool bf16_full_eval = false;             ///< evaluation with weights in bfloat16
+  bool fp16_full_eval = false;
   bool bf16_optimizer_states = false;      ///< moments in bfloat16
   bool stochastic_rounding = true;         ///< of bfloat16 moments
   bool gradient_checkpointing = false;     ///< blocks keep their inputs only; backward computes the rest again
@@ -118,21 +131,42 @@ struct OutputConfig {
   std::string resume_from_checkpoint;   ///< folder, or "last" (true on the command line): newest in output_dir
   std::int64_t logging_steps = 10;      ///< Hugging Face: 500
   bool logging_first_step = false;
+  std::string logging_strategy = "steps";  ///< no | steps | epoch
+  bool logging_nan_inf_filter = true;   ///< a loss that is not finite counts as the mean of the others in log lines
+  std::string run_name;                 ///< of the report and TensorBoard; empty: the name of output_dir
+  std::string include_num_input_tokens_seen = "no";  ///< no | all | non_padding: in the log lines
   std::string log_format = "hf";        ///< log lines: hf ({'loss': ...}, as transformers 4 prints) | plain
   std::string report_to = "tensorboard";  ///< tensorboard | none (metrics.jsonl and report.html are always written)
   std::string logging_dir;              ///< of TensorBoard events; empty: OUT/runs
   bool hf_loss_scale = false;           ///< report loss x (T-1)/T, as transformers' Trainer does
-  std::string save_strategy = "steps";  ///< no | steps | epoch
+  std::string save_strategy = "steps";  ///< no | steps | epoch | best
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 0;  ///< 0: keep all
+  bool save_only_model = false;       ///< checkpoints without optimizer state: they cannot be resumed
+  bool ignore_data_skip = false;      ///< a resumed run starts its epoch's data again
   std::string eval_strategy = "no";   ///< no | steps | epoch; giving eval_steps alone means steps
   std::int64_t eval_steps = 0;        ///< 0: logging_steps
   bool eval_on_start = false;           ///< evaluate before the first step, too
+  double eval_delay = 0;                ///< steps (eval_strategy steps) or epochs before the first evaluation
+  bool do_eval = false;                 ///< evaluate after the training
+  bool load_best_model_at_end = false;  ///< the final export is the best checkpoint by metric_for_best_model
+  std::string metric_for_best_model;    ///< empty: loss
+  std::string greater_is_better = "auto";  ///< auto (false for losses) | true | false
   bool disable_tqdm = false;          ///< no progress line
   bool profile = false;               ///< write OUT/trace.json: a Chrome trace with a row per rank
 };
 
+/// Files of other systems (and ours) that describe the run: see config/front_ends.h.
+struct FilesConfig {
+  std::string config;       ///< our own: YAML or JSON with settings by name, in sections or not
+  std::string config_file;  ///< accelerate's YAML or JSON
+  std::string deepspeed;    ///< DeepSpeed's JSON: path, JSON object or base64
+  std::string args_file;    ///< a .json, .yaml or .args of TrainingArguments, given without a flag
+  std::string compat = "v5";  ///< whose defaults TrainingArguments have where versions differ: v4 | v5
+};
+
 struct RunConfig {
+  FilesConfig files;
   ModelConfig model;
   DataConfig data;
   OptimizationConfig optimization;

@@ -58,7 +58,7 @@ class Sharding {
   void read_file() {
     if (sharding_.fsdp_config.empty()) return;
     const std::size_t before = problems_.lines.size();
-    FsdpFile file = read_fsdp_config(sharding_.fsdp_config, problems_);
+    Translation file = read_fsdp_config(sharding_.fsdp_config, problems_);
     if (problems_.lines.size() > before) problems_.doubtful.insert("fsdp_config");
     for (std::string& note : file.notes) resolved_.notes.push_back(std::move(note));
     for (const FileSetting& setting : file.settings) {

@@ -19,7 +19,7 @@ using Texts = std::map<std::string, std::string>;
 
 Texts settings(const std::string& json) {
   Problems problems;
-  const FsdpFile file = read_fsdp_config(json, problems);
+  const Translation file = read_fsdp_config(json, problems);
   EXPECT_EQ(problems.lines, Words{}) << json;
   Texts texts;
   for (const FileSetting& setting : file.settings) texts[setting.name] = setting.text;
@@ -69,7 +69,7 @@ TEST(FsdpConfig, AcceleratesFiles) {
                         "  fsdp_use_orig_params: true\n"
                         "num_processes: 2\n");
   Problems problems;
-  const FsdpFile file = read_fsdp_config(path, problems);
+  const Translation file = read_fsdp_config(path, problems);
   EXPECT_EQ(problems.lines, Words{});
   ASSERT_EQ(file.settings.size(), 5u);
   EXPECT_EQ(file.settings[0].name, "auto_wrap_policy");
@@ -159,7 +159,7 @@ RC_GTEST_PROP(FsdpConfig, AnyObjectIsReadOrRefused, ()) {
   for (const std::string& name : names)
     if (*rc::gen::arbitrary<bool>()) members.emplace_back(name, value());
   Problems problems;
-  const FsdpFile file = read_fsdp_config(dump_json(Value::make_object(std::move(members))), problems);
+  const Translation file = read_fsdp_config(dump_json(Value::make_object(std::move(members))), problems);
   for (const std::string& line : problems.lines) RC_ASSERT(line.starts_with("fsdp_config:"));
   for (const FileSetting& setting : file.settings) {  // what is handed on, the table takes
     RunConfig config;

@@ -112,7 +112,7 @@ TEST(ResolveFlags, AllProblemsAreReportedTogether) {
             "  --max_steps is 'x'; it takes an integer\n"
             "  --adam_beta1 is 1; it must be at least 0 and less than 1\n"
             "  unknown flag --otpim; did you mean --optim?\n"
-            "  --save_strategy is 'never'; it must be one of no, steps, epoch");
+            "  --save_strategy is 'never'; it must be one of no, steps, epoch, best");
 }
 
 TEST(ResolveFlags, EnvironmentLiesBetweenDefaultAndFlag) {
