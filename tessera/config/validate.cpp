@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/overrides.h>
 #include <tessera/config/resolve.h>
+#include <tessera/config/rule_checks.h>
 #include <tessera/config/sharding.h>
 
 #include <unistd.h>
@@ -16,9 +17,9 @@
 namespace tessera::config {
 namespace {
 
-class Rules {
+class Rules : RuleChecks {
  public:
-  Rules(const Resolved& resolved, Problems& problems) : resolved_(resolved), c_(resolved.values), problems_(problems) {}
+  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
 
   void check() {
     model();
@@ -30,17 +31,6 @@ class Rules {
   }
 
  private:
-  /// A complaint about the named settings; passed over when one of them is wrong by itself.
-  template <class... Parts>
-  void problem(std::initializer_list<const char*> about, const Parts&... parts) {
-    for (const char* name : about)
-      if (problems_.doubtful.contains(name)) return;
-    problems_.lines.push_back(concat(parts...));
-  }
-
-  const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
-  bool is_default(const char* name) const { return origin(name) == "default"; }
-
   void model() {
     const ModelConfig& m = c_.model;
     if (m.model_name_or_path.empty() && m.config_name.empty())
@@ -188,9 +178,6 @@ class Rules {
               " holds no complete checkpoint-N folder; leave the flag out to start from the beginning");
   }
 
-  const Resolved& resolved_;
-  const RunConfig& c_;
-  Problems& problems_;
 };
 
 }  // namespace

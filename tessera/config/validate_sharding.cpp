@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/rule_checks.h>
 #include <tessera/config/overrides.h>
 #include <tessera/config/sharding.h>
 
@@ -13,10 +14,10 @@
 namespace tessera::config {
 namespace {
 
-class Rules {
+class Rules : RuleChecks {
  public:
   Rules(const Resolved& resolved, Problems& problems)
-      : resolved_(resolved), c_(resolved.values), s_(resolved.values.sharding), problems_(problems) {}
+      : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
 
   void check() {
     groups();
@@ -28,13 +29,6 @@ class Rules {
   }
 
  private:
-  template <class... Parts>
-  void problem(std::initializer_list<const char*> about, const Parts&... parts) {
-    for (const char* name : about)
-      if (problems_.doubtful.contains(name)) return;
-    problems_.lines.push_back(concat(parts...));
-  }
-  bool is_default(const char* name) const { return resolved_.origins.at(name) == "default"; }
   /// The flag as typed, or the file and line.
   std::string said(const char* name) const {
     const std::string& origin = resolved_.origins.at(name);
@@ -113,10 +107,7 @@ class Rules {
     pairs("optim_args", c_.optimization.optim_args);
   }
 
-  const Resolved& resolved_;
-  const RunConfig& c_;
   const ShardingConfig& s_;
-  Problems& problems_;
 };
 
 }  // namespace
