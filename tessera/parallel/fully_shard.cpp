@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/engine.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <set>
 
@@ -100,7 +102,12 @@ Sharded::Unsharded::Unsharded(Sharded& sharded, const UnshardedOptions& options)
 }
 
 Sharded::Unsharded::~Unsharded() {
-  if (!impl_->units.empty()) impl_->engine.release_held(impl_->units, impl_->write_back);
+  if (impl_->units.empty()) return;
+  try {
+    impl_->engine.release_held(impl_->units, impl_->write_back);
+  } catch (const std::exception& error) {  // a peer died: the engine keeps the cause and every later use throws it
+    log::error(error.what());
+  }
 }
 
 void Sharded::visit_parameters(const std::function<void(const std::string&, const at::Tensor&)>& visit) {

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/free_ranges.h>
+#include <tessera/base/unnamed_file.h>
 #include <tessera/parallel/saved_tensors.h>
 #include <tessera/parallel/saved_tensors_blocks.h>
 
@@ -16,16 +18,8 @@ namespace {
 /// fault each, and pages that the kernel has not written yet would count as this process' memory.
 class FileArea {
  public:
-  explicit FileArea(const std::string& folder) : folder_(folder) {
-    file_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (file_ >= 0) return;
-    std::string path = folder + "/activations-XXXXXX";  // file systems without O_TMPFILE
-    file_ = mkostemp(path.data(), O_CLOEXEC);
-    if (file_ < 0)
-      throw InputError(concat("activations cannot be offloaded to '", folder, "': ", std::strerror(errno),
-                              "; name an existing folder that can be written, or \"host\""));
-    unlink(path.c_str());
-  }
+  explicit FileArea(const std::string& folder)
+      : folder_(folder), file_(open_unnamed_file(folder, "activations cannot be offloaded")) {}
   ~FileArea() { close(file_); }
   FileArea(const FileArea&) = delete;
   FileArea& operator=(const FileArea&) = delete;
@@ -34,31 +28,12 @@ class FileArea {
   std::int64_t take(std::int64_t bytes) {
     bytes = rounded(bytes);
     const std::lock_guard lock(mutex_);
-    for (auto place = free_.begin(); place != free_.end(); ++place) {
-      const auto [begin, size] = *place;
-      if (size < bytes) continue;
-      free_.erase(place);
-      if (size > bytes) free_.emplace(begin + bytes, size - bytes);
-      return begin;
-    }
+    if (const auto begin = free_.take(bytes)) return *begin;
     return std::exchange(end_, end_ + bytes);
   }
   void give_back(std::int64_t begin, std::int64_t bytes) {
-    bytes = rounded(bytes);
     const std::lock_guard lock(mutex_);
-    auto next = free_.lower_bound(begin);
-    if (next != free_.end() && begin + bytes == next->first) {
-      bytes += next->second;
-      next = free_.erase(next);
-    }
-    if (next != free_.begin()) {
-      const auto before = std::prev(next);
-      if (before->first + before->second == begin) {
-        before->second += bytes;
-        return;
-      }
-    }
-    free_.emplace(begin, bytes);
+    free_.give(begin, rounded(bytes));
   }
 
   void write(const void* data, std::int64_t bytes, std::int64_t at) const {
@@ -92,7 +67,7 @@ class FileArea {
   std::string folder_;
   int file_;
   std::mutex mutex_;
-  std::map<std::int64_t, std::int64_t> free_;  ///< begin -> bytes
+  FreeRanges free_;  ///< bytes before end_
   std::int64_t end_ = 0;
 };
 

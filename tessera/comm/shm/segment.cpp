@@ -128,7 +128,7 @@ Segment::Segment(SegmentSizes sizes) : nonce_(random_text()) {
   }
   heap_begin_ = header_bytes;
   arena_begin_ = header_bytes + sizes.heap;
-  free_[heap_begin_] = sizes.heap;
+  free_.give(static_cast<std::int64_t>(heap_begin_), static_cast<std::int64_t>(sizes.heap));
   if (sizes.arena > 0) madvise(base_ + arena_begin_, sizes.arena, MADV_HUGEPAGE);  // a wish
   auto* header = new (base_) SegmentHeader{};
   header->version = segment_version;
@@ -162,13 +162,9 @@ std::optional<std::uint64_t> Segment::offset_in_arena(const void* data, std::siz
 std::byte* Segment::allocate(std::size_t bytes) {
   bytes = round_up(std::max<std::size_t>(bytes, 1), page);
   const std::lock_guard lock(mutex_);
-  for (auto piece = free_.begin(); piece != free_.end(); ++piece) {
-    const auto [begin, room] = *piece;
-    if (room < bytes) continue;
-    free_.erase(piece);
-    if (room > bytes) free_[begin + bytes] = room - bytes;
-    used_[begin] = bytes;
-    return base_ + begin;
+  if (const auto begin = free_.take(static_cast<std::int64_t>(bytes))) {
+    used_[static_cast<std::size_t>(*begin)] = bytes;
+    return base_ + *begin;
   }
   throw Error(concat("the shared heap of this process (", arena_begin_ - heap_begin_, " bytes) has no piece of ", bytes,
                      " bytes left: too many groups, or messages that nobody receives."));
@@ -178,21 +174,8 @@ void Segment::free(std::byte* piece) {
   const std::lock_guard lock(mutex_);
   const auto used = used_.find(offset(piece));
   TESSERA_CHECK(used != used_.end(), "not a piece of the shared heap");
-  auto [begin, bytes] = *used;
+  free_.give(static_cast<std::int64_t>(used->first), static_cast<std::int64_t>(used->second));
   used_.erase(used);
-  auto next = free_.lower_bound(begin);
-  if (next != free_.end() && begin + bytes == next->first) {
-    bytes += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == begin) {
-      before->second += bytes;
-      return;
-    }
-  }
-  free_[begin] = bytes;
 }
 
 std::string Segment::address() const { return concat(getpid(), " ", fd_.get(), " ", bytes_, " ", nonce_); }

@@ -9,6 +9,7 @@
 /// in the file system and goes with its last holder: nothing remains of processes that were killed. A peer opens it as
 /// /proc/PID/fd/N; PID, N and a random nonce travel through the job's store.
 
+#include <tessera/base/free_ranges.h>
 #include <tessera/launch/unique_fd.h>
 
 #include <sys/types.h>
@@ -69,7 +70,8 @@ class Segment {
   std::size_t bytes_ = 0, heap_begin_ = 0, arena_begin_ = 0;
   std::string nonce_;
   std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_, used_;  // begin -> bytes, offsets from base_
+  FreeRanges free_;                          // offsets from base_, bytes
+  std::map<std::size_t, std::size_t> used_;  // begin -> bytes
 };
 
 /// A peer's segment, mapped for reading and writing.

@@ -294,14 +294,14 @@ void Sharded::Impl::list_local_parts() {
       local_.push_back(found->second);
     else if (p.tensor.requires_grad())
       local_.push_back({p.name, p.tensor.sizes().vec(), 0, p.tensor});
+    else
+      frozen_.push_back(i);
   }
 }
 
 void Sharded::Impl::check_frozen() const {
-  std::set<const void*> trained;
-  for (const ShardedParameter& p : local_) trained.insert(p.local.unsafeGetTensorImpl());
-  for (const NamedTensor& p : parameters_.parameters)
-    if (p.tensor.requires_grad() && plain() && trained.count(p.tensor.unsafeGetTensorImpl()) == 0)
+  for (const std::size_t i : frozen_)
+    if (const NamedTensor& p = parameters_.parameters[i]; p.tensor.requires_grad())
       throw Error(concat("data parallelism: parameter '", p.name,
                          "' was frozen when the module was wrapped and requires grad now; its gradients are not reduced; wrap "
                          "the module again after unfreezing"));
@@ -430,7 +430,9 @@ void Sharded::Impl::backward_end() {
   execute(residency_->backward_end());
   gradients_->end();
   if (pauses_ == 0 && (ours || options_.data_dependent)) may_have_stepped_ = true;
-  if (ours) broadcast_buffers();
+  if (!ours) return;
+  check_frozen();
+  broadcast_buffers();
 }
 
 void Sharded::Impl::backward_failed() noexcept {
@@ -505,8 +507,8 @@ void Sharded::Impl::hold(std::span<const std::size_t> units, bool writable) {
   const c10::InferenceMode ordinary(false);
   expire_if_changed();
   if (options_.data_dependent) execute(residency_->release_all());  // what is there may differ between ranks
-  writable_ += writable;
   execute(residency_->touch(units));
+  writable_ += writable;
 }
 
 void Sharded::Impl::release_held(std::span<const std::size_t> units, bool write_back) {

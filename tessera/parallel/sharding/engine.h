@@ -64,6 +64,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   parallel::GroupingPlan plan_;
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
   std::vector<ShardedParameter> local_;  ///< of trained parameters, in the order of registration
+  std::vector<std::size_t> frozen_;      ///< indices into parameters_
   std::unique_ptr<parallel::ShardGradients> gradients_;
   std::int64_t offloaded_bytes_ = 0;
   std::unique_ptr<parallel::Reducer> reducer_;  ///< where nothing is sharded and there are several ranks
