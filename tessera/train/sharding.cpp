@@ -38,7 +38,7 @@ std::vector<std::string> module_names(const torch::nn::Module& model) {
   return names;
 }
 
-layout::WrapPolicy wrap_policy(const RunConfig& config, const models::CausalLm& model) {
+layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model) {
   return config::wrap_policy(config.sharding, block_classes(model), module_names(model));
 }
 
@@ -101,7 +101,7 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Causal
 
 }  // namespace
 
-ShardingOptions sharding_options(const RunConfig& config, const models::CausalLm& model, const comm::Group& group) {
+ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group) {
   const ShardingConfig& s = config.sharding;
   const ParallelConfig& p = config.parallel;
   ShardingOptions options;

@@ -14,7 +14,7 @@ namespace tessera::train {
 
 /// `group`: the data-parallel ranks. The loss is scaled by the count of all ranks' tokens, so gradients are summed. Throws
 /// InputError for wrong patterns and compression methods; class names are checked by the engine.
-ShardingOptions sharding_options(const RunConfig& config, const models::CausalLm& model, const comm::Group& group);
+ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group);
 
 /// Classes of the modules that stand in numbered lists ("h.0", "layers.3"): the model's blocks.
 std::vector<std::string> block_classes(const torch::nn::Module& model);
