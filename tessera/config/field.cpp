@@ -51,6 +51,8 @@ struct Setter {
     const auto value = parse_real(text);
     if (!value || !std::isfinite(*value)) return concat("is '", text, "'; it takes a number");
     auto problem = out_of_range(*value);
+    if (!problem && rule.steps_or_share && *value > 1 && std::trunc(*value) != *value)
+      problem = concat("is ", text, "; it must be ", rule.describe());
     if (!problem) slot = *value;
     return problem;
   }
@@ -77,6 +79,7 @@ std::string_view section_title(Section section) {
 
 std::string Rule::describe() const {
   if (!words.empty()) return concat("one of ", join(words));
+  if (steps_or_share) return "a whole number of steps, or, between 0 and 1, a share of all steps";
   std::vector<std::string> parts;
   if (std::isfinite(least)) parts.push_back(concat(above_least ? "more than " : "at least ", number(least)));
   if (std::isfinite(most)) parts.push_back(concat(below_most ? "less than " : "at most ", number(most)));
@@ -86,12 +89,17 @@ std::string Rule::describe() const {
 std::string Field::placeholder() const {
   if (!rule.shown_as.empty()) return std::string(rule.shown_as);
   if (!rule.words.empty()) return join(rule.words, "|");
+  if (rule.steps_or_share) return "N|SHARE";
   static constexpr std::string_view by_kind[] = {"TEXT", "N", "X", ""};
   return std::string(by_kind[access.index()]);
 }
 
 Value Field::get(const RunConfig& config) const {
   RunConfig copy = config;  // accessors give writable references
+  if (rule.steps_or_share) {
+    const double value = std::get<double& (*)(RunConfig&)>(access)(copy);
+    return std::trunc(value) == value ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);
+  }
   return std::visit([&](auto place) { return Value::of(place(copy)); }, access);
 }
 

@@ -68,6 +68,11 @@ Rule from_to_below(double least, double most) {
   rule.below_most = true;
   return rule;
 }
+Rule steps_or_share() {
+  Rule rule = more_than(0);
+  rule.steps_or_share = true;
+  return rule;
+}
 Rule one_of(std::vector<std::string> words, std::vector<std::pair<std::string, std::string>> synonyms = {}) {
   Rule rule;
   rule.words = std::move(words);
@@ -178,7 +183,14 @@ const std::vector<Field>& table() {
       optimization<&O::lr_scheduler_type>("lr_scheduler_type",
                                           one_of({"linear", "cosine", "constant", "constant_with_warmup", "polynomial",
                                                   "inverse_sqrt", "cosine_with_restarts", "cosine_with_min_lr",
-                                                  "warmup_stable_decay"}),
+                                                  "cosine_warmup_with_min_lr", "warmup_stable_decay",
+                                                  "reduce_lr_on_plateau", "warmup_lr", "warmup_decay_lr",
+                                                  "warmup_cosine_lr", "one_cycle", "lr_range_test"},
+                                                 {{"warmuplr", "warmup_lr"},
+                                                  {"warmupdecaylr", "warmup_decay_lr"},
+                                                  {"warmupcosinelr", "warmup_cosine_lr"},
+                                                  {"onecycle", "one_cycle"},
+                                                  {"lrrangetest", "lr_range_test"}}),
                                           "how the learning rate moves over the run"),
       optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),
                                             "parameters of the schedule: lr_end, power, num_cycles, min_lr, ..."),
@@ -322,7 +334,7 @@ const std::vector<Field>& table() {
       output<&W::resume_from_checkpoint>(
           "resume_from_checkpoint", anything("DIR|last"),
           "checkpoint folder to continue from; last (or true) = the newest in output_dir"),
-      output<&W::logging_steps>("logging_steps", at_least(1), "steps between two lines of metrics"),
+      output<&W::logging_steps>("logging_steps", steps_or_share(), "steps between two lines of metrics; below 1: a share of all steps"),
       output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
       output<&W::logging_strategy>("logging_strategy", one_of({"no", "steps", "epoch"}), "when metrics are logged"),
       output<&W::logging_nan_inf_filter>("logging_nan_inf_filter", anything(),
@@ -340,13 +352,13 @@ const std::vector<Field>& table() {
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),
                                 "report the loss divided by all labels, as transformers' Trainer does"),
       output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch", "best"}), "when checkpoints are written"),
-      output<&W::save_steps>("save_steps", at_least(1), "steps between two checkpoints"),
+      output<&W::save_steps>("save_steps", steps_or_share(), "steps between two checkpoints; below 1: a share of all steps"),
       output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
       output<&W::save_only_model>("save_only_model", anything(), "checkpoints without optimizer state, which cannot be resumed"),
       output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
       output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
                                 "when the model is evaluated; eval_steps alone means steps"),
-      output<&W::eval_steps>("eval_steps", at_least(1), "steps between two evaluations; unset: logging_steps"),
+      output<&W::eval_steps>("eval_steps", steps_or_share(), "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
       output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
       output<&W::eval_delay>("eval_delay", at_least(0), "steps (or epochs) before the first evaluation"),
       output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),

@@ -129,7 +129,7 @@ struct OutputConfig {
   std::string output_dir;  ///< required by train
   bool overwrite_output_dir = false;
   std::string resume_from_checkpoint;   ///< folder, or "last" (true on the command line): newest in output_dir
-  std::int64_t logging_steps = 10;      ///< Hugging Face: 500
+  double logging_steps = 10;            ///< Hugging Face: 500; below 1: a share of all steps
   bool logging_first_step = false;
   std::string logging_strategy = "steps";  ///< no | steps | epoch
   bool logging_nan_inf_filter = true;   ///< a loss that is not finite counts as the mean of the others in log lines
@@ -140,12 +140,12 @@ struct OutputConfig {
   std::string logging_dir;              ///< of TensorBoard events; empty: OUT/runs
   bool hf_loss_scale = false;           ///< report loss x (T-1)/T, as transformers' Trainer does
   std::string save_strategy = "steps";  ///< no | steps | epoch | best
-  std::int64_t save_steps = 500;
+  double save_steps = 500;              ///< below 1: a share of all steps
   std::int64_t save_total_limit = 0;  ///< 0: keep all
   bool save_only_model = false;       ///< checkpoints without optimizer state: they cannot be resumed
   bool ignore_data_skip = false;      ///< a resumed run starts its epoch's data again
   std::string eval_strategy = "no";   ///< no | steps | epoch; giving eval_steps alone means steps
-  std::int64_t eval_steps = 0;        ///< 0: logging_steps
+  double eval_steps = 0;                ///< 0: logging_steps; below 1: a share of all steps
   bool eval_on_start = false;           ///< evaluate before the first step, too
   double eval_delay = 0;                ///< steps (eval_strategy steps) or epochs before the first evaluation
   bool do_eval = false;                 ///< evaluate after the training

@@ -2,61 +2,15 @@
 
 #include <tessera/optim/schedule.h>
 
-#include <tessera/base/error.h>
-#include <tessera/base/text.h>
+#include <tessera/optim/deepspeed_schedules.h>
 
-#include <algorithm>
-#include <cmath>
+#include <array>
 #include <numbers>
 
 namespace tessera::optim {
 namespace {
 
-/// The parameters of a schedule, read with ranges.
-class Parameters {
- public:
-  explicit Parameters(const Schedule& schedule) : schedule_(schedule) {}
-
-  const Value* given(const std::string& name) const {
-    for (const auto& [key, value] : schedule_.parameters)
-      if (key == name && !value.is_null()) return &value;
-    return nullptr;
-  }
-  /// At least `least`.
-  double real(const std::string& name, double otherwise, double least) const {
-    const Value* value = given(name);
-    if (!value) return otherwise;
-    const double x = value->as_real();
-    if (!(x >= least) || !std::isfinite(x)) throw bad(name, concat(format_real(x), " must be at least ", least));
-    return x;
-  }
-  double whole(const std::string& name, double least) const {
-    return real(name, static_cast<double>(given(name)->as_int()), least);
-  }
-  std::string word(const std::string& name, const std::string& otherwise, const std::vector<std::string>& words) const {
-    const Value* value = given(name);
-    const std::string text = value ? value->as_string() : otherwise;
-    if (std::find(words.begin(), words.end(), text) == words.end())
-      throw bad(name, concat("'", text, "' is unknown (known: ", join(words), ")"));
-    return text;
-  }
-  InputError bad(const std::string& name, const std::string& what) const {
-    return InputError(concat("--lr_scheduler_kwargs: ", name, " of ", schedule_.type, ": ", what));
-  }
-
- private:
-  const Schedule& schedule_;
-};
-
-/// What every formula starts from.
-struct Moment {
-  const Schedule& schedule;
-  Parameters parameters;
-  double step, warmup, total;
-
-  /// Share of the steps after the warm-up that are done.
-  double progress() const { return (step - warmup) / std::max(1.0, total - warmup); }
-};
+using Moment = ScheduleMoment;
 
 double wave(double cycles, double progress) { return 0.5 * (1 + std::cos(std::numbers::pi * cycles * 2 * progress)); }
 
@@ -72,14 +26,30 @@ double cosine_with_restarts(const Moment& m) {
   return std::max(0.0, wave(0.5, std::fmod(cycles * m.progress(), 1)));
 }
 
-double cosine_with_min_lr(const Moment& m) {
-  const Parameters& p = m.parameters;
+/// min_lr or min_lr_rate, as a share of the learning rate.
+double least_share(const Moment& m) {
+  const ScheduleParameters& p = m.parameters;
   if (!p.given("min_lr") == !p.given("min_lr_rate"))
     throw p.bad("min_lr, min_lr_rate", "exactly one of the two must be given");
   if (p.given("min_lr") && !(m.schedule.learning_rate > 0)) throw p.bad("min_lr", "it needs a --learning_rate above 0");
-  const double least =
-      p.given("min_lr") ? p.real("min_lr", 0, 0) / m.schedule.learning_rate : p.real("min_lr_rate", 0, 0);
-  return std::max(0.0, wave(p.real("num_cycles", 0.5, 0), m.progress()) * (1 - least) + least);
+  return p.given("min_lr") ? p.real("min_lr", 0, 0) / m.schedule.learning_rate : p.real("min_lr_rate", 0, 0);
+}
+
+double cosine_with_min_lr(const Moment& m) {
+  const double least = least_share(m);
+  return std::max(0.0, wave(m.parameters.real("num_cycles", 0.5, 0), m.progress()) * (1 - least) + least);
+}
+
+double cosine_warmup_with_min_lr(const Moment& m) {
+  const ScheduleParameters& p = m.parameters;
+  const double least = least_share(m), cycles = p.real("num_cycles", 0.5, 0);
+  if (m.step < m.warmup) {
+    if (!p.given("warmup_lr_rate")) return (m.step + 1) / std::max(1.0, m.warmup);
+    const double start = p.real("warmup_lr_rate", 0, 0);
+    return start + (1 - start) * m.step / std::max(1.0, m.warmup - 1);
+  }
+  const double progress = (m.step - m.warmup + 1) / std::max(1.0, m.total - m.warmup);
+  return std::max(0.0, wave(cycles, progress) * (1 - least) + least);
 }
 
 double polynomial(const Moment& m) {
@@ -99,7 +69,7 @@ double inverse_sqrt(const Moment& m) {
 }
 
 double warmup_stable_decay(const Moment& m) {
-  const Parameters& p = m.parameters;
+  const ScheduleParameters& p = m.parameters;
   static const std::vector<std::string> shapes = {"linear", "cosine", "1-sqrt"};
   const std::string rise = p.word("warmup_type", "linear", shapes), fall = p.word("decay_type", "cosine", shapes);
   const double least = p.real("min_lr_ratio", 0, 0), cycles = p.real("num_cycles", 0.5, 0);
@@ -122,8 +92,9 @@ double warmup_stable_decay(const Moment& m) {
 struct Kind {
   const char* type;
   std::vector<std::string> parameters;
-  double (*factor)(const Moment&);
+  double (*value)(const Moment&);
   enum { no_warmup, linear_warmup, own_warmup } warmup = linear_warmup;
+  bool is_rate = false;  // value is the learning rate itself, not its factor
 };
 
 const std::vector<Kind>& kinds() {
@@ -140,6 +111,41 @@ const std::vector<Kind>& kinds() {
        {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"},
        warmup_stable_decay,
        Kind::own_warmup},
+      {"cosine_warmup_with_min_lr",
+       {"min_lr", "min_lr_rate", "num_cycles", "warmup_lr_rate"},
+       cosine_warmup_with_min_lr,
+       Kind::own_warmup},
+      {"reduce_lr_on_plateau",
+       {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"},
+       constant,
+       Kind::no_warmup},
+      {"warmup_lr",
+       {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"},
+       deepspeed_warmup_lr,
+       Kind::own_warmup,
+       true},
+      {"warmup_decay_lr",
+       {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps"},
+       deepspeed_warmup_decay_lr,
+       Kind::own_warmup,
+       true},
+      {"warmup_cosine_lr",
+       {"warmup_min_ratio", "warmup_num_steps", "warmup_type", "total_num_steps", "cos_min_ratio"},
+       deepspeed_warmup_cosine_lr,
+       Kind::own_warmup,
+       true},
+      {"one_cycle",
+       {"cycle_min_lr", "cycle_max_lr", "cycle_first_step_size", "cycle_second_step_size", "cycle_first_stair_count",
+        "cycle_second_stair_count", "decay_step_size", "decay_lr_rate", "cycle_momentum", "cycle_min_mom", "cycle_max_mom",
+        "decay_mom_rate"},
+       deepspeed_one_cycle,
+       Kind::no_warmup,
+       true},
+      {"lr_range_test",
+       {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase"},
+       deepspeed_lr_range_test,
+       Kind::no_warmup,
+       true},
   };
   return all;
 }
@@ -151,8 +157,8 @@ InputError unknown(const std::string& what, const std::string& name, const std::
 }
 
 const Kind& kind_of(const Schedule& schedule) {
-  const auto kind =
-      std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.type == schedule.type; });
+  const std::string name = schedule_name(schedule.type);
+  const auto kind = std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.type == name; });
   if (kind == kinds().end()) {
     std::vector<std::string> types;
     for (const Kind& k : kinds()) types.push_back(k.type);
@@ -164,19 +170,52 @@ const Kind& kind_of(const Schedule& schedule) {
   return *kind;
 }
 
-}  // namespace
-
-double schedule_factor(const Schedule& schedule, std::int64_t step) {
-  const Kind& kind = kind_of(schedule);
+double value_of(const Schedule& schedule, const Kind& kind, std::int64_t step) {
   if (schedule.warmup_steps < 0 || schedule.total_steps < 0 || step < 0)
     throw InputError(concat("learning-rate schedule: step = ", step, ", warmup_steps = ", schedule.warmup_steps,
                             ", total_steps = ", schedule.total_steps, "; none may be negative"));
-  const Moment m{schedule, Parameters(schedule), static_cast<double>(step), static_cast<double>(schedule.warmup_steps),
-                 static_cast<double>(schedule.total_steps)};
+  const Moment m(schedule, step);
   if (kind.warmup == Kind::linear_warmup && step < schedule.warmup_steps) return m.step / std::max(1.0, m.warmup);
-  return kind.factor(m);
+  return kind.value(m);
 }
 
-void check_schedule(const Schedule& schedule) { schedule_factor(schedule, schedule.warmup_steps); }
+}  // namespace
+
+std::string schedule_name(const std::string& type) {
+  static constexpr std::array<std::pair<const char*, const char*>, 5> deepspeed = {{
+      {"WarmupLR", "warmup_lr"},
+      {"WarmupDecayLR", "warmup_decay_lr"},
+      {"WarmupCosineLR", "warmup_cosine_lr"},
+      {"OneCycle", "one_cycle"},
+      {"LRRangeTest", "lr_range_test"},
+  }};
+  for (const auto& [theirs, ours] : deepspeed)
+    if (to_lower(type) == to_lower(theirs)) return ours;
+  return type;
+}
+
+double schedule_factor(const Schedule& schedule, std::int64_t step) {
+  const Kind& kind = kind_of(schedule);
+  TESSERA_CHECK(!kind.is_rate, "the schedule ", schedule.type, " has learning rates of its own, no factors");
+  return value_of(schedule, kind, step);
+}
+
+double schedule_rate(const Schedule& schedule, std::int64_t step) {
+  const Kind& kind = kind_of(schedule);
+  const double value = value_of(schedule, kind, step);
+  return kind.is_rate ? value : schedule.learning_rate * value;
+}
+
+std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step) {
+  if (schedule_name(schedule.type) != "one_cycle") return std::nullopt;
+  return deepspeed_one_cycle_betas(Moment(schedule, step));
+}
+
+void check_schedule(const Schedule& schedule) {
+  for (const std::int64_t step : {std::int64_t{0}, schedule.warmup_steps, schedule.total_steps}) {
+    schedule_rate(schedule, step);
+    schedule_betas(schedule, step);
+  }
+}
 
 }  // namespace tessera::optim

@@ -1,10 +1,11 @@
 #pragma once
 /// \file
-/// Learning-rate schedules, by the names, parameters and formulas of transformers/optimization.py.
+/// Learning-rate schedules, by the names, parameters and formulas of transformers/optimization.py and of DeepSpeed.
 
 #include <tessera/base/value.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,23 +17,49 @@ namespace tessera::optim {
 /// cosine                num_cycles = 0.5
 /// cosine_with_restarts  num_cycles = 1
 /// cosine_with_min_lr    num_cycles = 0.5; min_lr or min_lr_rate (a share of the learning rate), one of them
+/// cosine_warmup_with_min_lr  the same; warmup_lr_rate (where the warm-up starts) = 1 / warmup_steps
 /// polynomial            lr_end = 1e-7, power = 1
 /// inverse_sqrt          timescale = warmup_steps, or 10000 without warm-up
 /// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear, decay_type =
 /// cosine
 ///                       (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
+/// reduce_lr_on_plateau  torch's ReduceLROnPlateau: see plateau.h, which gives the factor; 1 here
+///
+/// DeepSpeed's, also by its own names WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value means
+/// what transformers puts there: the run's learning rate, warm-up and number of steps.
+/// warmup_lr             warmup_min_lr = 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000 without
+///                       warm-up; warmup_type = log (log | linear)
+/// warmup_decay_lr       the same, but warmup_max_lr = 0.001; total_num_steps = all steps
+/// warmup_cosine_lr      warmup_min_ratio = 0, warmup_num_steps, warmup_type, total_num_steps, cos_min_ratio = 0.0001
+/// one_cycle             cycle_min_lr, cycle_max_lr; cycle_first_step_size = 2000, cycle_second_step_size = the same,
+///                       decay_step_size = 0, decay_lr_rate = 0; cycle_momentum = true, cycle_min_mom = 0.8, cycle_max_mom = 0.9,
+///                       decay_mom_rate = 0
+/// lr_range_test         lr_range_test_min_lr = 1e-3, lr_range_test_step_size = 2000, lr_range_test_step_rate = 1,
+///                       lr_range_test_staircase = false
 struct Schedule {
   std::string type = "linear";
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 0;
-  double learning_rate = 0;  ///< the peak; only min_lr and lr_end, which are absolute, look at it
+  double learning_rate = 0;  ///< the peak; of factors only min_lr and lr_end, which are absolute, look at it
   std::vector<std::pair<std::string, Value>> parameters = {};
 };
 
+/// The decays of an optimizer's averages, where a schedule moves them, too.
+struct Betas {
+  double beta1 = 0, beta2 = 0;
+};
+
 /// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown type or parameter (naming the known
-/// ones), a parameter that is missing or out of range, or a negative number of steps.
+/// ones), a parameter that is missing or out of range, or a negative number of steps; for DeepSpeed's schedules, which have no
+/// factors, Error.
 double schedule_factor(const Schedule& schedule, std::int64_t step);
-/// Throws what schedule_factor() would: before a run begins.
+/// Learning rate of step `step`: the factor times `schedule.learning_rate`, or what DeepSpeed's schedule says. Throws InputError as above.
+double schedule_rate(const Schedule& schedule, std::int64_t step);
+/// Of one_cycle, for optimizers that have betas; nullopt for all others.
+std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step);
+/// Our name of a schedule that DeepSpeed calls otherwise; any other name as it is.
+std::string schedule_name(const std::string& type);
+/// Throws what schedule_rate() would: before a run begins.
 void check_schedule(const Schedule& schedule);
 
 }  // namespace tessera::optim

@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// DeepSpeed's learning-rate schedules (deepspeed/runtime/lr_schedules.py). They give learning rates, not factors: where a schedule
+/// has bounds of its own, the optimizer's learning rate does not matter. DeepSpeed moves its schedule after each step, so that what
+/// a schedule calls iteration k is used in step k + 1, and step 0 uses what the constructor sets.
+
+#include <tessera/optim/schedule_parameters.h>
+
+#include <optional>
+
+namespace tessera::optim {
+
+double deepspeed_warmup_lr(const ScheduleMoment& moment);
+double deepspeed_warmup_decay_lr(const ScheduleMoment& moment);
+double deepspeed_warmup_cosine_lr(const ScheduleMoment& moment);
+double deepspeed_lr_range_test(const ScheduleMoment& moment);
+double deepspeed_one_cycle(const ScheduleMoment& moment);
+/// nullopt with cycle_momentum = false.
+std::optional<Betas> deepspeed_one_cycle_betas(const ScheduleMoment& moment);
+
+}  // namespace tessera::optim

@@ -1,0 +1,85 @@
+#pragma once
+/// \file
+/// What the formulas of learning-rate schedules share: their parameters, read with ranges, and the moment they are asked about.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/optim/schedule.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace tessera::optim {
+
+/// The parameters of a schedule. Everything that is out of range throws InputError with the parameter, its schedule and the rule.
+class ScheduleParameters {
+ public:
+  explicit ScheduleParameters(const Schedule& schedule) : schedule_(schedule) {}
+
+  /// nullptr: not given, or null.
+  const Value* given(const std::string& name) const {
+    for (const auto& [key, value] : schedule_.parameters)
+      if (key == name && !value.is_null()) return &value;
+    return nullptr;
+  }
+  /// DeepSpeed's "auto": the value comes from the other settings of the run.
+  bool is_auto(const std::string& name) const {
+    const Value* value = given(name);
+    return value != nullptr && value->is_string() && to_lower(value->as_string()) == "auto";
+  }
+  /// At least `least`.
+  double real(const std::string& name, double otherwise, double least) const {
+    const Value* value = given(name);
+    if (!value) return otherwise;
+    const double x = value->as_real();
+    if (!(x >= least) || !std::isfinite(x)) throw bad(name, concat(format_real(x), " must be at least ", least));
+    return x;
+  }
+  /// 1e3 is a whole number, too.
+  double whole(const std::string& name, double least) const {
+    const Value& value = *given(name);
+    if (value.is_number() && std::floor(value.as_real()) == value.as_real()) return real(name, 0, least);
+    return real(name, static_cast<double>(value.as_int()), least);  // throws: it is not
+  }
+  double whole(const std::string& name, double otherwise, double least) const {
+    return given(name) ? whole(name, least) : otherwise;
+  }
+  bool flag(const std::string& name, bool otherwise) const {
+    const Value* value = given(name);
+    return value ? value->as_bool() : otherwise;
+  }
+  std::string word(const std::string& name, const std::string& otherwise, const std::vector<std::string>& words) const {
+    const Value* value = given(name);
+    const std::string text = value ? value->as_string() : otherwise;
+    if (std::find(words.begin(), words.end(), text) == words.end())
+      throw bad(name, concat("'", text, "' is unknown (known: ", join(words), ")"));
+    return text;
+  }
+  InputError bad(const std::string& name, const std::string& what) const {
+    return InputError(concat("--lr_scheduler_kwargs: ", name, " of ", schedule_.type, ": ", what));
+  }
+
+ private:
+  const Schedule& schedule_;
+};
+
+/// What every formula starts from.
+struct ScheduleMoment {
+  const Schedule& schedule;
+  ScheduleParameters parameters;
+  double step, warmup, total;
+
+  ScheduleMoment(const Schedule& s, std::int64_t at_step)
+      : schedule(s),
+        parameters(s),
+        step(static_cast<double>(at_step)),
+        warmup(static_cast<double>(s.warmup_steps)),
+        total(static_cast<double>(s.total_steps)) {}
+
+  /// Share of the steps after the warm-up that are done.
+  double progress() const { return (step - warmup) / std::max(1.0, total - warmup); }
+};
+
+}  // namespace tessera::optim
