@@ -61,6 +61,8 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer
 }
 
 void AddedTokens::Matcher::add(const std::string& content, const AddedToken& token) {
+  if (content.empty())
+    throw InputError(concat("of the added token ", token.id, " \"", token.content, "\" normalization leaves nothing"));
   const auto [known, is_new] = tokens_.emplace(content, Flags{token.id, token.single_word, token.lstrip, token.rstrip});
   if (!is_new)
     throw InputError(concat("the added tokens ", known->second.id, " and ", token.id, " have the same content \"", content,

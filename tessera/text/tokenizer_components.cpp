@@ -9,10 +9,22 @@ namespace {
 
 const std::string& type_of(const Value& component) { return component.at("type").as_string(); }
 
-constexpr const char* supported_normalizers = "NFC, NFD, and Sequences of them";
+constexpr const char* supported_normalizers = "NFC, NFD, Lowercase, BertNormalizer, and Sequences of them";
 constexpr const char* supported_pre_tokenizers = "ByteLevel, and Sequences of Split and Digits that end with ByteLevel";
 constexpr const char* supported_post_processors =
     "TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel, and Sequences with at most one that adds tokens";
+
+void add_bert_normalizer(const Value& value, Normalizer& normalizer) {
+  using Step = Normalizer::Step;
+  const bool lower_case = read_flag(value, "lowercase", true);
+  if (read_flag(value, "clean_text", true)) normalizer.steps.push_back(Step::clean_text);
+  if (read_flag(value, "handle_chinese_chars", true)) normalizer.steps.push_back(Step::space_chinese);
+  if (read_flag(value, "strip_accents", lower_case)) {
+    normalizer.steps.push_back(Step::nfd);
+    normalizer.steps.push_back(Step::remove_marks);
+  }
+  if (lower_case) normalizer.steps.push_back(Step::lower_case);
+}
 
 void add_normalizer(const Value& value, Normalizer& normalizer) {
   constexpr std::size_t most_steps = 64;  // bounds what a bad file can cost
@@ -21,10 +33,18 @@ void add_normalizer(const Value& value, Normalizer& normalizer) {
     for (const Value& part : value.at("normalizers").items()) add_normalizer(part, normalizer);
     return;
   }
-  if (type != "NFC" && type != "NFD") refuse_component(value, "normalizer", supported_normalizers);
-  if (normalizer.steps.size() == most_steps)
-    throw InputError(concat(value.where().str(), ": more than ", most_steps, " normalizers"));
-  normalizer.steps.push_back(type == "NFC" ? Normalizer::Step::nfc : Normalizer::Step::nfd);
+  if (normalizer.steps.size() >= most_steps)
+    throw InputError(concat(value.where().str(), ": more than ", most_steps, " steps of normalization"));
+  if (type == "NFC")
+    normalizer.steps.push_back(Normalizer::Step::nfc);
+  else if (type == "NFD")
+    normalizer.steps.push_back(Normalizer::Step::nfd);
+  else if (type == "Lowercase")
+    normalizer.steps.push_back(Normalizer::Step::lower_case);
+  else if (type == "BertNormalizer")
+    add_bert_normalizer(value, normalizer);
+  else
+    refuse_component(value, "normalizer", supported_normalizers);
 }
 
 SplitBehavior read_behavior(const Value& value) {
@@ -116,12 +136,25 @@ class PostProcessorReader {
       refuse_component(value, "post_processor", supported_post_processors);
     if (adds_) throw InputError(concat(value.where().str(), ": a second post_processor that adds tokens"));
     adds_ = true;
-    if (is_template) return add_template(value);
-    result_.prefix.push_back(checked_id(pair(value.at("cls"))));
-    result_.suffix.push_back(checked_id(pair(value.at("sep"))));
+    if (is_template) {
+      result_.single = read_template(value, value.at("single"), /*texts=*/1);
+      if (const Value* pair = value.find("pair")) result_.pair = read_template(value, *pair, /*texts=*/2);
+    } else {
+      const std::int32_t cls = checked_id(id_of_pair(value.at("cls"))), sep = checked_id(id_of_pair(value.at("sep")));
+      const bool bert = type == "BertProcessing";
+      result_.single = {{0, {cls}, 0}, {'A', {}, 0}, {0, {sep}, 0}};
+      result_.pair = bert ? std::vector<TemplatePiece>{{0, {cls}, 0}, {'A', {}, 0}, {0, {sep}, 0}, {'B', {}, 1}, {0, {sep}, 1}}
+                          : std::vector<TemplatePiece>{{0, {cls}, 0}, {'A', {}, 0}, {0, {sep, sep}, 0}, {'B', {}, 0}, {0, {sep}, 0}};
+    }
+    bool after_text = false;
+    for (const TemplatePiece& piece : result_.single) {
+      auto& side = after_text ? result_.suffix : result_.prefix;
+      side.insert(side.end(), piece.ids.begin(), piece.ids.end());
+      after_text |= piece.text != 0;
+    }
   }
 
-  static const Value& pair(const Value& value) {  // [content, id]
+  static const Value& id_of_pair(const Value& value) {  // [content, id]
     if (value.items().size() != 2) throw InputError(concat(value.where().str(), ": expected [token, id]"));
     return value.items()[1];
   }
@@ -133,26 +166,43 @@ class PostProcessorReader {
     return static_cast<std::int32_t>(id);
   }
 
-  void add_template(const Value& value) {
-    bool after_text = false;
-    for (const Value& piece : value.at("single").items()) {
-      if (const Value* sequence = piece.find("Sequence")) {
-        if (after_text || sequence->at("id").as_string() != "A")
-          throw InputError(concat(piece.where().str(), ": the template for one text must hold Sequence A once"));
-        after_text = true;
-        continue;
-      }
-      const Value& special = piece.at("SpecialToken").at("id");
-      const Value* token = value.at("special_tokens").find(special.as_string());
-      if (token == nullptr)
-        throw InputError(concat(special.where().str(), ": \"", special.as_string(), "\" is not among special_tokens"));
-      for (const Value& id : token->at("ids").items())
-        (after_text ? result_.suffix : result_.prefix).push_back(checked_id(id));
-    }
-    if (!after_text)
-      throw InputError(concat(value.at("single").where().str(), ": the template for one text lacks Sequence A"));
+  std::int32_t type_of_piece(const Value& piece) const {
+    const Value* type = piece.find("type_id");
+    if (type == nullptr) return 0;
+    if (type->as_int() < 0 || type->as_int() > most_types)
+      throw InputError(concat(type->where().str(), ": token type ", type->as_int(), " is outside [0, ", most_types, "]"));
+    return static_cast<std::int32_t>(type->as_int());
   }
 
+  std::vector<TemplatePiece> read_template(const Value& value, const Value& list, std::size_t texts) const {
+    std::vector<TemplatePiece> pieces;
+    std::string found;  // the texts, in order
+    for (const Value& item : list.items()) {
+      TemplatePiece& piece = pieces.emplace_back();
+      if (const Value* sequence = item.find("Sequence")) {
+        const std::string& name = sequence->at("id").as_string();
+        piece.text = name == "A" ? 'A' : 'B';
+        piece.type = type_of_piece(*sequence);
+        if ((name != "A" && name != "B") || found.find(piece.text) != std::string::npos || (texts == 1 && name == "B"))
+          throw InputError(concat(item.where().str(), ": the template for ", texts == 1 ? "one text" : "two texts",
+                                  " must hold Sequence A", texts == 1 ? "" : " and Sequence B", " once"));
+        found += piece.text;
+        continue;
+      }
+      const Value& special = item.at("SpecialToken");
+      const Value* token = value.at("special_tokens").find(special.at("id").as_string());
+      if (token == nullptr)
+        throw InputError(concat(special.at("id").where().str(), ": \"", special.at("id").as_string(),
+                                "\" is not among special_tokens"));
+      for (const Value& id : token->at("ids").items()) piece.ids.push_back(checked_id(id));
+      piece.type = type_of_piece(special);
+    }
+    if (found.size() != texts)
+      throw InputError(concat(list.where().str(), ": the template for ", texts == 1 ? "one text lacks Sequence A" : "two texts lacks one of them"));
+    return pieces;
+  }
+
+  static constexpr std::int64_t most_types = 1 << 20;
   PostProcessor result_;
   std::int64_t vocab_size_;
   bool adds_ = false;

@@ -14,18 +14,26 @@
 
 namespace tessera::text {
 
-/// NFC, NFD, Sequences of them; null.
+/// NFC, NFD, Lowercase, BertNormalizer, Sequences of them; null.
 Normalizer read_normalizer(const Value& value);
 
 /// ByteLevel, or a Sequence of Splits and Digits (nested Sequences too) that ends with ByteLevel.
 PreTokenizer read_pre_tokenizer(const Value& value);
 
-/// What is put before and after one text.
-struct PostProcessor {
-  std::vector<std::int32_t> prefix, suffix;
+/// One place of a template: a text, or special tokens.
+struct TemplatePiece {
+  char text = 0;                   ///< 'A', 'B' or, for special tokens, 0
+  std::vector<std::int32_t> ids;   ///< of special tokens
+  std::int32_t type = 0;           ///< token type id
 };
 
-/// TemplateProcessing (its template for one text), RobertaProcessing, BertProcessing, ByteLevel (does nothing to ids),
+/// What is put around one text, and around two.
+struct PostProcessor {
+  std::vector<std::int32_t> prefix, suffix;  ///< of one text
+  std::vector<TemplatePiece> single{{'A', {}, 0}}, pair{{'A', {}, 0}, {'B', {}, 1}};
+};
+
+/// TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel (does nothing to ids),
 /// Sequences with at most one of the first three; null. `vocab_size`: ids must be below.
 PostProcessor read_post_processor(const Value& value, std::int64_t vocab_size);
 

@@ -69,7 +69,40 @@ Value step(Input& input) {
   }
 }
 
-/// A file that is right in form.
+/// A WordPiece file that is right in form.
+std::string built_wordpiece(Input& input) {
+  const unsigned shape = input.byte();
+  const auto flag = [&](unsigned bit) { return Value::of((shape >> bit & 1) != 0); };
+  std::vector<Value::Member> vocabulary = {{"[UNK]", Value::of(0)}, {"[CLS]", Value::of(1)}, {"a", Value::of(2)}, {"##a", Value::of(3)}};
+  int next = 4;
+  for (unsigned i = input.byte() % 4; i > 0; --i) {
+    std::string token = input.valid_text();
+    bool known = false;
+    for (const auto& [spelling, id] : vocabulary) known |= spelling == token;
+    if (!known) vocabulary.emplace_back(std::move(token), Value::of(next++));
+  }
+  std::vector<Value> added;
+  if (shape & 64)
+    added.push_back(object({{"id", Value::of(next)}, {"content", Value::of(input.valid_text())}, {"normalized", Value::of(input.flag())}}));
+  const Value normalizer = object({{"type", Value::of("BertNormalizer")},
+                                   {"clean_text", flag(0)},
+                                   {"handle_chinese_chars", flag(1)},
+                                   {"strip_accents", shape & 4 ? Value() : flag(3)},
+                                   {"lowercase", flag(4)}});
+  return tessera::dump_json(
+      object({{"added_tokens", Value::make_array(std::move(added))},
+              {"normalizer", normalizer},
+              {"pre_tokenizer", object({{"type", Value::of("BertPreTokenizer")}})},
+              {"decoder", shape & 32 ? Value() : object({{"type", Value::of("WordPiece")}, {"prefix", Value::of(input.valid_text())}})},
+              {"model", object({{"type", Value::of("WordPiece")},
+                                {"unk_token", Value::of("[UNK]")},
+                                {"continuing_subword_prefix", shape & 128 ? Value::of(input.valid_text()) : Value::of("##")},
+                                {"max_input_chars_per_word", Value::of(static_cast<int>(input.byte()))},
+                                {"vocab", object(std::move(vocabulary))}})}}),
+      -1);
+}
+
+/// A byte-level BPE file that is right in form.
 std::string built(Input& input) {
   const unsigned shape = input.byte();
   std::vector<Value> steps;
@@ -132,8 +165,11 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input({reinterpret_cast<const char*>(data), size});
   try {
-    const bool raw = input.flag();
-    const std::string json = raw ? std::string(input.until('\0')) : built(input);
+    const unsigned choice = input.byte() % 4;
+    const bool raw = (choice & 1) != 0;
+    const std::string json = raw            ? std::string(input.until('\0'))
+                             : choice == 0 ? built(input)
+                                           : built_wordpiece(input);
     const std::string config = raw ? std::string(input.until('\0')) : "";
     const auto tokenizer = tessera::text::parse_tokenizer_json(json, "fuzzed", config);
     use(*tokenizer, input.until('\0'));

@@ -86,7 +86,7 @@ TEST(TokenizerJson, UnsupportedStepsAreNamedWithTheSupportedOnes) {
   expect_refused(steps(cut(R"({"Regex": "a*"})", "Isolated") + last), "match nothing");
   expect_refused(steps(cut(R"({"String": ""})", "Isolated") + last), "empty Split pattern");
   expect_refused(steps(cut(R"({"Glob": "a"})", "Isolated") + last), "Regex");
-  expect_refused(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "Lowercase"}]})"), "Lowercase");
+  expect_refused(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "StripAccents"}]})"), "StripAccents");
   expect_refused(with("decoder", R"({"type": "Sequence", "decoders": [{"type": "CTC"}]})"), "CTC");
 }
 

@@ -1,0 +1,105 @@
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/text/token_table.h>
+#include <tessera/text/tokenizer_components.h>
+
+#include <algorithm>
+
+namespace tessera::text {
+namespace {
+
+/// Ids count from 0 with few holes. Far above any real vocabulary; bounds what a small bad file can allocate.
+std::int64_t most_ids(std::size_t tokens) {
+  return std::min(std::int64_t{1} << 22, static_cast<std::int64_t>(tokens) * 16 + (1 << 16));
+}
+
+}  // namespace
+
+bool is_set(const Value* value) { return value != nullptr && !value->is_null(); }
+
+const Value& member_or_null(const Value& object, std::string_view key) {
+  static const Value null;
+  const Value* value = object.find(key);
+  return value != nullptr ? *value : null;
+}
+
+/// tokenizers' own encode() applies them; transformers' tokenizers switch both off unless asked, as training wants it.
+void note_what_is_not_applied(const Value& root) {
+  for (const char* key : {"truncation", "padding"}) {
+    if (const Value* value = root.find(key); is_set(value))
+      log::info(value->where().str(), ": \"", key, "\" is not applied, as in transformers: texts are encoded whole");
+  }
+}
+
+const std::string& token_content(const Value& value) {
+  return value.is_object() ? value.at("content").as_string() : value.as_string();
+}
+
+TokenTable::TokenTable(const Value& root) : root_(root) {
+  const std::size_t tokens = root.at("model").at("vocab").members().size();
+  const Value& added = member_or_null(root, "added_tokens");
+  most_ids_ = most_ids(tokens + (added.is_null() ? 0 : added.items().size()));
+  ids_.reserve(tokens);
+}
+
+void TokenTable::place(std::int64_t id, std::string content, const Value& at) {
+  if (id < 0 || id >= most_ids_)
+    throw InputError(concat(at.where().str(), ": token id ", id, " is outside [0, ", most_ids_,
+                            "), which is ample for so many tokens"));
+  const auto i = static_cast<std::size_t>(id);
+  if (i >= contents.size()) {
+    contents.resize(i + 1);
+    exists.resize(i + 1, false);
+  }
+  contents[i] = std::move(content);
+  exists[i] = true;
+}
+
+void TokenTable::add(const std::string& spelling, std::string content, const Value& id) {
+  const std::int64_t number = id.as_int();
+  if (number >= 0 && number < size() && exists[static_cast<std::size_t>(number)])
+    throw InputError(concat(id.where().str(), ": token id ", number, " is given twice, here for \"", spelling, "\""));
+  place(number, std::move(content), id);
+  ids_.emplace(spelling, static_cast<std::int32_t>(number));
+}
+
+std::optional<std::int32_t> TokenTable::id_of(const std::string& spelling) const {
+  const auto found = ids_.find(spelling);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<AddedToken> TokenTable::read_added_tokens() {
+  std::vector<AddedToken> added;
+  const Value* list = root_.find("added_tokens");
+  if (!is_set(list)) return added;
+  for (const Value& value : list->items()) {
+    AddedToken token;
+    token.content = value.at("content").as_string();
+    if (token.content.empty()) throw InputError(concat(value.where().str(), ": an added token without content"));
+    check_added_id(token.content, value.at("id"));
+    place(value.at("id").as_int(), token.content, value.at("id"));
+    token.id = static_cast<std::int32_t>(value.at("id").as_int());
+    token.single_word = read_flag(value, "single_word", false);
+    token.lstrip = read_flag(value, "lstrip", false);
+    token.rstrip = read_flag(value, "rstrip", false);
+    token.normalized = read_flag(value, "normalized", false);
+    token.special = read_flag(value, "special", false);
+    added.push_back(std::move(token));
+  }
+  return added;
+}
+
+/// An id that Hugging Face would not give this token, or that another token has, would change ids silently.
+void TokenTable::check_added_id(const std::string& content, const Value& id) const {
+  const auto fail = [&](const std::string& why) {
+    throw InputError(
+        concat(id.where().str(), ": the added token \"", content, "\" has id ", id.as_int(), ", but ", why));
+  };
+  if (const auto known = ids_.find(content); known != ids_.end()) {
+    if (known->second != id.as_int()) fail(concat("id ", known->second, " in the vocabulary"));
+  } else if (id.as_int() >= 0 && id.as_int() < size() && exists[static_cast<std::size_t>(id.as_int())]) {
+    fail("another token has that id");
+  }
+}
+
+}  // namespace tessera::text

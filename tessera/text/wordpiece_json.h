@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// Reading WordPiece tokenizers: tokenizer.json, and BERT's older vocab.txt.
+
+#include <tessera/base/value.h>
+#include <tessera/text/tokenizer.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tessera::text {
+
+/// Whether a tokenizer.json holds a WordPiece model.
+bool is_wordpiece(const Value& root);
+
+/// The tokenizer of such a file (a WordPieceTokenizer). `text`: its bytes; `path` names it; `config_json`: the
+/// tokenizer_config.json beside it or "". As in transformers, the `do_lower_case`, `strip_accents` and
+/// `tokenize_chinese_chars` that it gives replace those of a BertNormalizer, which is logged where they differ.
+std::shared_ptr<const Tokenizer> read_wordpiece(const Value& root, std::string text, const std::string& path,
+                                                std::string config_json);
+
+/// The tokenizer.json that BertTokenizer makes of vocab.txt (a token a line; the line number is the id) and
+/// tokenizer_config.json ("" for its defaults). Throws InputError naming `path` and the line.
+std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std::string& path, const std::string& config_json,
+                                         const std::string& config_path);
+
+}  // namespace tessera::text
