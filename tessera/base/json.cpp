@@ -3,29 +3,22 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/json_line.h>
-#include <tessera/base/utf8.h>
+#include <tessera/base/json_scanner.h>
+#include <tessera/base/text.h>
 #include <tessera/base/value.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cmath>
 
 namespace tessera {
 namespace {
 
-constexpr int max_depth = 256;
-
-class Parser {
+class Parser : JsonScanner {
  public:
-  /// `what` the text is: a file, or a line of one.
   Parser(std::string_view text, std::shared_ptr<const std::string> file, int line, const char* what)
-      : text_(text), file_(std::move(file)), what_(what), line_(line) {}
+      : JsonScanner(text, std::move(file), line, what) {}
 
   Value parse() {
-    if (!is_utf8(text_)) {
-      find_ill_formed();
-      throw InputError(concat(here().str(), ": not valid UTF-8"));
-    }
+    require_utf8();
     Value value = parse_value(0);
     skip_blanks();
     if (at_ != text_.size()) fail(concat("expected the end of the ", what_, " after the value"));
@@ -33,52 +26,6 @@ class Parser {
   }
 
  private:
-  /// Lines are counted as the reader passes them; the column is the distance from the line's start.
-  SourcePos here() const { return {file_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
-
-  /// Moves to the first character that is not well-formed UTF-8.
-  void find_ill_formed() {
-    while (at_ < text_.size()) {
-      const auto first = static_cast<unsigned char>(text_[at_]);
-      const std::size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-      if (!is_utf8(text_.substr(at_, size))) return;
-      at_ += size;
-      if (first != '\n') continue;
-      ++line_;
-      line_begin_ = at_;
-    }
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    std::string found = concat("the end of the ", what_);
-    if (at_ < text_.size()) {
-      std::size_t end = at_ + 1;  // a whole character of UTF-8
-      while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
-      const auto byte = static_cast<unsigned char>(text_[at_]);
-      found = byte < 0x20 ? concat("control character ", static_cast<int>(byte))
-                          : concat("'", text_.substr(at_, end - at_), "'");
-    }
-    throw InputError(concat(here().str(), ": ", what, ", found ", found));
-  }
-
-  void skip_blanks() {
-    for (; at_ < text_.size(); ++at_) {
-      const char c = text_[at_];
-      if (c == '\n') {
-        ++line_;
-        line_begin_ = at_ + 1;
-      } else if (c != ' ' && c != '\t' && c != '\r') {
-        return;
-      }
-    }
-  }
-
-  bool take(char c) {
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-
   Value parse_value(int depth) {
     skip_blanks();
     if (depth > max_depth) fail(concat("nested deeper than ", max_depth));
@@ -145,108 +92,9 @@ class Parser {
       if (!take(',')) fail("expected ',' or '}' in an object");
     }
     Value object = Value::make_object(std::move(members));
-    if (const auto again = object.duplicate()) {
-      const auto& [key, value] = object.members()[*again];
-      throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ",
-                              object.at(key).where().str(), ")"));
-    }
+    require_unique(object);
     return object;
   }
-
-  std::string parse_string() {
-    const std::size_t begin = at_++;
-    std::string out;
-    for (;;) {
-      const std::size_t plain = at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
-             static_cast<unsigned char>(text_[at_]) >= 0x20)
-        ++at_;
-      out.append(text_, plain, at_ - plain);
-      if (at_ >= text_.size()) {
-        at_ = begin;
-        throw InputError(concat(here().str(), ": a string that begins here never ends"));
-      }
-      if (take('"')) return out;
-      if (text_[at_] != '\\') fail("control characters in strings must be escaped");
-      ++at_;
-      parse_escape(out);
-    }
-  }
-
-  void parse_escape(std::string& out) {
-    if (at_ >= text_.size()) fail("expected an escape");
-    const char c = text_[at_];
-    static constexpr std::string_view from = "\"\\/bfnrt", to = "\"\\/\b\f\n\r\t";
-    if (const std::size_t i = from.find(c); i != std::string_view::npos) {
-      out += to[i];
-      ++at_;
-      return;
-    }
-    if (c != 'u') fail("unknown escape in a string");
-    ++at_;
-    std::uint32_t code = parse_hex4();
-    if (code >= 0xDC00 && code <= 0xDFFF) fail("a low surrogate without a high one before it");
-    if (code >= 0xD800 && code <= 0xDBFF) {
-      if (text_.substr(at_, 2) != "\\u") fail("expected the low surrogate \\uDC00..\\uDFFF");
-      at_ += 2;
-      const std::uint32_t low = parse_hex4();
-      if (low < 0xDC00 || low > 0xDFFF) fail("expected the low surrogate \\uDC00..\\uDFFF");
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    }
-    append_utf8(out, code);
-  }
-
-  std::uint32_t parse_hex4() {
-    std::uint32_t code = 0;
-    const std::string_view digits = text_.substr(std::min(at_, text_.size()), 4);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-    if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4)
-      fail("expected four hexadecimal digits");
-    at_ += 4;
-    return code;
-  }
-
-  bool digit() const { return at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; }
-  void digits() {
-    if (!digit()) fail("expected a digit");
-    while (digit()) ++at_;
-  }
-
-  Value parse_number() {
-    const std::size_t begin = at_;
-    bool real = false;
-    take('-');
-    if (!digit()) fail("expected a value");
-    if (!take('0')) digits();
-    if (digit()) fail("a number may not begin with 0");
-    if (take('.')) {
-      real = true;
-      digits();
-    }
-    if (take('e') || take('E')) {
-      real = true;
-      if (!take('+')) take('-');
-      digits();
-    }
-    const std::string_view text = text_.substr(begin, at_ - begin);
-    if (!real) {
-      std::int64_t integer = 0;
-      if (std::from_chars(text.data(), text.data() + text.size(), integer).ec == std::errc()) return Value::of(integer);
-    }
-    double value = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) {
-      at_ = begin;
-      fail("a number beyond the range of double");
-    }
-    return Value::of(value);
-  }
-
-  std::string_view text_;
-  std::shared_ptr<const std::string> file_;
-  const char* what_;
-  std::size_t at_ = 0;
-  int line_;
-  std::size_t line_begin_ = 0;
 };
 
 void dump_string(std::string& out, std::string_view text) {

@@ -1,0 +1,35 @@
+// libFuzzer entry for HJSON: whatever the bytes, a value or InputError; what strict JSON reads, HJSON reads as the same; and a value
+// survives being written and read again. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/hjson_fuzz.cpp
+//     tessera/base/{error,file,json,json_scanner,json_lenient,text,utf8,value}.cpp -o fuzz
+//   ./fuzz -max_len=512 -runs=2000000 CORPUS tests/fixtures/deepspeed
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <tessera/base/error.h>
+#include <tessera/base/json_lenient.h>
+
+namespace {
+
+std::optional<std::string> read(tessera::Value (*parse)(std::string_view, const std::string&), std::string_view text) {
+  try {
+    return tessera::dump_json(parse(text, "fuzzed"));
+  } catch (const tessera::InputError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto lenient = read(tessera::parse_hjson, text);
+  if (const auto strict = read(tessera::parse_json, text); strict && strict != lenient) std::abort();
+  if (lenient && read(tessera::parse_hjson, *lenient) != lenient) std::abort();
+  return 0;
+}
