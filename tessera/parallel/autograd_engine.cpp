@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <unordered_set>
 #include <vector>
 
 namespace tessera::parallel {
@@ -20,6 +22,9 @@ namespace autograd = torch::autograd;
 
 /// Serves the tensors that this thread saves.
 thread_local SavedTensorSource* saved_tensor_source = nullptr;
+
+/// This thread's backwards are part of another thread's.
+thread_local bool part_of_backward = false;
 
 class SlotHooks final : public autograd::SavedVariableHooks {
  public:
@@ -43,7 +48,7 @@ class ListeningEngine final : public autograd::Engine {
                                   bool keep_graph, bool create_graph, bool accumulate_grad,
                                   const autograd::edge_list& outputs) override {
     const auto run = [&] { return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs); };
-    const bool outermost = autograd::get_current_graph_task_id() == -1;
+    const bool outermost = autograd::get_current_graph_task_id() == -1 && !part_of_backward;
     if (!outermost) return run();
     const std::vector<BackwardListener*> listeners = copy_listeners();
     if (listeners.empty()) return run();
@@ -130,6 +135,27 @@ Subscription listen_to_backward(BackwardListener& listener) {
   return Subscription([&listener] { ListeningEngine::instance().remove(&listener); });
 }
 
+PartOfBackward::PartOfBackward() : before_(std::exchange(part_of_backward, true)) {}
+PartOfBackward::~PartOfBackward() { part_of_backward = before_; }
+
+std::vector<at::Tensor> leaves_behind(const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> leaves;
+  std::unordered_set<autograd::Node*> seen;
+  std::vector<autograd::Node*> open;
+  const auto visit = [&](autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  for (const at::Tensor& output : outputs)
+    if (output.defined() && output.requires_grad()) visit(autograd::impl::gradient_edge(output).function.get());
+  while (!open.empty()) {
+    autograd::Node* const node = open.back();
+    open.pop_back();
+    if (const auto* leaf = dynamic_cast<autograd::AccumulateGrad*>(node)) leaves.push_back(leaf->variable);
+    for (const autograd::Edge& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return leaves;
+}
+
 Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook) {
   TESSERA_CHECK(parameter.is_leaf() && parameter.requires_grad(), "gradient hooks are for leaves that require grad");
   Hooks* hooks = find_hooks(parameter);
@@ -162,6 +188,11 @@ SavedTensor::~SavedTensor() = default;
 at::Tensor SavedTensor::unpack() const { return impl_ ? impl_->variable.unpack() : at::Tensor(); }
 
 int current_backward() { return autograd::get_current_graph_task_id(); }
+
+bool current_backward_keeps_graph() {
+  TESSERA_CHECK(current_backward() != -1, "no backward is running on this thread");
+  return autograd::get_current_graph_task_keep_graph();
+}
 
 void at_end_of_current_backward(std::function<void()> then) {
   TESSERA_CHECK(current_backward() != -1, "no backward is running on this thread");

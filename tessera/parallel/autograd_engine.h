@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace tessera::parallel {
 
@@ -49,6 +50,23 @@ class Subscription {
 /// caller's error. The first call installs our subclass of LibTorch's engine; it throws Error when another one was
 /// installed before (Python).
 [[nodiscard]] Subscription listen_to_backward(BackwardListener& listener);
+
+/// While it lives, backwards that the calling thread starts belong to one that another thread is running: listeners are
+/// not told of them. Destroy it on its thread.
+class PartOfBackward {
+ public:
+  PartOfBackward();
+  ~PartOfBackward();
+  PartOfBackward(const PartOfBackward&) = delete;
+  PartOfBackward& operator=(const PartOfBackward&) = delete;
+
+ private:
+  bool before_;
+};
+
+/// The leaves that require grad from which `outputs` were computed, each once. Undefined outputs are passed over. Visits
+/// the whole graph.
+std::vector<at::Tensor> leaves_behind(const std::vector<at::Tensor>& outputs);
 
 /// Calls `hook(parameter)` each time that a gradient was accumulated into parameter.grad(). Several hooks of a
 /// parameter run in the order of their registration; they keep those that were there before. `parameter` must be a leaf
@@ -94,6 +112,10 @@ class SavedTensor {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Whether the calling thread's current backward keeps its graph for another one (retain_graph). Only while
+/// current_backward() is not -1.
+bool current_backward_keeps_graph();
 
 /// Identifies the innermost backward that the calling thread is working for; -1 when there is none. Every call of
 /// backward() or autograd::grad() has its own.

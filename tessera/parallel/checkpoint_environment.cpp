@@ -1,5 +1,7 @@
 #include <tessera/parallel/checkpoint_environment.h>
 
+#include <tessera/parallel/random_stream.h>
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
@@ -40,7 +42,7 @@ Environment Environment::capture(std::span<const at::Tensor> inputs, bool random
     now.autocast_.push_back({device.type(), at::autocast::is_autocast_enabled(device.type()),
                              at::autocast::get_autocast_dtype(device.type())});
     if (!random) continue;
-    at::Generator generator = at::globalContext().defaultGenerator(device);
+    at::Generator generator = thread_generator(device);
     at::Tensor state = state_of(generator);
     now.generators_.push_back({std::move(generator), std::move(state)});
   }
