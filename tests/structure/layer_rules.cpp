@@ -16,9 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
-constexpr std::array<std::string_view, 16> layers = {"base",  "layout",   "text",   "format", "config", "launch",
+constexpr std::array<std::string_view, 17> layers = {"base",  "layout",   "text",   "format", "config", "launch",
                                                      "plan",  "kernels",  "comm",   "nn",     "data",   "checkpoint",
-                                                     "optim", "parallel", "models", "train"};
+                                                     "optim", "parallel", "models", "train",  "engine"};
 constexpr int first_torch_layer = 7;  // kernels: in libtessera, but without LibTorch's headers
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
@@ -32,7 +32,7 @@ int layer_level(std::string_view name) {
 
 /// The level of a path such as "tessera/nn/linear.h".
 int level_of(const std::string& path) {
-  if (path == "tessera/tessera.h") return umbrella_level;
+  if (path == "tessera/tessera.h" || path == "tessera/engine.h") return umbrella_level;
   if (path.starts_with("tessera/")) {
     const auto end = path.find('/', 8);
     return end == std::string::npos ? unknown_level : layer_level(std::string_view(path).substr(8, end - 8));

@@ -117,6 +117,10 @@ TEST(LayerRules, NeitherToolsNorTestsNorTheUmbrella) {
   expect_one("tessera/train/a.cpp", "#include <tests/launch/agent.h>\n",
              "tessera/train/a.cpp:1: ", "does not include tests");
   expect_one("tessera/train/a.cpp", "#include <tessera/tessera.h>\n", "tessera/train/a.cpp:1: ", "for users");
+  expect_none("tessera/engine.h", "#include <tessera/engine/a.h>\n");
+  expect_none("tessera/engine/a.h", "#include <tessera/train/a.h>\n");
+  expect_one("tessera/train/a.cpp", "#include <tessera/engine/a.h>\n", "tessera/train/a.cpp:1: ", "engine is above train");
+  expect_one("tessera/engine/a.cpp", "#include <tessera/engine.h>\n", "tessera/engine/a.cpp:1: ", "for users");
   expect_none("tessera/tessera.h", "#include <tessera/train/a.h>\n#include <tessera/base/error.h>\n");
 }
 

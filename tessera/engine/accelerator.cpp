@@ -1,0 +1,269 @@
+#include <tessera/engine/accelerator.h>
+
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/config/resolve.h>
+#include <tessera/engine/folder.h>
+#include <tessera/engine/gather.h>
+#include <tessera/train/setup.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kCheckpoint = "checkpoint_";
+
+std::string object_file(std::size_t i) { return concat("custom_checkpoint_", i, ".json"); }
+
+/// The folders checkpoint_N, ascending.
+std::vector<std::pair<std::int64_t, std::string>> numbered_folders(const std::string& folder) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  if (!is_directory(folder)) return found;
+  for (const std::string& name : list_folder(folder)) {
+    if (!name.starts_with(kCheckpoint)) continue;
+    if (const auto number = parse_int(std::string_view(name).substr(std::string_view(kCheckpoint).size())))
+      found.emplace_back(*number, path_join(folder, name));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+engine::Training& engine::AcceleratorState::trained() {
+  if (!training) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
+  return *training;
+}
+
+const engine::LoaderState* engine::AcceleratorState::ending_loader() const {
+  for (const DataLoader& loader : loaders)
+    if (loader.state().end_of_loader) return &loader.state();
+  return nullptr;
+}
+
+Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
+  std::vector<std::string> flags = options_.arguments;
+  const std::string& precision = options_.mixed_precision;
+  if (!precision.empty() && precision != "no" && precision != "fp16" && precision != "bf16")
+    throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; known are no, fp16, bf16"));
+  if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
+  const config::Resolved resolved = config::resolve_flags(flags, [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+  config_ = resolved.values;
+  if (!precision.empty()) {  // what the program says is stronger than the environment
+    config_.optimization.fp16 = precision == "fp16";
+    config_.optimization.bf16 = precision == "bf16";
+  }
+  world_ = &engine::ensure_world(config_);
+  train::set_threads(config_.parallel.threads_per_process, world_->local_size());
+  if (is_main_process())
+    for (const std::string& note : resolved.notes) log::warning(note);
+  accumulation_ = options_.gradient_accumulation_steps > 0 ? options_.gradient_accumulation_steps
+                                                           : config_.optimization.gradient_accumulation_steps;
+  state_->sync_with_dataloader = options_.sync_with_dataloader;
+}
+
+std::string Accelerator::mixed_precision() const {
+  return config_.optimization.fp16 ? "fp16" : config_.optimization.bf16 ? "bf16" : "no";
+}
+
+void Accelerator::prepare_training(std::shared_ptr<torch::nn::Module> module, const engine::MakeUpdate& update) {
+  if (state_->training) throw InputError("Accelerator: it has a model already; make another Accelerator for another model");
+  state_->training = std::make_unique<engine::Training>(std::move(module), config_, accumulation_, update);
+  state_->training->zero_grad();
+}
+
+engine::MakeUpdate Accelerator::update_by(const OptimizerSettings& settings) const {
+  OptimizationConfig config = config_.optimization;
+  config.optim = settings.name;
+  config.learning_rate = settings.lr;
+  config.optim_args = settings.arguments;
+  return engine::configured_update(config, engine::decay_everything(settings.weight_decay));
+}
+
+DataLoader Accelerator::prepare_one(const DataLoader& loader) {
+  const LoaderOptions& options = loader.options();
+  state_->loaders.emplace_back(loader.source(), options,
+                               engine::BatchPlan{.rows = loader.rows(),
+                                                 .batch_size = options.batch_size,
+                                                 .ranks = num_processes(),
+                                                 .drop_last = options.drop_last,
+                                                 .even_batches = options_.even_batches,
+                                                 .split_batches = options_.split_batches},
+                               process_index(), device());
+  return state_->loaders.back();
+}
+
+PreparedScheduler Accelerator::prepare_one(const optim::Schedule& schedule) {
+  state_->trained().set_schedule(engine::rate_schedule(schedule));
+  return PreparedScheduler(state_);
+}
+
+PreparedScheduler Accelerator::prepare_one(torch::optim::LRScheduler& scheduler) {
+  state_->torch_scheduler = &scheduler;
+  return PreparedScheduler(state_);
+}
+
+void PreparedOptimizer::step() {
+  if (!state_->sync_gradients) return;
+  state_->step_was_skipped = !state_->trained().step();
+}
+
+void PreparedOptimizer::zero_grad() {
+  if (state_->sync_gradients) state_->trained().zero_grad();
+}
+
+void PreparedScheduler::step() {
+  if (!state_->sync_gradients || state_->step_was_skipped) return;
+  state_->trained().step_schedule();
+  if (state_->torch_scheduler != nullptr) {
+    state_->torch_scheduler->step();
+    ++state_->torch_scheduler_steps;
+  }
+}
+
+Accelerator::Scope::~Scope() {
+  if (leave_) leave_();
+}
+
+Accelerator::Scope Accelerator::accumulate() {
+  engine::Training& training = state_->trained();
+  if (state_->sync_with_dataloader && state_->ending_loader() != nullptr) {
+    state_->micro_steps = 0;
+    state_->sync_gradients = true;
+  } else {
+    ++state_->micro_steps;
+    state_->sync_gradients = state_->micro_steps % accumulation_ == 0;
+  }
+  training.expect_step(state_->sync_gradients);
+  return Scope();
+}
+
+Accelerator::Scope Accelerator::no_sync() {
+  state_->trained().expect_step(false);
+  return Scope([state = state_] { state->trained().expect_step(true); });
+}
+
+double Accelerator::clip_grad_norm_(double max_norm) { return sync_gradients() ? state_->trained().clip(max_norm) : 0; }
+
+void Accelerator::clip_grad_value_(double limit) {
+  if (!sync_gradients()) return;
+  const double scale = state_->trained().loss_scale() ? state_->trained().loss_scale()->scale() : 1;
+  state_->trained().sharded().clip_grad_value(limit * scale);
+}
+
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return engine::gather_rows(world_->group(), tensor); }
+
+at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor) const {
+  const at::Tensor all = gather(tensor);
+  const engine::LoaderState* ending = state_->ending_loader();
+  if (ending == nullptr || ending->remainder == 0 || all.size(0) <= ending->remainder || tensor.dim() == 0) return all;
+  return all.narrow(0, 0, ending->remainder);
+}
+
+at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op) const {
+  const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
+  world_->group().all_reduce(own, op).wait();
+  return own;
+}
+
+std::string Accelerator::checkpoints_folder() const {
+  if (options_.project_dir.empty())
+    throw InputError("Accelerator: save_state and load_state without a folder need AcceleratorOptions::project_dir");
+  return path_join(options_.project_dir, "checkpoints");
+}
+
+std::string Accelerator::save_state(const std::string& folder) {
+  engine::Training& training = state_->trained();
+  std::string target = folder;
+  if (target.empty()) {
+    const auto old = numbered_folders(checkpoints_folder());
+    target = path_join(checkpoints_folder(), concat(kCheckpoint, old.empty() ? 0 : old.back().first + 1));
+    wait_for_everyone();  // all have looked before rank 0 writes
+  }
+  Value epochs = Value::make_array();
+  for (const DataLoader& loader : state_->loaders) epochs.push_back(Value::of(loader.state().epoch));
+  const Value state = Value::make_object({{"micro_steps", Value::of(state_->micro_steps)},
+                                          {"torch_scheduler_steps", Value::of(state_->torch_scheduler_steps)},
+                                          {"loader_epochs", epochs},
+                                          {"objects", Value::of(static_cast<std::int64_t>(objects_.size()))}});
+  engine::JsonFiles files;
+  for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
+  engine::save_training(training, target, state, files);
+  if (folder.empty() && options_.total_limit > 0)
+    train::agree(world_->group(), [&] {
+      if (!is_main_process()) return;
+      auto all = numbered_folders(checkpoints_folder());
+      for (std::size_t i = 0; i + static_cast<std::size_t>(options_.total_limit) < all.size(); ++i) remove_tree(all[i].second);
+    });
+  return target;
+}
+
+void Accelerator::load_state(const std::string& folder) {
+  engine::Training& training = state_->trained();
+  std::string source = folder;
+  if (source.empty()) {
+    const auto all = numbered_folders(checkpoints_folder());
+    if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
+    source = all.back().second;
+  }
+  train::agree(world_->group(), [&] {  // before anything changes
+    const std::int64_t saved = engine::read_state(source).at("objects").as_int();
+    if (saved != static_cast<std::int64_t>(objects_.size()))
+      throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ", objects_.size(),
+                              " are registered: register the same ones, in the same order"));
+  });
+  const Value state = engine::load_training(training, source);
+  train::agree(world_->group(), [&] {
+    for (std::size_t i = 0; i < objects_.size(); ++i) objects_[i]->load_state(engine::read_json_file(source, object_file(i)));
+    const auto& epochs = state.at("loader_epochs").items();
+    for (std::size_t i = 0; i < std::min(epochs.size(), state_->loaders.size()); ++i) state_->loaders[i].set_epoch(epochs[i].as_int());
+  });
+  state_->micro_steps = state.at("micro_steps").as_int();
+  const std::int64_t steps = state.at("torch_scheduler_steps").as_int();
+  if (state_->torch_scheduler != nullptr)  // torch's have no state to restore; they count steps, and so can be wound on
+    for (; state_->torch_scheduler_steps < steps; ++state_->torch_scheduler_steps) state_->torch_scheduler->step();
+}
+
+void Accelerator::save_model(const std::string& folder, std::int64_t max_shard_bytes) {
+  engine::save_weights(state_->trained(), folder, max_shard_bytes);
+}
+
+Accelerator::Scope Accelerator::main_process_first() const {
+  if (!is_main_process()) {
+    wait_for_everyone();
+    return Scope();
+  }
+  return Scope([this, unwinding = std::uncaught_exceptions()] {
+    if (std::uncaught_exceptions() == unwinding) wait_for_everyone();  // else the launcher ends the others
+  });
+}
+
+std::pair<std::int64_t, std::int64_t> Accelerator::share(std::int64_t items) const {
+  const std::int64_t each = items / num_processes(), extras = items % num_processes(), rank = process_index();
+  const std::int64_t begin = rank * each + std::min(rank, extras);
+  return {begin, begin + each + (rank < extras ? 1 : 0)};
+}
+
+bool Accelerator::check_trigger() {
+  const at::Tensor any = at::full({1}, std::int64_t{std::exchange(trigger_, false)}, at::TensorOptions().dtype(at::kLong).device(device()));
+  world_->group().all_reduce(any, comm::Reduction::max).wait();
+  return any.item<std::int64_t>() != 0;
+}
+
+void Accelerator::print_line(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace tessera

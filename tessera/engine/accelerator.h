@@ -1,0 +1,276 @@
+#pragma once
+/// \file
+/// Hugging Face Accelerate's face: your own loop, prepared.
+///
+///   tessera::Accelerator accelerator({.gradient_accumulation_steps = 2});
+///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);       // adamw: torch::optim, of net->parameters()
+///   for (const auto& batch : loader) {
+///     const auto scope = accelerator.accumulate();
+///     at::Tensor loss = at::cross_entropy_loss(model(batch[0]), batch[1]);
+///     accelerator.backward(loss);
+///     if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(1.0);
+///     optimizer.step();                                                            // these two act once a step
+///     optimizer.zero_grad();
+///   }
+///
+/// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or `tessera launch
+/// --config_file` put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
+
+#include <torch/nn/pimpl.h>
+
+#include <tessera/base/log.h>
+#include <tessera/comm/world.h>
+#include <tessera/engine/loader.h>
+#include <tessera/engine/training.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torch::optim {
+class LRScheduler;
+}
+
+namespace tessera {
+
+struct AcceleratorOptions {
+  std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
+  std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
+  bool split_batches = false;                    ///< loaders' batches are those of all ranks together, and are cut
+  bool even_batches = true;                      ///< every rank gets as many batches (BatchPlan)
+  bool sync_with_dataloader = true;              ///< the last batch of a loader ends a step, whatever the count
+  std::string project_dir = {};                  ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
+  std::int64_t total_limit = 0;                  ///< at most so many of those; the oldest go. 0: all stay
+  std::vector<std::string> arguments = {};       ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
+};
+
+/// One of this library's optimizers (optim/by_name.h), fused over shards.
+struct OptimizerSettings {
+  std::string name = "adamw";
+  double lr = 1e-3, weight_decay = 0;
+  std::string arguments = {};  ///< "beta2=0.95,eps=1e-6"
+};
+
+/// What save_state() keeps of an object of yours (register_for_checkpointing).
+class Stateful {
+ public:
+  virtual ~Stateful() = default;
+  virtual Value state() const = 0;
+  virtual void load_state(const Value& state) = 0;
+};
+
+namespace engine {
+
+/// What an Accelerator and what it prepared share.
+struct AcceleratorState {
+  std::unique_ptr<Training> training;
+  std::vector<DataLoader> loaders;
+  torch::optim::LRScheduler* torch_scheduler = nullptr;
+  std::int64_t torch_scheduler_steps = 0;
+  bool sync_gradients = true;
+  bool sync_with_dataloader = true;
+  bool step_was_skipped = false;
+  std::int64_t micro_steps = 0;  ///< accumulate()d since the last end of a loader
+
+  Training& trained();  ///< throws InputError before prepare()
+  const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
+};
+
+}  // namespace engine
+
+/// The module as the loop calls it: in the precision of the configuration; narrow outputs become fp32.
+template <class M>
+class PreparedModel {
+ public:
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state) : module_(std::move(module)), state_(std::move(state)) {}
+
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    const nn::Autocast precision = state_->trained().autocast();
+    auto output = module_->forward(std::forward<Arguments>(arguments)...);
+    if constexpr (std::is_same_v<decltype(output), at::Tensor>)
+      return engine::Training::widen(output);
+    else
+      return output;
+  }
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  const std::shared_ptr<M>& module() const { return module_; }
+
+ private:
+  std::shared_ptr<M> module_;
+  std::shared_ptr<engine::AcceleratorState> state_;
+};
+
+/// Acts when gradients are in sync (at the end of a step), and only then.
+class PreparedOptimizer {
+ public:
+  explicit PreparedOptimizer(std::shared_ptr<engine::AcceleratorState> state) : state_(std::move(state)) {}
+  void step();
+  void zero_grad();
+  bool step_was_skipped() const { return state_->step_was_skipped; }  ///< fp16 gradients overflowed
+  std::vector<double> learning_rates() const { return state_->trained().update().learning_rates(); }
+
+ private:
+  std::shared_ptr<engine::AcceleratorState> state_;
+};
+
+/// Takes one step per step of the optimizer that was taken: not one per rank, as Accelerate does.
+class PreparedScheduler {
+ public:
+  explicit PreparedScheduler(std::shared_ptr<engine::AcceleratorState> state) : state_(std::move(state)) {}
+  void step();
+  std::vector<double> get_last_lr() const { return state_->trained().update().learning_rates(); }
+
+ private:
+  std::shared_ptr<engine::AcceleratorState> state_;
+};
+
+class Accelerator {
+ public:
+  /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold.
+  explicit Accelerator(AcceleratorOptions options = {});
+
+  /// The model and its optimizer (torch::optim::Optimizer&, of the model's parameters, or OptimizerSettings), then any
+  /// loaders (DataLoader) and one schedule (optim::Schedule, or torch::optim::LRScheduler& of that optimizer); in the same order come
+  /// back what the loop uses instead. Collective. Rank 0's weights are everyone's. One model per Accelerator.
+  template <class M, class Optimizer, class... More>
+  auto prepare(std::shared_ptr<M> module, Optimizer&& optimizer, More&&... more) {
+    prepare_training(module, update_by(optimizer));
+    return std::tuple{PreparedModel<M>(std::move(module), state_), PreparedOptimizer(state_), prepare_one(std::forward<More>(more))...};
+  }
+  template <class M, class Optimizer, class... More>
+  auto prepare(const torch::nn::ModuleHolder<M>& holder, Optimizer&& optimizer, More&&... more) {
+    return prepare(holder.ptr(), std::forward<Optimizer>(optimizer), std::forward<More>(more)...);
+  }
+  /// A loader alone (for evaluation).
+  DataLoader prepare(const DataLoader& loader) { return prepare_one(loader); }
+
+  /// The scope of one micro-batch, forward and backward: whether it ends a step is decided here.
+  class Scope {
+   public:
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    friend class Accelerator;
+    explicit Scope(std::function<void()> leave = {}) : leave_(std::move(leave)) {}
+    std::function<void()> leave_;
+  };
+  [[nodiscard]] Scope accumulate();
+  template <class M>
+  [[nodiscard]] Scope accumulate(const PreparedModel<M>&) {
+    return accumulate();
+  }
+  /// Gradients are kept on the rank while it lives, without counting (see Sharded::NoSync).
+  [[nodiscard]] Scope no_sync();
+  bool sync_gradients() const { return state_->sync_gradients; }
+  std::int64_t gradient_accumulation_steps() const { return accumulation_; }
+
+  /// loss / gradient_accumulation_steps, times the loss scale; backward.
+  void backward(const at::Tensor& loss) { state_->trained().backward(loss); }
+  /// The norm over all ranks before clipping, once a step (0 between). The scaling itself happens in optimizer.step().
+  double clip_grad_norm_(double max_norm);
+  /// Under FSDP and ZeRO refused by Accelerate; works here.
+  void clip_grad_value_(double limit);
+
+  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector. Collective.
+  at::Tensor gather(const at::Tensor& tensor) const;
+  /// The same without the rows that only fill the last round of the loader in use.
+  at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
+  /// Sum or mean over ranks. Collective.
+  at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
+
+  /// Weights, optimizer, schedule, loss scale, random numbers, loaders' epochs, registered objects into `folder` (empty: the next of
+  /// PROJECT_DIR/checkpoints/checkpoint_N). Returns the folder. Collective.
+  std::string save_state(const std::string& folder = "");
+  /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's. Throws InputError
+  /// for a damaged folder, another model, or other registered objects. Collective.
+  void load_state(const std::string& folder = "");
+  /// `object` must outlive the Accelerator's saves and loads.
+  void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
+  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index. Collective.
+  void save_model(const std::string& folder, std::int64_t max_shard_bytes = 10'000'000'000);
+  /// The loader without the first batches of its next pass: they are not even read.
+  static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) { return loader.skip_first_batches(batches); }
+  template <class M>
+  static M& unwrap_model(const PreparedModel<M>& model) {
+    return *model.module();
+  }
+
+  int process_index() const { return world_->rank(); }
+  int local_process_index() const { return world_->local_rank(); }
+  int num_processes() const { return world_->size(); }
+  bool is_main_process() const { return process_index() == 0; }
+  bool is_local_main_process() const { return local_process_index() == 0; }
+  bool is_last_process() const { return process_index() == num_processes() - 1; }
+  c10::Device device() const { return world_->device(); }
+  std::string mixed_precision() const;
+  const RunConfig& config() const { return config_; }
+
+  /// `work` on that rank only; it must not be collective.
+  void on_main_process(const std::function<void()>& work) const { on_process(0, work); }
+  void on_last_process(const std::function<void()>& work) const { on_process(num_processes() - 1, work); }
+  void on_process(int index, const std::function<void()>& work) const {
+    if (process_index() == index) work();
+  }
+  /// While it lives, rank 0 is first: the others wait at its beginning until rank 0 has left it. Collective.
+  [[nodiscard]] Scope main_process_first() const;
+  void wait_for_everyone() const { world_->group().barrier().wait(); }
+  /// The parts on one line of stdout, by the main process of each host.
+  template <class... Parts>
+  void print(const Parts&... parts) const {
+    if (is_local_main_process()) print_line(concat(parts...));
+  }
+
+  /// This rank's part of the items: contiguous, the first ranks have one more when they do not divide. apply_padding: the shorter ones get
+  /// the last item once more, so that gather() fits.
+  template <class T>
+  std::vector<T> split_between_processes(const std::vector<T>& items, bool apply_padding = false) const {
+    const auto [begin, end] = share(static_cast<std::int64_t>(items.size()));
+    std::vector<T> part(items.begin() + begin, items.begin() + end);
+    if (apply_padding && !items.empty() && end - begin < longest_share(static_cast<std::int64_t>(items.size())))
+      part.push_back(part.empty() ? items.back() : part.back());
+    return part;
+  }
+
+  /// Any rank may set it; every rank learns of it at once (and it is cleared) in check_trigger(), which is collective.
+  void set_trigger() { trigger_ = true; }
+  bool check_trigger();
+
+  engine::Training& training() { return state_->trained(); }
+
+ private:
+  void prepare_training(std::shared_ptr<torch::nn::Module> module, const engine::MakeUpdate& update);
+  engine::MakeUpdate update_by(torch::optim::Optimizer& optimizer) const { return engine::torch_update(optimizer); }
+  engine::MakeUpdate update_by(const OptimizerSettings& settings) const;
+  DataLoader prepare_one(const DataLoader& loader);
+  PreparedScheduler prepare_one(const optim::Schedule& schedule);
+  PreparedScheduler prepare_one(torch::optim::LRScheduler& scheduler);
+
+  std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
+  std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }
+  static void print_line(const std::string& line);
+  std::string checkpoints_folder() const;
+
+  AcceleratorOptions options_;
+  RunConfig config_;
+  std::int64_t accumulation_ = 1;
+  comm::World* world_ = nullptr;
+  std::shared_ptr<engine::AcceleratorState> state_ = std::make_shared<engine::AcceleratorState>();
+  std::vector<Stateful*> objects_;
+  bool trigger_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,229 @@
+#include <tessera/engine/folder.h>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/format/manifest.h>
+#include <tessera/train/setup.h>
+
+namespace tessera::engine {
+namespace {
+
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kRandomFile = "random.safetensors";
+
+/// Trained parameters are gathered one by one; frozen ones and buffers, which most models have few of, at once.
+struct Weights {
+  train::GatheredTensors trained;
+  checkpoint::TensorSources others;  ///< rank 0
+};
+
+Weights weights_of(Training& training) {
+  Weights weights{train::trained_weights(training.sharded()), {}};
+  std::map<std::string, bool> is_trained;
+  for (const ShardedParameter& parameter : training.sharded().named_parameters()) is_trained[parameter.name] = true;
+  const bool writes = training.group().rank() == 0;
+  std::size_t parameters = 0;
+  for (const auto& item : training.module().named_parameters()) parameters += item.value().requires_grad() ? 0 : 1;
+  if (parameters > 0)
+    training.sharded().visit_parameters([&](const std::string& name, const at::Tensor& value) {
+      if (writes && !is_trained.count(name)) weights.others.push_back(checkpoint::tensor_source(name, value.detach().clone()));
+    });
+  if (writes)
+    for (const auto& item : training.module().named_buffers())
+      weights.others.push_back(checkpoint::tensor_source(item.key(), item.value().detach()));
+  return weights;
+}
+
+checkpoint::TensorSources sources_of(Weights& weights) {
+  checkpoint::TensorSources sources = weights.trained.sources();
+  sources.insert(sources.end(), weights.others.begin(), weights.others.end());
+  return sources;
+}
+
+at::Generator generator_of(c10::Device device) {
+  return device.is_cpu() ? at::detail::getDefaultCPUGenerator() : at::globalContext().defaultGenerator(device);
+}
+
+/// The states of all ranks' generators, of one kind of device: [ranks, bytes].
+at::Tensor gather_random(const comm::Group& group, c10::Device device) {
+  const at::Tensor mine = generator_of(device).get_state().to(group.device()).contiguous();  // [bytes], uint8
+  const at::Tensor all = at::empty({group.size() * mine.numel()}, mine.options());
+  group.all_gather(all, mine).wait();
+  return all.cpu().view({group.size(), mine.numel()});
+}
+
+checkpoint::NamedTensors random_states(const comm::Group& group) {
+  checkpoint::NamedTensors states{{"cpu", gather_random(group, c10::Device(c10::kCPU))}};
+  if (!group.device().is_cpu()) states.emplace_back("device", gather_random(group, group.device()));
+  return states;
+}
+
+void restore_random(const comm::Group& group, const std::string& folder) {
+  const format::SafetensorsFile file(path_join(folder, kRandomFile));
+  for (const auto& [name, device] : {std::pair("cpu", c10::Device(c10::kCPU)), std::pair("device", group.device())}) {
+    const format::TensorInfo* stored = file.find(name);
+    if (stored == nullptr) continue;
+    at::Generator generator = generator_of(device);
+    const at::Tensor all = checkpoint::read_tensor(file, *stored);
+    if (all.dim() != 2 || all.size(0) != group.size() || all.size(1) != generator.get_state().numel()) {
+      if (group.rank() == 0)
+        log::warning(folder, ": saved by ", all.dim() == 2 ? all.size(0) : 0, " ranks, now there are ", group.size(),
+                     ": random numbers go on from where each rank is");
+      return;
+    }
+    generator.set_state(all[group.rank()].clone());
+  }
+}
+
+Value training_state(Training& training, const Value& state) {
+  Value own = Value::make_object({{"format", Value::of("tessera-training-1")},
+                                  {"optimizer_steps", Value::of(training.update().steps())},
+                                  {"schedule_steps", Value::of(training.schedule_steps())},
+                                  {"state", state}});
+  if (const auto& scale = training.loss_scale())
+    own.set("loss_scale", Value::make_object({{"scale", Value::of(scale->state().scale)},
+                                              {"good_steps", Value::of(scale->state().good_steps)},
+                                              {"skipped_steps", Value::of(scale->state().skipped_steps)}}));
+  return own;
+}
+
+/// Gives `made` the name `target`, whose former folder goes.
+void put_in_place(const std::string& made, const std::string& target) {
+  const std::string aside = target + ".old";
+  remove_tree(aside);
+  if (path_exists(target) && std::rename(target.c_str(), aside.c_str()) != 0) throw Error(concat("cannot rename ", target));
+  if (std::rename(made.c_str(), target.c_str()) != 0) throw Error(concat("cannot rename ", made, " to ", target));
+  remove_tree(aside);
+}
+
+void restore_weights(Training& training, const std::string& folder) {
+  const format::SafetensorsFile file(path_join(folder, checkpoint::kWeightsFile));
+  const auto stored = [&](const std::string& name, at::IntArrayRef sizes) -> const format::TensorInfo& {
+    const format::TensorInfo* info = file.find(name);
+    if (info == nullptr) throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+    if (at::IntArrayRef(info->shape) != sizes)
+      throw InputError(concat(folder, ": ", name, " is of shape ", at::IntArrayRef(info->shape), ", this model's of ", sizes));
+    return *info;
+  };
+  std::size_t names = training.module().named_buffers().size();
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const ShardedParameter& parameter : training.sharded().named_parameters()) shapes[parameter.name] = parameter.shape;
+  for (const auto& [name, shape] : shapes) stored(name, shape);
+  training.sharded().load_parameters([&](const std::string& name) {
+    ++names;
+    const format::TensorInfo* info = file.find(name);
+    if (info == nullptr) throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+    return checkpoint::read_tensor(file, *info);
+  });
+  const at::NoGradGuard no_grad;
+  for (const auto& item : training.module().named_buffers())
+    at::Tensor(item.value()).copy_(checkpoint::read_tensor(file, stored(item.key(), item.value().sizes())));
+  if (names != file.tensors().size())
+    throw InputError(concat(folder, ": holds ", file.tensors().size(), " tensors, this model has ", names, ": it is another model's"));
+}
+
+}  // namespace
+
+void save_training(Training& training, const std::string& folder, const Value& state, const JsonFiles& files) {
+  const comm::Group& group = training.group();
+  Weights weights = weights_of(training);
+  train::GatheredTensors states = training.update().states(training.sharded());
+  const checkpoint::NamedTensors random = random_states(group);
+  std::function<void()> write;
+  if (group.rank() == 0)
+    write = [&] {
+      const std::string temporary = folder + ".tmp";
+      remove_tree(temporary);
+      make_folders(temporary);
+      format::Manifest manifest{training.update().steps(), {}};
+      manifest.files.push_back(checkpoint::write_tensors_file(temporary, checkpoint::kWeightsFile, sources_of(weights)));
+      manifest.files.push_back(checkpoint::write_tensors_file(temporary, checkpoint::kOptimizerFile, states.sources()));
+      manifest.files.push_back(checkpoint::write_tensors_file(temporary, kRandomFile, checkpoint::sources_of(random)));
+      manifest.files.push_back(checkpoint::write_json_file(temporary, kStateFile, training_state(training, state)));
+      for (const auto& [name, value] : files) manifest.files.push_back(checkpoint::write_json_file(temporary, name.c_str(), value));
+      format::write_manifest(temporary, manifest);
+      put_in_place(temporary, folder);
+    };
+  train::agree(group, [&] { train::write_gathered({&weights.trained, &states}, write); });
+}
+
+Value load_training(Training& training, const std::string& folder, bool with_optimizer, bool with_random) {
+  Value state;
+  train::agree(training.group(), [&] {
+    if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
+    format::verify_files(folder, format::read_manifest(folder));
+    const Value own = read_json(path_join(folder, kStateFile));
+    restore_weights(training, folder);
+    if (with_optimizer) {
+      training.update().restore(training.sharded(), folder, own.at("optimizer_steps").as_int());
+      training.set_schedule_steps(own.at("schedule_steps").as_int());
+      const Value* scale = own.find("loss_scale");
+      if (scale != nullptr && training.loss_scale())
+        training.loss_scale()->set_state(
+            {scale->at("scale").as_real(), scale->at("good_steps").as_int(), scale->at("skipped_steps").as_int()});
+    }
+    if (with_random) restore_random(training.group(), folder);
+    training.zero_grad();
+    state = own.at("state");
+  });
+  return state;
+}
+
+Value read_state(const std::string& folder) { return read_json(path_join(folder, kStateFile)).at("state"); }
+Value read_json_file(const std::string& folder, const std::string& name) { return read_json(path_join(folder, name)); }
+
+void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
+  if (max_shard_bytes < 1) throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
+  Weights weights = weights_of(training);
+  const auto write = [&] {
+    make_folders(folder);
+    for (const std::string& name : list_folder(folder))
+      if (name == checkpoint::kWeightsFile || name == checkpoint::kWeightsIndexFile || (name.starts_with("model-") && name.ends_with(".safetensors")))
+        remove_tree(path_join(folder, name));
+    checkpoint::TensorSources all = sources_of(weights);
+    format::sort_for_writing(all);  // each shard asks for its tensors in this order, and shards follow one another
+    std::vector<checkpoint::TensorSources> shards(1);
+    std::int64_t bytes = 0, total = 0;
+    for (format::TensorSource& source : all) {
+      std::int64_t size = static_cast<std::int64_t>(format::dtype_size(source.dtype));
+      for (const std::int64_t n : source.shape) size *= n;
+      if (bytes > 0 && bytes + size > max_shard_bytes) {
+        shards.emplace_back();
+        bytes = 0;
+      }
+      bytes += size;
+      total += size;
+      shards.back().push_back(std::move(source));
+    }
+    if (shards.size() == 1) {
+      checkpoint::write_tensors_file(folder, checkpoint::kWeightsFile, std::move(shards[0]));
+      return;
+    }
+    Value map = Value::make_object();
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      char name[64];
+      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+      for (const format::TensorSource& source : shards[i]) map.set(source.name, Value::of(name));
+      checkpoint::write_tensors_file(folder, name, std::move(shards[i]));
+    }
+    checkpoint::write_json_file(folder, checkpoint::kWeightsIndexFile,
+                                Value::make_object({{"metadata", Value::make_object({{"total_size", Value::of(total)}})}, {"weight_map", map}}));
+  };
+  train::agree(training.group(), [&] {
+    train::write_gathered({&weights.trained}, training.group().rank() == 0 ? std::function<void()>(write) : nullptr);
+  });
+}
+
+}  // namespace tessera::engine

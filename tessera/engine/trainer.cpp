@@ -1,0 +1,320 @@
+#include <tessera/engine/trainer.h>
+
+#include <ATen/ATen.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/sharding.h>
+#include <tessera/data/dataset.h>
+#include <tessera/engine/batch_plan.h>
+#include <tessera/engine/folder.h>
+#include <tessera/engine/gather.h>
+#include <tessera/launch/environment.h>
+#include <tessera/train/log_format.h>
+#include <tessera/train/random_key.h>
+#include <tessera/train/setup.h>
+
+namespace tessera {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::vector<std::string> without_local_rank(std::vector<std::string> flags) {
+  launch::read_rank_environment(&flags);
+  return flags;
+}
+
+config::Resolved resolve(std::vector<std::string> flags) {
+  return config::resolve_flags(without_local_rank(std::move(flags)), [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+}
+
+/// {'loss': 0.5123, 'epoch': 1.0}, as transformers prints it.
+void print_line(const Metrics& metrics) {
+  std::string line;
+  for (const auto& [name, value] : metrics)
+    line += concat(line.empty() ? "" : ", ", "'", name, "': ",
+                   name == "loss" || name == "epoch" ? train::python_round(value, name == "loss" ? 4 : 2) : train::python_repr(value, 6));
+  std::printf("{%s}\n", line.c_str());
+  std::fflush(stdout);
+}
+
+/// What CUDA alone does by itself: all devices of a single process.
+std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, const comm::World& ranks) {
+  if (ranks.size() > 1) {
+    if (options.data_parallel)
+      throw InputError("Trainer: data_parallel is for one process with several devices; this job has several processes, which "
+                       "divide the batch themselves");
+    return std::nullopt;
+  }
+  if (options.data_parallel) return options.data_parallel;
+  if (!ranks.device().is_cuda() || at::detail::getCUDAHooks().deviceCount() < 2) return std::nullopt;
+  DataParallelOptions all;
+  for (int device = 0; device < at::detail::getCUDAHooks().deviceCount(); ++device)
+    all.devices.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
+  return all;
+}
+
+}  // namespace
+
+TrainingArguments::TrainingArguments(std::vector<std::string> flags) : config::Resolved(resolve(std::move(flags))) {}
+
+Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
+  const RunConfig& config = options_.arguments.values;
+  if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not given");
+  if (!options_.loss) throw InputError("Trainer: TrainerOptions::loss is not given: a function of the module and a batch that returns its mean loss");
+  const comm::World& ranks = engine::ensure_world(config);
+  train::set_threads(config.parallel.threads_per_process, ranks.local_size());
+  state_.is_world_process_zero = ranks.rank() == 0;
+  if (state_.is_world_process_zero)
+    for (const std::string& note : options_.arguments.notes) log::warning(note);
+  const engine::MakeUpdate update =
+      options_.optimizer != nullptr ? engine::torch_update(*options_.optimizer)
+                                    : engine::configured_update(config.optimization, engine::decay_matrices(config.optimization.weight_decay));
+  const auto replicas = replicas_of(options_, ranks);
+  if (replicas) options_.model->to(ranks.device());
+  training_ = std::make_unique<engine::Training>(options_.model, config, config.optimization.gradient_accumulation_steps, update);
+  if (replicas) data_parallel_.emplace(options_.model, *replicas);
+}
+
+bool Trainer::is_fsdp_enabled() const {
+  const ShardingConfig& sharding = options_.arguments.values.sharding;
+  return !is_deepspeed_enabled() && (!sharding.fsdp.empty() || config::shards_parameters(sharding.strategy));
+}
+
+bool Trainer::is_deepspeed_enabled() const {
+  return !options_.arguments.values.files.deepspeed.empty() || options_.arguments.values.sharding.zero_stage >= 0;
+}
+
+void Trainer::set_state_dict_type(const std::string& type) {
+  if (type != "FULL_STATE_DICT" && type != "SHARDED_STATE_DICT" && type != "LOCAL_STATE_DICT")
+    throw InputError(concat("set_state_dict_type: '", type, "' is unknown; known are FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
+}
+
+TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_t>& rows) const {
+  TensorBatch batch = source.read(rows);
+  for (at::Tensor& tensor : batch) tensor = tensor.to(training_->group().device());
+  return batch;
+}
+
+/// Under DataParallel each replica has a loss, and their mean is taken, as transformers does.
+at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
+  const nn::Autocast precision = training_->autocast();
+  if (!data_parallel_) return options_.loss(*options_.model, batch);
+  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) { return options_.loss(module, part).reshape({}); };
+  return data_parallel_->call(loss, batch).mean();
+}
+
+TrainOutput Trainer::train() {
+  if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
+  const RowSource& rows = *options_.train_dataset;
+  RunConfig config = options_.arguments.values;
+  config.optimization.per_device_train_batch_size *= n_gpu();
+  train::ResumePoint from;
+  if (const auto folder = checkpoint_to_resume()) {
+    const Value saved = engine::load_training(*training_, *folder);
+    from = {saved.at("step").as_int(), saved.at("samples").as_int()};
+  }
+  const train::RunPlan plan =
+      train::make_run_plan(config, training_->group().size(), rows.rows, options_.eval_dataset.has_value(), from);
+  OptimizationConfig optimization = config.optimization;
+  optimization.warmup_steps = plan.warmup_steps;
+  training_->set_schedule(engine::configured_schedule(optimization, plan.total_steps));
+  training_->set_schedule_steps(training_->schedule_steps());
+  const data::Sampler sampler(config.data.train_sampling_strategy == "sequential" ? "sequential" : "random", rows.rows,
+                              static_cast<std::uint64_t>(config.optimization.seed));
+
+  state_.global_step = from.step;
+  state_.max_steps = plan.total_steps;
+  state_.num_train_epochs = config.optimization.num_train_epochs;
+  control_ = {};
+  const auto begin = std::chrono::steady_clock::now();
+  double loss_sum = 0, logged_sum = 0, norm = 0;
+  std::int64_t logged_step = from.step;
+  options_.model->train();
+  training_->zero_grad();
+  call(&TrainerCallback::on_train_begin);
+  while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
+    call(&TrainerCallback::on_step_begin);
+    const double rate = training_->update().learning_rates().front();
+    const double loss = train_step(sampler, plan);
+    norm = training_->clip(config.optimization.max_grad_norm);
+    if (training_->step()) training_->step_schedule();
+    training_->zero_grad();
+    loss_sum += loss;
+    logged_sum += loss;
+    const std::int64_t step = ++state_.global_step;
+    state_.epoch = plan.epoch(step);
+    call(&TrainerCallback::on_step_end);
+    if (plan.ends_epoch(step)) call(&TrainerCallback::on_epoch_end);
+    const TrainerControl asked = std::exchange(control_, {.should_training_stop = control_.should_training_stop});
+    if (plan.logs_after(step) || asked.should_log) {
+      log({{"loss", logged_sum / static_cast<double>(step - logged_step)}, {"grad_norm", norm}, {"learning_rate", rate}});
+      logged_sum = 0;
+      logged_step = step;
+    }
+    if (options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate)) evaluate();
+    if (plan.saves_after(step) || asked.should_save) save(plan);
+  }
+  call(&TrainerCallback::on_train_end);
+
+  const double seconds = seconds_since(begin);
+  const double steps = static_cast<double>(state_.global_step - from.step);
+  TrainOutput output{state_.global_step, steps > 0 ? loss_sum / steps : 0, {}};
+  output.metrics = {{"train_runtime", seconds},
+                    {"train_samples_per_second", steps * static_cast<double>(plan.rows_per_step()) / seconds},
+                    {"train_steps_per_second", steps / seconds},
+                    {"train_loss", output.training_loss}};
+  log(output.metrics);
+  return output;
+}
+
+/// The gradients of a step; returns its mean loss over micro-batches and ranks.
+double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& plan) {
+  const comm::Group& group = training_->group();
+  at::Tensor sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(group.device()));
+  for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
+    const std::int64_t first = plan.first_row(state_.global_step, micro, group.rank());
+    std::vector<std::int64_t> rows;
+    for (std::int64_t i = 0; i < plan.batch_size; ++i) rows.push_back(sampler(first + i));
+    const TensorBatch batch = read(*options_.train_dataset, rows);
+    train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed), state_.global_step, first);
+    training_->expect_step(micro + 1 == plan.accumulation);
+    const at::Tensor loss = loss_of_batch(batch);
+    training_->backward(loss);
+    sum += loss.detach().to(at::kDouble).reshape({1});
+  }
+  group.all_reduce(sum, comm::Reduction::mean).wait();
+  return sum.item<double>() / static_cast<double>(plan.accumulation);
+}
+
+/// Batches go round the ranks; where the last round has none for a rank, it computes along (parts of the model may be elsewhere),
+/// and what comes out does not count.
+Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs) {
+  if (source.rows < 1) throw InputError("Trainer: there are no rows to evaluate");
+  if (with_outputs && !options_.outputs) throw InputError("Trainer: TrainerOptions::outputs is not given: a function of the module and a batch that returns [rows, ...]");
+  const at::NoGradGuard no_grad;
+  const comm::Group& group = training_->group();
+  const bool was_training = options_.model->is_training();
+  options_.model->eval();
+  const engine::BatchPlan plan{
+      .rows = source.rows, .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size, .ranks = group.size()};
+  double sum = 0;
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t i = 0; i < plan.batches(group.rank()); ++i) {
+    // Its true rows come first. The loss is of them alone, outputs are of all and cut in the end.
+    const std::vector<std::int64_t> positions = plan.positions(group.rank(), i);
+    const std::int64_t first = (i * group.size() + group.rank()) * plan.batch_size;
+    const std::int64_t own = std::clamp<std::int64_t>(source.rows - first, 0, plan.batch_size);
+    const TensorBatch batch = read(source, {positions.begin(), positions.begin() + (own > 0 ? own : 1)});
+    const nn::Autocast precision = training_->autocast();
+    sum += options_.loss(*options_.model, batch).item<double>() * static_cast<double>(own);
+    if (with_outputs) {
+      const at::Tensor rows = engine::gather_rows(group, engine::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
+      outputs.push_back(rows);
+    }
+  }
+  options_.model->train(was_training);
+  const at::Tensor total = at::full({1}, sum, at::TensorOptions().dtype(at::kDouble).device(group.device()));
+  group.all_reduce(total).wait();
+  return {total.item<double>() / static_cast<double>(source.rows), with_outputs ? at::cat(outputs) : at::Tensor()};
+}
+
+Metrics Trainer::evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs) {
+  const auto begin = std::chrono::steady_clock::now();
+  const bool with_outputs = outputs != nullptr || options_.compute_metrics;
+  const Evaluated evaluated = run_over(rows, with_outputs);
+  if (outputs != nullptr) *outputs = evaluated.outputs;
+  Metrics metrics{{prefix + "loss", evaluated.loss}};
+  if (options_.compute_metrics) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(rows.rows));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+    for (const auto& [name, value] : options_.compute_metrics(evaluated.outputs, read(rows, all)))
+      metrics[name.starts_with(prefix) ? name : prefix + name] = value;
+  }
+  const double seconds = seconds_since(begin);
+  metrics[prefix + "runtime"] = seconds;
+  metrics[prefix + "samples_per_second"] = static_cast<double>(rows.rows) / seconds;
+  return metrics;
+}
+
+Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
+  if (!rows && !options_.eval_dataset) throw InputError("Trainer: evaluate() needs TrainerOptions::eval_dataset, or rows");
+  Metrics metrics = evaluate(rows ? *rows : *options_.eval_dataset, "eval_", nullptr);
+  log(metrics);
+  metrics["epoch"] = state_.epoch;
+  call(&TrainerCallback::on_evaluate, metrics);
+  return metrics;
+}
+
+PredictionOutput Trainer::predict(const RowSource& rows) {
+  PredictionOutput output;
+  output.metrics = evaluate(rows, "test_", &output.predictions);
+  return output;
+}
+
+void Trainer::log(Metrics metrics) {
+  metrics["epoch"] = state_.epoch;
+  Value entry = Value::make_object();
+  for (const auto& [name, value] : metrics) entry.set(name, Value::of(value));
+  entry.set("step", Value::of(state_.global_step));
+  state_.log_history.push_back(std::move(entry));
+  if (state_.is_world_process_zero && !options_.arguments.values.output.disable_tqdm) print_line(metrics);
+  call(&TrainerCallback::on_log, metrics);
+}
+
+void Trainer::save(const train::RunPlan& plan) {
+  const OutputConfig& output = options_.arguments.values.output;
+  if (output.output_dir.empty()) return;
+  const std::string folder = path_join(output.output_dir, concat("checkpoint-", state_.global_step));
+  engine::save_training(*training_, folder,
+                        Value::make_object({{"step", Value::of(state_.global_step)}, {"samples", Value::of(plan.samples(state_.global_step))}}));
+  train::agree(training_->group(), [&] {
+    if (!state_.is_world_process_zero) return;
+    checkpoint::RunState saved;
+    saved.step = state_.global_step;
+    saved.epoch = state_.epoch;
+    saved.max_steps = state_.max_steps;
+    saved.num_train_epochs = state_.num_train_epochs;
+    saved.log_history = state_.log_history;
+    saved.train_batch_size = plan.batch_size;
+    saved.logging_steps = plan.logging_steps;
+    saved.eval_steps = plan.eval_every;
+    saved.save_steps = plan.save_every;
+    checkpoint::write_trainer_state(folder, saved);
+    checkpoint::prune_step_folders(output.output_dir, state_.global_step, output.save_total_limit);
+  });
+  call(&TrainerCallback::on_save, folder);
+}
+
+std::optional<std::string> Trainer::checkpoint_to_resume() const {
+  const OutputConfig& output = options_.arguments.values.output;
+  if (output.resume_from_checkpoint.empty()) return std::nullopt;
+  if (output.resume_from_checkpoint != "last") return output.resume_from_checkpoint;
+  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(output.output_dir))
+    if (checkpoint::looks_complete(folder.path)) return folder.path;
+  throw InputError(concat("--resume_from_checkpoint: ", output.output_dir, " holds no whole checkpoint-N"));
+}
+
+void Trainer::save_model(const std::string& folder) {
+  const std::string target = folder.empty() ? options_.arguments.values.output.output_dir : folder;
+  if (target.empty()) throw InputError("Trainer: save_model needs a folder, or --output_dir");
+  engine::save_weights(*training_, target, 10'000'000'000);
+}
+
+}  // namespace tessera

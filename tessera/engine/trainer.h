@@ -1,0 +1,162 @@
+#pragma once
+/// \file
+/// Hugging Face's Trainer, for any torch::nn::Module with a loss and rows of data.
+///
+///   tessera::TrainingArguments arguments(argc, argv);     // the flags of TrainingArguments: --learning_rate 1e-3 --fsdp full_shard ...
+///   tessera::Trainer trainer({.model = net,
+///                             .arguments = arguments,
+///                             .loss = tessera::loss_of<Net>([](Net& net, const auto& batch) {
+///                               return at::cross_entropy_loss(net.forward(batch[0]), batch[1]);
+///                             }),
+///                             .train_dataset = tessera::tensor_rows({images, labels})});
+///   trainer.train();
+///
+/// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train` (train/run_plan.h).
+
+#include <tessera/config/resolve.h>
+#include <tessera/engine/loader.h>
+#include <tessera/engine/training.h>
+#include <tessera/parallel/data_parallel.h>
+#include <tessera/train/run_plan.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::data {
+class Sampler;
+}
+
+namespace tessera {
+
+/// Settings with their origins: values.optimization.learning_rate and so on.
+struct TrainingArguments : config::Resolved {
+  /// Throws InputError with all problems. The launcher's --local-rank is passed over.
+  explicit TrainingArguments(std::vector<std::string> flags = {});
+  TrainingArguments(int argc, char** argv) : TrainingArguments(std::vector<std::string>(argv + 1, argv + argc)) {}
+};
+
+using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on the device
+using Metrics = std::map<std::string, double>;
+
+/// The mean loss of the batch, one element; called in the precision of the arguments, from several threads under DataParallel.
+using LossFunction = std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)>;
+/// A function of one's own module class as one of torch::nn::Module.
+template <class M, class Function>
+auto loss_of(Function function) {
+  return [function = std::move(function)](torch::nn::Module& module, const TensorBatch& batch) -> at::Tensor {
+    return function(dynamic_cast<M&>(module), batch);
+  };
+}
+
+struct TrainerState {
+  std::int64_t global_step = 0, max_steps = 0;
+  double epoch = 0, num_train_epochs = 0;
+  std::vector<Value> log_history;  ///< as in trainer_state.json
+  bool is_world_process_zero = true;
+};
+
+/// What callbacks may ask for, on every rank alike; the Trainer clears it when it has done so.
+struct TrainerControl {
+  bool should_training_stop = false, should_log = false, should_evaluate = false, should_save = false;
+};
+
+/// Called on every rank.
+class TrainerCallback {
+ public:
+  virtual ~TrainerCallback() = default;
+  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}
+  virtual void on_step_begin(const TrainerState&, TrainerControl&) {}
+  virtual void on_step_end(const TrainerState&, TrainerControl&) {}
+  virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}
+  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}
+  virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
+  virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}
+  virtual void on_train_end(const TrainerState&, TrainerControl&) {}
+};
+
+struct TrainerOptions {
+  std::shared_ptr<torch::nn::Module> model;
+  TrainingArguments arguments = TrainingArguments();
+  LossFunction loss;
+  /// [rows, ...] of a batch, for predict() and compute_metrics.
+  std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)> outputs = {};
+  std::optional<RowSource> train_dataset = {}, eval_dataset = {};
+  /// Of all outputs and all rows of the evaluated data; the names get the prefix "eval_".
+  std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, which decays all but biases and norms
+  /// One process with several devices (or, on the CPU, replicas > 1): their replicas share the batch, per_device_train_batch_size rows
+  /// each. Without it CUDA takes all devices, as Hugging Face's does; the CPU one.
+  std::optional<DataParallelOptions> data_parallel = {};
+};
+
+struct TrainOutput {
+  std::int64_t global_step = 0;
+  double training_loss = 0;  ///< mean over the steps of this call
+  Metrics metrics;           ///< train_runtime, train_samples_per_second, train_steps_per_second, train_loss, epoch
+};
+struct PredictionOutput {
+  at::Tensor predictions;  ///< [rows, ...], on every rank
+  Metrics metrics;         ///< test_loss and those of compute_metrics
+};
+
+/// All methods but the accessors are collective.
+class Trainer {
+ public:
+  /// Joins the job unless tessera::init() was called. Throws InputError for what does not fit.
+  explicit Trainer(TrainerOptions options);
+
+  /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without --output_dir).
+  TrainOutput train();
+  /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data set.
+  Metrics evaluate(const std::optional<RowSource>& rows = {});
+  PredictionOutput predict(const RowSource& rows);
+  /// FOLDER/model.safetensors with whole weights; empty: --output_dir.
+  void save_model(const std::string& folder = "");
+
+  void add_callback(std::shared_ptr<TrainerCallback> callback) { options_.callbacks.push_back(std::move(callback)); }
+  bool is_fsdp_enabled() const;       ///< by --fsdp or the strategies that it names
+  bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
+  bool is_world_process_zero() const { return state_.is_world_process_zero; }
+  /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT. All save whole tensors, gathered one by one, which any number of ranks
+  /// reads: nothing has to be switched before save_model(). Throws InputError for other words.
+  void set_state_dict_type(const std::string& type);
+  const TrainerState& state() const { return state_; }
+  TrainerControl& control() { return control_; }
+  int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
+  const TrainingArguments& arguments() const { return options_.arguments; }
+  engine::Training& training() { return *training_; }
+
+ private:
+  struct Evaluated {
+    double loss = 0;
+    at::Tensor outputs;
+  };
+
+  TensorBatch read(const RowSource& source, const std::vector<std::int64_t>& rows) const;
+  at::Tensor loss_of_batch(const TensorBatch& batch);
+  double train_step(const data::Sampler& sampler, const train::RunPlan& plan);
+  Evaluated run_over(const RowSource& rows, bool with_outputs);
+  Metrics evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs);
+  void log(Metrics metrics);
+  void save(const train::RunPlan& plan);
+  std::optional<std::string> checkpoint_to_resume() const;
+  template <class... Parameters, class... Arguments>
+  void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...), const Arguments&... arguments) {
+    for (const auto& callback : options_.callbacks) (*callback.*event)(state_, control_, arguments...);
+  }
+
+  TrainerOptions options_;
+  std::unique_ptr<engine::Training> training_;
+  std::optional<DataParallel<torch::nn::Module>> data_parallel_;
+  TrainerState state_;
+  TrainerControl control_;
+};
+
+}  // namespace tessera
