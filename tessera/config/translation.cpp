@@ -27,7 +27,7 @@ std::string_view below(std::string_view section, std::string_view key) {
 
 std::string file_and_line(const SourcePos& where) {
   const std::string file = where.file ? *where.file : std::string("(program)");
-  return where.line == 0 && file.starts_with(environment_prefix) ? file : concat(file, ":", where.line);
+  return where.line == 0 ? file : concat(file, ":", where.line);
 }
 
 SourcePos environment_position(const std::string& variable) {

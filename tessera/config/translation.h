@@ -43,7 +43,7 @@ struct Translation {
   std::vector<std::string> notes;     ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning
 };
 
-/// "fsdp.json:14"; "environment FSDP_VERSION" for a variable; "(program)" without a file.
+/// "fsdp.json:14"; without a line "environment FSDP_VERSION" of a variable, "--num-layers" of a flag; "(program)" without a file.
 std::string file_and_line(const SourcePos& where);
 /// The position of an environment variable.
 SourcePos environment_position(const std::string& variable);
