@@ -337,11 +337,17 @@ void Sharded::Impl::execute(const layout::Residency::Actions& actions) {
   }
 }
 
+constexpr const char* stepped_in_scope =
+    "sharding: an optimizer (or load_parameters) changed the shards while a tessera::unsharded scope holds whole parameters, whose values are those from before; "
+    "end the scope before optimizer.step()";
+
 /// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward used.) Version
 /// counters do not tell of all changes (torch::optim::SGD writes through data()), so a reduction outside of no_sync() counts, too.
 void Sharded::Impl::expire_if_changed() {
   const std::uint32_t version = context_.shard_version.current_version();
   if ((version == seen_version_ && !may_have_stepped_) || residency_->in_backward()) return;
+  if (scopes_ > 0 && version != seen_version_) throw Error(stepped_in_scope);
+  if (scopes_ > 0) return;  // the scope's values are what the user asked for
   seen_version_ = version;
   may_have_stepped_ = false;
   execute(residency_->release_all());
@@ -509,14 +515,21 @@ void Sharded::Impl::hold(std::span<const std::size_t> units, bool writable) {
   if (options_.data_dependent) execute(residency_->release_all());  // what is there may differ between ranks
   execute(residency_->touch(units));
   writable_ += writable;
+  ++scopes_;
 }
 
 void Sharded::Impl::release_held(std::span<const std::size_t> units, bool write_back) {
   const std::lock_guard lock(mutex_);
+  --scopes_;
   if (write_back) {
     --writable_;
+    if (context_.shard_version.current_version() != seen_version_) {  // writing back would undo the optimizer's step
+      fail(std::make_exception_ptr(Error(stepped_in_scope)));
+      throw Error(stepped_in_scope);
+    }
     for (const std::size_t unit : units)
       for (const std::size_t g : plan_.units[unit].groups) groups_[g]->write_back();
+    seen_version_ = context_.shard_version.current_version();
   }
   execute(residency_->unpin(units));
   if (!residency_->in_backward()) execute(residency_->release_all());

@@ -91,7 +91,8 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   std::uint32_t seen_version_ = 0;
   bool may_have_stepped_ = false;  ///< gradients were reduced since the last look at the shards
   std::atomic<int> pauses_ = 0;
-  int writable_ = 0;           ///< scopes in which parameters may be changed
+  int scopes_ = 0;             ///< unsharded scopes that are open
+  int writable_ = 0;           ///< those in which parameters may be changed
   bool failed_ = false;        ///< a collective of this engine failed: the ranks have parted
   std::string failure_;
   std::vector<parallel::Subscription> hooks_;
