@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-constexpr int max_values = 65536;  // a configuration has hundreds
+constexpr int max_values = 10000;  // a configuration has hundreds
 
 bool is_punctuation(char c) { return c == '{' || c == '}' || c == '[' || c == ']' || c == ',' || c == ':'; }
 

@@ -17,14 +17,17 @@ namespace deepspeed {
 namespace {
 
 constexpr std::uint64_t max_bytes = 1u << 20;
+constexpr std::size_t max_text = 4096;
 constexpr int max_unknown = 20;  // more of them are counted only: the file is something else
 
 std::string below(const std::string& section, const std::string& name) { return section.empty() ? name : concat(section, ".", name); }
 
 /// What is wrong with a value of that kind; "auto" is right everywhere.
 std::optional<std::string> wrong_kind(Kind kind, const Value& value) {
+  if (value.is_string() && value.as_string().size() > max_text)
+    return concat("is text of ", value.as_string().size(), " bytes; no key takes more than ", max_text);
   const auto text = as_text(value, false);
-  const std::string is = text ? concat("is ", Reading::shown(value), "; it") : std::string(value.is_array() ? "is a list; it" : "is an object; it");
+  const std::string is = text ? concat("is ", Reading::shown(value), "; it") : std::string(value.is_array() ? "is a list; it" : value.is_object() ? "is an object; it" : "is null; it");
   const bool scalar = text && !value.is_array();
   const bool boolean = value.kind() == Value::Kind::boolean;
   const double real = scalar && !boolean ? parse_real(*text).value_or(NAN) : NAN;
@@ -277,7 +280,13 @@ std::string Reading::shown(const Value& value) {
   if (value.kind() == Value::Kind::real) return format_real(value.as_real());
   if (!value.is_array()) return dump_json(value, -1);
   std::vector<std::string> items;
-  for (const Value& item : value.items()) items.push_back(shown(item));
+  for (const Value& item : value.items()) {
+    if (items.size() == 4) {
+      items.push_back("...");
+      break;
+    }
+    items.push_back(item.is_object() ? "{...}" : item.is_array() ? "[...]" : shown(item));
+  }
   return concat("[", join(items), "]");
 }
 

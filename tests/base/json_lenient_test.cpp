@@ -30,11 +30,11 @@ TEST(JsonLenient, CommentsAndCommas) {
 }
 
 TEST(JsonLenient, WithoutQuotes) {
-  EXPECT_EQ(read("{a: 1, b_2: 2e8, 'c d': 3}"), R"({"a":1,"b_2":200000000.0,"c d":3})");
+  EXPECT_EQ(read("{a: 1, b_2: 2e8, 'c d': 3}"), R"({"a":1,"b_2":2e+08,"c d":3})");
   EXPECT_EQ(read("{\n a: some words, and a comma # part of it\n b: x\n}"), R"({"a":"some words, and a comma # part of it","b":"x"})");
   EXPECT_EQ(read("{a: true, b: false // no\n c: null}"), R"({"a":true,"b":false,"c":null})");
   EXPECT_EQ(read("{a: truely\n b: 12 apples\n c: 007\n d: -\n e: 1.\n}"), R"({"a":"truely","b":"12 apples","c":"007","d":"-","e":"1."})");
-  EXPECT_EQ(read("{a: -0.5e-3, b: 5 /* five */, c: 10}"), R"({"a":-0.0005,"b":5,"c":10})");
+  EXPECT_EQ(read("{a: -0.5e-3, b: 5 /* five */, c: 10}"), R"({"a":-5e-04,"b":5,"c":10})");
   EXPECT_EQ(read("{path: /data/nvme\n next: 1}"), R"({"path":"/data/nvme","next":1})");
 }
 
@@ -118,7 +118,7 @@ TEST(JsonLenient, HostileFiles) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     EXPECT_LT(took.count(), 0.1) << text.substr(0, 20) << "... " << said.substr(0, 100);
   }
-  EXPECT_EQ(problem("[" + repeated("1,") + "]"), "a.hjson:1:131072: more than 65536 values, found '1'");
+  EXPECT_EQ(problem("[" + repeated("1,") + "]"), "a.hjson:1:20000: more than 10000 values, found '1'");
 }
 
 }  // namespace

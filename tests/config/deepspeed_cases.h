@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// What the tests of DeepSpeed's JSON share: a file and flags in, settings, notes and problems out.
+
+#include <tessera/config/deepspeed.h>
+
+#include <gtest/gtest.h>
+#include <tessera/base/text.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera::config {
+
+using Words = std::vector<std::string>;
+using Texts = std::map<std::string, std::string>;
+
+struct Outcome {
+  Texts settings;
+  Words notes, problems;
+};
+
+/// What the file says after these flags; `WORLD_SIZE` among the flags as --num_processes.
+inline Outcome read_case(const std::string& json, const Words& flags = {}) {
+  const auto nothing = [](const std::string&) { return std::optional<std::string>(); };
+  Problems problems;
+  const Resolved so_far = resolve_flags(flags, problems, nothing);
+  EXPECT_EQ(problems.lines, Words{}) << join(flags, " ");
+  Translation read = read_deepspeed(json, so_far, problems);
+  Outcome outcome;
+  for (const FileSetting& setting : read.settings) outcome.settings[setting.name] = setting.text;
+  outcome.notes = read.notes;
+  outcome.problems = problems.lines;
+  return outcome;
+}
+
+/// The settings of a file that is right and says nothing idle.
+inline Texts settings(const std::string& json, const Words& flags = {}) {
+  const Outcome outcome = read_case(json, flags);
+  EXPECT_EQ(outcome.problems, Words{}) << json;
+  EXPECT_EQ(outcome.notes, Words{}) << json;
+  return outcome.settings;
+}
+
+inline std::string problem_of(const std::string& json, const Words& flags = {}) {
+  const Words lines = read_case(json, flags).problems;
+  return lines.size() == 1 ? lines.front() : concat(lines.size(), " problems: ", join(lines, " | "));
+}
+
+inline std::string note_of(const std::string& json, const Words& flags = {}) {
+  const Outcome outcome = read_case(json, flags);
+  EXPECT_EQ(outcome.problems, Words{}) << json;
+  return outcome.notes.size() == 1 ? outcome.notes.front() : concat(outcome.notes.size(), " notes: ", join(outcome.notes, " | "));
+}
+
+}  // namespace tessera::config
