@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
+#include <tessera/config/training_args.h>
 
 #include <algorithm>
 #include <array>
@@ -60,6 +61,7 @@ constexpr std::array precision_keys{
 // clang-format on
 
 constexpr std::string_view prefix = "fsdp_";
+constexpr std::size_t kMostUnknown = 20;  // keys of one file that are looked up among the known ones
 
 std::string_view without_prefix(std::string_view name) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
@@ -67,11 +69,18 @@ std::string_view without_prefix(std::string_view name) {
 
 class Reader {
  public:
-  explicit Reader(Problems& problems) : to_(problems), problems_(problems) {}
+  explicit Reader(Problems& problems, std::string_view compat = {}) : to_(problems), problems_(problems), compat_(compat) {}
 
   void read_section(const Value& section) {
     if (!section.is_object()) return to_.problem(section.where(), "expected an object with keys such as transformer_layer_cls_to_wrap");
+    for (const auto& [name, value] : section.members())
+      if (without_prefix(name) == "xla") xla_ = !value.is_null() && !means_no(value);
     for (const auto& [name, value] : section.members()) read_key(name, value, keys);
+    if (unknown_ > kMostUnknown) problem(section.where(), unknown_ - kMostUnknown, " more unknown keys");
+    if (version_ == 2 && compat_ == "v4" && !to_.given("reshard_after_forward") && !to_.given("strategy")) {
+      to_.give("reshard_after_forward", "version", "false", version_where_);
+      to_.note(version_where_, "version 2 keeps gathered parameters from forward to backward, as transformers 4 does: reshard_after_forward is false");
+    }
   }
 
   Translation take() { return to_.take(); }
@@ -90,7 +99,9 @@ class Reader {
     if (bare == "version") return version(name, value);
     if (bare == "state_dict_type") return state_dict_type(name, value);
     if (bare == "xla") return xla(value);
+    if (bare.starts_with("xla_") && (xla_ || means_no(value) || (value.is_object() && value.members().empty()))) return;
     if (found->effect != Effect::acts) return to_.follow(*found, name, value);
+    if (value.is_array() && value.items().empty()) return;
     if (bare == "reshard_after_forward") return reshard(name, value);
     if (found->setting == "cpu_offload") return offload(name, value);
     if (bare.starts_with("mixed_precision") && value.is_object()) {
@@ -103,21 +114,24 @@ class Reader {
   }
 
   void unknown(const std::string& name, const Value& value, std::span<const KeyRow> known) {
+    if (++unknown_ > kMostUnknown) return;
     std::vector<std::string> names;
     for (const KeyRow& row : known) names.emplace_back(row.key);
     const std::string_view bare = without_prefix(name);
-    const auto near = nearest(bare, names);
+    const auto near = bare.size() > 64 ? std::nullopt : nearest(bare, names);
     if (near)
       for (const KeyRow& row : known)
         if (row.key == *near && !row.setting.empty()) problems_.doubtful.emplace(row.setting);
-    problem(value.where(), "unknown key ", name,
+    problem(value.where(), "unknown key ", name.substr(0, 64), name.size() > 64 ? "..." : "",
             near ? concat("; did you mean ", bare.size() < name.size() ? prefix : "", *near, "?")
                  : concat("; the keys are ", join(names)));
   }
 
   void version(const std::string& name, const Value& value) {
     const auto text = as_text(value, true);
-    if (text != "1" && text != "2") problem(value.where(), name, " must be 1 or 2 (one engine here does what both do)");
+    if (text != "1" && text != "2") return problem(value.where(), name, " must be 1 or 2 (one engine here does what both do)");
+    version_ = text == "2" ? 2 : 1;
+    version_where_ = value.where();
   }
 
   void state_dict_type(const std::string& name, const Value& value) {
@@ -168,28 +182,31 @@ class Reader {
 
   Translator to_;
   Problems& problems_;
+  std::string_view compat_;
+  bool xla_ = false;
+  std::size_t unknown_ = 0;
+  int version_ = 0;  ///< 0: not given
+  SourcePos version_where_;
 };
 
 Value read(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "fsdp_config");
   if (!path_exists(given)) throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
-  if (is_directory(given)) throw InputError(concat("--fsdp_config ", given, " is a folder; expected a JSON or YAML file"));
-  const std::string lower = to_lower(given);
-  return lower.ends_with(".yaml") || lower.ends_with(".yml") ? read_yaml(given) : read_json(given);
+  return read_settings_file(given, "--fsdp_config");
 }
 
 }  // namespace
 
-Translation read_fsdp_section(const Value& section, Problems& problems) {
-  Reader reader(problems);
+Translation read_fsdp_section(const Value& section, Problems& problems, std::string_view compat) {
+  Reader reader(problems, compat);
   reader.read_section(section);
   return reader.take();
 }
 
 std::span<const KeyRow> fsdp_keys() { return keys; }
 
-Translation read_fsdp_config(const std::string& given, Problems& problems) {
-  Reader reader(problems);
+Translation read_fsdp_config(const std::string& given, Problems& problems, std::string_view compat) {
+  Reader reader(problems, compat);
   try {
     const Value file = read(given);
     const Value* section = file.is_object() ? file.find("fsdp_config") : nullptr;

@@ -26,7 +26,7 @@ class Sharding {
       : resolved_(resolved), sharding_(resolved.values.sharding), problems_(problems) {}
 
   void resolve() {
-    read_file();
+    if (!config_is_off()) read_file();
     read_words();
     if (!is_default("zero_stage"))
       strategies_.push_back({sharding_.zero_stage == 0 ? "ddp" : concat("zero", sharding_.zero_stage),
@@ -37,7 +37,7 @@ class Sharding {
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places",
            [](std::string_view a, std::string_view b) { return a == b; });
-    if (strategies_.empty() && !sharding_.fsdp_config.empty() && !doubtful("fsdp_config") && !doubtful("fsdp") && !doubtful("strategy"))
+    if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") && !doubtful("fsdp") && !doubtful("strategy"))
       derive("strategy", sharding_.strategy, "full_shard", "fsdp_config is given");
     wrap();
     bucket_size();
@@ -48,17 +48,32 @@ class Sharding {
  private:
   const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
   bool is_default(const char* name) const { return origin(name) == "default"; }
+  std::string_view compat() const { return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat); }
   bool doubtful(const char* name) const { return problems_.doubtful.contains(name); }
   void derive(const char* name, std::string& place, std::string value, const std::string& why) {
     place = std::move(value);
     resolved_.origins[name] = concat("derived (", why, ")");
   }
 
+  /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers' rules.
+  bool config_is_off() {
+    if (sharding_.fsdp_config.empty()) return false;
+    const auto flag = parse_bool(trim(sharding_.fsdp));
+    const bool strict = !is_default("compat") && is_default("fsdp") && is_default("strategy") && is_default("zero_stage");
+    if (flag != false && !strict) return false;
+    Problems unheard;
+    if (flag != false || !read_fsdp_config(sharding_.fsdp_config, unheard).settings.empty())
+      resolved_.notes.push_back(concat(origin("fsdp_config"), " has no effect: ",
+                                       flag == false ? concat(origin("fsdp"), " is ", trim(sharding_.fsdp))
+                                                     : concat("--fsdp is not given (", origin("compat"), " ", resolved_.values.files.compat, ")")));
+    return config_is_off_ = true;
+  }
+
   /// A flag or variable of the same name beats the file; the strategy has many names, which must agree.
   void read_file() {
     if (sharding_.fsdp_config.empty()) return;
     const std::size_t before = problems_.lines.size();
-    Translation file = read_fsdp_config(sharding_.fsdp_config, problems_);
+    Translation file = read_fsdp_config(sharding_.fsdp_config, problems_, compat());
     if (problems_.lines.size() > before) problems_.doubtful.insert("fsdp_config");
     for (std::string& note : file.notes) resolved_.notes.push_back(std::move(note));
     for (const FileSetting& setting : file.settings) {
@@ -87,8 +102,10 @@ class Sharding {
       // Hugging Face's guide writes "full shard"
       if (i + 1 < words.size() && known(concat(word, "_", words[i + 1]))) word = concat(word, "_", words[++i]);
       const std::string source = concat(origin("fsdp"), " ", word);
-      if (word == "true") word = "full_shard";  // transformers v5: a boolean
-      if (word == "false") continue;
+      if (word == "true" || word == "false" || (words.size() == 1 && parse_bool(word))) {  // transformers v5: a boolean
+        if (parse_bool(word) == false) continue;
+        word = "full_shard";
+      }
       if (word == "no_shard") word = "ddp";
       if (word == "full_shard" || word == "shard_grad_op" || word == "ddp" || word == "hybrid_shard" || word == "hybrid_shard_zero2") {
         strategies_.push_back({word, source});
@@ -108,6 +125,9 @@ class Sharding {
                                          " (the words are ", join(words_of_fsdp()), ")"));
       }
     }
+    if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == "v4" && is_default("auto_wrap_policy"))
+      resolved_.notes.push_back(concat(origin("fsdp"), ": blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
+                                       "wraps none; --auto_wrap_policy no_wrap does that"));
     if (offload && strategies_.empty() && !doubtful("fsdp") && problems_.doubtful.insert("cpu_offload").second)
       problems_.lines.push_back(concat(origin("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
   }
@@ -149,11 +169,20 @@ class Sharding {
       if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == "no_wrap") claims.push_back({"some wrapping", auto_wrap_});
     } else {
       given("transformer_layer_cls_to_wrap", "transformer_based_wrap");
-      if (sharding_.min_num_params > 0) given("min_num_params", "size_based_wrap");
+      const bool sized = sharding_.min_num_params > 0 && !is_default("min_num_params");
+      if (sized && is_default("transformer_layer_cls_to_wrap")) given("min_num_params", "size_based_wrap");
+      else if (sized) classes_beat_size();
       given("wrap_pattern", "regex_wrap");
     }
     settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies",
            [](std::string_view a, std::string_view b) { return a == b; });
+  }
+
+  /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and so do we.
+  void classes_beat_size() {
+    if (!origin("min_num_params").starts_with("--"))  // else unused_settings names it
+      resolved_.notes.push_back(concat(origin("min_num_params"), ": min_num_params ", sharding_.min_num_params, " has no effect: transformer_layer_cls_to_wrap (",
+                                       origin("transformer_layer_cls_to_wrap"), ") names the blocks"));
   }
 
   /// DeepSpeed counts elements, DDP MiB.
@@ -176,6 +205,7 @@ class Sharding {
   Problems& problems_;
   std::vector<Claim> strategies_, offloads_, wraps_;
   std::string auto_wrap_;
+  bool config_is_off_ = false;
 };
 
 std::regex pattern_of(const char* flag, const std::string& text) {

@@ -87,7 +87,6 @@ TEST(Sharding, ContradictionsAreListedTogether) {
             (Words{"fsdp_config:1 sharding_strategy SHARD_GRAD_OP, --fsdp full_shard, --zero_stage 2, --strategy zero1: these name different strategies; "
                    "keep one of them",
                    "--fsdp offload, --cpu_offload optimizer: these name different places; keep one of them",
-                   "fsdp_config:1 transformer_layer_cls_to_wrap, fsdp_config:1 min_num_params: these name different wrap policies; keep one of them",
                    "--fp16 and --bf16 exclude each other: give one"}));
 }
 
