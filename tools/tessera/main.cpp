@@ -29,6 +29,7 @@ const std::vector<Row>& commands() {
       {"train", train_command, "train a causal language model, with one or more processes"},
       {"generate", generate_command, "continue a prompt with a trained model"},
       {"launch", launch_command, "run any program as several ranks"},
+      {"config", config_command, "show, check and convert configurations; ask for one, as `accelerate config`"},
       {"tokenizer", tokenizer_command, "train a byte-level BPE tokenizer"},
       {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
       {"checkpoint", checkpoint_command, "convert a GGUF file to a model folder; say what a folder or file holds"},

@@ -1,0 +1,112 @@
+/// \file
+/// tessera config: shows, checks, converts and makes configurations.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/config/key_tables.h>
+#include <tessera/config/schema.h>
+#include <tools/tessera/config_command.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace tessera::tool {
+namespace {
+
+constexpr const char* help =
+    "tessera config: configurations of runs\n\n"
+    "usage: tessera config                             asks, as `accelerate config`\n"
+    "       tessera config show [settings, files]      all settings and where each\n"
+    "                                                  came from\n"
+    "       tessera config check FILE...               all problems of each file\n"
+    "       tessera config convert FILE --to KIND      the same run in another\n"
+    "                                                  system's words\n"
+    "       tessera config default                     accelerate's default file\n"
+    "       tessera config update                      a file in today's words\n"
+    "       tessera config to-fsdp2 --config_file FILE from FSDP version 1 to 2\n"
+    "       tessera config schema                      JSON Schema of our own file\n"
+    "       tessera config docs                        every key of every format and\n"
+    "                                                  what becomes of it (Markdown)\n\n"
+    "flags:\n"
+    "  show      what `tessera train` takes, and\n"
+    "            --all            defaults, too\n"
+    "            --format F       text (default), json or yaml\n"
+    "  check     --kind KIND      instead of guessing it from the keys\n"
+    "  convert   --to KIND        accelerate, deepspeed, training_args, fsdp_config\n"
+    "                             or tessera; settings may follow as for train\n"
+    "            --kind KIND      of FILE, instead of guessing it\n"
+    "            --output FILE    instead of standard output; .json and .yaml decide\n"
+    "                             the form where both are possible\n"
+    "            --overwrite      FILE may exist\n"
+    "  default   --mixed_precision no|fp16|bf16, --config_file FILE\n"
+    "  update    --config_file FILE (default: accelerate's default file)\n"
+    "  to-fsdp2  --config_file FILE, and --output_file FILE or --overwrite\n"
+    "  (none)    --config_file FILE receives the answers (default: accelerate's)\n\n"
+    "KIND is tessera, accelerate, deepspeed, fsdp_config or training_args.\n"
+    "Exit codes: 0 done, 2 a problem in the configuration (nothing was written).\n";
+
+struct Row {
+  const char* name;
+  int (*run)(const Arguments&);
+};
+
+void without_arguments(const char* command, const Arguments& arguments) {
+  if (!arguments.empty()) throw InputError(concat("tessera config ", command, " takes no arguments, not '", arguments[0], "'"));
+}
+
+int config_schema(const Arguments& arguments) {
+  without_arguments("schema", arguments);
+  std::puts(dump_json(config::file_schema()).c_str());
+  return 0;
+}
+
+int config_docs(const Arguments& arguments) {
+  without_arguments("docs", arguments);
+  std::fputs(config::key_tables_markdown().c_str(), stdout);
+  return 0;
+}
+
+constexpr Row rows[] = {{"show", config_show},       {"check", config_check},   {"convert", config_convert},   {"default", config_default},
+                        {"update", config_update},   {"to-fsdp2", config_to_fsdp2}, {"to_fsdp2", config_to_fsdp2}, {"schema", config_schema},
+                        {"docs", config_docs}};
+
+}  // namespace
+
+config::FileKind kind_of_file(const std::string& path, const std::optional<std::string>& word) {
+  std::vector<std::string> words;
+  for (const config::FileKind kind : config::all_file_kinds) words.emplace_back(config::kind_word(kind));
+  if (word) {
+    if (const auto kind = config::kind_of_word(*word)) return *kind;
+    const auto near = nearest(*word, words);
+    throw InputError(concat("--kind is '", *word, "'; it must be one of ", join(words), near ? concat(" (did you mean ", *near, "?)") : ""));
+  }
+  if (to_lower(path).ends_with(".args")) return config::FileKind::training_args;
+  if (const auto kind = config::guess_kind(config::read_any(path))) return *kind;
+  throw InputError(concat(path, ": no key of it is known, so its kind cannot be guessed; give --kind, one of ", join(words)));
+}
+
+void write_configuration(const std::string& path, const std::string& text, bool overwrite) {
+  if (!overwrite && path_exists(path)) throw InputError(concat(path, " exists already; choose another file, or give --overwrite"));
+  if (is_directory(path)) throw InputError(concat(path, " is a folder; expected a file to write"));
+  write_file_atomically(path, text);
+}
+
+int config_command(const Arguments& arguments) {
+  for (const std::string& argument : arguments)
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(help, stdout);
+      return 0;
+    }
+  if (arguments.empty() || arguments[0].starts_with("--")) return config_questionnaire(arguments);
+  std::vector<std::string> names;
+  for (const Row& row : rows) {
+    if (arguments[0] == row.name) return row.run(Arguments(arguments.begin() + 1, arguments.end()));
+    names.emplace_back(row.name);
+  }
+  std::erase(names, "to_fsdp2");
+  const auto near = nearest(arguments[0], names);
+  throw InputError(concat("tessera config has no command '", arguments[0], "'; ",
+                          near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(names))));
+}
+
+}  // namespace tessera::tool

@@ -1,0 +1,205 @@
+/// \file
+/// tessera config show, check and convert: what a configuration means.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/config/fields.h>
+#include <tessera/config/key_tables.h>
+#include <tessera/config/print.h>
+#include <tools/tessera/config_command.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <limits>
+
+namespace tessera::tool {
+namespace {
+
+using config::Field;
+using config::FileKind;
+
+std::string underscored(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+/// Removes "--name VALUE" or "--name=VALUE" and returns the value. Throws InputError when the value is missing or two are given.
+std::optional<std::string> take_flag(Arguments& arguments, const std::string& command, const std::string& name) {
+  std::optional<std::string> found;
+  for (std::size_t i = 0; i < arguments.size();) {
+    const std::size_t equals = arguments[i].find('=');
+    if (!arguments[i].starts_with("--") || underscored(arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2)) != name) {
+      ++i;
+      continue;
+    }
+    if (equals == std::string::npos && i + 1 == arguments.size()) throw InputError(concat("tessera config ", command, ": --", name, " needs a value"));
+    const std::string value = equals == std::string::npos ? arguments[i + 1] : arguments[i].substr(equals + 1);
+    if (found) throw InputError(concat("tessera config ", command, ": --", name, " is given twice"));
+    found = value;
+    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.begin() + static_cast<std::ptrdiff_t>(i + (equals == std::string::npos ? 2 : 1)));
+  }
+  return found;
+}
+
+bool take_switch(Arguments& arguments, const std::string& name) { return std::erase(arguments, "--" + name) > 0; }
+
+std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
+
+std::string text_of(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
+
+/// "  name = value   (origin)" by section, in columns that fit 100 characters where the values are short.
+std::string tree_text(const config::Resolved& resolved, bool all) {
+  constexpr std::size_t widest = 44;
+  std::size_t names = 0, values = 0;
+  std::vector<const Field*> shown;
+  for (const Field& field : config::fields()) {
+    const std::string& origin = resolved.origins.at(std::string(field.name));
+    if (!all && origin == "default") continue;
+    shown.push_back(&field);
+    names = std::max(names, field.name.size());
+    values = std::max(values, std::min(widest, text_of(field.get(resolved.values)).size()));
+  }
+  std::string out;
+  for (const config::Section section : config::all_sections) {
+    bool first = true;
+    for (const Field* field : shown) {
+      if (field->section != section) continue;
+      if (first) out += concat(out.empty() ? "" : "\n", section_title(section), "\n");
+      first = false;
+      const std::string value = text_of(field->get(resolved.values));
+      out += concat("  ", field->name, std::string(names - field->name.size(), ' '), " = ", value,
+                    std::string(values - std::min(values, value.size()), ' '), "   (", resolved.origins.at(std::string(field->name)), ")\n");
+    }
+  }
+  if (shown.empty()) out = "every setting has its default (--all shows them)\n";
+  return out;
+}
+
+/// to_value without the settings that have their defaults, unless `all`.
+Value tree_value(const config::Resolved& resolved, bool all) {
+  Value out = Value::make_object();
+  for (const auto& [section, members] : config::to_value(resolved).members()) {
+    Value kept = Value::make_object();
+    for (const auto& [name, leaf] : members.members())
+      if (all || leaf.at("origin").as_string() != "default") kept.set(name, leaf);
+    if (!kept.members().empty()) out.set(section, std::move(kept));
+  }
+  return out;
+}
+
+/// What is wrong with what the file says, and not with what it does not say: paths and the model come from the command line.
+config::Problems unasked() {
+  config::Problems problems;
+  problems.doubtful = {"train_file", "validation_file", "output_dir", "model_name_or_path", "config_name", "tokenizer_name", "resume_from_checkpoint"};
+  return problems;
+}
+
+/// "ok: N keys act, M ignored", and every ignored key with the reason.
+void print_summary(const std::string& path, FileKind kind, const config::Resolved& resolved) {
+  std::cout << path << ": " << kind_title(kind) << ", ok";
+  std::string ignored;
+  if (!to_lower(path).ends_with(".args")) {
+    std::size_t acting = 0, idle = 0;
+    for (const config::Leaf& leaf : config::leaves_of(config::read_any(path), kind)) {
+      const bool acts = leaf.row == nullptr || leaf.row->effect == config::Effect::acts;
+      ++(acts ? acting : idle);
+      if (!acts) ignored += concat("  ", config::file_and_line(leaf.where), ": ", leaf.path, " is ignored: ", leaf.row->why, "\n");
+    }
+    std::cout << ": " << acting << (acting == 1 ? " key acts, " : " keys act, ") << idle << " ignored";
+  }
+  std::cout << '\n' << ignored;
+  for (const std::string& note : resolved.notes)
+    if (note.find("no effect") == std::string::npos || ignored.empty()) std::cout << "  " << note << '\n';
+}
+
+/// Of a problem that begins with "FILE:LINE"; what has no line stands behind.
+std::int64_t line_number(const std::string& path, const std::string& problem) {
+  if (!problem.starts_with(path + ":")) return std::numeric_limits<std::int64_t>::max();
+  const std::string rest = problem.substr(path.size() + 1);
+  return parse_int(rest.substr(0, rest.find(':'))).value_or(std::numeric_limits<std::int64_t>::max());
+}
+
+/// Prints what is wrong, or what the file does. Returns whether it is right.
+bool check_file(const std::string& path, const std::optional<std::string>& word) {
+  config::Problems problems = unasked();
+  try {
+    const FileKind kind = kind_of_file(path, word);
+    const config::Resolved resolved = config::resolve_flags({std::string(config::kind_flag(kind)), path}, problems, no_environment);
+    config::validate(resolved, problems);
+    if (problems.lines.empty()) {
+      print_summary(path, kind, resolved);
+      return true;
+    }
+  } catch (const InputError& error) {
+    problems.lines.push_back(error.what());
+  }
+  std::stable_sort(problems.lines.begin(), problems.lines.end(),
+                   [&](const std::string& a, const std::string& b) { return line_number(path, a) < line_number(path, b); });
+  for (const std::string& line : problems.lines) std::cout << line << '\n';
+  return false;
+}
+
+}  // namespace
+
+config::Resolved resolve_arguments(const Arguments& arguments, bool environment, config::Problems& problems) {
+  return environment ? config::resolve_flags(arguments, problems) : config::resolve_flags(arguments, problems, no_environment);
+}
+
+void print_notes(const config::Resolved& resolved) {
+  for (const std::string& line : config::unused_settings(resolved)) std::cerr << "warning: " << line << '\n';
+}
+
+int config_show(const Arguments& given) {
+  Arguments arguments = given;
+  const bool all = take_switch(arguments, "all");
+  const std::string format = take_flag(arguments, "show", "format").value_or("text");
+  if (format != "text" && format != "json" && format != "yaml")
+    throw InputError(concat("tessera config show: --format is '", format, "'; it must be one of text, json, yaml"));
+  config::Problems problems;
+  const config::Resolved resolved = resolve_arguments(arguments, true, problems);
+  config::throw_if_any(problems);
+  if (format == "text") std::cout << tree_text(resolved, all);
+  if (format == "json") std::cout << dump_json(tree_value(resolved, all)) << '\n';
+  if (format == "yaml") std::cout << config::dump_yaml(tree_value(resolved, all));
+  std::cout.flush();
+  print_notes(resolved);
+  return 0;
+}
+
+int config_check(const Arguments& given) {
+  Arguments arguments = given;
+  const auto kind = take_flag(arguments, "check", "kind");
+  for (const std::string& argument : arguments)
+    if (argument.starts_with("--")) throw InputError(concat("tessera config check: unknown flag ", argument, " (see tessera config --help)"));
+  if (arguments.empty()) throw InputError("tessera config check: no file is named (tessera config check FILE...)");
+  bool right = true;
+  for (const std::string& path : arguments) right = check_file(path, kind) && right;
+  std::cout.flush();
+  return static_cast<int>(right ? ExitCode::done : ExitCode::bad_input);
+}
+
+int config_convert(const Arguments& given) {
+  Arguments arguments = given;
+  const auto to = take_flag(arguments, "convert", "to"), kind = take_flag(arguments, "convert", "kind"), output = take_flag(arguments, "convert", "output");
+  const bool overwrite = take_switch(arguments, "overwrite");
+  const auto target = to ? config::kind_of_word(*to) : std::nullopt;
+  if (!target)
+    throw InputError(concat("tessera config convert: ", to ? concat("--to is '", *to, "'; it") : "--to", " must be one of tessera, accelerate, deepspeed, fsdp_config, training_args"));
+  if (!arguments.empty() && !arguments[0].starts_with("--"))  // FILE stands for the flag of its kind
+    arguments.insert(arguments.begin(), std::string(config::kind_flag(kind_of_file(arguments[0], kind))));
+  if (arguments.empty()) throw InputError("tessera config convert: no file is named (tessera config convert FILE --to KIND)");
+  config::Problems problems;
+  const config::Resolved resolved = resolve_arguments(arguments, false, problems);
+  config::throw_if_any(problems);
+  const config::Converted converted = config::convert(resolved, *target);
+  const bool json = output && to_lower(*output).ends_with(".json");
+  const std::string text = config::file_text(converted.file, *target, json);
+  if (output) write_configuration(*output, text, overwrite);
+  else std::cout << text << std::flush;
+  print_notes(resolved);
+  for (const std::string& line : converted.lost) std::cerr << "warning: " << line << '\n';
+  return 0;
+}
+
+}  // namespace tessera::tool
