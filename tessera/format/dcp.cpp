@@ -35,6 +35,7 @@ class Reader {
   DcpMetadata read() {
     const PickleNode& root = state_of(pickle_.root(), "Metadata", "the file");
     read_places(member(root, "storage_data", "the file"));
+    read_groups(pickle_.find(root, "planner_data"));
     const PickleNode& described = member(root, "state_dict_metadata", "the file");
     if (described.kind != PickleKind::dict) fail("state_dict_metadata is a ", pickle_kind_name(described.kind));
     DcpMetadata out;
@@ -80,6 +81,16 @@ class Reader {
     return values;
   }
 
+  /// planner_data: name -> the keys that it was made of, when dicts were flattened.
+  void read_groups(const PickleNode* planner) {
+    if (planner == nullptr || planner->kind != PickleKind::dict) return;
+    for (std::size_t i = 0; i + 1 < planner->items.size(); i += 2) {
+      const PickleNode &name = pickle_[planner->items[i]], &keys = pickle_[planner->items[i + 1]];
+      if (name.kind != PickleKind::text || keys.kind != PickleKind::tuple || keys.items.size() < 2) continue;
+      if (const PickleNode& first = pickle_[keys.items[0]]; first.kind == PickleKind::text && name.text.starts_with(first.text + ".")) groups_[name.text] = first.text;
+    }
+  }
+
   void read_places(const PickleNode& storage) {
     if (storage.kind != PickleKind::dict) fail("storage_data is a ", pickle_kind_name(storage.kind));
     for (std::size_t i = 0; i + 1 < storage.items.size(); i += 2) {
@@ -119,6 +130,7 @@ class Reader {
   DcpTensor read_tensor(const std::string& name, const PickleNode& state) const {
     DcpTensor tensor;
     tensor.name = name;
+    if (const auto group = groups_.find(name); group != groups_.end()) tensor.group = group->second;
     tensor.dtype = dtype(member(state, "properties", name), name);
     tensor.shape = size(member(state, "size", name), name, "its shape");
     const std::uint64_t elements = product(tensor.shape, name);
@@ -141,6 +153,8 @@ class Reader {
       box.file = place->second.file;
       box.begin = place->second.begin;
       box.length = place->second.length;
+      if (product(box.sizes, name) > box.length / dtype_size(tensor.dtype))
+        fail("'", name, "': a box of ", product(box.sizes, name), " elements is said to take ", box.length, " bytes");
       covered += product(box.sizes, name);  // each is at most `elements`; a sum that wraps cannot equal it: boxes do not overlap
       tensor.boxes.push_back(std::move(box));
     }
@@ -183,6 +197,7 @@ class Reader {
   const std::string& path_;
   Pickle pickle_;
   std::map<Key, Place> places_;
+  std::map<std::string, std::string> groups_;
 };
 
 }  // namespace
@@ -194,16 +209,34 @@ DcpFolder::DcpFolder(const std::string& folder) : folder_(folder) {
   if (!path_exists(path)) throw InputError(concat(folder, ": no folder of torch.distributed.checkpoint: it has no .metadata"));
   const MappedFile file(path);
   metadata_ = parse_dcp_metadata(file.bytes(), path);
+  check_places();
 }
 
-std::span<const std::byte> DcpFolder::bytes(const DcpTensor& tensor, const DcpBox& box) {
-  std::unique_ptr<MappedFile>& file = files_[box.file];
+/// Every box lies in its file, and no two share bytes: what is read is never more than what is there.
+void DcpFolder::check_places() {
+  std::map<std::string, std::vector<std::pair<const DcpBox*, const DcpTensor*>>> by_file;
+  for (const DcpTensor& tensor : metadata_.tensors)
+    for (const DcpBox& box : tensor.boxes) by_file[box.file].emplace_back(&box, &tensor);
+  for (auto& [name, boxes] : by_file) {
+    const std::string path = path_join(folder_, name);
+    if (!path_exists(path)) throw InputError(concat(path, ": no such file, but .metadata puts tensor '", boxes[0].second->name, "' there"));
+    auto& file = files_[name] = std::make_unique<MappedFile>(path);
+    std::sort(boxes.begin(), boxes.end(), [](const auto& a, const auto& b) { return a.first->begin < b.first->begin; });
+    std::uint64_t end = 0;
+    for (const auto& [box, tensor] : boxes) {
+      const std::uint64_t size = file->bytes().size();
+      if (box->begin > size || box->length > size - box->begin)
+        throw InputError(concat(path, ": tensor '", tensor->name, "': its part of ", box->length, " bytes at ", box->begin, " lies beyond the ", size, " bytes of the file"));
+      if (box->begin < end) throw InputError(concat(path, ": tensor '", tensor->name, "': its part at ", box->begin, " overlaps another one"));
+      end = box->begin + box->length;
+    }
+  }
+}
+
+std::span<const std::byte> DcpFolder::bytes(const DcpTensor& tensor, const DcpBox& box) const {
   const std::string path = path_join(folder_, box.file);
-  if (!file) file = std::make_unique<MappedFile>(path);
-  const auto all = file->bytes();
   const auto fail = [&](const auto&... parts) { return InputError(concat(path, ": tensor '", tensor.name, "': ", parts...)); };
-  if (box.begin > all.size() || box.length > all.size() - box.begin)
-    throw fail("its part of ", box.length, " bytes at ", box.begin, " lies beyond the ", all.size(), " bytes of the file");
+  const auto all = files_.at(box.file)->bytes();
   const auto part = all.subspan(box.begin, box.length);
   const TorchFile stored = parse_torch_file(part, path);
   if (stored.tensors.size() != 1 || stored.tensors[0].shape != box.sizes || stored.tensors[0].dtype != tensor.dtype)

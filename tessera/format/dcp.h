@@ -26,7 +26,8 @@ struct DcpBox {
 };
 
 struct DcpTensor {
-  std::string name;  ///< "model.h.0.attn.c_attn.weight"
+  std::string name;   ///< "model.h.0.attn.c_attn.weight"
+  std::string group;  ///< the first key of the nested dicts that were saved: "model"; "" when they were not nested
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::vector<DcpBox> boxes;  ///< cover the tensor, and do not overlap
@@ -41,15 +42,17 @@ struct DcpMetadata {
 /// overlap and leave nothing out, that each has a place, that file names are plain. Throws InputError naming the tensor and the numbers.
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::string& path);
 
-/// A folder opened for reading; its files are mapped when they are first read. One thread at a time.
+/// A folder opened for reading, its files mapped. Immutable: any number of threads may read.
 class DcpFolder {
  public:
   explicit DcpFolder(const std::string& folder);
   const DcpMetadata& metadata() const { return metadata_; }
   /// The box's elements, row-major. Valid while this object lives. The file must say the dtype and sizes that the metadata says.
-  std::span<const std::byte> bytes(const DcpTensor& tensor, const DcpBox& box);
+  std::span<const std::byte> bytes(const DcpTensor& tensor, const DcpBox& box) const;
 
  private:
+  void check_places();
+
   std::string folder_;
   DcpMetadata metadata_;
   std::map<std::string, std::unique_ptr<MappedFile>> files_;

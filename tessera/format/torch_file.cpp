@@ -57,8 +57,8 @@ class Reader {
   }
 
   TorchFile read() {
-    if (is_tensor(pickle_.root())) add_tensor("", pickle_.root());
-    else walk("", pickle_.root(), 0);
+    if (is_tensor(pickle_.root())) add_tensor("", "", pickle_.root());
+    else walk("", "", pickle_.root(), 0);
     return std::move(out_);
   }
 
@@ -89,7 +89,7 @@ class Reader {
     return std::span(node.items).subspan(std::min<std::size_t>(3, node.items.size()));
   }
 
-  void walk(const std::string& prefix, const PickleNode& node, int depth) {
+  void walk(const std::string& group, const std::string& prefix, const PickleNode& node, int depth) {
     const auto inside = members(node);
     if (!inside) fail("holds a ", pickle_kind_name(node.kind), " and not tensors by name");
     if (depth > 8) fail("dicts are nested deeper than 8 at '", prefix, "'");
@@ -99,8 +99,8 @@ class Reader {
       std::string name = key.kind == Kind::text ? key.text : key.kind == Kind::integer ? std::to_string(key.integer) : "";
       if (name.empty()) fail("a key of '", prefix, "' is a ", pickle_kind_name(key.kind), "; names are wanted");
       if (!prefix.empty()) name = concat(prefix, ".", name);
-      if (is_tensor(value)) add_tensor(name, value);
-      else if (members(value)) walk(name, value, depth + 1);
+      if (is_tensor(value)) add_tensor(group, name, value);
+      else if (members(value)) walk(depth == 0 ? name : group, name, value, depth + 1);
       else out_.left_aside.push_back(name);
     }
   }
@@ -119,7 +119,7 @@ class Reader {
     return values;
   }
 
-  void add_tensor(const std::string& name, const PickleNode& node) {
+  void add_tensor(const std::string& group, const std::string& name, const PickleNode& node) {
     if (!names_.insert(name).second) fail("tensor '", name, "' is there twice");
     auto arguments = pickle_.arguments(node);
     if (is_parameter(node)) {
@@ -129,6 +129,7 @@ class Reader {
     if (arguments.size() < 4) fail("tensor '", name, "' is described by ", arguments.size(), " numbers; at least 4 are wanted");
     TorchTensor tensor;
     tensor.name = name;
+    tensor.group = group;
     const auto [entry, storage_dtype] = storage_of(pickle_[arguments[0]], name);
     tensor.shape = integers(pickle_[arguments[2]], name, "its shape");
     tensor.strides = integers(pickle_[arguments[3]], name, "its strides");

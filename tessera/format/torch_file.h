@@ -18,6 +18,7 @@ namespace tessera::format {
 
 struct TorchTensor {
   std::string name;                   ///< keys of nested dicts, joined by '.'; "" when the file is a tensor
+  std::string group;                  ///< the first of several keys: "model" of "model.h.0.bias"; "" for a name of one key
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  ///< in elements, none negative

@@ -71,6 +71,7 @@ TEST(TorchFile, nested_dicts_and_a_lone_tensor) {
   const TorchFile parsed = parse_torch_file(bytes_of(nested), "nested.bin");
   ASSERT_EQ(parsed.tensors.size(), 1u);
   EXPECT_EQ(parsed.tensors[0].name, "model.w");
+  EXPECT_EQ(parsed.tensors[0].group, "model");
   EXPECT_EQ(parsed.left_aside, (std::vector<std::string>{"step", "names"}));
   const std::string lone = read_file(fixture("tensor.bin"));
   EXPECT_EQ(parse_torch_file(bytes_of(lone), "tensor.bin").tensors.at(0).name, "");

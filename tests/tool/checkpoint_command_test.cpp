@@ -9,6 +9,7 @@
 #include <tests/format/gguf_builder.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <span>
 
@@ -47,6 +48,58 @@ class CheckpointCommand : public ToolTest {
     return run.out;
   }
 };
+
+const std::string torch_files = TESSERA_SOURCE_DIR "/tests/fixtures/torch_files/";
+
+TEST_F(CheckpointCommand, ConvertsAFileOfTorchSave) {
+  const auto run = tessera({"checkpoint", "convert", torch_files + "state_dict.bin", at("out")});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "head.weight shares the memory of embed.weight and is stored once")) << run.err;
+  EXPECT_TRUE(contains(run.err, "without config.json")) << run.err;
+  const format::SafetensorsFile file(at("out/model.safetensors"));
+  EXPECT_EQ(file.tensors().size(), 9u);
+  EXPECT_EQ(file.find("head.weight"), nullptr);
+  ASSERT_NE(file.find("turned"), nullptr);
+  const auto turned = file.bytes(*file.find("turned"));  // [4, 3], the transpose of [3, 4] with 0, 0.5, 1, ...
+  for (int r = 0; r < 4; ++r)
+    for (int c = 0; c < 3; ++c) {
+      float value;
+      std::memcpy(&value, turned.data() + (r * 3 + c) * 4, 4);
+      EXPECT_EQ(value, static_cast<float>(c * 4 + r) / 2);
+    }
+}
+
+TEST_F(CheckpointCommand, ConvertsAFolderOfTorchDistributedCheckpoint) {
+  make_folders(at("model"));
+  write("model/config.json", "{\"model_type\": \"gpt2\"}");
+  const auto run = tessera({"checkpoint", "convert", torch_files + "dcp", at("out"), "--config", at("model")});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.err, "3 tensors of 'model'")) << run.err;
+  EXPECT_EQ(list_folder(at("out")), (Strings{"config.json", "model.safetensors"}));
+  const format::SafetensorsFile file(at("out/model.safetensors"));
+  for (const char* name : {"rows", "columns"}) {
+    ASSERT_NE(file.find(name), nullptr) << name;
+    const auto bytes = file.bytes(*file.find(name));
+    for (std::size_t i = 0; i * 4 < bytes.size(); ++i) {
+      float value;
+      std::memcpy(&value, bytes.data() + i * 4, 4);
+      EXPECT_EQ(value, static_cast<float>(i) / 2) << name << " " << i;
+    }
+  }
+}
+
+TEST_F(CheckpointCommand, WeightsOfPyTorchThatAreRefused) {
+  expect_refused(convert(torch_files + "with_a_function.bin"), {"posixpath.join", "not read any further"});
+  expect_refused(convert(torch_files + "before_1.6.bin"), {"as PyTorch before 1.6 wrote"});
+  expect_refused(convert(torch_files + "nested.bin", {"--group", "modle"}), {"--group modle: there is no such group; the groups are model"});
+  expect_refused(convert(torch_files + "nested.bin", {"--dtype", "float16"}), {"--dtype is for GGUF files"});
+  std::string damaged = read_file(torch_files + "tensor.bin");
+  damaged[damaged.find(std::string("\0\0\0\x3f", 4))] ^= 1;  // 0.5
+  expect_refused(convert(write("damaged.bin", damaged)), {"damaged.bin", "the file is damaged"});
+  make_folders(at("folder"));
+  write("folder/pytorch_model.bin.index.json", R"({"weight_map": {"w": "../../etc/passwd"}})");
+  expect_refused(convert(at("folder")), {"index.json:1", "not the plain name of a file in this folder"});
+}
 
 TEST_F(CheckpointCommand, ConvertsAWholeFolder) {
   const auto run = tessera({"checkpoint", "convert", fixture, at("new/deep/out/")});
@@ -123,7 +176,7 @@ TEST_F(CheckpointCommand, BadFilesAreRefusedAndNothingIsWritten) {
 TEST_F(CheckpointCommand, BadArguments) {
   expect_refused({}, {"usage"});
   expect_refused({"convrt"}, {"did you mean 'convert'?"});
-  expect_refused({"convert", fixture}, {"FILE.gguf and OUT_DIR"});
+  expect_refused({"convert", fixture}, {"SOURCE and OUT_DIR"});
   expect_refused(convert(fixture, {"--dtype", "int8"}), {"--dtype int8", "bfloat16"});
   expect_refused(convert(fixture, {"--overwrit"}), {"--overwrit", "--overwrite"});
   expect_refused({"convert", fixture, at("text.txt")}, {"is a file"});

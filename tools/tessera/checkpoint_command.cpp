@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* help =
     "tessera checkpoint: model files and folders\n\n"
-    "usage: tessera checkpoint convert FILE.gguf OUT_DIR [flags]   GGUF to a Hugging Face folder\n"
-    "       tessera checkpoint inspect PATH [flags]                what a folder or file holds\n\n"
+    "usage: tessera checkpoint convert SOURCE OUT_DIR [flags]   GGUF, .bin, .pt, DCP to a Hugging Face folder\n"
+    "       tessera checkpoint inspect PATH [flags]             what a folder or file holds\n\n"
     "tessera checkpoint COMMAND --help explains one.\n";
 
 }  // namespace

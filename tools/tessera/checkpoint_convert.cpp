@@ -1,11 +1,12 @@
 /// \file
-/// tessera checkpoint convert: a GGUF file to a Hugging Face folder that appears whole or not at all.
+/// tessera checkpoint convert: a GGUF file, or weights that PyTorch saved, to a Hugging Face folder that appears whole or not at all.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/config/command_flags.h>
 #include <tessera/format/gguf_to_hf.h>
+#include <tessera/format/torch_to_hf.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/text_progress.h>
 
@@ -23,14 +24,23 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* help =
-    "tessera checkpoint convert: a GGUF file (llama.cpp) to a Hugging Face folder\n\n"
-    "usage: tessera checkpoint convert FILE.gguf OUT_DIR [flags]\n\n"
-    "  --dtype TYPE       float32, float16 or bfloat16: type of the written weights [float32]\n"
-    "  --no_tokenizer     weights and configuration only\n"
+    "tessera checkpoint convert: weights of other programs to a Hugging Face folder\n\n"
+    "usage: tessera checkpoint convert SOURCE OUT_DIR [flags]\n\n"
+    "SOURCE is one of\n"
+    "  FILE.gguf                  llama.cpp\n"
+    "  FILE.bin|.pt|.pth          torch.save: weights by name (read as data: no code runs)\n"
+    "  DIR                        pytorch_model.bin or its index, or a folder of\n"
+    "                             torch.distributed.checkpoint (.metadata and *.distcp:\n"
+    "                             FSDP's SHARDED_STATE_DICT, accelerate's pytorch_model_fsdp_0)\n\n"
+    "  --dtype TYPE       of GGUF: float32, float16 or bfloat16 [float32]\n"
+    "  --no_tokenizer     of GGUF: weights and configuration only\n"
+    "  --group NAME       of PyTorch's files, when dicts are nested: which one holds the weights\n"
+    "                     [model, module, state_dict or model_state_dict]\n"
+    "  --config DIR       of PyTorch's files: config.json and tokenizer are copied from there\n"
+    "                     [SOURCE]\n"
     "  --overwrite        replaces OUT_DIR when it holds a model folder\n\n"
-    "Architectures: llama (Mistral too), qwen2, qwen3, gpt2. Weights: F32, F16, BF16, Q8_0,\n"
-    "Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K. Tokenizers: byte-level BPE (gpt-2, smollm,\n"
-    "llama-bpe, qwen2).\n";
+    "GGUF: llama (Mistral too), qwen2, qwen3, gpt2; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0,\n"
+    "Q5_1, Q4_K, Q5_K, Q6_K; byte-level BPE tokenizers (gpt-2, smollm, llama-bpe, qwen2).\n";
 
 format::DType parse_output_dtype(const std::string& name) {
   if (name == "float32") return format::DType::f32;
@@ -142,6 +152,63 @@ class StopOnSignal {
   }, terminate_{};
 };
 
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// The files beside the weights, from --config or the source itself.
+void copy_model_files(const std::string& from, const std::string& to) {
+  if (!is_directory(from)) return;
+  for (const std::string& name : list_folder(from))
+    if (is_model_file(name) && !name.ends_with(".safetensors") && !name.ends_with(".safetensors.index.json"))
+      write_file_atomically(path_join(to, name), read_file(path_join(from, name)));
+}
+
+/// Tied weights are stored once where the configuration ties them (or does not say).
+bool ties_words(const std::string& folder) {
+  const std::string path = path_join(folder, "config.json");
+  if (!path_exists(path)) return true;
+  const Value config = read_json(path);
+  const Value* tie = config.find("tie_word_embeddings");
+  return tie == nullptr || tie->kind() != Value::Kind::boolean || tie->as_bool();
+}
+
+void convert_torch(const std::string& source, const std::string& out, const config::Flags& flags) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const char* name : {"dtype", "no_tokenizer"})
+    if (flags.has(name)) throw InputError(concat("--", name, " is for GGUF files; weights of PyTorch keep their types"));
+  const std::string config = flags.text("config").value_or(source);
+  if (flags.has("config") && !path_exists(path_join(config, "config.json"))) throw InputError(concat("--config ", config, ": there is no config.json in it"));
+  format::TorchWeights weights = format::read_torch_weights(source, flags.text("group").value_or(""), !ties_words(config));
+  const std::size_t count = weights.tensors.size();
+  {
+    const StopOnSignal signals;
+    NewFolder folder(out);
+    TextProgress progress;
+    std::uint64_t done = 0;
+    for (format::TensorSource& tensor : weights.tensors)
+      tensor.bytes = [&, inner = std::move(tensor.bytes)] {
+        StopOnSignal::check();
+        const auto bytes = inner();
+        done += bytes.size();
+        progress.show("converting", static_cast<std::int64_t>(done), static_cast<std::int64_t>(weights.bytes), true);
+        return bytes;
+      };
+    copy_model_files(config, folder.path());
+    format::write_safetensors(path_join(folder.path(), "model.safetensors"), std::move(weights.tensors));
+    StopOnSignal::check();
+    folder.publish();
+  }
+  std::cerr << concat("convert: ", count, " tensors", weights.group.empty() ? "" : concat(" of '", weights.group, "'"), ", ",
+                      format_count(static_cast<double>(weights.parameters)), " parameters, ", format_bytes(weights.bytes), " in ",
+                      format_real(seconds_since(begin), 3), " s -> ", out, "\n");
+  for (const auto& [name, other] : weights.tied) std::cerr << concat("convert: ", name, " shares the memory of ", other, " and is stored once\n");
+  if (!weights.left_aside.empty())
+    std::cerr << concat("convert: left aside: ", join(std::span(weights.left_aside).first(std::min<std::size_t>(weights.left_aside.size(), 5))),
+                        weights.left_aside.size() > 5 ? concat(", ... (", weights.left_aside.size(), ")") : "", "\n");
+  if (!path_exists(path_join(out, "config.json"))) std::cerr << "convert: without config.json: --config DIR copies one\n";
+}
+
 }  // namespace
 
 int checkpoint_convert(const Arguments& arguments) {
@@ -149,19 +216,26 @@ int checkpoint_convert(const Arguments& arguments) {
     std::cout << help;
     return 0;
   }
-  const auto [paths, rest] = split_positional(arguments, {"dtype"});
-  const config::Flags flags("checkpoint convert", rest, {"dtype"}, {"no_tokenizer", "overwrite"});
+  const auto [paths, rest] = split_positional(arguments, {"dtype", "group", "config"});
+  const config::Flags flags("checkpoint convert", rest, {"dtype", "group", "config"}, {"no_tokenizer", "overwrite"});
   if (paths.size() != 2)
-    throw InputError(concat("tessera checkpoint convert takes FILE.gguf and OUT_DIR, found ", paths.size(),
+    throw InputError(concat("tessera checkpoint convert takes SOURCE and OUT_DIR, found ", paths.size(),
                             paths.size() == 1 ? " path" : " paths"));
   const std::string &source = paths[0], &out = paths[1];
+  const auto begin = std::chrono::steady_clock::now();
+  if (format::is_torch_weights(source)) {
+    check_output(out, source, flags.has("overwrite"));
+    convert_torch(source, out, flags);
+    return 0;
+  }
+  for (const char* name : {"group", "config"})
+    if (flags.has(name)) throw InputError(concat("--", name, " is for weights of PyTorch"));
   format::GgufToHfOptions options;
   options.dtype = parse_output_dtype(flags.text("dtype").value_or("float32"));
   options.tokenizer = !flags.has("no_tokenizer");
-  if (is_directory(source)) throw InputError(concat("'", source, "' is a folder; expected a .gguf file"));
+  if (is_directory(source)) throw InputError(concat("'", source, "' is a folder without pytorch_model.bin, its index or .metadata; expected one of these or a .gguf file"));
   check_output(out, source, flags.has("overwrite"));
 
-  const auto begin = std::chrono::steady_clock::now();
   const format::GgufFile file(source);
   const format::GgufToHf plan = format::plan_gguf_to_hf(file, options);
   for (const std::string& note : plan.tokenizer.notes) log::warning(source, ": ", note);
@@ -177,11 +251,10 @@ int checkpoint_convert(const Arguments& arguments) {
     StopOnSignal::check();
     folder.publish();
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::cerr << concat("convert: ", plan.tensors.size(), " tensors, ",
                       format_count(static_cast<double>(plan.parameters)), " parameters, ",
                       format_bytes(file.file_bytes()), " -> ", format_bytes(plan.weight_bytes), " in ",
-                      format_real(seconds, 3), " s -> ", out, "\n",
+                      format_real(seconds_since(begin), 3), " s -> ", out, "\n",
                       plan.tokenizer.kind.empty() ? "convert: without a tokenizer\n"
                                                   : concat("convert: tokenizer: ", plan.tokenizer.kind, "\n"));
   return 0;
