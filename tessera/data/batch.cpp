@@ -18,16 +18,19 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t fi
   TESSERA_CHECK(first >= 0 && rows >= 1, "batch of ", rows, " rows from sample ", first);
   std::vector<Row> read;
   std::size_t length = 0, documents = 0;
+  bool typed = false;
   for (std::int64_t i = 0; i < rows; ++i) {
     read.push_back(dataset.read(sampler(first + i)));
     length = std::max(length, read.back().ids.size());
     documents += read.back().document_starts.size();
+    typed |= !read.back().types.empty();
   }
 
   const std::vector<std::int64_t> shape = {rows, static_cast<std::int64_t>(length)};
   Batch batch;
   batch.ids = at::full(shape, pad_id, at::kLong);  // [rows, T]
   batch.labels = at::full(shape, not_scored, at::kLong);
+  if (typed) batch.types = at::zeros(shape, at::kLong);
   auto* ids = batch.ids.mutable_data_ptr<std::int64_t>();
   auto* labels = batch.labels.mutable_data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < read.size(); ++i) {
@@ -36,7 +39,10 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t fi
     std::copy(row.labels.begin(), row.labels.end(), labels + i * length);
     const auto ignored = std::count(row.labels.begin(), row.labels.end(), not_scored);
     const auto counted = static_cast<std::int64_t>(row.labels.size()) - ignored;
+    if (!row.types.empty())
+      std::copy(row.types.begin(), row.types.end(), batch.types.mutable_data_ptr<std::int64_t>() + i * length);
     batch.tokens += static_cast<std::int64_t>(row.ids.size());
+    batch.lengths.push_back(static_cast<std::int64_t>(row.ids.size()));
     batch.labels_not_ignored += counted;
     batch.scored_tokens += counted - (row.labels.front() != not_scored);
     if (documents == read.size()) continue;  // one a row: needs no list

@@ -22,9 +22,11 @@
 namespace tessera::data {
 
 /// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 where t is not scored.
-/// document_starts: positions within the row, ascending, the first 0 (one document: {0}).
+/// document_starts: positions within the row, ascending, the first 0 (one document: {0}). types: token types of a pair of texts, of the
+/// same length; empty: all 0.
 struct Row {
   std::vector<std::int64_t> ids, labels, document_starts;
+  std::vector<std::int64_t> types = {};
 };
 
 /// Rows of tokens. Immutable: any number of threads may read.
@@ -112,6 +114,8 @@ struct Batch {
   std::int64_t scored_tokens = 0;      ///< number of scored positions
   std::int64_t tokens = 0;             ///< of the data, without padding
   std::int64_t labels_not_ignored = 0; ///< labels != -100, the first column included: what transformers' Trainer divides by
+  std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
+  at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
 };
 /// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
 /// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).

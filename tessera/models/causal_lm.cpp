@@ -27,16 +27,13 @@ at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentSta
   if (tokens > max_positions())
     throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", max_positions(),
                             " positions; use a shorter block_size or prompt"));
-  return hidden(ids, {.documents = documents, .cache = cache, .runner = runner_});
-}
-
-void CausalLm::set_region_runner(RegionRunner runner) {
-  runner_ = runner ? std::make_shared<const RegionRunner>(std::move(runner)) : nullptr;
+  return hidden(ids, {.documents = documents, .cache = cache, .runner = region_runner(),
+                       .embedding_noise = cache == nullptr ? embedding_noise() : 0});
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
   return nn::linear_cross_entropy(checked_hidden(batch.ids, batch.document_starts, nullptr), head(), batch.labels,
-                                  scale);
+                                  scale, label_smoothing());
 }
 
 at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {
@@ -53,13 +50,6 @@ at::Tensor CausalLm::logits(const at::Tensor& ids, const nn::DocumentStarts& doc
 at::Tensor CausalLm::next_logits(const at::Tensor& ids, KvCache& cache) {
   const at::Tensor last = checked_hidden(ids, {}, &cache).select(1, -1);  // [B, C]
   return nn::linear(last, head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
-}
-
-bool CausalLm::is_norm_or_bias(const std::string& parameter_name) const {
-  const auto parameters = named_parameters();
-  const at::Tensor* parameter = parameters.find(parameter_name);
-  TESSERA_CHECK(parameter, "the model has no parameter ", parameter_name);
-  return parameter->dim() < 2;
 }
 
 }  // namespace tessera::models

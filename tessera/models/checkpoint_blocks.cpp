@@ -21,7 +21,7 @@ parallel::CheckpointPart part_of(const Region& region) {
 
 }  // namespace
 
-std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(CausalLm& model,
+std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan) {
   const auto checkpointing = std::make_shared<const parallel::ActivationCheckpointing>(plan);
   const std::vector<Region> regions = model.regions();
@@ -42,6 +42,6 @@ std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(Causa
   return checkpointing;
 }
 
-void keep_activations(CausalLm& model) { model.set_region_runner(nullptr); }
+void keep_activations(LanguageModel& model) { model.set_region_runner(nullptr); }
 
 }  // namespace tessera::models

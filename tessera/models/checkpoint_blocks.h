@@ -2,7 +2,7 @@
 /// \file
 /// Activation checkpointing for our models (`--gradient_checkpointing`).
 
-#include <tessera/models/causal_lm.h>
+#include <tessera/models/language_model.h>
 #include <tessera/parallel/checkpoint_plan.h>
 
 #include <memory>
@@ -12,9 +12,9 @@ namespace tessera::models {
 /// From now on the model's forward passes under grad mode checkpoint the regions that the plan chooses. Replaces the
 /// model's region runner. Throws InputError when the plan chooses none of the model's regions (it names some). The
 /// result tells what was offloaded.
-std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(CausalLm& model,
+std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan);
 /// Ends it.
-void keep_activations(CausalLm& model);
+void keep_activations(LanguageModel& model);
 
 }  // namespace tessera::models

@@ -2,6 +2,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/models/lora.h>
@@ -23,13 +25,14 @@ std::string shape_text(at::IntArrayRef sizes) {
 /// The tensors of a folder matched with the parameters they are for.
 class Matching {
  public:
-  Matching(const CausalLm& model, const format::SafetensorsFolder& folder,
+  Matching(const torch::nn::Module& model, const Value& hf_config, const format::SafetensorsFolder& folder,
            const std::function<bool(const std::string&)>& skip = {})
-      : architecture_(architecture_of(model.hf_config())) {
+      : architecture_(architecture_of(hf_config)) {
     for (const auto& item : model.named_parameters())
       if (!skip || !skip(item.key())) wanted_.emplace(item.key(), item.value());
-    for (const auto& stored : folder.tensors()) match(stored, model.hf_config());
+    for (const auto& stored : folder.tensors()) match(stored, hf_config);
     tied_head(folder);
+    leave_new_ones(folder);
     complain(folder);
   }
   const std::vector<checkpoint::Placement>& placements() const { return placements_; }
@@ -69,6 +72,17 @@ class Matching {
     wanted_.erase(place);
   }
 
+  /// A head that the model was saved without.
+  void leave_new_ones(const format::SafetensorsFolder& folder) {
+    if (!architecture_.may_be_new) return;
+    std::vector<std::string> fresh;
+    for (const auto& [name, parameter] : wanted_)
+      if (architecture_.may_be_new(name)) fresh.push_back(name);
+    for (const std::string& name : fresh) wanted_.erase(name);
+    if (!fresh.empty())
+      log::warning(folder.paths().front(), ": has no ", join(fresh), ": newly initialised, to be trained");
+  }
+
   void complain(const format::SafetensorsFolder& folder) {
     const auto and_nearest = [](const std::string& name, const std::vector<std::string>& others) {
       const auto near = nearest(name, others);
@@ -98,27 +112,39 @@ class Matching {
   std::vector<std::string> names_, unexpected_, problems_;
 };
 
+Value edited(Value config, const ConfigEdit& edit) { return edit ? edit(std::move(config)) : config; }
+
+std::shared_ptr<CausalLm> causal(const std::shared_ptr<LanguageModel>& model) {
+  auto result = std::dynamic_pointer_cast<CausalLm>(model);
+  if (!result)
+    throw InputError(concat("a model of type \"", model->hf_config().at("model_type").as_string(),
+                            "\" does not continue texts: name a causal language model"));
+  return result;
+}
+
 void check_folder(const std::string& folder) {
   if (!is_directory(folder)) throw InputError(concat("model_name_or_path ", folder, ": no such folder"));
 }
 
 }  // namespace
 
-std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed) {
+std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed) {
   return architecture_of(hf_config).make(hf_config, seed);
 }
 
-void load_weights(CausalLm& model, const std::string& folder) {
+void load_weights(LanguageModel& model, const std::string& folder) { load_weights(model, model.hf_config(), folder); }
+
+void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder) {
   const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
-  const Matching matching(model, weights);  // every complaint comes before the first byte is read
+  const Matching matching(module, hf_config, weights);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
   checkpoint::read_into(weights, matching.placements());
 }
 
-WeightSource::WeightSource(const CausalLm& model, const std::string& folder,
+WeightSource::WeightSource(const LanguageModel& model, const std::string& folder,
                            const std::function<bool(const std::string&)>& skip)
     : folder_(checkpoint::open_hf_weights(folder)) {
-  const Matching matching(model, folder_, skip);
+  const Matching matching(model, model.hf_config(), folder_, skip);
   for (std::size_t i = 0; i < matching.names().size(); ++i)
     stored_.emplace(matching.names()[i], matching.placements()[i].stored);
   for (const format::SafetensorsFile& file : folder_.files()) readers_.emplace_back(file);
@@ -131,11 +157,12 @@ bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Te
   return true;
 }
 
-std::shared_ptr<CausalLm> load_folder(const std::string& folder) {
+std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed, const ConfigEdit& edit) {
   check_folder(folder);
-  if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, /*seed=*/0);
-  const Value json = read_json(path_join(folder, "config.json"));
-  auto model = architecture_of(json).make(json, std::nullopt);
+  if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, seed);
+  const Value json = edited(read_json(path_join(folder, "config.json")), edit);
+  const Architecture& architecture = architecture_of(json);
+  auto model = architecture.make(json, architecture.may_be_new ? std::optional(seed) : std::nullopt);
   load_weights(*model, folder);
   return model;
 }
@@ -161,21 +188,31 @@ void check_no_overrides(const ModelConfig& config) {
 
 }  // namespace
 
-std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {
-  if (config.model_name_or_path.empty()) return make_model(config_from_scratch(config), seed);
+std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit) {
+  if (config.model_name_or_path.empty()) return make_language_model(edited(config_from_scratch(config), edit), seed);
   check_no_overrides(config);
-  return load_folder(config.model_name_or_path);
+  return load_language_folder(config.model_name_or_path, seed, edit);
 }
 
-std::shared_ptr<CausalLm> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder) {
+std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed) {
+  return causal(load_language_model(config, seed));
+}
+std::shared_ptr<CausalLm> load_folder(const std::string& folder) { return causal(load_language_folder(folder)); }
+std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed) {
+  return causal(make_language_model(hf_config, seed));
+}
+
+std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder,
+                                                   const ConfigEdit& edit) {
   const std::string& folder = config.model_name_or_path;
   weights_folder.clear();
   if (!folder.empty()) check_no_overrides(config);
   if (!folder.empty()) check_folder(folder);
-  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) return load_folder(folder);
-  const Value json = folder.empty() ? config_from_scratch(config) : read_json(path_join(folder, "config.json"));
-  const auto seed_of_values = folder.empty() ? std::optional(seed) : std::nullopt;
-  std::shared_ptr<CausalLm> model;
+  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) return load_language_folder(folder, seed);
+  const Value json = edited(folder.empty() ? config_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
+  const bool initialised = folder.empty() || architecture_of(json).may_be_new;
+  const auto seed_of_values = initialised ? std::optional(seed) : std::nullopt;
+  std::shared_ptr<LanguageModel> model;
   {
     const parallel::DeferredScope scope;
     model = architecture_of(json).make(json, seed_of_values);

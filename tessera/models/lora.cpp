@@ -20,7 +20,7 @@ constexpr const char* all_linear = "all-linear";
 
 using NamedLinear = std::pair<std::string, Linear*>;
 
-std::vector<NamedLinear> linears_of(const CausalLm& model) {
+std::vector<NamedLinear> linears_of(const LanguageModel& model) {
   std::vector<NamedLinear> found;
   for (const auto& item : model.named_modules("", /*include_self=*/false))
     if (auto* linear = dynamic_cast<Linear*>(item.value().get())) found.emplace_back(item.key(), linear);
@@ -37,7 +37,7 @@ bool matches(const std::string& module, const std::string& target) {
 std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
 /// What a target that matched no linear map may have meant.
-[[noreturn]] void throw_no_match(const CausalLm& model, const std::vector<NamedLinear>& linears,
+[[noreturn]] void throw_no_match(const LanguageModel& model, const std::vector<NamedLinear>& linears,
                                  const std::string& target) {
   for (const auto& item : model.named_modules("", /*include_self=*/false))
     if (matches(item.key(), target))
@@ -53,7 +53,7 @@ std::string last_part(const std::string& name) { return name.substr(name.rfind('
 }
 
 /// The linear maps that the targets mean, in the order of modules.
-std::vector<NamedLinear> select(const CausalLm& model, const std::vector<std::string>& targets) {
+std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<std::string>& targets) {
   const std::vector<NamedLinear> linears = linears_of(model);
   TESSERA_CHECK(!linears.empty(), "the model has no linear maps that adapters could be put on");
   const bool all = targets == std::vector<std::string>{all_linear};
@@ -75,7 +75,7 @@ std::vector<NamedLinear> select(const CausalLm& model, const std::vector<std::st
 }
 
 /// Targets that select exactly `chosen`: ends of names where no other module has that end, full names otherwise.
-std::vector<std::string> spelled_out(const CausalLm& model, const std::vector<NamedLinear>& chosen) {
+std::vector<std::string> spelled_out(const LanguageModel& model, const std::vector<NamedLinear>& chosen) {
   std::set<std::string> names, targets;
   for (const auto& [name, linear] : chosen) names.insert(name);
   std::set<std::string> ambiguous;
@@ -86,7 +86,7 @@ std::vector<std::string> spelled_out(const CausalLm& model, const std::vector<Na
 }
 
 /// Freezes the model and puts uninitialised adapters on the chosen modules.
-void add_adapters(CausalLm& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
+void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, const LoraConfig& config) {
   for (const auto& [name, linear] : linears_of(model))
     if (linear->lora_A)
       throw InputError(
@@ -110,7 +110,7 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
 std::string shape_text(const at::Tensor& tensor) { return concat("[", tensor.size(0), ", ", tensor.size(1), "]"); }
 
 /// Copies `stored` over the model's adapters; whatever does not fit is listed in one error.
-void overwrite_adapters(const CausalLm& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
+void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
   std::map<std::string, at::Tensor> wanted;
   for (const auto& [name, tensor] : lora_state(model)) wanted.emplace(name, tensor);
   std::vector<std::string> problems;
@@ -141,7 +141,7 @@ void overwrite_adapters(const CausalLm& model, const checkpoint::NamedTensors& s
 }
 
 /// Names the modules that adapter tensors belong to; ones that the model lacks are an error.
-std::vector<NamedLinear> modules_of(const CausalLm& model, const checkpoint::NamedTensors& stored,
+std::vector<NamedLinear> modules_of(const LanguageModel& model, const checkpoint::NamedTensors& stored,
                                     const std::string& folder) {
   std::set<std::string> names;
   constexpr std::size_t ending = std::string_view(".lora_A.weight").size();
@@ -179,7 +179,7 @@ LoraConfig lora_config(const ModelConfig& config) {
   return lora;
 }
 
-LoraConfig apply_lora(CausalLm& model, LoraConfig config, std::uint64_t seed) {
+LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t seed) {
   if (config.target_modules.empty()) config.target_modules = model.default_lora_targets();
   const auto chosen = select(model, config.target_modules);
   add_adapters(model, chosen, config);
@@ -195,7 +195,7 @@ LoraConfig apply_lora(CausalLm& model, LoraConfig config, std::uint64_t seed) {
   return config;
 }
 
-checkpoint::NamedTensors lora_state(const CausalLm& model) {
+checkpoint::NamedTensors lora_state(const LanguageModel& model) {
   checkpoint::NamedTensors state;
   for (const auto& [name, linear] : linears_of(model)) {
     if (!linear->lora_A) continue;
@@ -205,7 +205,7 @@ checkpoint::NamedTensors lora_state(const CausalLm& model) {
   return state;
 }
 
-void load_adapters(CausalLm& model, const LoraConfig& config, const std::string& folder) {
+void load_adapters(LanguageModel& model, const LoraConfig& config, const std::string& folder) {
   const LoraConfig stored = checkpoint::read_adapter_config(folder);
   if (stored.scale() != config.scale())
     throw InputError(concat(folder, ": its adapters are scaled by ", format_real(stored.scale(), 6), " (lora_alpha ",
@@ -215,12 +215,12 @@ void load_adapters(CausalLm& model, const LoraConfig& config, const std::string&
   overwrite_adapters(model, checkpoint::read_adapter_weights(folder), folder);
 }
 
-std::shared_ptr<CausalLm> load_adapted_model(const std::string& folder, std::uint64_t seed) {
+std::shared_ptr<LanguageModel> load_adapted_model(const std::string& folder, std::uint64_t seed) {
   const LoraConfig config = checkpoint::read_adapter_config(folder);
   const checkpoint::NamedTensors stored = checkpoint::read_adapter_weights(folder);
   ModelConfig base;
   base.model_name_or_path = checkpoint::base_model_folder(folder, config);
-  auto model = load_model(base, seed);
+  auto model = load_language_model(base, seed);
   add_adapters(*model,
                config.targets_from_weights ? modules_of(*model, stored, folder) : select(*model, config.target_modules),
                config);
@@ -228,7 +228,7 @@ std::shared_ptr<CausalLm> load_adapted_model(const std::string& folder, std::uin
   return model;
 }
 
-LoraConfig loaded_lora_config(const CausalLm& model, const std::string& folder) {
+LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& folder) {
   LoraConfig config = checkpoint::read_adapter_config(folder);
   std::vector<NamedLinear> adapted;
   for (const NamedLinear& linear : linears_of(model))
@@ -241,7 +241,7 @@ LoraConfig loaded_lora_config(const CausalLm& model, const std::string& folder) 
   return config;
 }
 
-void merge_lora(CausalLm& model) {
+void merge_lora(LanguageModel& model) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, linear] : linears_of(model)) {
     if (!linear->lora_A) continue;
@@ -257,14 +257,14 @@ void merge_lora(CausalLm& model) {
   }
 }
 
-double lora_flops_per_token(const CausalLm& model, std::int64_t block_size) {
+double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size) {
   const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
   double adapters = 0;
   for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(tensor.numel());
   return model.flops_per_token(block_size) - 2 * frozen + 6 * adapters;
 }
 
-std::string describe_trainable(const CausalLm& model) {
+std::string describe_trainable(const LanguageModel& model) {
   std::int64_t all = 0, trainable = 0;
   std::set<const void*> seen;
   for (const at::Tensor& parameter : model.parameters()) {

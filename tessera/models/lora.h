@@ -26,30 +26,30 @@ LoraConfig lora_config(const ModelConfig& config);
 /// (torch's kaiming_uniform_ with a = sqrt(5)) keyed by (seed, name), B zero, so that the model computes what it did.
 /// Returns the configuration with its targets spelled out, for write_adapter_folder. Throws InputError when a target
 /// matches nothing (with the nearest names), matches what is no linear map, or the model has adapters already.
-LoraConfig apply_lora(CausalLm& model, LoraConfig config, std::uint64_t seed);
+LoraConfig apply_lora(LanguageModel& model, LoraConfig config, std::uint64_t seed);
 
 /// The adapters: MODULE.lora_A.weight, MODULE.lora_B.weight, in the order of modules. Empty: none. They alias the
 /// model's.
-checkpoint::NamedTensors lora_state(const CausalLm& model);
+checkpoint::NamedTensors lora_state(const LanguageModel& model);
 
 /// Overwrites the adapters of a model that apply_lora has prepared by those of a folder. Throws InputError listing all
 /// missing, unexpected and misshapen tensors, or when scales differ.
-void load_adapters(CausalLm& model, const LoraConfig& config, const std::string& folder);
+void load_adapters(LanguageModel& model, const LoraConfig& config, const std::string& folder);
 
 /// The model that an adapter folder means: its base, frozen, with the folder's adapters, trainable.
-std::shared_ptr<CausalLm> load_adapted_model(const std::string& folder, std::uint64_t seed);
+std::shared_ptr<LanguageModel> load_adapted_model(const std::string& folder, std::uint64_t seed);
 /// The configuration of a model that load_adapted_model(folder) has made, targets spelled out, base an absolute path.
-LoraConfig loaded_lora_config(const CausalLm& model, const std::string& folder);
+LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& folder);
 
 /// Adds scale * (B A) to the frozen weights in place and removes the adapters. No adapters: nothing happens.
-void merge_lora(CausalLm& model);
+void merge_lora(LanguageModel& model);
 
-/// CausalLm::flops_per_token for a model whose own N matrix parameters are frozen: their gradients (2 N) are not formed,
+/// LanguageModel::flops_per_token for a model whose own N matrix parameters are frozen: their gradients (2 N) are not formed,
 /// the adapters' products (6 each parameter) come on top.
-double lora_flops_per_token(const CausalLm& model, std::int64_t block_size);
+double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size);
 
 /// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as PEFT prints it; tied parameters
 /// once.
-std::string describe_trainable(const CausalLm& model);
+std::string describe_trainable(const LanguageModel& model);
 
 }  // namespace tessera::models

@@ -36,6 +36,10 @@ struct ForwardContext {
   nn::DocumentStarts documents = {};
   KvCache* cache = nullptr;  ///< or null
   std::shared_ptr<const RegionRunner> runner = nullptr;
+  double embedding_noise = 0;  ///< see LanguageModel::set_embedding_noise
+
+  /// Embeddings of tokens [B, T, C], with their noise.
+  at::Tensor embedded(const at::Tensor& tokens) const;
 
   /// f(x) as the region `region_of(kind, block)`.
   template <class F>

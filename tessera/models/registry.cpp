@@ -1,6 +1,7 @@
 #include <tessera/models/registry.h>
 
 #include <tessera/base/error.h>
+#include <tessera/models/bert.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
 
@@ -8,7 +9,7 @@ namespace tessera::models {
 namespace {
 
 template <class Model>
-std::shared_ptr<CausalLm> make(const Value& hf_config, std::optional<std::uint64_t> seed) {
+std::shared_ptr<LanguageModel> make(const Value& hf_config, std::optional<std::uint64_t> seed) {
   return std::make_shared<Model>(hf_config, seed);
 }
 
@@ -18,6 +19,10 @@ constexpr Architecture architectures[] = {
     {"mistral", "MistralForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
     {"qwen2", "Qwen2ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
     {"qwen3", "Qwen3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
+    {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
+     is_bert_head},
+    {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,
+     "bert.embeddings.word_embeddings.weight", is_bert_head},
 };
 
 }  // namespace
@@ -29,11 +34,16 @@ const Architecture& architecture_of(const Value& hf_config) {
   const Value* classes = hf_config.find("architectures");
   const Value* first = classes && classes->is_array() && !classes->items().empty() ? &classes->items()[0] : nullptr;
   const Value* found = type ? type : first;
+  const Architecture* of_type = nullptr;
   std::string known;
   for (const Architecture& a : architectures) {
-    if (found && found->as_string() == (type ? a.model_type : a.architecture)) return a;
-    known += concat(known.empty() ? "" : ", ", a.model_type);
+    const bool same_class = first && first->is_string() && first->as_string() == a.architecture;
+    const bool same_type = type && type->as_string() == a.model_type;
+    if (same_class && (same_type || !type)) return a;
+    if (same_type && !of_type) of_type = &a;
+    if (!known.ends_with(a.model_type)) known += concat(known.empty() ? "" : ", ", a.model_type);
   }
+  if (of_type) return *of_type;
   if (!found)
     throw InputError(
         concat(hf_config.where().str(), ": neither model_type nor architectures is given; known model types: ", known));

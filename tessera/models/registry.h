@@ -2,7 +2,7 @@
 /// \file
 /// Which architectures exist. A new model is one file and one row in registry.cpp.
 
-#include <tessera/models/causal_lm.h>
+#include <tessera/models/language_model.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,14 +12,17 @@ namespace tessera::models {
 struct Architecture {
   const char* model_type;    ///< config.json's model_type
   const char* architecture;  ///< the class in config.json's architectures
-  std::shared_ptr<CausalLm> (*make)(const Value& hf_config, std::optional<std::uint64_t> seed);
+  std::shared_ptr<LanguageModel> (*make)(const Value& hf_config, std::optional<std::uint64_t> seed);
   /// Parameter name of a tensor found in a folder; empty: to be left aside (a buffer, a tied copy).
   std::string (*tensor_name)(const std::string& name_in_file, const Value& hf_config);
   /// Parameter that a tied head shares: a folder may hold it under lm_head.weight alone.
   const char* embedding;
+  /// Parameters that a folder may lack, a head that the model was saved without: they keep their initial values. nullptr: none.
+  bool (*may_be_new)(const std::string& parameter) = nullptr;
 };
 
-/// By model_type, else by architectures[0]; another one throws InputError with its position and the list of known
+/// By model_type and, where a type has several, the one of architectures[0] (else the type's first); without model_type by
+/// architectures[0]. Another one throws InputError with its position and the list of known
 /// types.
 const Architecture& architecture_of(const Value& hf_config);
 

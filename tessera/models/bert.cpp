@@ -1,0 +1,166 @@
+#include <tessera/models/bert.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/nn/nn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tessera::models {
+namespace {
+
+at::Tensor dropped(const at::Tensor& x, double p, bool training) {
+  return training && p > 0 ? at::dropout(x, p, /*train=*/true) : x;
+}
+
+/// activation(x + bias).
+at::Tensor activated(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return nn::bias_gelu_tanh(x, bias);
+    case Activation::gelu_erf:
+      return at::gelu(x + bias);
+    case Activation::relu:
+      return at::relu(x + bias);
+    case Activation::silu:
+      break;
+  }
+  return at::silu(x + bias);
+}
+
+Region region(Region::Kind kind, std::int64_t block) {
+  static constexpr std::string_view ends[] = {"", ".attention", ".intermediate"};
+  return {kind, block, concat("bert.encoder.layer.", block, ends[static_cast<std::size_t>(kind)])};
+}
+
+}  // namespace
+
+BertEmbeddings::BertEmbeddings(const BertConfig& config)
+    : pad_token_id(config.pad_token_id), dropout(config.hidden_dropout) {
+  const std::int64_t c = config.hidden_size;
+  word_embeddings = register_module("word_embeddings", std::make_shared<Table>(config.vocab_size, c));
+  position_embeddings = register_module("position_embeddings", std::make_shared<Table>(config.max_position_embeddings, c));
+  token_type_embeddings = register_module("token_type_embeddings", std::make_shared<Table>(config.type_vocab_size, c));
+  norm = register_module("LayerNorm", std::make_shared<LayerNorm>(c, config.layer_norm_eps));
+}
+
+at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types, const ForwardContext& context) {
+  const at::Tensor words = context.embedded(at::embedding(word_embeddings->weight, ids, pad_token_id));  // [B, T, C]
+  const at::Tensor kinds = types.defined() ? at::embedding(token_type_embeddings->weight, types)
+                                           : token_type_embeddings->weight.select(0, 0);
+  const at::Tensor x = words + kinds + position_embeddings->weight.slice(0, 0, ids.size(1));
+  return dropped(nn::layer_norm(x, norm->weight, norm->bias, norm->eps), dropout, is_training());
+}
+
+BertSelfAttention::BertSelfAttention(const BertConfig& config)
+    : heads(config.num_attention_heads), dropout(config.attention_dropout) {
+  const std::int64_t c = config.hidden_size;
+  query = register_module("query", std::make_shared<Linear>(c, c, true));
+  key = register_module("key", std::make_shared<Linear>(c, c, true));
+  value = register_module("value", std::make_shared<Linear>(c, c, true));
+}
+
+at::Tensor BertSelfAttention::forward(const at::Tensor& x, const at::Tensor& mask) {
+  const std::int64_t b = x.size(0), t = x.size(1), d = x.size(2) / heads;
+  const auto split = [&](const at::Tensor& y) { return y.view({b, t, heads, d}).transpose(1, 2); };  // [B, H, T, D]
+  const at::Tensor q = split(query->forward(x)), k = split(key->forward(x)), v = split(value->forward(x));
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      q, k, v, mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt, is_training() ? dropout : 0.0,
+      /*is_causal=*/false);
+  return mixed.transpose(1, 2).reshape({b, t, heads * d});
+}
+
+BertOutput::BertOutput(const BertConfig& config, std::int64_t in) : dropout(config.hidden_dropout) {
+  dense = register_module("dense", std::make_shared<Linear>(in, config.hidden_size, true));
+  norm = register_module("LayerNorm", std::make_shared<LayerNorm>(config.hidden_size, config.layer_norm_eps));
+}
+
+at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual) {
+  if (is_training() && dropout > 0)
+    return nn::add_layer_norm(residual, at::dropout(dense->forward(h), dropout, true), {}, norm->weight, norm->bias, norm->eps)
+        .normed;
+  return nn::add_layer_norm(residual, dense->project(h), dense->bias, norm->weight, norm->bias, norm->eps).normed;
+}
+
+BertAttention::BertAttention(const BertConfig& config) {
+  self = register_module("self", std::make_shared<BertSelfAttention>(config));
+  output = register_module("output", std::make_shared<BertOutput>(config, config.hidden_size));
+}
+
+BertIntermediate::BertIntermediate(const BertConfig& config) : activation(config.activation) {
+  dense = register_module("dense", std::make_shared<Linear>(config.hidden_size, config.intermediate_size, true));
+}
+
+at::Tensor BertIntermediate::forward(const at::Tensor& x) { return activated(dense->project(x), dense->bias, activation); }
+
+BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index) {
+  attention = register_module("attention", std::make_shared<BertAttention>(config));
+  intermediate = register_module("intermediate", std::make_shared<BertIntermediate>(config));
+  output = register_module("output", std::make_shared<BertOutput>(config, config.intermediate_size));
+}
+
+at::Tensor BertLayer::forward(const at::Tensor& x, const at::Tensor& mask,
+                              const std::shared_ptr<const ForwardContext>& context) {
+  const auto attend = [attention = attention, mask](const at::Tensor& h) { return attention->forward(h, mask); };
+  const at::Tensor h = context->run(region, Region::Kind::attention, index, attend, x);
+  const auto transform = [intermediate = intermediate, output = output](const at::Tensor& y) {
+    return output->forward(intermediate->forward(y), y);
+  };
+  return context->run(region, Region::Kind::mlp, index, transform, h);
+}
+
+BertModel::BertModel(const BertConfig& config, bool with_pooler) {
+  embeddings = register_module("embeddings", std::make_shared<BertEmbeddings>(config));
+  const auto encoder = register_module("encoder", std::make_shared<torch::nn::Module>());
+  const auto layers = encoder->register_module("layer", std::make_shared<torch::nn::Module>());
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+    layer.push_back(layers->register_module(std::to_string(i), std::make_shared<BertLayer>(config, i)));
+  if (!with_pooler) return;
+  const auto parent = register_module("pooler", std::make_shared<torch::nn::Module>());
+  pooler = parent->register_module("dense", std::make_shared<Linear>(config.hidden_size, config.hidden_size, true));
+}
+
+at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen, ForwardContext given) {
+  TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
+  const std::int64_t positions = embeddings->position_embeddings->weight.size(0);
+  if (ids.size(1) > positions)
+    throw InputError(concat("a sequence of ", ids.size(1), " tokens does not fit the model's ", positions,
+                            " positions; use a shorter block_size or max_length"));
+  const auto context = std::make_shared<const ForwardContext>(std::move(given));
+  at::Tensor mask;  // [B, 1, 1, T], added to the scores
+  if (seen.defined())
+    mask = at::zeros({ids.size(0), 1, 1, ids.size(1)}, seen.options().dtype(at::kFloat))
+               .masked_fill_(seen.logical_not().unsqueeze(1).unsqueeze(1), -std::numeric_limits<float>::infinity());
+  at::Tensor x = embeddings->forward(ids, types, *context);
+  for (const auto& block : layer) {
+    const auto transform = [block, mask, context](const at::Tensor& y) { return block->forward(y, mask, context); };
+    x = context->run(region, Region::Kind::block, block->index, transform, x);
+  }
+  return x;
+}
+
+at::Tensor BertModel::pooled(const at::Tensor& hidden) { return at::tanh(pooler->forward(hidden.select(1, 0))); }
+
+BertLMPredictionHead::BertLMPredictionHead(const BertConfig& config) : activation(config.activation) {
+  const auto parent = register_module("transform", std::make_shared<torch::nn::Module>());
+  dense = parent->register_module("dense", std::make_shared<Linear>(config.hidden_size, config.hidden_size, true));
+  norm = parent->register_module("LayerNorm", std::make_shared<LayerNorm>(config.hidden_size, config.layer_norm_eps));
+  if (!config.tie_word_embeddings)
+    decoder = register_module("decoder", std::make_shared<Table>(config.vocab_size, config.hidden_size));
+  bias = register_parameter("bias", at::empty({config.vocab_size}));
+}
+
+at::Tensor BertLMPredictionHead::transform(const at::Tensor& h) {
+  return nn::layer_norm(activated(dense->project(h), dense->bias, activation), norm->weight, norm->bias, norm->eps);
+}
+
+at::Tensor seen_tokens(const std::vector<std::int64_t>& lengths, std::int64_t length, c10::Device device) {
+  if (std::all_of(lengths.begin(), lengths.end(), [&](std::int64_t n) { return n == length; })) return {};
+  const at::Tensor ends = at::tensor(lengths, at::kLong).unsqueeze(1);  // [B, 1]
+  return at::arange(length, at::kLong).unsqueeze(0).lt(ends).to(device);
+}
+
+}  // namespace tessera::models

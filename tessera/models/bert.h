@@ -1,0 +1,170 @@
+#pragma once
+/// \file
+/// BERT (Devlin et al. 2019), as transformers/models/bert/modeling_bert.py computes it: the encoder and its heads for masked
+/// language modelling and for classification. (Sentence embeddings: sentence_encoder.h.)
+/// B batch, T tokens, C = hidden_size, H = num_attention_heads, V = vocab_size.
+
+#include <tessera/models/bert_config.h>
+#include <tessera/models/language_model.h>
+#include <tessera/models/layers.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::models {
+
+struct BertEmbeddings : torch::nn::Module {
+  explicit BertEmbeddings(const BertConfig& config);
+  /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const ForwardContext& context);
+
+  std::shared_ptr<Table> word_embeddings, position_embeddings, token_type_embeddings;
+  std::shared_ptr<LayerNorm> norm;  ///< "LayerNorm"
+  std::int64_t pad_token_id;        ///< its row gets no gradient from here, as with padding_idx
+  double dropout;
+};
+
+struct BertSelfAttention : torch::nn::Module {
+  explicit BertSelfAttention(const BertConfig& config);
+  /// x [B, T, C], mask [B, 1, 1, T] (undefined: all tokens are seen; 0 where a key is seen, else -infinity) -> [B, T, C].
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask);
+
+  std::shared_ptr<Linear> query, key, value;
+  std::int64_t heads;
+  double dropout;
+};
+
+/// dense, dropout and the norm of the sum with what went in: the end of both halves of a layer.
+struct BertOutput : torch::nn::Module {
+  BertOutput(const BertConfig& config, std::int64_t in);
+  at::Tensor forward(const at::Tensor& h, const at::Tensor& residual);
+
+  std::shared_ptr<Linear> dense;
+  std::shared_ptr<LayerNorm> norm;
+  double dropout;
+};
+
+struct BertAttention : torch::nn::Module {
+  explicit BertAttention(const BertConfig& config);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) { return output->forward(self->forward(x, mask), x); }
+
+  std::shared_ptr<BertSelfAttention> self;
+  std::shared_ptr<BertOutput> output;
+};
+
+struct BertIntermediate : torch::nn::Module {
+  explicit BertIntermediate(const BertConfig& config);
+  at::Tensor forward(const at::Tensor& x);
+
+  std::shared_ptr<Linear> dense;
+  Activation activation;
+};
+
+struct BertLayer : torch::nn::Module {
+  BertLayer(const BertConfig& config, std::int64_t index);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask, const std::shared_ptr<const ForwardContext>& context);
+
+  std::shared_ptr<BertAttention> attention;
+  std::shared_ptr<BertIntermediate> intermediate;
+  std::shared_ptr<BertOutput> output;
+  std::int64_t index;
+};
+
+struct BertModel : torch::nn::Module {
+  /// with_pooler: registers pooler.dense, which only classification uses.
+  explicit BertModel(const BertConfig& config, bool with_pooler = false);
+  /// ids int64 [B, T]; types int64 [B, T] or undefined (all 0); seen bool [B, T], false at padding, or undefined (no
+  /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen, ForwardContext context = {});
+  /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
+  at::Tensor pooled(const at::Tensor& hidden);
+
+  std::shared_ptr<BertEmbeddings> embeddings;
+  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"
+  std::shared_ptr<Linear> pooler;                 ///< "pooler.dense"; null without
+};
+
+/// What both heads share.
+class BertWithHead : public LanguageModel {
+ public:
+  std::int64_t vocab_size() const override { return config_.vocab_size; }
+  std::int64_t max_positions() const override { return config_.max_position_embeddings; }
+  const Value& hf_config() const override { return hf_config_; }
+  std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
+  double flops_per_token(std::int64_t block_size) const override;
+  std::vector<Region> regions() const override;
+
+  std::shared_ptr<BertModel> bert;
+
+ protected:
+  BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
+  /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
+  void initialise(std::uint64_t seed);
+  /// Of a batch, whose padding is not seen.
+  at::Tensor hidden(const data::Batch& batch);
+  at::Tensor hidden(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen);
+
+  Value hf_config_;  // architectures: this class
+  BertConfig config_;
+};
+
+struct BertLMPredictionHead;
+
+class BertForMaskedLM : public BertWithHead {
+ public:
+  /// Weights are initialised from `seed`; without a seed they stay uninitialised.
+  BertForMaskedLM(const Value& hf_config, std::optional<std::uint64_t> seed);
+  data::Objective::Kind objective() const override { return data::Objective::Kind::masked_token; }
+  /// Positions whose label is not -100 are scored; only their logits are computed.
+  at::Tensor loss(const data::Batch& batch, double scale) override;
+  /// fp32 logits [B, T, V]; types, seen: see BertModel::forward.
+  at::Tensor logits(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {});
+
+  std::shared_ptr<BertLMPredictionHead> predictions;  ///< "cls.predictions"
+
+ private:
+  at::Tensor scores(const at::Tensor& hidden);
+};
+
+class BertForSequenceClassification : public BertWithHead {
+ public:
+  BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed);
+  data::Objective::Kind objective() const override { return data::Objective::Kind::row_class; }
+  /// The class of row b is labels[b, 0].
+  at::Tensor loss(const data::Batch& batch, double scale) override;
+  /// fp32 logits [B, classes].
+  at::Tensor logits(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {});
+  std::int64_t num_labels() const { return config_.num_labels; }
+
+  std::shared_ptr<Linear> classifier;
+
+ private:
+  at::Tensor scores(const at::Tensor& hidden);
+};
+
+/// BERT's head for masked language modelling: transform, then the word embeddings (or a matrix of its own) with a bias.
+struct BertLMPredictionHead : torch::nn::Module {
+  explicit BertLMPredictionHead(const BertConfig& config);
+  /// h [..., C] -> [..., C], before the product with the embeddings.
+  at::Tensor transform(const at::Tensor& h);
+
+  std::shared_ptr<Linear> dense;     ///< "transform.dense"
+  std::shared_ptr<LayerNorm> norm;   ///< "transform.LayerNorm"
+  std::shared_ptr<Table> decoder;    ///< null when tied
+  at::Tensor bias;                   ///< [V]
+  Activation activation;
+};
+
+/// The parameter that a tensor found in a BERT folder is for: folders saved from BertModel lack the prefix "bert.", old ones
+/// have LayerNorm.gamma and LayerNorm.beta. Empty for what the architecture of `hf_config` has no place for: position_ids, the
+/// tied decoder, next sentence prediction, another task's head, a pooler that nothing uses.
+std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config);
+/// Parameters of heads (and the pooler): a folder of another task lacks them.
+bool is_bert_head(const std::string& parameter);
+
+/// True where a row has tokens: bool [B, T] for rows of so many tokens; undefined when none is padded.
+at::Tensor seen_tokens(const std::vector<std::int64_t>& lengths, std::int64_t length, c10::Device device);
+
+}  // namespace tessera::models

@@ -1,0 +1,144 @@
+// BERT's heads, their weights' names and initial values.
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/bert.h>
+#include <tessera/nn/nn.h>
+
+#include <array>
+#include <cmath>
+#include <string_view>
+
+namespace tessera::models {
+namespace {
+
+Value with_architecture(Value config, const char* architecture) {
+  config.set("architectures", Value::make_array({Value::of(architecture)}));
+  config.set("model_type", Value::of("bert"));
+  return config;
+}
+
+bool has_architecture(const Value& config, std::string_view name) {
+  const Value* classes = config.find("architectures");
+  return classes && classes->is_array() && !classes->items().empty() && classes->items()[0].as_string() == name;
+}
+
+/// scale * the sum of the cross-entropies of rows of logits [N, classes] with labels [N]; -100 is not scored.
+at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels, double scale, double smoothing) {
+  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, nn::ignored_label, smoothing) * scale;
+}
+
+}  // namespace
+
+BertWithHead::BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler)
+    : hf_config_(with_architecture(hf_config, architecture)), config_(parse_bert_config(hf_config)) {
+  bert = register_module("bert", std::make_shared<BertModel>(config_, with_pooler));
+}
+
+void BertWithHead::initialise(std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (auto& item : named_parameters()) {
+    at::Tensor& parameter = item.value();
+    if (item.key().ends_with("bias"))
+      parameter.zero_();
+    else if (parameter.dim() == 1)
+      parameter.fill_(1);
+    else
+      normal_by_name(parameter, config_.initializer_range, seed, item.key());
+  }
+  bert->embeddings->word_embeddings->weight.select(0, config_.pad_token_id).zero_();
+}
+
+at::Tensor BertWithHead::hidden(const data::Batch& batch) {
+  return hidden(batch.ids, batch.types, seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device()));
+}
+
+at::Tensor BertWithHead::hidden(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
+  return bert->forward(ids, types, seen, {.runner = region_runner(), .embedding_noise = embedding_noise()});
+}
+
+double BertWithHead::flops_per_token(std::int64_t block_size) const {
+  const double l = static_cast<double>(config_.num_hidden_layers), c = static_cast<double>(config_.hidden_size);
+  const double n = l * (4 * c * c + 2 * c * static_cast<double>(config_.intermediate_size));  // heads see few tokens
+  return 6 * n + 12 * l * c * static_cast<double>(block_size);
+}
+
+std::vector<Region> BertWithHead::regions() const {
+  static constexpr std::array<std::pair<Region::Kind, std::string_view>, 3> parts{
+      {{Region::Kind::block, ""}, {Region::Kind::attention, ".attention"}, {Region::Kind::mlp, ".intermediate"}}};
+  std::vector<Region> all;
+  for (std::int64_t block = 0; block < config_.num_hidden_layers; ++block)
+    for (const auto& [kind, end] : parts) all.push_back({kind, block, concat("bert.encoder.layer.", block, end)});
+  return all;
+}
+
+BertForMaskedLM::BertForMaskedLM(const Value& hf_config, std::optional<std::uint64_t> seed)
+    : BertWithHead(hf_config, "BertForMaskedLM", /*with_pooler=*/false) {
+  const auto cls = register_module("cls", std::make_shared<torch::nn::Module>());
+  predictions = cls->register_module("predictions", std::make_shared<BertLMPredictionHead>(config_));
+  if (seed) initialise(*seed);
+}
+
+at::Tensor BertForMaskedLM::scores(const at::Tensor& hidden) {
+  const at::Tensor& table = predictions->decoder ? predictions->decoder->weight : bert->embeddings->word_embeddings->weight;
+  return nn::linear(predictions->transform(hidden), table, predictions->bias, nn::WeightLayout::out_in).to(at::kFloat);
+}
+
+at::Tensor BertForMaskedLM::loss(const data::Batch& batch, double scale) {
+  const at::Tensor h = BertWithHead::hidden(batch);            // [B, T, C]
+  const at::Tensor labels = batch.labels.reshape({-1});        // [B T]
+  at::Tensor places = labels.ne(nn::ignored_label).nonzero().squeeze(1);  // [N]
+  if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head takes part, with a loss of 0
+  const at::Tensor scored = h.reshape({-1, h.size(2)}).index_select(0, places);  // [N, C]
+  return summed_loss(scores(scored), labels.index_select(0, places), scale, label_smoothing());
+}
+
+at::Tensor BertForMaskedLM::logits(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
+  return scores(hidden(ids, types, seen));
+}
+
+BertForSequenceClassification::BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed)
+    : BertWithHead(hf_config, "BertForSequenceClassification", /*with_pooler=*/true) {
+  classifier = register_module("classifier", std::make_shared<Linear>(config_.hidden_size, config_.num_labels, true));
+  if (seed) initialise(*seed);
+}
+
+at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden) {
+  at::Tensor pooled = bert->pooled(hidden);  // [B, C]
+  if (is_training() && config_.classifier_dropout > 0) pooled = at::dropout(pooled, config_.classifier_dropout, true);
+  return classifier->forward(pooled).to(at::kFloat);
+}
+
+at::Tensor BertForSequenceClassification::loss(const data::Batch& batch, double scale) {
+  return summed_loss(scores(BertWithHead::hidden(batch)), batch.labels.select(1, 0), scale, label_smoothing());
+}
+
+at::Tensor BertForSequenceClassification::logits(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
+  return scores(hidden(ids, types, seen));
+}
+
+std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {
+  std::string name = name_in_file;
+  for (const auto& [old, now] : {std::pair(".gamma", ".weight"), std::pair(".beta", ".bias")})
+    if (name.ends_with(old)) name.replace(name.size() - std::string_view(old).size(), std::string_view(old).size(), now);
+  for (const char* part : {"embeddings.", "encoder.", "pooler."})
+    if (name.starts_with(part)) name = "bert." + name;
+  const bool classifies = has_architecture(hf_config, "BertForSequenceClassification");
+  const bool predicts = has_architecture(hf_config, "BertForMaskedLM");
+  const Value* tied = hf_config.find("tie_word_embeddings");
+  const bool own_decoder = tied && !tied->is_null() && !tied->as_bool();
+  if (name == "bert.embeddings.position_ids" || name == "bert.embeddings.token_type_ids") return {};
+  if (name.starts_with("bert.pooler.") && !classifies) return {};
+  if (name.starts_with("classifier.") && !classifies) return {};
+  if (name.starts_with("cls.predictions.") && !predicts) return {};
+  if (name.starts_with("cls.seq_relationship.") || name == "cls.predictions.decoder.bias") return {};
+  if (name == "cls.predictions.decoder.weight" && !own_decoder) return {};
+  return name;
+}
+
+bool is_bert_head(const std::string& parameter) {
+  return parameter.starts_with("cls.") || parameter.starts_with("classifier.") || parameter.starts_with("bert.pooler.");
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,62 @@
+#pragma once
+/// \file
+/// models/: ordinary torch::nn::Modules that know nothing of ranks. This header: what the trainer asks of a model, be it
+/// causal (causal_lm.h) or an encoder (bert.h).
+
+#include <torch/nn/module.h>
+
+#include <tessera/base/value.h>
+#include <tessera/data/objective.h>
+#include <tessera/models/regions.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::models {
+
+/// Parameters and buffers carry Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
+/// LoRA adapters besides as MODULE.lora_A.weight and MODULE.lora_B.weight).
+class LanguageModel : public torch::nn::Module {
+ public:
+  /// What is scored of a batch; the trainer makes batches accordingly.
+  virtual data::Objective::Kind objective() const = 0;
+  /// Sum over the scored positions of the cross-entropy of what is to be predicted, times `scale`. fp32 scalar. Rows longer than
+  /// max_positions() throw InputError.
+  virtual at::Tensor loss(const data::Batch& batch, double scale) = 0;
+
+  /// From now on losses are smoothed (nn/label_smoothing.h). Throws Error outside [0, 1).
+  void set_label_smoothing(double share);
+  /// From now on, in training, noise of Uniform(-a, a), a = alpha / sqrt(T C), is added to the embeddings of the tokens (NEFTune,
+  /// Jain et al. 2023); 0: none. Drawn from the device's default generator.
+  void set_embedding_noise(double alpha) { embedding_noise_ = alpha; }
+
+  virtual std::int64_t vocab_size() const = 0;
+  virtual std::int64_t max_positions() const = 0;
+  /// config.json as Hugging Face writes it for this architecture (unknown members of a loaded config.json are kept).
+  virtual const Value& hf_config() const = 0;
+  /// Modules that LoRA adapts when none are named (PEFT's mapping for the family): {"q_proj", "v_proj"}.
+  virtual std::vector<std::string> default_lora_targets() const = 0;
+  /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
+  /// size, T block_size; docs/performance.md).
+  virtual double flops_per_token(std::int64_t block_size) const = 0;
+  /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
+  bool is_norm_or_bias(const std::string& parameter_name) const;
+
+  /// Every region, in the order in which they begin: block 0, its attention, its MLP, block 1, ...
+  virtual std::vector<Region> regions() const = 0;
+  /// From now on regions run through `runner`; nullptr: directly.
+  void set_region_runner(RegionRunner runner);
+
+ protected:
+  const std::shared_ptr<const RegionRunner>& region_runner() const { return runner_; }
+  double label_smoothing() const { return label_smoothing_; }
+  double embedding_noise() const { return is_training() ? embedding_noise_ : 0; }
+
+ private:
+  std::shared_ptr<const RegionRunner> runner_;
+  double label_smoothing_ = 0, embedding_noise_ = 0;
+};
+
+}  // namespace tessera::models
