@@ -40,7 +40,7 @@ constexpr TrainingArgument arguments[] = {
     // what is run, and where it goes
     acts("output_dir"),
     acts("overwrite_output_dir", Shape::boolean, "version 4"),
-    refused("do_train", Shape::boolean, "true", "tessera train trains: leave it out"),
+    ignored("do_train", Shape::boolean, "true", "tessera train always trains"),
     acts("do_eval", Shape::boolean),
     refused("do_predict", Shape::boolean, "false", "there is no set to predict: leave it out; tessera generate continues texts with the trained model"),
     acts("resume_from_checkpoint"),

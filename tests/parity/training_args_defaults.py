@@ -1,0 +1,8 @@
+"""Writes what transformers writes for TrainingArguments that nobody has changed: every argument with its default.
+
+    python tests/parity/training_args_defaults.py > tests/fixtures/training_args/defaults.json        (transformers 5.23)
+"""
+
+from transformers import TrainingArguments
+
+print(TrainingArguments(output_dir="out").to_json_string())
