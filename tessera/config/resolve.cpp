@@ -5,6 +5,7 @@
 #include <tessera/config/fields.h>
 #include <tessera/config/flag_reader.h>
 #include <tessera/config/front_ends.h>
+#include <tessera/config/megatron_args.h>
 #include <tessera/config/sharding.h>
 #include <tessera/config/training_args.h>
 
@@ -66,13 +67,30 @@ void derive(Resolved& resolved) {
     output.resume_from_checkpoint = *resume ? "last" : "";
 }
 
+/// Flags of two systems about one setting must agree.
+void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems) {
+  for (const FileSetting& setting : megatron.settings) {
+    const std::string& origin = resolved.origins.at(setting.name);
+    RunConfig theirs;
+    const Field* field = find_field(setting.name);
+    field->set(theirs, setting.text);
+    if (origin == "default" || dump_json(field->get(theirs)) == dump_json(field->get(resolved.values))) continue;
+    problems.doubtful.insert(setting.name);
+    problems.lines.push_back(concat(setting.key, " ", setting.text, " contradicts ", origin, "; keep one of them"));
+  }
+  apply(std::move(megatron), resolved);
+}
+
 }  // namespace
 
 Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
                        const GetEnvironment& environment) {
   Resolved resolved;
   for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
-  FlagReader(resolved, problems).read(arguments);
+  std::vector<std::string> ours = arguments;
+  std::optional<Translation> megatron = translate_megatron_flags(ours, problems);
+  FlagReader(resolved, problems).read(ours);
+  if (megatron) hear_megatron(std::move(*megatron), resolved, problems);
   read_environment(resolved, problems, environment);
   read_front_ends(resolved, problems, environment);
   apply_compat(resolved);
