@@ -122,6 +122,13 @@ class LenientParser : JsonScanner {
     return parse_unquoted();
   }
 
+  /// The place of the bracket that has just been read.
+  SourcePos before() const {
+    SourcePos place = here();
+    --place.column;
+    return place;
+  }
+
   /// A comma, or the end of a line, after a value; `line` is where the value ended.
   bool separated(int line) {
     skip();
@@ -130,10 +137,16 @@ class LenientParser : JsonScanner {
     return true;
   }
 
+  [[noreturn]] static void never_ends(const SourcePos& begin, const char* what) {
+    throw InputError(concat(begin.str(), ": ", what, " that begins here never ends (text without quotes goes on to the end of its line)"));
+  }
+
   Value parse_items(int depth) {
+    const SourcePos begin = before();
     std::vector<Value> items;
     for (bool more = true;;) {
       skip();
+      if (at_end()) never_ends(begin, "an array");
       if (take(']')) return Value::make_array(std::move(items));
       if (!more) fail("expected ',', ']' or a new line in an array");
       items.push_back(parse_value(depth + 1));
@@ -143,9 +156,11 @@ class LenientParser : JsonScanner {
 
   /// `braced`: up to the closing brace; else up to the end of the text.
   Value parse_members(int depth, bool braced) {
+    const SourcePos begin = before();
     std::vector<Value::Member> members;
     for (bool more = true;;) {
       skip();
+      if (at_end() && braced) never_ends(begin, "an object");
       if (braced ? take('}') : at_end()) break;
       if (!more) fail("expected ',', '}' or a new line in an object");
       std::string key = parse_key();

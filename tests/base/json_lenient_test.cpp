@@ -70,7 +70,9 @@ TEST(JsonLenient, Refused) {
   EXPECT_EQ(problem("[\"a\" \"b\"]"), "a.hjson:1:6: expected ',', ']' or a new line in an array, found '\"'");
   EXPECT_EQ(problem("{a b: 1}"), "a.hjson:1:4: expected ':' after the key \"a\", found 'b'");
   EXPECT_EQ(problem("{a: }"), "a.hjson:1:5: expected a value, found '}'");
-  EXPECT_EQ(problem("{a: 1"), "a.hjson:1:6: expected ',', '}' or a new line in an object, found the end of the file");
+  EXPECT_EQ(problem("{a: 1"), "a.hjson:1:1: an object that begins here never ends (text without quotes goes on to the end of its line)");
+  EXPECT_EQ(problem("{a: 1, b: {c: cpu }}"), "a.hjson:1:11: an object that begins here never ends (text without quotes goes on to the end of its line)");
+  EXPECT_EQ(problem("a: [1,"), "a.hjson:1:4: an array that begins here never ends (text without quotes goes on to the end of its line)");
   EXPECT_EQ(problem("{,}"), "a.hjson:1:2: expected a key, found ','");
   EXPECT_EQ(problem("{a: 1,, b: 2}"), "a.hjson:1:7: expected a key, found ','");
   EXPECT_EQ(problem(""), "a.hjson:1:1: expected a value, found the end of the file");

@@ -399,6 +399,65 @@ TEST(DeepspeedNotes, WhatMeansSomethingElseHere) {
 
 // ---- whole files -----------------------------------------------------------------------------------------------------------------------
 
+std::string fixture(const char* name) { return std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/deepspeed/" + name; }
+
+TEST(Deepspeed, HuggingFacesZero2WithAuto) {
+  const Outcome o = read_case(fixture("zero2_auto.json"), {"--bf16", "--learning_rate", "1e-4", "--per_device_train_batch_size", "2"});
+  EXPECT_EQ(o.problems, Words{});
+  EXPECT_EQ(o.settings, (Texts{{"optim", "adamw"},
+                               {"lr_scheduler_type", "warmup_lr"},
+                               {"lr_scheduler_kwargs", R"({"warmup_max_lr":"auto","warmup_num_steps":"auto"})"},
+                               {"zero_stage", "2"},
+                               {"overlap_comm", "true"},
+                               {"reduce_bucket_size", "200000000"},
+                               {"cpu_offload", "optimizer"}}));
+  EXPECT_EQ(o.notes, Words{concat(fixture("zero2_auto.json"),
+                                  ":1: without effect here: steps_per_print (line 45): log lines come every logging_steps steps; "
+                                  "zero_optimization.offload_optimizer.pin_memory (line 34): offloaded memory is mapped from files, which the system reads "
+                                  "ahead and writes behind; zero_optimization.allgather_bucket_size (line 37): the parameters of a block are gathered, reduced "
+                                  "and dropped as one")});
+}
+
+TEST(Deepspeed, HandWrittenZero3WithOffload) {
+  const Outcome o = read_case(fixture("zero3_offload.hjson"), {"--config_name", "gpt2-tiny"});
+  EXPECT_EQ(o.problems, Words{});
+  EXPECT_EQ(o.settings, (Texts{{"per_device_train_batch_size", "4"},
+                               {"gradient_accumulation_steps", "2"},
+                               {"max_grad_norm", "1"},
+                               {"bf16", "true"},
+                               {"zero_stage", "3"},
+                               {"overlap_comm", "true"},
+                               {"reduce_bucket_size", "65536"},
+                               {"persistence_threshold", "2560"},
+                               {"cpu_offload", "all"},
+                               {"offload_folder", "/tmp"},
+                               {"report_to", "tensorboard"},
+                               {"logging_dir", "logs/zero3"}}));
+  ASSERT_EQ(o.notes.size(), 1u);
+  for (const char* key : {"sub_group_size (line 11)", "stage3_max_live_parameters (line 15)", "stage3_max_reuse_distance (line 16)", "buffer_count (line 18)"})
+    EXPECT_NE(o.notes.front().find(key), std::string::npos) << o.notes.front();
+}
+
+TEST(Deepspeed, LambOneCycleAndFp16) {
+  const Outcome o = read_case(fixture("onecycle.json"), {"--num_processes", "2"});
+  EXPECT_EQ(o.problems, Words{});
+  EXPECT_EQ(o.settings, (Texts{{"per_device_train_batch_size", "8"},
+                               {"gradient_accumulation_steps", "1"},
+                               {"optim", "lamb"},
+                               {"learning_rate", "0.001"},
+                               {"optim_args", R"({"eps":1e-08,"max_trust_ratio":0.3,"adapt_undecayed":true})"},
+                               {"lr_scheduler_type", "one_cycle"},
+                               {"lr_scheduler_kwargs", R"({"cycle_min_lr":1e-04,"cycle_max_lr":0.01,"cycle_first_step_size":100})"},
+                               {"fp16", "true"},
+                               {"initial_scale_power", "32"},
+                               {"loss_scale_window", "1000"},
+                               {"hysteresis", "2"},
+                               {"zero_stage", "0"},
+                               {"gradient_predivide_factor", "2"}}));
+  ASSERT_EQ(o.notes.size(), 1u);
+  EXPECT_NE(o.notes.front().find("comms_logger (line 10): every collective is recorded"), std::string::npos) << o.notes.front();
+}
+
 TEST(Deepspeed, ResolvesAloneForProgramsOfOnesOwn) {
   // the model of the tutorial: Adam, fp16, ZeRO-2, 32 rows for each of 4 processes
   Problems problems;

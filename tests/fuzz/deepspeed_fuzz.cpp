@@ -1,0 +1,66 @@
+// libFuzzer entry for DeepSpeed's JSON: whatever the bytes, problems and no exception; every setting that comes out is one that its field
+// takes; each problem and note is one line of moderate length; and applying the result to the run leaves a run. The first byte chooses
+// what the run says besides. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/deepspeed_fuzz.cpp tessera/config/*.cpp
+//     tessera/base/*.cpp tessera/layout/*.cpp -lyaml-cpp -o fuzz
+//   ./fuzz -max_len=1024 -dict=tests/fuzz/deepspeed.dict -runs=1000000 CORPUS tests/fixtures/deepspeed
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include <tessera/config/deepspeed.h>
+#include <tessera/config/fields.h>
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::config;
+
+Resolved run(std::uint8_t choice) {
+  Resolved resolved;
+  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
+  const auto say = [&](int bit, const char* name, const char* text) {
+    if ((choice >> bit & 1) == 0) return;
+    find_field(name)->set(resolved.values, text);
+    resolved.origins[name] = std::string("--") + name;
+  };
+  say(0, "per_device_train_batch_size", "4");
+  say(1, "gradient_accumulation_steps", "2");
+  say(2, "learning_rate", "1e-4");
+  say(3, "bf16", "true");
+  say(4, "config_name", "gpt2-tiny");
+  say(5, "num_processes", "2");
+  say(6, "zero_stage", "3");
+  say(7, "warmup_steps", "10");
+  return resolved;
+}
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
+  if (text.find('{') == std::string::npos) text = "{" + text + "}";
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos || text[text.find_first_not_of(" \t\r\n")] != '{') text = "{" + text;  // never the name of a file
+  Resolved so_far = run(data[0]);
+  Problems problems;
+  Translation read = read_deepspeed(text, so_far, problems);
+  for (const FileSetting& setting : read.settings) {
+    RunConfig scratch;
+    const Field* field = find_field(setting.name);
+    require(field != nullptr && !field->set(scratch, setting.text));
+    require(setting.where.file != nullptr);
+  }
+  for (const std::string& line : problems.lines) require(line.size() < 8192);
+  for (const std::string& line : read.notes) require(line.find('\n') == std::string::npos);
+  apply(std::move(read), so_far);
+  Problems alone;
+  resolve_deepspeed(text, 1 + (data[0] & 7), alone);
+  return 0;
+}
