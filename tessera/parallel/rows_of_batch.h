@@ -14,8 +14,7 @@ namespace tessera::parallel {
 template <>
 struct RowsOf<data::Batch> {
   static std::int64_t rows(const data::Batch& batch);
-  /// Views of the rows' ids and labels. `tokens` is shared out by rows (padding is not known per row any more), the counts of
-  /// labels are exact.
+  /// Views of the rows' tensors; all counts are those of the rows.
   static data::Batch slice(const data::Batch& batch, std::int64_t first, std::int64_t count);
 };
 

@@ -16,6 +16,7 @@
 #include <tessera/parallel/data_parallel.h>
 
 #include "checkpoint_modules.h"
+#include "managed_guardian.h"
 
 #include <string>
 
@@ -236,6 +237,19 @@ TEST(DataParallelModules, modules_with_state_of_their_own_are_made_anew_and_shar
   EXPECT_FALSE(made[0]->is_training());
   const auto other = [] { return std::make_shared<nn::LinearImpl>(5, 4); };
   EXPECT_THROW((DataParallel(nn::Linear(5, 5), {.replicas = 2, .make = other})), InputError);
+}
+
+TEST(DataParallelModules, sharded_parameters_are_refused) {
+  nn::Linear linear(4, 4);
+  managed_test::DroppingGuardian guardian;
+  guardian.manage(linear->parameters());
+  try {
+    DataParallel dp(linear, two);
+    dp(at::ones({4, 4}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sharded"), std::string::npos) << error.what();
+  }
 }
 
 TEST(DataParallelModules, autocast_reaches_the_replicas) {
