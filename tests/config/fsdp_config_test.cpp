@@ -133,6 +133,35 @@ TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
             "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something else than words");
 }
 
+TEST(FsdpConfig, KeysOfXla) {
+  const auto notes = [](const std::string& json) {
+    Problems problems;
+    const Translation file = read_fsdp_config(json, problems);
+    EXPECT_EQ(problems.lines, Words{}) << json;
+    return file.notes;
+  };
+  EXPECT_EQ(notes(R"({"xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {}})"), Words{});
+  EXPECT_EQ(notes(R"({"xla_fsdp_grad_ckpt": true})"), Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it belongs to xla, which is off"});
+  EXPECT_EQ(problem_of(R"({"xla_fsdp_v2": true, "xla": true, "xla_fsdp_settings": {"compute_dtype": "bfloat16"}})"),
+            "fsdp_config:1:30: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come with --fsdp full_shard");
+}
+
+TEST(FsdpConfig, ValuesThatAskForNothing) {
+  EXPECT_EQ(settings(R"({"transformer_layer_cls_to_wrap": [], "min_num_params": 0, "backward_prefetch": null})"), Texts{});
+}
+
+TEST(FsdpConfig, HostileFilesAreRefusedAtOnce) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "fsdp.json");
+  std::string text = "{";
+  for (int i = 0; text.size() < 1'000'000; ++i) text += concat("\"min_num_param", i, "\": 1,\n");
+  write_file_atomically(path, text + "\"version\": 2}");
+  EXPECT_TRUE(problem_of(path).find("262144") != std::string::npos);
+  const Words capped = problems_of(text.substr(0, text.find("\"min_num_param100\"")) + "\"version\": 2}");
+  EXPECT_EQ(capped.size(), 21u);
+  EXPECT_EQ(capped.back(), "fsdp_config:1:1: 80 more unknown keys");
+}
+
 TEST(FsdpConfig, TwoSpellingsMustAgree) {
   EXPECT_EQ(settings(R"({"fsdp_sharding_strategy": 1, "sharding_strategy": "FULL_SHARD"})"), (Texts{{"strategy", "1"}}));
   EXPECT_EQ(problem_of("{\"min_num_params\": 5,\n\"fsdp_min_num_param\": 6}"),

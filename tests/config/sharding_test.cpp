@@ -139,6 +139,60 @@ TEST(Sharding, HuggingFacesClassesFindOurBlocks) {
   EXPECT_THROW(layout::make_units(tree, wrap_policy(config, {}, {})), InputError);
 }
 
+// The example of Hugging Face's distributed-training guide names classes and a size.
+TEST(Sharding, ClassesBeatSize) {
+  const Words guide = {"--fsdp", "full_shard auto_wrap", "--fsdp_config",
+                       R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], "fsdp_backward_prefetch": "backward_pre"})"};
+  const Resolved resolved = read(guide);
+  EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, "transformer_based_wrap");
+  EXPECT_EQ(resolved.origins.at("auto_wrap_policy"), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");
+  EXPECT_EQ(resolved.notes, (Words{"fsdp_config:1: min_num_params 1000000000 has no effect: transformer_layer_cls_to_wrap (fsdp_config:1) names the blocks"}));
+  EXPECT_EQ(read({"--fsdp", "full_shard", "--min_num_params", "5", "--transformer_layer_cls_to_wrap", "GPT2Block"}).values.sharding.auto_wrap_policy,
+            "transformer_based_wrap");
+  const Resolved by_size = read({"--fsdp", "full_shard", "--fsdp_config", R"({"min_num_params": 5, "auto_wrap_policy": "SIZE_BASED_WRAP", "transformer_layer_cls_to_wrap": "X"})"});
+  EXPECT_EQ(by_size.values.sharding.auto_wrap_policy, "size_based_wrap");
+}
+
+TEST(Sharding, FsdpAsABoolean) {
+  for (const char* yes : {"True", "true", "1", "yes"}) EXPECT_EQ(read({"--fsdp", yes}).values.sharding.strategy, "full_shard") << yes;
+  EXPECT_EQ(read({"--fsdp"}).values.sharding.strategy, "full_shard");
+  EXPECT_EQ(read({"--fsdp", "--bf16"}).values.sharding.strategy, "full_shard");
+  EXPECT_EQ(read({"--fsdp", "True", "auto_wrap"}).values.sharding.strategy, "full_shard");
+  for (const char* no : {"False", "false", "0", ""}) EXPECT_EQ(read({"--fsdp", no}).values.sharding.strategy, "ddp") << no;
+  const Resolved off = read({"--fsdp", "False", "--fsdp_config", R"({"min_num_params": 5, "offload_params": true})"});
+  EXPECT_EQ(off.values.sharding.strategy, "ddp");
+  EXPECT_EQ(off.values.sharding.cpu_offload, "none");
+  EXPECT_EQ(off.notes, Words{"--fsdp_config has no effect: --fsdp is False"});
+  EXPECT_EQ(problem_of({"--fsdp", "False", "--fsdp_config", R"({"min_num_prams": 5})"}), "0 problems: ");  // it is not read
+}
+
+// transformers 4 and 5 take version 2, a missing fsdp and a missing auto_wrap differently.
+TEST(Sharding, Compat) {
+  const Words version2 = {"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"fsdp_version": 2})"};
+  const auto with = [](Words words, const char* version) {
+    words.insert(words.end(), {"--compat", version});
+    return read(words);
+  };
+  EXPECT_EQ(with(version2, "v4").values.sharding.reshard_after_forward, "false");
+  EXPECT_EQ(with(version2, "v4").origins.at("reshard_after_forward"), "fsdp_config:1");
+  EXPECT_EQ(with(version2, "v4").notes,
+            Words{"fsdp_config:1: version 2 keeps gathered parameters from forward to backward, as transformers 4 does: reshard_after_forward is false"});
+  EXPECT_EQ(with(version2, "v5").values.sharding.reshard_after_forward, "auto");
+  EXPECT_EQ(read(version2).values.sharding.reshard_after_forward, "auto");
+  EXPECT_EQ(with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 2, "reshard_after_forward": true})"}, "v4").values.sharding.reshard_after_forward, "true");
+  EXPECT_EQ(with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 1})"}, "v4").values.sharding.reshard_after_forward, "auto");
+  const Words alone = {"--fsdp_config", R"({"min_num_params": 5})"};
+  EXPECT_EQ(read(alone).values.sharding.strategy, "full_shard");
+  for (const char* version : {"v4", "v5"}) {
+    EXPECT_EQ(with(alone, version).values.sharding.strategy, "ddp");
+    EXPECT_EQ(with(alone, version).notes, Words{concat("--fsdp_config has no effect: --fsdp is not given (--compat ", version, ")")});
+  }
+  EXPECT_EQ(with({"--fsdp", "full_shard"}, "v4").notes,
+            Words{"--fsdp: blocks are wrapped although auto_wrap is not among the words, without which transformers 4 wraps none; "
+                  "--auto_wrap_policy no_wrap does that"});
+  EXPECT_TRUE(with({"--fsdp", "full_shard"}, "v5").notes.empty());
+}
+
 TEST(Sharding, Rules) {
   EXPECT_EQ(problem_of({"--fsdp", "full_shard", "--shard_group_size", "3", "--num_processes", "4"}),
             "--shard_group_size 3 does not divide the 4 processes of the run");
