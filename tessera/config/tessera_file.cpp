@@ -67,10 +67,13 @@ class Reader {
 
 }  // namespace
 
+Translation read_tessera(const Value& file, const std::string& path, Problems& problems) {
+  return read_file_arguments(path, Reader(problems).read(file), {}, problems);
+}
+
 Translation read_tessera_file(const std::string& path, Problems& problems) {
   try {
-    const std::vector<FileArgument> arguments = Reader(problems).read(read_settings_file(path, "--config"));
-    return read_file_arguments(path, arguments, {}, problems);
+    return read_tessera(read_settings_file(path, "--config"), path, problems);
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
     return {};

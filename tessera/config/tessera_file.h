@@ -19,5 +19,7 @@ namespace tessera::config {
 
 /// All problems at once, each with file, line and column. A file of more than 256 KiB is refused.
 Translation read_tessera_file(const std::string& path, Problems& problems);
+/// The same for a file that has been parsed.
+Translation read_tessera(const Value& file, const std::string& path, Problems& problems);
 
 }  // namespace tessera::config

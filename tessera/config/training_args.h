@@ -69,6 +69,8 @@ struct FileWord {
 /// from a word that begins with '#' to the end of the line. They stand before the typed ones, which beat them. An unreadable file, an
 /// open quote or more than 256 KiB is a problem.
 std::vector<FileWord> read_file_words(const std::string& path, Problems& problems);
+/// The same for its text. Throws InputError.
+std::vector<FileWord> split_file_words(std::string_view text, const std::string& path);
 std::vector<std::string> read_args_file(const std::string& path, Problems& problems);
 
 /// A file of settings of at most 256 KiB, JSON or (.yaml, .yml) YAML. Throws InputError; `flag` names who asked for it.

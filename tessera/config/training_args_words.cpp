@@ -68,7 +68,7 @@ class Splitter {
       if (c == '\\' && quote == '"' && at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\\')) out += next();
       else out += c;
     }
-    throw InputError(concat(start.str(), ": this quote ", quote, " is never closed"));
+    throw InputError(concat(start.str(), ": this quote ", quote, " is never closed; write it behind the word, too"));
   }
 
   std::string_view text_;
@@ -80,13 +80,16 @@ class Splitter {
 
 }  // namespace
 
+std::vector<FileWord> split_file_words(std::string_view text, const std::string& path) {
+  if (!is_utf8(text) || text.find('\0') != std::string::npos) throw InputError(concat(path, ": not a text (UTF-8 without zero bytes)"));
+  return Splitter(text, path).split();
+}
+
 std::vector<FileWord> read_file_words(const std::string& path, Problems& problems) {
   try {
     if (!path_exists(path)) throw InputError(concat("--args_file ", path, ": no such file"));
     if (is_directory(path)) throw InputError(concat("--args_file ", path, " is a folder; expected a file of arguments"));
-    const std::string text = read_file(path, kMostBytes);
-    if (!is_utf8(text) || text.find('\0') != std::string::npos) throw InputError(concat(path, ": not a text (UTF-8 without zero bytes)"));
-    return Splitter(text, path).split();
+    return split_file_words(read_file(path, kMostBytes), path);
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
     problems.doubtful.insert("args_file");

@@ -1,0 +1,38 @@
+// libFuzzer entry for our own file (--config): whatever the bytes (JSON or YAML, by the first one), they give settings that the table
+// takes, or problems with their line; nothing is thrown. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/tessera_file_fuzz.cpp tessera/base/*.cpp
+//     tessera/config/{field,fields,translation,overrides,fsdp_config,tessera_file,training_args*}.cpp -lyaml-cpp -o fuzz
+//   ./fuzz -max_len=256 -runs=1000000 CORPUS
+
+#include <tessera/base/error.h>
+#include <tessera/config/fields.h>
+#include <tessera/config/tessera_file.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+using namespace tessera;
+using namespace tessera::config;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 1) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  Value file;
+  try {
+    file = data[0] % 2 == 0 ? parse_json(text, "fuzzed") : parse_yaml(text, "fuzzed");
+  } catch (const InputError&) {
+    return 0;
+  }
+  Problems problems;
+  const Translation translation = read_tessera(file, "fuzzed", problems);
+  for (const FileSetting& setting : translation.settings) {
+    RunConfig config;
+    if (find_field(setting.name)->set(config, setting.text)) std::abort();
+  }
+  for (const std::string& line : problems.lines)
+    if (!line.starts_with("fuzzed:")) std::abort();
+  return 0;
+}
