@@ -4,6 +4,7 @@
 ///
 ///   tessera::init()            joins the job of whatever launcher started this process        <tessera/comm/world.h>
 ///   tessera::Ddp ddp(*module)  data parallelism around an unedited module                     <tessera/parallel/ddp.h>
+///   tessera::DataParallel dp(module)  nn.DataParallel: replicas in one process, on devices or teams of threads  <tessera/parallel/data_parallel.h>
 ///   tessera::Sharded fsdp(*module, {...})  ZeRO, FSDP, HSDP: parameters, gradients, states divided   <tessera/parallel/fully_shard.h>
 ///   tessera::deferred<M>(...)  a module without memory until it is sharded                    <tessera/parallel/deferred.h>
 ///   tessera::checkpointed(f, x)  activations recomputed in backward       <tessera/parallel/checkpoint_activations.h>
@@ -18,6 +19,7 @@
 #include <tessera/launch/environment.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/checkpoint_activations.h>
+#include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/ddp.h>
 #include <tessera/parallel/deferred.h>
 #include <tessera/parallel/fully_shard.h>
