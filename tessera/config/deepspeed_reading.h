@@ -5,7 +5,6 @@
 
 #include <tessera/config/deepspeed_rows.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -45,7 +44,8 @@ class Reading {
   /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
   static std::string shown(const Value& value);
 
-  std::int64_t processes() const { return std::max<std::int64_t>(1, so_far.values.parallel.num_processes); }
+  /// Of the run; where no setting says it, those that mpirun or srun have started (WORLD_SIZE is num_processes' own variable).
+  std::int64_t processes() const;
 
   Translator to;
   const Resolved& so_far;

@@ -2,12 +2,12 @@
 
 #include "deepspeed_cases.h"
 
-#include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/fields.h>
 
 #include <chrono>
+#include <cstdlib>
 
 namespace tessera::config {
 namespace {
@@ -61,6 +61,16 @@ TEST(DeepspeedBatch, OneNumberIsEnough) {
   EXPECT_EQ(settings(R"({"gradient_accumulation_steps": 4})"), (Texts{{"gradient_accumulation_steps", "4"}}));
   EXPECT_EQ(settings(R"({"train_batch_size": "64"})"), settings(R"({"train_batch_size": 6.4e1})"));
   EXPECT_EQ(settings("{}"), Texts{});
+}
+
+TEST(DeepspeedBatch, ProcessesThatMpirunOrSrunHaveStarted) {
+  ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+  EXPECT_EQ(settings(R"({"train_batch_size": 64})")["per_device_train_batch_size"], "64");  // a size without a rank is no job
+  ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  EXPECT_EQ(settings(R"({"train_batch_size": 64})")["per_device_train_batch_size"], "16");
+  EXPECT_EQ(settings(R"({"train_batch_size": 64})", {"--num_processes", "2"})["per_device_train_batch_size"], "32");
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
+  ::unsetenv("OMPI_COMM_WORLD_RANK");
 }
 
 TEST(DeepspeedBatch, Problems) {
@@ -142,7 +152,7 @@ TEST(DeepspeedSource, Problems) {
   EXPECT_EQ(problem_of(folder.path()), concat("--deepspeed ", folder.path(), " is a folder; expected a JSON file"));
   const std::string path = path_join(folder.path(), "ds.json");
   write_file_atomically(path, "{\n \"train_batch_size\": 8,\n \"train_batch_size\": 8\n}");
-  EXPECT_EQ(problem_of(path), concat(path, ":3:22: the key \"train_batch_size\" appears twice (first at ", path, ":2:22)"));
+  EXPECT_EQ(problem_of(path), concat(path, ":3:22: the key \"train_batch_size\" appears twice (first at ", path, ":2:22); keep one of them"));
   write_file_atomically(path, "[1]");
   EXPECT_EQ(problem_of(path), concat(path, ":1:1: expected an object with keys such as train_batch_size"));
   EXPECT_EQ(problem_of("{\"train_batch_size\": }"), "deepspeed:1:22: expected a value, found '}'");
