@@ -5,6 +5,7 @@
 #include <tools/tessera/checkpoint_tools.h>
 
 #include <algorithm>
+#include <array>
 #include <iostream>
 
 namespace tessera::tool {
@@ -12,9 +13,20 @@ namespace {
 
 constexpr const char* help =
     "tessera checkpoint: model files and folders\n\n"
-    "usage: tessera checkpoint convert SOURCE OUT_DIR [flags]   GGUF, .bin, .pt, DCP to a Hugging Face folder\n"
-    "       tessera checkpoint inspect PATH [flags]             what a folder or file holds\n\n"
+    "usage: tessera checkpoint inspect PATH              what a folder or file holds\n"
+    "       tessera checkpoint verify PATH...            every byte against its checksum\n"
+    "       tessera checkpoint diff A B                  which tensors differ, and by how much\n"
+    "       tessera checkpoint convert SOURCE OUT_DIR    GGUF, .bin, .pt or PyTorch's DCP to a\n"
+    "                                                    Hugging Face folder\n"
+    "       tessera checkpoint merge DIR OUT_DIR         shards to one model.safetensors\n\n"
     "tessera checkpoint COMMAND --help explains one.\n";
+
+using Command = int (*)(const Arguments&);
+constexpr std::array<std::pair<const char*, Command>, 5> commands{{{"inspect", checkpoint_inspect},
+                                                                   {"verify", checkpoint_verify},
+                                                                   {"diff", checkpoint_diff},
+                                                                   {"convert", checkpoint_convert},
+                                                                   {"merge", checkpoint_merge}}};
 
 }  // namespace
 
@@ -42,12 +54,14 @@ int checkpoint_command(const Arguments& arguments) {
     return arguments.empty() ? static_cast<int>(ExitCode::bad_input) : 0;
   }
   const Arguments rest(arguments.begin() + 1, arguments.end());
-  if (arguments[0] == "convert") return checkpoint_convert(rest);
-  if (arguments[0] == "inspect") return checkpoint_inspect(rest);
-  const std::vector<std::string> commands = {"convert", "inspect"};
-  const auto near = nearest(arguments[0], commands);
+  std::vector<std::string> names;
+  for (const auto& [name, command] : commands) {
+    if (arguments[0] == name) return command(rest);
+    names.emplace_back(name);
+  }
+  const auto near = nearest(arguments[0], names);
   throw InputError(concat("tessera checkpoint has no command '", arguments[0], "'; ",
-                          near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(commands))));
+                          near ? concat("did you mean '", *near, "'?") : concat("the commands are ", join(names))));
 }
 
 }  // namespace tessera::tool

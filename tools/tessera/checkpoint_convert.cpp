@@ -8,20 +8,15 @@
 #include <tessera/format/gguf_to_hf.h>
 #include <tessera/format/torch_to_hf.h>
 #include <tools/tessera/checkpoint_tools.h>
+#include <tools/tessera/new_folder.h>
 #include <tools/tessera/text_progress.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <filesystem>
 #include <iostream>
 
 namespace tessera::tool {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* help =
     "tessera checkpoint convert: weights of other programs to a Hugging Face folder\n\n"
@@ -49,119 +44,8 @@ format::DType parse_output_dtype(const std::string& name) {
   throw InputError(concat("--dtype ", name, ": one of float32, float16, bfloat16 is expected"));
 }
 
-/// Files that belong to a model folder: what --overwrite may remove.
-bool is_model_file(const std::string& name) {
-  static const std::vector<std::string> known = {"config.json",
-                                                 "generation_config.json",
-                                                 "tokenizer.json",
-                                                 "tokenizer_config.json",
-                                                 "special_tokens_map.json",
-                                                 "added_tokens.json",
-                                                 "vocab.json",
-                                                 "merges.txt",
-                                                 "chat_template.jinja"};
-  return std::find(known.begin(), known.end(), name) != known.end() || name.ends_with(".safetensors") ||
-         name.ends_with(".safetensors.index.json");
-}
-
-/// The folder may be missing or empty, or, to be overwritten, hold nothing but model files.
-void check_output(const std::string& out, const std::string& source, bool overwrite) {
-  if (!path_exists(out)) return;
-  if (!is_directory(out)) throw InputError(concat("OUT_DIR '", out, "' is a file; expected a folder"));
-  const std::vector<std::string> names = list_folder(out);
-  if (names.empty()) return;
-  if (!overwrite)
-    throw InputError(concat("the folder '", out, "' is not empty; choose another one, or --overwrite to replace it"));
-  std::vector<std::string> foreign;
-  for (const std::string& name : names)
-    if (!is_model_file(name)) foreign.push_back(name);
-  if (!foreign.empty())
-    throw InputError(concat("--overwrite: the folder '", out, "' holds more than a model, which would be lost: ",
-                            join(std::span(foreign).first(std::min<std::size_t>(foreign.size(), 5))),
-                            foreign.size() > 5 ? ", ..." : "", "; choose another folder"));
-  const fs::path folder = fs::weakly_canonical(out), file = fs::weakly_canonical(source);
-  if (file.parent_path() == folder)
-    throw InputError(concat("--overwrite: '", source, "' lies in the folder '", out, "' itself"));
-}
-
-/// A folder beside OUT_DIR that is filled and then takes its place. Destroyed before that, it leaves nothing behind.
-class NewFolder {
- public:
-  explicit NewFolder(const std::string& out) : out_(absolute_path(out)) {
-    while (out_.size() > 1 && out_.back() == '/') out_.pop_back();
-    for (fs::path p = fs::path(out_).parent_path(); !fs::exists(p); p = p.parent_path()) made_ = p.string();
-    path_ = concat(out_, ".tmp.", ::getpid());
-    remove_tree(path_);
-    make_folders(path_);
-  }
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
-  ~NewFolder() {
-    if (done_) return;
-    std::error_code ignored;  // a destructor cannot report, and the first error is what matters
-    fs::remove_all(path_, ignored);
-    if (!made_.empty()) fs::remove_all(made_, ignored);
-  }
-
-  const std::string& path() const { return path_; }
-
-  void publish() {
-    const std::string old = concat(out_, ".old.", ::getpid());
-    const bool replaces = path_exists(out_);
-    std::error_code error;
-    if (replaces) fs::rename(out_, old, error);
-    if (!error) fs::rename(path_, out_, error);
-    if (error) {
-      std::error_code ignored;  // put back what was there
-      if (replaces && !path_exists(out_)) fs::rename(old, out_, ignored);
-      throw Error(concat("cannot rename '", path_, "' to '", out_, "': ", error.message()));
-    }
-    done_ = true;
-    if (replaces) remove_tree(old);
-  }
-
- private:
-  std::string out_, path_;
-  std::string made_;  ///< the first missing folder above out_
-  bool done_ = false;
-};
-
-volatile std::sig_atomic_t stop_signal = 0;
-
-/// SIGINT and SIGTERM ask the conversion to stop, so that it can clean up.
-class StopOnSignal {
- public:
-  StopOnSignal() {
-    struct sigaction action {};
-    action.sa_handler = [](int signal) { stop_signal = signal; };
-    ::sigaction(SIGINT, &action, &interrupt_);
-    ::sigaction(SIGTERM, &action, &terminate_);
-  }
-  ~StopOnSignal() {
-    ::sigaction(SIGINT, &interrupt_, nullptr);
-    ::sigaction(SIGTERM, &terminate_, nullptr);
-  }
-  StopOnSignal(const StopOnSignal&) = delete;
-  StopOnSignal& operator=(const StopOnSignal&) = delete;
-  static void check() {
-    if (stop_signal != 0) throw Error("interrupted: nothing was written", ExitCode::interrupted);
-  }
-
- private:
-  struct sigaction interrupt_ {
-  }, terminate_{};
-};
-
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// The files beside the weights, from --config or the source itself.
-void copy_model_files(const std::string& from, const std::string& to) {
-  if (!is_directory(from)) return;
-  for (const std::string& name : list_folder(from))
-    if (is_model_file(name) && !name.ends_with(".safetensors") && !name.ends_with(".safetensors.index.json"))
-      write_file_atomically(path_join(to, name), read_file(path_join(from, name)));
 }
 
 /// Tied weights are stored once where the configuration ties them (or does not say).

@@ -12,6 +12,9 @@ namespace tessera::tool {
 
 int checkpoint_convert(const Arguments& arguments);
 int checkpoint_inspect(const Arguments& arguments);
+int checkpoint_verify(const Arguments& arguments);
+int checkpoint_diff(const Arguments& arguments);
+int checkpoint_merge(const Arguments& arguments);
 
 /// Arguments that are no flags, and the flags with their values. `with_value`: flags that take the word after them.
 std::pair<Arguments, Arguments> split_positional(const Arguments& arguments,

@@ -1,0 +1,110 @@
+#include <tools/tessera/new_folder.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+namespace tessera::tool {
+
+namespace fs = std::filesystem;
+
+bool is_model_file(const std::string& name) {
+  static const std::vector<std::string> known = {"config.json",
+                                                 "generation_config.json",
+                                                 "tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "chat_template.jinja"};
+  return std::find(known.begin(), known.end(), name) != known.end() || name.ends_with(".safetensors") ||
+         name.ends_with(".safetensors.index.json");
+}
+
+void check_output(const std::string& out, const std::string& source, bool overwrite) {
+  if (!path_exists(out)) return;
+  if (!is_directory(out)) throw InputError(concat("OUT_DIR '", out, "' is a file; expected a folder"));
+  const std::vector<std::string> names = list_folder(out);
+  if (names.empty()) return;
+  if (!overwrite)
+    throw InputError(concat("the folder '", out, "' is not empty; choose another one, or --overwrite to replace it"));
+  std::vector<std::string> foreign;
+  for (const std::string& name : names)
+    if (!is_model_file(name)) foreign.push_back(name);
+  if (!foreign.empty())
+    throw InputError(concat("--overwrite: the folder '", out, "' holds more than a model, which would be lost: ",
+                            join(std::span(foreign).first(std::min<std::size_t>(foreign.size(), 5))),
+                            foreign.size() > 5 ? ", ..." : "", "; choose another folder"));
+  const fs::path folder = fs::weakly_canonical(out), file = fs::weakly_canonical(source);
+  if (file.parent_path() == folder)
+    throw InputError(concat("--overwrite: '", source, "' lies in the folder '", out, "' itself"));
+}
+
+void copy_model_files(const std::string& from, const std::string& to) {
+  if (!is_directory(from)) return;
+  for (const std::string& name : list_folder(from))
+    if (is_model_file(name) && !name.ends_with(".safetensors") && !name.ends_with(".safetensors.index.json"))
+      write_file_atomically(path_join(to, name), read_file(path_join(from, name)));
+}
+
+NewFolder::NewFolder(const std::string& out) : out_(absolute_path(out)) {
+  while (out_.size() > 1 && out_.back() == '/') out_.pop_back();
+  for (fs::path p = fs::path(out_).parent_path(); !fs::exists(p); p = p.parent_path()) made_ = p.string();
+  path_ = concat(out_, ".tmp.", ::getpid());
+  remove_tree(path_);
+  make_folders(path_);
+}
+
+NewFolder::~NewFolder() {
+  if (done_) return;
+  std::error_code ignored;  // a destructor cannot report, and the first error is what matters
+  fs::remove_all(path_, ignored);
+  if (!made_.empty()) fs::remove_all(made_, ignored);
+}
+
+void NewFolder::publish() {
+  const std::string old = concat(out_, ".old.", ::getpid());
+  const bool replaces = path_exists(out_);
+  std::error_code error;
+  if (replaces) fs::rename(out_, old, error);
+  if (!error) fs::rename(path_, out_, error);
+  if (error) {
+    std::error_code ignored;  // put back what was there
+    if (replaces && !path_exists(out_)) fs::rename(old, out_, ignored);
+    throw Error(concat("cannot rename '", path_, "' to '", out_, "': ", error.message()));
+  }
+  done_ = true;
+  if (replaces) remove_tree(old);
+}
+
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;  // what a signal handler may write
+
+}  // namespace
+
+StopOnSignal::StopOnSignal() {
+  struct sigaction action {};
+  action.sa_handler = [](int signal) { stop_signal = signal; };
+  ::sigaction(SIGINT, &action, &interrupt_);
+  ::sigaction(SIGTERM, &action, &terminate_);
+}
+
+StopOnSignal::~StopOnSignal() {
+  ::sigaction(SIGINT, &interrupt_, nullptr);
+  ::sigaction(SIGTERM, &terminate_, nullptr);
+}
+
+void StopOnSignal::check() {
+  if (stop_signal != 0) throw Error("interrupted: nothing was written", ExitCode::interrupted);
+}
+
+}  // namespace tessera::tool
