@@ -1,11 +1,14 @@
 #include <tessera/config/accelerate_environment.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate_file.h>
 #include <tessera/config/fields.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <memory>
 
 namespace tessera::config {
 namespace {
@@ -199,10 +202,69 @@ Value with_names_that_are_read(const Value& file) {
   return out;
 }
 
+// The packed form: a leaf is [value, file, line, column], a section is {"at": [file, line, column], "keys": {...}}.
+Value packed_position(const SourcePos& where) {
+  return Value::make_array({Value::of(where.file ? *where.file : ""), Value::of(where.line), Value::of(where.column)});
+}
+
+Value packed(const Value& value) {
+  if (!value.is_object()) return Value::make_array({value, packed_position(value.where())});
+  Value keys = Value::make_object();
+  for (const auto& [key, member] : value.members()) keys.set(key, packed(member));
+  return Value::make_object({{"at", packed_position(value.where())}, {"keys", std::move(keys)}});
+}
+
+SourcePos unpacked_position(const Value& at) {
+  const std::vector<Value>& parts = at.items();
+  if (parts.size() != 3) throw InputError(concat(at.where().str(), ": expected a position"));
+  const auto number = [](const Value& part) { return static_cast<int>(std::clamp<std::int64_t>(part.as_int(), 0, 1 << 30)); };
+  return {std::make_shared<const std::string>(parts[0].as_string()), number(parts[1]), number(parts[2])};
+}
+
+Value unpacked(const Value& from, int depth) {
+  if (depth > 2) throw InputError(concat(from.where().str(), ": sections within sections"));
+  if (!from.is_object()) {
+    if (from.items().size() != 2) throw InputError(concat(from.where().str(), ": expected a value and its position"));
+    Value value = from.items()[0];
+    value.set_where(unpacked_position(from.items()[1]));
+    return value;
+  }
+  Value value = Value::make_object();
+  value.set_where(unpacked_position(from.at("at")));
+  for (const auto& [key, member] : from.at("keys").members()) value.set(key, unpacked(member, depth + 1));
+  return value;
+}
+
 }  // namespace
+
+std::string packed_accelerate(const Value& file) {
+  static constexpr std::array<std::string_view, 14> launchers = {
+      "num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "gpu_ids", "enable_cpu_affinity", "same_network",
+      "rdzv_backend", "mpirun_config", "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter"};
+  const auto without = [](const Value& from) {
+    Value kept = Value::make_object();
+    kept.set_where(from.where());
+    for (const auto& [key, value] : from.members())
+      if (std::find(launchers.begin(), launchers.end(), key) == launchers.end()) kept.set(key, value);
+    return kept;
+  };
+  Value kept = without(file);
+  if (const Value* section = kept.find("deepspeed_config"); section != nullptr && section->is_object()) kept.set("deepspeed_config", without(*section));
+  return dump_json(packed(kept), -1);
+}
+
+Value unpacked_accelerate(const std::string& text) { return unpacked(parse_json(text, concat("environment ", accelerate_file_variable)), 0); }
 
 Translation read_accelerate_environment(const GetEnvironment& environment, Problems& problems) {
   Tree tree(environment);
+  if (const auto text = tree.text(accelerate_file_variable)) {
+    try {
+      return read_accelerate(unpacked_accelerate(*text), problems);
+    } catch (const InputError& error) {
+      problems.lines.push_back(error.what());
+      return {};
+    }
+  }
   struct Kind {
     std::string_view variable, type;
   };

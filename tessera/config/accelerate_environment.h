@@ -13,6 +13,14 @@
 
 namespace tessera::config {
 
+/// What `tessera launch` hands to its ranks besides: the checked file with its positions, which all of the above are then read from, so
+/// that nothing is lost which has no variable and origins stay "a.yaml:4".
+inline constexpr const char* accelerate_file_variable = "TESSERA_ACCELERATE_CONFIG";
+/// The text of that variable; keys that are the launcher's own are left out.
+std::string packed_accelerate(const Value& file);
+/// Throws InputError when the text is something else.
+Value unpacked_accelerate(const std::string& text);
+
 /// What the variables say, as settings. accelerate writes its defaults, too; a variable with a default value says nothing here (so it
 /// does not override a file), except the strategy's. Values are checked as those of the file are.
 Translation read_accelerate_environment(const GetEnvironment& environment, Problems& problems);

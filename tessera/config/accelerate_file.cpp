@@ -107,7 +107,7 @@ class Reader {
       const auto [before, first] = seen.emplace(row->key, &member);
       if (!first && dump_json(before->second->second) != dump_json(member.second))
         to_.problem(member.second.where(), concat(member.first, " contradicts ", before->second->first, " in line ",
-                                                  before->second->second.where().line, ", which is the same key"));
+                                                  before->second->second.where().line, ", which is the same key: keep one of them"));
     }
   }
 
@@ -248,7 +248,7 @@ class Reader {
     const Value& value = *find("mixed_precision");
     if (*word == "bf16" || *word == "fp16") {
       if (to_.given("fp16") && *word == "bf16")
-        return to_.problem(value.where(), concat("mixed_precision bf16 contradicts fp16 in line ", find("fp16")->where().line), {"bf16", "fp16"});
+        return to_.problem(value.where(), concat("mixed_precision bf16 contradicts fp16 in line ", find("fp16")->where().line, "; keep one of them"), {"bf16", "fp16"});
       return to_.give(*word, "mixed_precision", std::string("true"), value.where());
     }
     if (*word == "fp8")

@@ -96,6 +96,18 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
       hosts.push_back(host);
     }
   }
+  if (hosts.empty() && given.exclude.empty() && given.include.starts_with("localhost:")) {  // DeepSpeed: devices of this host
+    const std::string devices = given.include.substr(10);
+    if (given.per_machine || given.total) {
+      throw InputError(concat("--include ", given.include, " already says how many ranks: do not give their number beside it"));
+    }
+    for (const std::string& device : split(devices, ',')) {
+      if (!parse_int(device)) throw InputError(concat("--include ", given.include, ": expected numbers of devices: localhost:0,1"));
+    }
+    options.num_processes = static_cast<int>(split(devices, ',').size());
+    result.exports.insert(result.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", devices));
+    return;
+  }
   if (hosts.empty()) {
     if (!given.include.empty() || !given.exclude.empty()) {
       throw InputError("--include and --exclude choose among the hosts of a --hostfile: give one");
@@ -249,6 +261,7 @@ LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
   if (!result.command.empty() && result.command[0].ends_with(".py")) {
     result.command.insert(result.command.begin(), {"python3", "-u"});
   }
+  take_training(given, result);
   take_kubeflow(given);
   if (given.machines) result.options.num_machines = *given.machines;
   take_hosts(given, result);

@@ -24,10 +24,11 @@ struct LaunchCommand {
   bool trusted_network = false;      ///< several hosts without a secret
   std::string emit;                  ///< "slurm", "kubernetes", "hostfile": print a job file instead of starting
   EmitOptions emission;
+  std::vector<std::string> notes;  ///< for the user: files that are used, settings that have no effect
 };
 
 /// Options end at the first word that is not one (the program), or after "--". --x_y and --x-y are the same; values
-/// follow as the next word or after '='. Reads the hostfile. Throws InputError: unknown option (with the nearest name),
+/// follow as the next word or after '='. Reads the hostfile, and the files of training (training_flags.h). Throws InputError: unknown option (with the nearest name),
 /// missing or bad value, contradictions, no program.
 LaunchCommand parse_launch_command(const std::vector<std::string>& arguments);
 

@@ -15,7 +15,10 @@ std::vector<std::string> agent_words(const EmitJob& job) {
   options.num_machines = 1;
   options.master_addr = LaunchOptions().master_addr;
   options.master_port = 0;
-  return words_of(options);
+  std::vector<std::string> words = words_of(options);
+  for (const std::string& variable : job.exports) words.insert(words.end(), {"--export", variable});
+  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // all of it has been said
+  return words;
 }
 
 std::string shell_words(const std::vector<std::string>& words) {

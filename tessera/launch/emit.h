@@ -26,6 +26,7 @@ struct EmitJob {
   std::vector<std::string> command;
   EmitOptions emission;
   std::string secret_hex;  ///< 64 digits for the manifest's Secret (Kubernetes)
+  std::vector<std::string> exports = {};  ///< NAME or NAME=VALUE for the ranks
 };
 
 /// An sbatch script. The job's secret is made when it runs, in a file of mode 600 beside the script.

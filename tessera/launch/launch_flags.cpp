@@ -6,6 +6,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/affinity.h>
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 namespace tessera::launch {
@@ -135,7 +136,6 @@ LaunchFlag ignored(std::vector<std::string> names, const std::string& value) {
 }
 
 std::vector<LaunchFlag> make_flags() {
-  const std::string training = "is an option of training: put it after the program (tessera train takes it)";
   return {
       {{}, "", "Processes", {}},
       {{"--num_processes", "-n"},
@@ -320,11 +320,12 @@ std::vector<LaunchFlag> make_flags() {
       {{"--rdzv_backend"}, "NAME", "", [](C&, V&, S n, S s) { rdzv_backend(n, s); }},
       {{"--rdzv_conf"}, "CONF", "", [](C&, V&, S n, S s) { rdzv_conf(n, s); }},
       ignored({"--no_python"}, ""),  // torchrun: the program is no script; seen from its name here
-      ignored({"--multi_gpu"}, ""),
-      ignored({"--cpu"}, ""),
       ignored({"--same_network"}, ""),
       ignored({"--no_ssh", "--no_ssh_check"}, ""),  // DeepSpeed: with --node_rank; seen from that here
-      ignored({"--use_cpu", "--quiet", "-q"}, ""),
+      ignored({"--quiet", "-q"}, ""),
+      ignored({"--launcher"}, "NAME"),  // DeepSpeed: how it reaches other hosts; ours is ssh
+      ignored({"--launcher_args"}, "ARGS"),
+      ignored({"--force_multi", "--no_local_rank", "--save_pid"}, ""),
       ignored({"--role"}, "NAME"),
       ignored({"--start_method"}, "NAME"),
       ignored({"--local_addr"}, "A"),
@@ -335,15 +336,9 @@ std::vector<LaunchFlag> make_flags() {
       refused({"--module", "-m"}, "",
               "is not needed: name the interpreter as the program, "
               "tessera launch [options] python3 -m MODULE [arguments]"),
-      refused({"--config_file"}, "FILE", training + "; the launcher is configured by its options alone"),
       refused({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),
-      refused({"--mixed_precision"}, "X", training),
-      refused({"--gradient_accumulation_steps"}, "N", training),
-      refused({"--use_fsdp"}, "", training),
-      refused({"--use_deepspeed"}, "", training),
-      refused({"--deepspeed_config_file"}, "FILE", "belongs to training: give --deepspeed FILE after the program"),
-      refused({"--dynamo_backend"}, "X", training),
-      refused({"--gpu_ids"}, "LIST", "chooses devices: use --export CUDA_VISIBLE_DEVICES=LIST"),
+      refused({"--autotuning"}, "MODE", "looks for a fast configuration by trying many; tessera bench compares strategies"),
+      refused({"--elastic_training"}, "", "lets a job change its size; a checkpoint resumes on any number of processes instead"),
       refused({"--tpu"}, "", "asks for TPUs; Tessera runs on CPUs and NVIDIA GPUs"),
       refused({"--mps"}, "", "asks for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
   };
@@ -352,7 +347,13 @@ std::vector<LaunchFlag> make_flags() {
 }  // namespace
 
 const std::vector<LaunchFlag>& launch_flags() {
-  static const std::vector<LaunchFlag> all = make_flags();
+  static const std::vector<LaunchFlag> all = [] {
+    std::vector<LaunchFlag> flags = make_flags();
+    const auto end = std::find_if(flags.begin(), flags.end(), [](const LaunchFlag& flag) { return flag.names.empty() && flag.help.empty(); });
+    std::vector<LaunchFlag> training = training_flags();
+    flags.insert(end, std::make_move_iterator(training.begin()), std::make_move_iterator(training.end()));
+    return flags;
+  }();
   return all;
 }
 

@@ -3,6 +3,7 @@
 /// The table of `tessera launch`'s options: names, help, and what each one sets.
 
 #include <tessera/launch/command_line.h>
+#include <tessera/launch/training_flags.h>
 #include <functional>
 #include <map>
 #include <optional>
@@ -28,6 +29,7 @@ struct FlagValues {
   bool standalone = false;
   std::string hostfile, host_list, include, exclude;
   StreamFlags tee, redirects;
+  TrainingFlags training;
 };
 
 struct LaunchFlag {

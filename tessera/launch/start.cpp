@@ -50,7 +50,7 @@ std::string emit(const LaunchCommand& command) {
     }
     return emit_hostfile(command.hosts);
   }
-  EmitJob job{command.options, command.command, command.emission, ""};
+  EmitJob job{command.options, command.command, command.emission, "", command.exports};
   if (command.emit == "slurm") return emit_slurm(job);
   job.secret_hex = secret_digits(command.secret_file.empty() ? make_secret() : read_secret_file(command.secret_file));
   return emit_kubernetes(job);

@@ -230,7 +230,7 @@ TEST(AccelerateFile, Mistakes) {
       {"distributed_type: MULTI_CPU\nmachine_rank: 1\n", {"a.yaml:2:15: machine_rank 1 of num_machines 1: they count from 0"}},
       {"distributed_type: NO\nmixed_precision: bf-16\n", {"a.yaml:2:18: mixed_precision must be one of no, fp16, bf16, not 'bf-16' (did you mean bf16?)"}},
       {"distributed_type: NO\nmixed_precision: fp8\n", {"a.yaml:2:18: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
-      {"distributed_type: NO\nfp16: true\nmixed_precision: bf16\n", {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 in line 2"}},
+      {"distributed_type: NO\nfp16: true\nmixed_precision: bf16\n", {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 in line 2; keep one of them"}},
       {"distributed_type: NO\nuse_cpu: maybe\n", {"a.yaml:2:10: use_cpu must be true or false, not 'maybe'"}},
       {"distributed_type: FSDP\nfsdp_config: FULL_SHARD\n", {"a.yaml:2:14: fsdp_config takes keys and values, such as fsdp_sharding_strategy"}},
       {"- a\n", {"a.yaml:1:1: expected keys such as distributed_type: this is no file of accelerate"}},
@@ -263,7 +263,7 @@ TEST(AccelerateFile, MistakesInSections) {
        {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; leave it out"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_tp_degre: 1\ntp_degree: 1"), {"a.yaml:4:25: unknown key megatron_lm_config.megatron_lm_tp_degre; did you mean megatron_lm_tp_degree?"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_num_micro_batches: 1\nnum_micro_batches: 2"),
-       {"a.yaml:5:22: num_micro_batches contradicts megatron_lm_num_micro_batches in line 4, which is the same key"}},
+       {"a.yaml:5:22: num_micro_batches contradicts megatron_lm_num_micro_batches in line 4, which is the same key: keep one of them"}},
       {in("distributed_type: NO\n", "dynamo_config", "dynamo_bakend: x"), {"a.yaml:3:18: unknown key dynamo_config.dynamo_bakend; did you mean dynamo_backend?"}},
       {in("distributed_type: NO\n", "fp8_config", "amax_history_length: 16\nlevel: 2"),
        {"a.yaml:4:10: unknown key fp8_config.level; the keys are backend, use_autocast_during_eval, margin, interval, format, amax_history_len, amax_history_length, "

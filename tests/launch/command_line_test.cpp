@@ -90,8 +90,8 @@ TEST(LaunchCommandLine, MistakesAreNamed) {
 TEST(LaunchCommandLine, KnownElsewhereButNotHere) {
   EXPECT_TRUE(says({"--module", "pkg.train"}, "python3 -m MODULE"));
   EXPECT_TRUE(says({"-m", "pkg.train"}, "python3 -m MODULE"));
-  EXPECT_TRUE(says({"--mixed_precision", "bf16", "prog"}, "option of training"));
-  EXPECT_TRUE(says({"--gpu_ids", "0,1", "prog"}, "CUDA_VISIBLE_DEVICES"));
+  EXPECT_TRUE(says({"--autotuning", "run", "prog"}, "tessera bench compares strategies"));
+  EXPECT_TRUE(says({"--elastic_training", "prog"}, "resumes on any number of processes"));
   EXPECT_TRUE(says({"--rdzv_backend=etcd", "prog"}, "c10d or static"));
   EXPECT_TRUE(says({"--rdzv_conf=timeout", "prog"}, "KEY=VALUE"));
   EXPECT_TRUE(says({"--nnodes=1:4", "prog"}, "keeps its number of machines"));
