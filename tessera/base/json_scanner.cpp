@@ -41,7 +41,7 @@ void JsonScanner::fail(const std::string& what) const {
 void JsonScanner::require_unique(const Value& object) {
   if (const auto again = object.duplicate()) {
     const auto& [key, value] = object.members()[*again];
-    throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ", object.at(key).where().str(), ")"));
+    throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ", object.at(key).where().str(), "); keep one of them"));
   }
 }
 

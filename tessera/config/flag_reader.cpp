@@ -173,7 +173,7 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
   const auto [first, is_first] = given_.emplace(name, std::pair(flag, text));
   if (!is_first) {
     if (first->second.second != text) {
-      problem(flag, " ", text, " contradicts ", first->second.first, " ", first->second.second, " given before");
+      problem(flag, " ", text, " contradicts ", first->second.first, " ", first->second.second, " given before; keep one of them");
       problems_.doubtful.insert(name);
     }
     return;

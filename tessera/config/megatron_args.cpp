@@ -282,7 +282,7 @@ class Reader {
 void MegatronArguments::add(const std::string& name, Given given) {
   const auto [before, first] = given_.emplace(name, given);
   if (!first && before->second.values != given.values)
-    problem(name, concat(join(given.values, " "), " contradicts ", before->second.flag, " ", join(before->second.values, " "), " given before"));
+    problem(name, concat(join(given.values, " "), " contradicts ", before->second.flag, " ", join(before->second.values, " "), " given before; keep one of them"));
 }
 
 const MegatronArguments::Given* MegatronArguments::find(std::string_view name) const {

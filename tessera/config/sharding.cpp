@@ -30,9 +30,9 @@ class Sharding {
     read_words();
     if (!is_default("zero_stage"))
       strategies_.push_back({sharding_.zero_stage == 0 ? "ddp" : concat("zero", sharding_.zero_stage),
-                             concat(origin("zero_stage"), " ", sharding_.zero_stage)});
-    if (!is_default("strategy")) strategies_.push_back({sharding_.strategy, concat(origin("strategy"), " ", sharding_.strategy)});
-    if (!is_default("cpu_offload")) offloads_.push_back({sharding_.cpu_offload, concat(origin("cpu_offload"), " ", sharding_.cpu_offload)});
+                             concat(source("zero_stage"), " ", sharding_.zero_stage)});
+    if (!is_default("strategy")) strategies_.push_back({sharding_.strategy, concat(source("strategy"), " ", sharding_.strategy)});
+    if (!is_default("cpu_offload")) offloads_.push_back({sharding_.cpu_offload, concat(source("cpu_offload"), " ", sharding_.cpu_offload)});
 
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places",
@@ -47,6 +47,11 @@ class Sharding {
 
  private:
   const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  /// Where the setting came from, with its name where that does not stand there: "--zero_stage", "ds.json:4 zero_stage".
+  std::string source(const char* name) const {
+    const std::string& from = origin(name);
+    return from.starts_with("--") || from.starts_with("environment ") ? from : concat(from, " ", name);
+  }
   bool is_default(const char* name) const { return origin(name) == "default"; }
   std::string_view compat() const { return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat); }
   bool doubtful(const char* name) const { return problems_.doubtful.contains(name); }
@@ -101,27 +106,27 @@ class Sharding {
       std::string word = words[i];
       // Hugging Face's guide writes "full shard"
       if (i + 1 < words.size() && known(concat(word, "_", words[i + 1]))) word = concat(word, "_", words[++i]);
-      const std::string source = concat(origin("fsdp"), " ", word);
+      const std::string from = concat(source("fsdp"), " ", word);
       if (word == "true" || word == "false" || (words.size() == 1 && parse_bool(word))) {  // transformers v5: a boolean
         if (parse_bool(word) == false) continue;
         word = "full_shard";
       }
       if (word == "no_shard") word = "ddp";
       if (word == "full_shard" || word == "shard_grad_op" || word == "ddp" || word == "hybrid_shard" || word == "hybrid_shard_zero2") {
-        strategies_.push_back({word, source});
+        strategies_.push_back({word, from});
       } else if (word == "offload") {
         offload = true;
-        offloads_.push_back({"all", source});
+        offloads_.push_back({"all", from});
       } else if (word == "auto_wrap") {
-        auto_wrap_ = source;
+        auto_wrap_ = from;
       } else if (word == "size_based_auto_wrap") {
-        wraps_.push_back({"size_based_wrap", source});
+        wraps_.push_back({"size_based_wrap", from});
       } else if (word == "transformer_based_auto_wrap") {
-        wraps_.push_back({"transformer_based_wrap", source});
+        wraps_.push_back({"transformer_based_wrap", from});
       } else {
         const auto near = nearest(word, words_of_fsdp());
         problems_.doubtful.insert({"fsdp", "strategy"});
-        problems_.lines.push_back(concat(origin("fsdp"), ": unknown word '", word, "'", near ? concat("; did you mean ", *near, "?") : "",
+        problems_.lines.push_back(concat(source("fsdp"), ": unknown word '", word, "'", near ? concat("; did you mean ", *near, "?") : "",
                                          " (the words are ", join(words_of_fsdp()), ")"));
       }
     }
@@ -129,7 +134,7 @@ class Sharding {
       resolved_.notes.push_back(concat(origin("fsdp"), ": blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
                                        "wraps none; --auto_wrap_policy no_wrap does that"));
     if (offload && strategies_.empty() && !doubtful("fsdp") && problems_.doubtful.insert("cpu_offload").second)
-      problems_.lines.push_back(concat(origin("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
+      problems_.lines.push_back(concat(source("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
   }
 
   static const std::vector<std::string>& words_of_fsdp() {
@@ -165,7 +170,7 @@ class Sharding {
       if (!is_default(name)) claims.push_back({kind, from.starts_with("--") ? from : concat(from, " ", name)});
     };
     if (kind_given) {
-      claims.push_back({sharding_.auto_wrap_policy, concat(origin("auto_wrap_policy"), " ", sharding_.auto_wrap_policy)});
+      claims.push_back({sharding_.auto_wrap_policy, concat(source("auto_wrap_policy"), " ", sharding_.auto_wrap_policy)});
       if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == "no_wrap") claims.push_back({"some wrapping", auto_wrap_});
     } else {
       given("transformer_layer_cls_to_wrap", "transformer_based_wrap");
@@ -192,9 +197,9 @@ class Sharding {
     ParallelConfig& parallel = resolved_.values.parallel;
     if (is_default("ddp_bucket_cap_mb")) {
       parallel.ddp_bucket_cap_mb = mib;
-      resolved_.origins["ddp_bucket_cap_mb"] = concat("derived (", origin("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, ")");
+      resolved_.origins["ddp_bucket_cap_mb"] = concat("derived (", source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, ")");
     } else if (std::abs(parallel.ddp_bucket_cap_mb - mib) > 1e-3 * mib && !doubtful("ddp_bucket_cap_mb")) {
-      problems_.lines.push_back(concat(origin("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (", format_real(mib, 4), " MiB of fp32), ",
+      problems_.lines.push_back(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (", format_real(mib, 4), " MiB of fp32), ",
                                        origin("ddp_bucket_cap_mb"), " ", format_real(parallel.ddp_bucket_cap_mb),
                                        ": these name different sizes of the buckets; keep one of them"));
     }

@@ -88,7 +88,7 @@ class FileReader {
     if (argument != nullptr && argument->row.key == "fsdp_config" && value.is_object()) return fsdp_section(value);
     const std::string_view setting = argument != nullptr ? argument->row.setting : field->name;
     const auto text = text_of(value, setting);
-    if (!text) return problem(value, key, " is a list of something else than words", setting);
+    if (!text) return problem(value, key, " is a list of something else than words; give one value, or words", setting);
     if (text->size() > kMostText && !value.is_object())
       return problem(value, key, concat(" is a text of ", text->size(), " bytes; at most ", kMostText, " are read"), setting);
     if (argument == nullptr) {

@@ -64,8 +64,8 @@ TEST(JsonLenient, ValuesKnowWhereTheyStand) {
 }
 
 TEST(JsonLenient, Refused) {
-  EXPECT_EQ(problem("{\"a\": 1,\n\"b\": 2,\n \"a\": 3}"), "a.hjson:3:7: the key \"a\" appears twice (first at a.hjson:1:7)");
-  EXPECT_EQ(problem("a: 1\nb: 2\na: 3"), "a.hjson:3:4: the key \"a\" appears twice (first at a.hjson:1:4)");
+  EXPECT_EQ(problem("{\"a\": 1,\n\"b\": 2,\n \"a\": 3}"), "a.hjson:3:7: the key \"a\" appears twice (first at a.hjson:1:7); keep one of them");
+  EXPECT_EQ(problem("a: 1\nb: 2\na: 3"), "a.hjson:3:4: the key \"a\" appears twice (first at a.hjson:1:4); keep one of them");
   EXPECT_EQ(problem("{\"a\": \"x\" \"b\": 1}"), "a.hjson:1:11: expected ',', '}' or a new line in an object, found '\"'");
   EXPECT_EQ(problem("[\"a\" \"b\"]"), "a.hjson:1:6: expected ',', ']' or a new line in an array, found '\"'");
   EXPECT_EQ(problem("{a b: 1}"), "a.hjson:1:4: expected ':' after the key \"a\", found 'b'");

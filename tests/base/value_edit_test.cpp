@@ -201,7 +201,7 @@ TEST(Yaml, KeysAndAliases) {
   EXPECT_NE(message_of([] { parse_yaml("~: 1\n", "x.yaml"); }).find("x.yaml:1:1: a key must be"), std::string::npos);
   EXPECT_NE(message_of([] { parse_yaml("? [a, b]\n: 1\n", "x.yaml"); }).find("a key must be"), std::string::npos);
   EXPECT_EQ(message_of([] { parse_yaml("1: a\n\"1\": b\n", "x.yaml"); }),
-            "x.yaml:2:1: the key \"1\" appears twice (first at x.yaml:1:4)");
+            "x.yaml:2:1: the key \"1\" appears twice (first at x.yaml:1:4); keep one of them");
   const Value v = parse_yaml("a: &x [1, 2]\nb: *x\n", "x.yaml");
   EXPECT_EQ(v.at("b").items().size(), 2u);
   EXPECT_EQ(v.at("b").where().str(), "x.yaml:1:4");  // where it was written

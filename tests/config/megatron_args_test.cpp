@@ -135,7 +135,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--train-iters five", {"--train-iters is 'five'; it takes an integer"}},
       {"--train-iters", {"--train-iters needs a value"}},
       {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
-      {"--train-iters 5 --train-iters 6", {"--train-iters 6 contradicts --train-iters 5 given before"}},
+      {"--train-iters 5 --train-iters 6", {"--train-iters 6 contradicts --train-iters 5 given before; keep one of them"}},
       {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2", {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 processes = 6"}},
       {"--global-batch-size 16", {"--global-batch-size 16 needs --micro-batch-size"}},
       {"--train-samples 16", {"--train-samples 16 needs --global-batch-size"}},

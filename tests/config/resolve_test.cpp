@@ -72,7 +72,7 @@ TEST(ResolveFlags, AliasesOfOtherVersions) {
   EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
   EXPECT_EQ(resolved.values.parallel.backend, "gloo");
   EXPECT_EQ(error_of({"--eval_strategy", "no", "--evaluation_strategy", "steps"}),
-            "--evaluation_strategy steps contradicts --eval_strategy no given before");
+            "--evaluation_strategy steps contradicts --eval_strategy no given before; keep one of them");
 }
 
 // transformers v5: "warmup_steps: float in [0, 1) is a ratio".
@@ -101,9 +101,9 @@ TEST(ResolveFlags, MissingAndEmptyValues) {
 
 TEST(ResolveFlags, TwiceIsFineOnlyWhenTheSame) {
   EXPECT_EQ(read({"--seed", "7", "--seed=7"}).values.optimization.seed, 7);
-  EXPECT_EQ(error_of({"--seed", "7", "--seed", "8"}), "--seed 8 contradicts --seed 7 given before");
+  EXPECT_EQ(error_of({"--seed", "7", "--seed", "8"}), "--seed 8 contradicts --seed 7 given before; keep one of them");
   EXPECT_EQ(error_of({"--disable_tqdm", "--no_disable_tqdm"}),
-            "--no_disable_tqdm false contradicts --disable_tqdm true given before");
+            "--no_disable_tqdm false contradicts --disable_tqdm true given before; keep one of them");
 }
 
 TEST(ResolveFlags, AllProblemsAreReportedTogether) {

@@ -154,7 +154,7 @@ TEST_F(TesseraFile, WrongFiles) {
       {"strategy: fullshard", "a.yaml:1:11: strategy is 'fullshard'; it must be one of ddp, zero1, zero2, zero3, full_shard, shard_grad_op, hybrid_shard, "
                               "hybrid_shard_zero2 (did you mean full_shard?)"},
       {"bf16: maybe", "a.yaml:1:7: bf16 is 'maybe'; it takes true or false"},
-      {"seed: [1]", "a.yaml:1:7: seed is a list of something else than words"},
+      {"seed: [1]", "a.yaml:1:7: seed is a list of something else than words; give one value, or words"},
       {"seed: {value: 3}", "a.yaml:1:7: seed is '{\"value\":3}'; it takes an integer"},
       {"seed: {value: 3, origin: 7}", "a.yaml:1:7: seed is '{\"value\":3,\"origin\":7}'; it takes an integer"},
       {"seed: {value: x, origin: --seed}", "a.yaml:1:15: seed is 'x'; it takes an integer"},
@@ -162,12 +162,12 @@ TEST_F(TesseraFile, WrongFiles) {
       {"logging_steps: 1.5", "a.yaml:1:16: logging_steps is 1.5; it must be a whole number of steps, or, between 0 and 1, a share of all steps"},
       {"config: other.yaml", "a.yaml:1:9: config: a file cannot name the file that is read before it: give it on the command line"},
       {"files:\n  args_file: other.json", "a.yaml:2:14: args_file: a file cannot name the file that is read before it: give it on the command line"},
-      {"max_steps: 3\noptimization:\n  max_steps: 4", "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1"},
+      {"max_steps: 3\noptimization:\n  max_steps: 4", "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
       {"push_to_hub: true", "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes"},
       {"optim: rmsprop", "a.yaml:1:8: optim rmsprop: it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},
       {"- a", "a.yaml:1:1: expected settings, such as learning_rate: 5e-5"},
-      {"seed: 1\nseed: 2", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7)"},
+      {"seed: 1\nseed: 2", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7); keep one of them"},
       {"output_dir: " + std::string(5000, 'x'), "a.yaml:1:13: output_dir is a text of 5000 bytes; at most 4096 are read"}};
   for (const auto& [text, message] : cases) EXPECT_EQ(bare(read(file("a.yaml", text)).only_problem()), message) << text;
   EXPECT_EQ(read("absent.yaml").only_problem(), "--config absent.yaml: no such file");

@@ -258,7 +258,7 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--parallelism_config", R"({"tp_size": 2})"},
        "--parallelism_config: tp_size: tensor parallelism is not built: leave it at 1; dp_shard_size divides the model"},
       {{"--parallelism_config", R"({"dp_shard_size": "many"})"}, "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
-      {{"--adafactor", "--optim", "sgd"}, "--optim sgd contradicts --adafactor adafactor given before"},
+      {{"--adafactor", "--optim", "sgd"}, "--optim sgd contradicts --adafactor adafactor given before; keep one of them"},
       {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it takes true or false"},
       {{"--deepspeed", "--seed", "3"}, "--deepspeed needs a value (FILE|JSON)"},
       {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json gives the arguments already"},
@@ -275,10 +275,10 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"seed: 1.5", "a.yaml:1:7: seed is '1.5'; it takes an integer"},
       {"push_to_hub: yes",
        "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes"},
-      {"seed: 3\nlabel_names: [1, 2]", "a.yaml:2:14: label_names is a list of something else than words"},
-      {"max_steps: [1]", "a.yaml:1:12: max_steps is a list of something else than words"},
+      {"seed: 3\nlabel_names: [1, 2]", "a.yaml:2:14: label_names is a list of something else than words; give one value, or words"},
+      {"max_steps: [1]", "a.yaml:1:12: max_steps is a list of something else than words; give one value, or words"},
       {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it takes an integer"},
-      {"eval_strategy: 'no'\nevaluation_strategy: steps", "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1"},
+      {"eval_strategy: 'no'\nevaluation_strategy: steps", "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
       {"optim: paged_lion_8bit",
        "a.yaml:1:8: optim paged_lion_8bit: memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
       {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5", "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
@@ -288,7 +288,7 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"[1, 2]", "a.yaml:1:1: expected an object of arguments, such as {\"learning_rate\": 5e-5}"},
       {"gradient_checkpointing: perhaps", "a.yaml:1:25: gradient_checkpointing is 'perhaps'; it takes true or false"},
       {"greater_is_better: 3", "a.yaml:1:20: greater_is_better is '3'; it must be one of auto, true, false"},
-      {"seed: 3\nseed: 4", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7)"}};
+      {"seed: 3\nseed: 4", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7); keep one of them"}};
   for (const auto& [text, message] : cases) EXPECT_EQ(bare(read_file(file("a.yaml", text)).only_problem()), message) << text;
   EXPECT_EQ(read_file("absent.json").only_problem(), "--args_file absent.json: no such file");
   EXPECT_EQ(bare(read_file(folder_.path()).only_problem()), concat("--args_file ", folder_.path(), " is a folder; expected a JSON or YAML file"));
@@ -327,9 +327,9 @@ TEST_F(TrainingArguments, ArgsFiles) {
       {"--seed", "run.args:1: --seed needs a value (N)"},
       {"stray", "run.args:1: unexpected argument 'stray': settings are given as --name value"},
       {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
-      {"--seed '3", "run.args:1:8: this quote ' is never closed"},
+      {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
       {"--tp_size 2", "run.args:1: --tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
-      {"--seed 1\n--seed 2", "run.args:2: --seed 2 contradicts --seed 1 given before"}};
+      {"--seed 1\n--seed 2", "run.args:2: --seed 2 contradicts --seed 1 given before; keep one of them"}};
   for (const auto& [text, message] : cases) EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(flags({"absent.args"}).only_problem(), "--args_file absent.args: no such file");
   EXPECT_EQ(bare(flags({file("run.args", "--dataloader_num_workers 3")}).only_note()),
