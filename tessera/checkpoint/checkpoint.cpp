@@ -22,7 +22,7 @@ std::string save_step_folder(const std::string& output_dir,
     std::move(resuming.begin(), resuming.end(), std::back_inserter(manifest.files));
     format::write_manifest(folder, manifest);
   });
-  prune_step_folders(output_dir, state.step, keep);
+  prune_step_folders(output_dir, state.step, keep, state.best_model_checkpoint);
   return saved;
 }
 
@@ -45,6 +45,9 @@ void verify_checkpoint(const std::string& folder) {
   const auto lists = [&](const char* name) {
     return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& f) { return f.name == name; });
   };
+  if (!lists(kRunStateFile) && !lists(kOptimizerFile) && lists(kTrainerStateFile))
+    throw InputError(concat(folder, ": it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start "
+                            "from it with --model_name_or_path"));
   const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
   for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, adapters ? kAdapterWeightsFile : kWeightsFile,
                              kTrainerStateFile, kRunStateFile, kOptimizerFile}) {
@@ -61,7 +64,7 @@ std::optional<std::string> newest_checkpoint(const std::string& output_dir) {
       verify_checkpoint(folder.path);
       return folder.path;
     } catch (const InputError& error) {
-      log::warning("skipping a damaged checkpoint: ", error.what());
+      log::warning("skipping a checkpoint: ", error.what());
     }
   }
   return std::nullopt;

@@ -40,7 +40,13 @@ struct RunState {
   NamedTensors optimizer;            ///< state tensors
   TensorSources optimizer_sources;   ///< written instead of `optimizer` when there are any; never read
   double loss_scale = 0;             ///< of fp16; 0: there is none
-  std::int64_t loss_scale_good_steps = 0, loss_scale_skipped_steps = 0;
+  std::int64_t loss_scale_good_steps = 0, loss_scale_skipped_steps = 0, loss_scale_hysteresis = 0;
+  Value schedule_state = {};         ///< of a schedule that has one (reduce_lr_on_plateau), else null; restored as it is
+  bool model_only = false;           ///< only what a model user needs is written; such a checkpoint cannot be resumed
+
+  std::optional<double> best_metric = {};  ///< of the evaluations so far; empty: none counted
+  std::int64_t best_step = -1;             ///< where it was reached
+  std::string best_model_checkpoint = {};  ///< the checkpoint of a best step, which is never pruned; empty: none
 
   // What Hugging Face's trainer_state.json tells besides; nothing of it is needed to resume.
   double epoch = 0;
@@ -54,7 +60,8 @@ struct RunState {
 
 /// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete (manifest.json
 /// last, with sizes and CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest `keep` complete
-/// checkpoints when keep > 0, always the one just written, and removes what dead runs left half written.
+/// checkpoints when keep > 0, always the one just written and state.best_model_checkpoint, and removes what dead runs left half
+/// written.
 /// Throws Error on I/O failure; then the checkpoints that were there are still there.
 std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);

@@ -135,11 +135,17 @@ void remove_stale_folders(const std::string& output_dir) {
   }
 }
 
-void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep) {
+void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep,
+                        const std::string& protected_folder) {
   if (keep <= 0) return;
-  std::int64_t kept = 1;  // saved_step's
-  for (const StepFolder& folder : step_folders(output_dir)) {
-    if (folder.step == saved_step || !path_exists(path_join(folder.path, format::kManifestName))) continue;
+  const auto folders = step_folders(output_dir);
+  const std::string protected_path = protected_folder.empty() ? "" : absolute_path(protected_folder);
+  const auto stays = [&](const StepFolder& folder) {
+    return folder.step == saved_step || (!protected_path.empty() && absolute_path(folder.path) == protected_path);
+  };
+  std::int64_t kept = std::count_if(folders.begin(), folders.end(), stays);
+  for (const StepFolder& folder : folders) {
+    if (stays(folder) || !path_exists(path_join(folder.path, format::kManifestName))) continue;
     if (kept < keep && looks_complete(folder.path)) {
       ++kept;
     } else {

@@ -28,8 +28,10 @@ std::string publish_step_folder(const std::string& output_dir, std::int64_t step
 /// Removes what runs that died while writing or deleting a checkpoint have left behind.
 void remove_stale_folders(const std::string& output_dir);
 
-/// Keeps the `keep` newest complete checkpoints, among them always that of `saved_step`; deletes the other ones that have a manifest.
-/// Folders without a manifest are not ours and stay. keep <= 0: nothing is deleted.
-void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep);
+/// Keeps the `keep` newest complete checkpoints, among them always that of `saved_step` and `protected_folder` (empty: none; with
+/// keep = 1 both stay); deletes the other ones that have a manifest. Folders without a manifest are not ours and stay. keep <= 0:
+/// nothing is deleted.
+void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep,
+                        const std::string& protected_folder = "");
 
 }  // namespace tessera::checkpoint

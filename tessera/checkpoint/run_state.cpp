@@ -17,9 +17,9 @@ constexpr const char* kFormatWord = "tessera-state-1";
 // transformers.TrainerState, all fields, sorted by name as its save_to_json does.
 Value trainer_state(const RunState& state) {
   return Value::make_object({
-      {"best_global_step", Value()},
-      {"best_metric", Value()},
-      {"best_model_checkpoint", Value()},
+      {"best_global_step", state.best_step >= 0 ? Value::of(state.best_step) : Value()},
+      {"best_metric", state.best_metric ? Value::of(*state.best_metric) : Value()},
+      {"best_model_checkpoint", state.best_model_checkpoint.empty() ? Value() : Value::of(state.best_model_checkpoint)},
       {"epoch", Value::of(state.epoch)},
       {"eval_steps", Value::of(state.eval_steps)},
       {"global_step", Value::of(state.step)},
@@ -59,6 +59,7 @@ std::int64_t count_at(const Value& object, const char* key) {
 }  // namespace
 
 WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
+  if (state.model_only) return {write_json_file(folder, kTrainerStateFile, trainer_state(state))};
   // The seed is text: JSON readers lose integers beyond 2^53.
   Value own = Value::make_object({
       {"format", Value::of(kFormatWord)},
@@ -70,7 +71,9 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   if (state.loss_scale > 0)
     own.set("loss_scale", Value::make_object({{"scale", Value::of(state.loss_scale)},
                                               {"good_steps", Value::of(state.loss_scale_good_steps)},
-                                              {"skipped_steps", Value::of(state.loss_scale_skipped_steps)}}));
+                                              {"skipped_steps", Value::of(state.loss_scale_skipped_steps)},
+                                              {"hysteresis", Value::of(state.loss_scale_hysteresis)}}));
+  if (!state.schedule_state.is_null()) own.set("schedule", state.schedule_state);
   return {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own),
           write_tensors_file(folder, kOptimizerFile,
                              state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources)};
@@ -100,7 +103,9 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
     state.loss_scale = scale->at("scale").as_real();
     state.loss_scale_good_steps = count_at(*scale, "good_steps");
     state.loss_scale_skipped_steps = count_at(*scale, "skipped_steps");
+    if (scale->find("hysteresis") != nullptr) state.loss_scale_hysteresis = count_at(*scale, "hysteresis");
   }
+  if (const Value* schedule = own.find("schedule")) state.schedule_state = *schedule;
 
   const std::string trainer_path = path_join(folder, kTrainerStateFile);
   const Value trainer = read_json(trainer_path);
@@ -117,6 +122,11 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
   state.save_steps = trainer.at("save_steps").as_int();
   state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
   state.total_flos = trainer.at("total_flos").as_real();
+  if (const Value* best = trainer.find("best_metric"); best != nullptr && !best->is_null()) {
+    state.best_metric = best->as_real();
+    if (const Value& step = trainer.at("best_global_step"); !step.is_null()) state.best_step = step.as_int();
+    if (const Value& path = trainer.at("best_model_checkpoint"); !path.is_null()) state.best_model_checkpoint = path.as_string();
+  }
   const Value& rows = trainer.at("train_batch_size");
   state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
 

@@ -22,6 +22,10 @@ class RuleChecks {
     problems_.lines.push_back(concat(parts...));
   }
   const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
+  std::string said(const char* name) const {
+    return origin(name).starts_with("--") ? origin(name) : concat(name, " (", origin(name), ")");
+  }
   bool is_default(const char* name) const { return origin(name) == "default"; }
 
   const Resolved& resolved_;

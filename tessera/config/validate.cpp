@@ -7,6 +7,7 @@
 #include <tessera/config/resolve.h>
 #include <tessera/config/rule_checks.h>
 #include <tessera/config/sharding.h>
+#include <tessera/config/validate_training.h>
 
 #include <unistd.h>
 
@@ -24,9 +25,7 @@ class Rules : RuleChecks {
   void check() {
     model();
     data();
-    schedule();
     parallel();
-    evaluation();
     output();
   }
 
@@ -93,22 +92,6 @@ class Rules : RuleChecks {
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
   }
 
-  void schedule() {
-    const OptimizationConfig& o = c_.optimization;
-    if (o.nesterov && o.momentum == 0)
-      problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
-    try {
-      parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs");
-    } catch (const InputError& error) {
-      problem({"lr_scheduler_kwargs"}, error.what());
-    }
-    if (o.warmup_steps > 0 && o.warmup_ratio > 0)
-      problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
-    if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
-      problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
-              " steps of --max_steps");
-  }
-
   void parallel() {
     const ParallelConfig& p = c_.parallel;
     if (p.backend == "local" && p.num_processes > 1)
@@ -118,19 +101,6 @@ class Rules : RuleChecks {
       problem({"backend", "device"}, "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
     if (p.backend == "nccl" && c_.device == "cpu")
       problem({"backend", "device"}, "--backend nccl moves CUDA tensors but --device is cpu: use gloo or auto");
-  }
-
-  void evaluation() {
-    const OutputConfig& o = c_.output;
-    if (o.eval_strategy != "no" && c_.data.validation_file.empty() && c_.data.validation_split_percentage == 0)
-      problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
-              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
-    if (o.eval_on_start && o.eval_strategy == "no" && c_.data.validation_file.empty())
-      problem({"eval_on_start", "eval_strategy"},
-              "--eval_on_start needs something to evaluate on: give --validation_file or an --eval_strategy");
-    if (o.eval_steps > 0 && o.eval_strategy == "no" && !is_default("eval_strategy"))
-      problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps,
-              " contradicts --eval_strategy no: leave one of them out");
   }
 
   void output() {
@@ -177,13 +147,13 @@ class Rules : RuleChecks {
       problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint last: ", folder,
               " holds no complete checkpoint-N folder; leave the flag out to start from the beginning");
   }
-
 };
 
 }  // namespace
 
 void validate(const Resolved& resolved, Problems& problems) {
   Rules(resolved, problems).check();
+  validate_training(resolved, problems);
   validate_sharding(resolved, problems);
 }
 
@@ -195,16 +165,9 @@ void validate(const Resolved& resolved) {
 
 namespace {
 
-using Unused = std::function<void(const char* name, const std::string& why)>;
-
 void unused_sharding(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   const ShardingConfig& s = resolved.values.sharding;
-  for (const char* name : {"loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale"})
-    if (!o.fp16) unused(name, "--fp16 is not given");
-  if (o.fp16 && o.loss_scale > 0)
-    for (const char* name : {"initial_scale_power", "loss_scale_window", "min_loss_scale"})
-      unused(name, "--loss_scale is fixed");
   if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
   if (s.cpu_offload == "none") unused("offload_folder", "--cpu_offload is none");
   if (s.strategy == "ddp") unused("shard_group_size", "the strategy ddp divides nothing");
@@ -243,19 +206,13 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!adam)
     unused("adam_epsilon", optim == "sgd" ? "--optim is sgd" : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
-  if (c.optimization.lr_scheduler_type == "constant") {
-    const std::string why = "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)";
-    if (c.optimization.warmup_steps > 0) unused("warmup_steps", why);
-    if (c.optimization.warmup_ratio > 0) unused("warmup_ratio", why);
-  }
   if (!to_lower(c.data.train_file).ends_with(".jsonl"))
     for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
       unused(name, "--train_file is not a .jsonl file of examples");
   if (c.output.report_to == "none") unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
-  if (c.output.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", c.output.save_strategy));
-  if (c.output.eval_strategy == "epoch") unused("eval_steps", "--eval_strategy is epoch");
+  unused_training(resolved, unused);
   unused_sharding(resolved, unused);
   return lines;
 }

@@ -29,11 +29,6 @@ class Rules : RuleChecks {
   }
 
  private:
-  /// The flag as typed, or the file and line.
-  std::string said(const char* name) const {
-    const std::string& origin = resolved_.origins.at(name);
-    return origin.starts_with("--") ? origin : concat(name, " (", origin, ")");
-  }
   /// "--fsdp full_shard" rather than the word that it ends in.
   std::string strategy() const { return concat("the strategy ", s_.strategy, is_default("strategy") ? "" : concat(" (", resolved_.origins.at("strategy"), ")")); }
 

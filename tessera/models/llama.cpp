@@ -105,7 +105,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
 
   const std::shared_ptr<const LlamaContext> context = made;
-  at::Tensor x = at::embedding(embed_tokens->weight, ids);  // [B, T, C]
+  at::Tensor x = context->embedded(at::embedding(embed_tokens->weight, ids));  // [B, T, C]
   for (const auto& layer : layers) {
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
     x = context->run(region, Region::Kind::block, layer->index, transform, x);

@@ -36,7 +36,7 @@ Block map_block(std::size_t size) {
   const std::size_t mapped = huge ? size + huge_page : size;
   void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED)
-    throw Error(concat("no memory for a tensor of ", format_bytes(size), ": ", std::strerror(errno)));
+    throw OutOfMemory(concat("no memory for a tensor of ", format_bytes(size), ": ", std::strerror(errno)));
   char* data = static_cast<char*>(mapping);
   if (huge) {
     data += (huge_page - reinterpret_cast<std::uintptr_t>(data) % huge_page) % huge_page;

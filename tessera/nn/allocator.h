@@ -2,6 +2,8 @@
 /// \file
 /// How tensors of this process get their memory on the CPU.
 
+#include <tessera/base/error.h>
+
 #include <cstdint>
 
 namespace tessera::nn {
@@ -16,6 +18,12 @@ namespace tessera::nn {
 /// huge pages. A request that finds no block gives the unused ones back first when they exceed what is in use (and 256
 /// MB). Call once at start-up; later calls do nothing. Tensors made before keep their memory. Thread-safe.
 void keep_memory();
+
+/// The system has no memory for a tensor.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
 
 /// Bytes of blocks in tensors and of unused blocks, since keep_memory().
 struct KeptMemory {

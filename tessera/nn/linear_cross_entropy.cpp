@@ -7,6 +7,7 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
+#include <tessera/nn/label_smoothing.h>
 #include <tessera/nn/present.h>
 
 namespace tessera::nn {
@@ -40,7 +41,8 @@ std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, double scale, bool hidden_gradient, bool weight_gradient) {
+                            const at::Tensor& labels, double scale, double smoothing, bool hidden_gradient,
+                            bool weight_gradient) {
     const Present present({&hidden, &weight});
     const auto half = autocast_type(at::kCPU);
     const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
@@ -53,6 +55,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     at::Tensor dx, dweight, buffer = at::empty({chunk, v}, options);
     if (hidden_gradient) dx = at::empty({n, c}, options);
     if (weight_gradient) dweight = at::empty({v, c}, options);
+    const bool gradient = hidden_gradient || weight_gradient;
     double total = 0;
     for (std::int64_t first = 0; first < n; first += chunk) {
       const std::int64_t rows = std::min(chunk, n - first);
@@ -61,12 +64,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       times(logits, part, w.t(), /*accumulate=*/false);
       std::vector<double> losses(static_cast<std::size_t>(at::get_num_threads()), 0.0);
       for_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
-        losses[static_cast<std::size_t>(at::get_thread_num())] +=
-            kernels::softmax_cross_entropy(data(logits) + begin * v, targets.data() + first + begin, end - begin, v,
-                                           static_cast<float>(scale), hidden_gradient || weight_gradient);
+        double& loss = losses[static_cast<std::size_t>(at::get_thread_num())];
+        float* const part_of_rows = data(logits) + begin * v;
+        const std::int64_t* const goals = targets.data() + first + begin;
+        if (smoothing > 0) loss += smoothing_loss(part_of_rows, goals, end - begin, v, smoothing);
+        loss += kernels::softmax_cross_entropy(part_of_rows, goals, end - begin, v, static_cast<float>(scale), gradient);
+        if (smoothing > 0 && gradient) add_smoothing_gradient(part_of_rows, goals, end - begin, v, smoothing, scale);
       });
       for (const double loss : losses) total += loss;
-      if (!hidden_gradient && !weight_gradient) continue;
+      if (!gradient) continue;
       const at::Tensor dlogits = narrow(logits);
       if (hidden_gradient) times(dx.narrow(0, first, rows), dlogits, w, /*accumulate=*/false);
       if (weight_gradient) times(dweight, dlogits.t(), part, /*accumulate=*/first > 0);
@@ -91,27 +97,28 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       else if (factor != 1)
         g.mul_(factor);
     }
-    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                double scale) {
+                                double scale, double label_smoothing) {
+  TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing, "; it must lie in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
   if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();
-    return LinearCrossEntropy::apply(hidden, weight, labels, scale, gradient && hidden.requires_grad(),
+    return LinearCrossEntropy::apply(hidden, weight, labels, scale, label_smoothing, gradient && hidden.requires_grad(),
                                      gradient && weight.requires_grad());
   }
   const at::Tensor rows = hidden.slice(1, 0, t - 1).reshape({-1, c});
   const at::Tensor targets = labels.slice(1, 1).reshape({-1});
   const at::Tensor logits = at::mm(rows, weight.t());
   const auto wide = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::cross_entropy_loss(logits.to(wide), targets, {}, at::Reduction::Sum, ignored_label) * scale;
+  return at::cross_entropy_loss(logits.to(wide), targets, {}, at::Reduction::Sum, ignored_label, label_smoothing) * scale;
 }
 
 }  // namespace tessera::nn

@@ -19,6 +19,13 @@ class AdamW final : public ElementwiseOptimizer {
         options_(options),
         decay_in_gradient_(decay_in_gradient) {}
 
+  bool set_betas(const Betas& betas) override {
+    check_betas("AdamW", betas.beta1, betas.beta2);
+    options_.beta1 = betas.beta1;
+    options_.beta2 = betas.beta2;
+    return true;
+  }
+
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
     const kernels::AdamwArgs a = arguments(b.slot, factors);

@@ -17,6 +17,11 @@ void FusedOptimizer::step(double learning_rate, double gradient_scale) {
       slot(i).parameter.unsafeGetTensorImpl()->bump_version();
 }
 
+void check_betas(const char* name, double beta1, double beta2) {
+  if (!(beta1 >= 0 && beta1 < 1) || !(beta2 >= 0 && beta2 < 1))
+    throw InputError(concat(name, ": beta1 = ", beta1, ", beta2 = ", beta2, "; each beta must lie in [0, 1)"));
+}
+
 void refuse_bf16(const CommonOptions& common, const char* optimizer) {
   if (common.bf16_state)
     throw InputError(concat(optimizer, ": bfloat16 states are for AdamW, Adam, SGD and Lion; leave them off"));

@@ -25,6 +25,13 @@ class Lamb final : public FusedOptimizer {
   Lamb(std::vector<Slot> slots, const LambOptions& options, const CommonOptions& common)
       : FusedOptimizer(std::move(slots), {{"exp_avg"}, {"exp_avg_sq"}}, common), options_(options) {}
 
+  bool set_betas(const Betas& betas) override {
+    check_betas("LAMB", betas.beta1, betas.beta2);
+    options_.beta1 = betas.beta1;
+    options_.beta2 = betas.beta2;
+    return true;
+  }
+
  private:
   void update(const std::vector<at::Tensor>& gradients, const StepFactors& factors) override {
     const bool kernel = flat().has_kernels();

@@ -13,6 +13,13 @@ class Lion final : public ElementwiseOptimizer {
   Lion(std::vector<Slot> slots, const LionOptions& options, const CommonOptions& common)
       : ElementwiseOptimizer(std::move(slots), {{"exp_avg"}}, common), options_(options) {}
 
+  bool set_betas(const Betas& betas) override {
+    check_betas("Lion", betas.beta1, betas.beta2);
+    options_.beta1 = betas.beta1;
+    options_.beta2 = betas.beta2;
+    return true;
+  }
+
  private:
   void update_block(const Block& b, const float* gradient, const StepFactors& factors) override {
     const kernels::LionArgs a = arguments(b.slot, factors);
@@ -47,9 +54,7 @@ class Lion final : public ElementwiseOptimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_lion(std::vector<Slot> slots, const LionOptions& options, const CommonOptions& common) {
-  if (!(options.beta1 >= 0 && options.beta1 < 1) || !(options.beta2 >= 0 && options.beta2 < 1))
-    throw InputError(
-        concat("Lion: beta1 = ", options.beta1, ", beta2 = ", options.beta2, "; each beta must lie in [0, 1)"));
+  check_betas("Lion", options.beta1, options.beta2);
   return std::make_unique<Lion>(std::move(slots), options, common);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Loss scaling for fp16: the loss is multiplied by a number so that small gradients do not vanish in half precision,
-/// and the gradients are divided by it in the optimizer's pass. Semantics of torch.amp.GradScaler.
+/// and the gradients are divided by it in the optimizer's pass. Semantics of torch.amp.GradScaler, or of DeepSpeed's
+/// DynamicLossScaler (deepspeed/runtime/fp16/loss_scaler.py).
 ///
 ///   (loss * scale.scale()).backward();
 ///   const double norm = ... ;                                    // of the scaled gradients: one value on all ranks
@@ -18,14 +19,21 @@ struct LossScaleOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;  ///< good steps in a row before the scale grows
-  double minimum = 1.0 / 65536;         ///< update() throws rather than let a dynamic scale fall below
+  double minimum = 1.0 / 65536;         ///< a dynamic scale does not fall below; update() throws when it would have to
+  std::int64_t hysteresis = 1;          ///< the bad step of this number lowers the scale; those before only use it up
+  /// What restores a used-up hysteresis: true: every good step; false: the growing of the scale.
+  bool consecutive_hysteresis = false;
+  /// DynamicLossScaler counts good steps since the last bad one and leaves the first of them out; GradScaler counts all since the
+  /// scale changed.
+  bool first_good_step_counts = true;
 };
 
 /// What a checkpoint keeps.
 struct LossScaleState {
   double scale = 0;
-  std::int64_t good_steps = 0;     ///< since the scale last changed
+  std::int64_t good_steps = 0;     ///< since the last bad one, or (GradScaler's way) since the scale last changed
   std::int64_t skipped_steps = 0;  ///< of the whole run
+  std::int64_t hysteresis = 0;     ///< what is left of it; 0: all
 };
 
 class LossScale {
@@ -48,6 +56,9 @@ class LossScale {
   void set_state(const LossScaleState& state);
 
  private:
+  void count_good_step();
+  void lower(double gradient_norm);
+
   LossScaleOptions options_;
   LossScaleState state_;
 };

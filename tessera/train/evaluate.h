@@ -13,9 +13,11 @@ namespace tessera::train {
 /// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
 /// thread each). The model is left in training mode as it was. `narrow`: forward under autocast (nn/autocast.h), as in training.
 /// `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
-/// Collective. Fills loss, tokens, rows, batches and seconds.
-EvalMetrics evaluate(models::CausalLm& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false);
+/// `nan_filter`: batches whose loss is not finite are left out, as long as there is another one (transformers'
+/// logging_nan_inf_filter). Collective. Fills loss, tokens, rows, batches and seconds.
+EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
+                     const comm::Group& group, std::optional<at::ScalarType> narrow = {}, bool together = false,
+                     bool nan_filter = false);
 
 /// `batch` with its tensors on a device.
 data::Batch to_device(data::Batch batch, c10::Device device);

@@ -24,6 +24,13 @@ std::string as_code(const std::string& text) {
   return out;
 }
 
+/// A name that may be a path (transformers' default is output_dir) as one name of a folder.
+std::string file_name_of(std::string name) {
+  while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+  name = name.substr(name.find_last_of('/') + 1);
+  return name.empty() || name == "." || name == ".." ? "run" : name;
+}
+
 }  // namespace
 
 Journal::Journal(const Setup& setup, const comm::World& world)
@@ -39,7 +46,9 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
   if (config_.report_to != "tensorboard") return;
   const double now = unix_seconds();
   try {
-    events_.emplace(config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir, now, resumed_step_ + 1);
+    std::string folder = config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir;
+    if (!config_.run_name.empty()) folder = path_join(folder, file_name_of(config_.run_name));  // TensorBoard shows the folder's name
+    events_.emplace(folder, now, resumed_step_ + 1);
   } catch (const Error& error) {
     throw InputError(concat("--logging_dir: ", error.what()));
   }
@@ -49,8 +58,8 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
 
 void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
   progress_.set_loss(m.loss);
-  if (config_.log_format == "hf")
-    progress_.record(hf_line(m));
+  if (config_.log_format != "plain")
+    progress_.record(hf_line(m, config_.log_format == "hf5"));
   else if (progress_.mode() == Progress::Mode::plain)
     progress_.note(plain_line(m, total_steps, seconds_left));
   log_history_.push_back(hf_log_entry(m));
@@ -74,8 +83,8 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
 
 void Journal::evaluated(const EvalMetrics& m) {
   log_history_.push_back(hf_log_entry(m));
-  if (config_.log_format == "hf")
-    progress_.record(hf_line(m));
+  if (config_.log_format != "plain")
+    progress_.record(hf_line(m, config_.log_format == "hf5"));
   else
     progress_.note(describe(m));
   if (output_ == nullptr) return;
@@ -91,7 +100,7 @@ void Journal::sampled(std::int64_t step, const std::string& prompt, const std::s
 void Journal::ended(const RunTotals& t) {
   log_history_.push_back(hf_log_entry(t));
   progress_.close();
-  if (config_.log_format == "hf") progress_.record(hf_line(t));
+  if (config_.log_format != "plain") progress_.record(hf_line(t, config_.log_format == "hf5"));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(t));
   const Value entry = hf_log_entry(t);

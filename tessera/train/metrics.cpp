@@ -79,6 +79,7 @@ Value to_json(const StepMetrics& m) {
                           // whole milliseconds: Unix seconds have more digits than the other numbers are written with
                           {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
   if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
+  if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
   return line;
 }
 
@@ -118,11 +119,13 @@ Value to_json(const RunTotals& t) {
 }
 
 Value hf_log_entry(const StepMetrics& m) {
-  return Value::make_object({{"epoch", Value::of(m.epoch)},
-                             {"grad_norm", real_or_text(m.grad_norm)},
-                             {"learning_rate", Value::of(m.learning_rate)},
-                             {"loss", real_or_text(m.loss)},
-                             {"step", Value::of(m.step)}});
+  Value entry = Value::make_object({{"epoch", Value::of(m.epoch)},
+                                    {"grad_norm", real_or_text(m.grad_norm)},
+                                    {"learning_rate", Value::of(m.learning_rate)},
+                                    {"loss", real_or_text(m.loss)}});
+  if (m.num_input_tokens_seen >= 0) entry.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  entry.set("step", Value::of(m.step));
+  return entry;
 }
 
 Value hf_log_entry(const EvalMetrics& m) {

@@ -26,6 +26,7 @@ struct StepMetrics {
   double cpu_seconds = 0;                    ///< processor seconds of one step, all ranks and threads, mean likewise
   double cpu_utilization = 0;                ///< these / (time x ranks x threads)
   double flops_utilization = 0;              ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
+  std::int64_t num_input_tokens_seen = -1;   ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
   PhaseSeconds phases = {};                  ///< of one step, mean over steps and ranks; other: between the steps
   double wall_time = 0;                      ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank

@@ -50,7 +50,7 @@ parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
   return plan;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::CausalLm& model,
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::LanguageModel& model,
                                                  const Sharded& sharded) {
   const auto decay = [&](optim::Slot& slot) {
     slot.weight_decay = model.is_norm_or_bias(slot.name) ? 0.0 : config.weight_decay;
@@ -77,7 +77,33 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   options.initial = options.dynamic ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : config.loss_scale;
   options.growth_interval = config.loss_scale_window;
   options.minimum = config.min_loss_scale;
+  options.hysteresis = config.hysteresis;
+  options.consecutive_hysteresis = config.consecutive_hysteresis;
+  // the one counts good steps as DeepSpeed does who asks for what only DeepSpeed has
+  options.first_good_step_counts = config.hysteresis == 1 && !config.consecutive_hysteresis;
   return optim::LossScale(options);
+}
+
+Value to_value(const optim::PlateauState& state) {
+  Value value = Value::make_object({{"learning_rate", Value::of(state.learning_rate)},
+                                    {"bad", Value::of(state.bad)},
+                                    {"cooldown", Value::of(state.cooldown)}});
+  if (std::isfinite(state.best)) value.set("best", Value::of(state.best));  // there was an evaluation
+  return value;
+}
+
+void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
+                          const checkpoint::RunState& saved) {
+  if (loss_scale && saved.loss_scale > 0)
+    loss_scale->set_state({saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
+  if (!plateau || saved.schedule_state.is_null()) return;
+  optim::PlateauState state = plateau->state();
+  const Value& stored = saved.schedule_state;
+  state.learning_rate = stored.at("learning_rate").as_real();
+  if (const Value* best = stored.find("best")) state.best = best->as_real();
+  state.bad = stored.at("bad").as_int();
+  state.cooldown = stored.at("cooldown").as_int();
+  plateau->set_state(state);
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,

@@ -8,6 +8,7 @@
 #include <tessera/optim/by_name.h>
 #include <tessera/optim/loss_scale.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/optim/plateau.h>
 #include <tessera/parallel/checkpoint_plan.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/run_plan.h>
@@ -26,7 +27,7 @@ optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config);
 parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config);
 
 /// Over this rank's parts of the parameters that are trained; weight decay skips biases and norms.
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::CausalLm& model,
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::LanguageModel& model,
                                                  const Sharded& sharded);
 
 /// Throws InputError for parameters (--lr_scheduler_kwargs) that the schedule does not have or that are out of range.
@@ -34,6 +35,12 @@ optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& p
 
 /// Of --fp16; nullopt without it.
 std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config);
+
+/// What a checkpoint keeps of reduce_lr_on_plateau.
+Value to_value(const optim::PlateauState& state);
+/// Puts loss scale and schedule back as a checkpoint saved them, each where both it and the run have one.
+void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
+                          const checkpoint::RunState& saved);
 
 /// Puts back what a checkpoint in `folder` saved: of each tensor the part that this rank holds, whatever ranks and strategy it was
 /// saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors.

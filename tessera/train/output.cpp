@@ -38,7 +38,7 @@ std::string make_ready(const Setup& setup) {
   return output.output_dir;
 }
 
-checkpoint::NamedTensors weights_of(const models::CausalLm& model) {
+checkpoint::NamedTensors weights_of(const models::LanguageModel& model) {
   checkpoint::NamedTensors weights;
   for (const auto& item : model.named_parameters()) weights.emplace_back(item.key(), item.value().detach());
   return weights;
@@ -73,7 +73,7 @@ void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trai
 
 void OutputFolder::save_merged(const Setup& setup) {
   if (!setup.lora || !setup.config.model.lora_merge) return;
-  const auto merged = models::load_folder(folder_);
+  const auto merged = models::load_language_folder(folder_);
   models::merge_lora(*merged);
   make_folders(path(kMerged));
   checkpoint::write_hf_folder(path(kMerged), weights_of(*merged), merged->hf_config(), tokenizer_of(setup));

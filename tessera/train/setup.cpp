@@ -17,6 +17,7 @@
 #include <tessera/models/load.h>
 #include <tessera/train/restart.h>
 #include <tessera/text/tokenizer.h>
+#include <tessera/train/task.h>
 
 namespace tessera::train {
 namespace {
@@ -24,7 +25,8 @@ namespace {
 constexpr std::int64_t default_block_size = 1024;  // run_clm.py
 
 bool has_tokenizer(const std::string& folder) {
-  return !folder.empty() && is_directory(folder) && path_exists(path_join(folder, "tokenizer.json"));
+  if (folder.empty() || !is_directory(folder)) return false;
+  return path_exists(path_join(folder, "tokenizer.json")) || path_exists(path_join(folder, "vocab.txt"));
 }
 
 /// Megatron's format holds ids; only text needs a tokenizer.
@@ -51,7 +53,7 @@ std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
   return asked;
 }
 
-void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::CausalLm& model) {
+void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::LanguageModel& model) {
   if (tokenizer.vocab_size() <= model.vocab_size()) return;
   throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(),
                           " tokens but the model's embedding has ", model.vocab_size(),
@@ -67,7 +69,7 @@ bool lies_in(const std::string& path, const std::string& folder) {
 }
 
 /// Adapters with as many parameters as what they adapt save nothing.
-void warn_of_large_rank(const models::CausalLm& model) {
+void warn_of_large_rank(const models::LanguageModel& model) {
   const auto state = models::lora_state(model);  // pairs of A [r, in] and B [out, r]
   for (std::size_t i = 0; i + 1 < state.size(); i += 2) {
     const std::int64_t r = state[i].second.size(0), in = state[i].second.size(1), out = state[i + 1].second.size(0);
@@ -80,7 +82,7 @@ void warn_of_large_rank(const models::CausalLm& model) {
 
 /// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are
 /// there.
-std::optional<models::LoraConfig> set_up_adapters(models::CausalLm& model, const RunConfig& config, std::int64_t rank) {
+std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config, std::int64_t rank) {
   const std::string& folder = config.model.model_name_or_path;
   const bool loaded = !folder.empty() && checkpoint::is_adapter_folder(folder);
   if (config.model.lora_r == 0 && !loaded) return std::nullopt;
@@ -215,7 +217,9 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   std::string weights_folder;
   const bool parts_only = keeps_parts_only(config, world);
-  setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder) : models::load_model(config.model, seed);
+  const models::ConfigEdit edit = task_edit(config.data);
+  setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder, edit)
+                           : models::load_language_model(config.model, seed, edit);
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
 
@@ -227,10 +231,11 @@ Setup prepare(const RunConfig& config, const comm::World& world) {
       !is_token_file(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 
-  const bool want_validation = config.output.eval_strategy != "no" || !config.data.validation_file.empty();
+  const bool want_validation =
+      config.output.eval_strategy != "no" || config.output.do_eval || !config.data.validation_file.empty();
   setup.datasets =
-      data::open_datasets(config.data, *setup.tokenizer, setup.block_size, setup.model->vocab_size(), want_validation,
-                          world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
+      open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
+                         world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
   if (world.rank() == 0) {
     for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
     for (const std::string& note : setup.datasets.notes) log::info(note);

@@ -22,7 +22,7 @@ namespace tessera::train {
 
 struct Setup {
   RunConfig config;
-  std::shared_ptr<models::CausalLm> model;  ///< on the world's device
+  std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
   std::optional<models::LoraConfig> lora;   ///< only adapters are trained; the model's own weights are frozen
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text

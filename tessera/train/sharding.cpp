@@ -81,7 +81,7 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
 }
 
 /// Activations of a micro-batch of so many tokens.
-std::int64_t predicted_activations(const RunConfig& config, const models::CausalLm& model, std::int64_t tokens) {
+std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, std::int64_t tokens) {
   const Value& json = model.hf_config();
   const auto number = [&](std::initializer_list<const char*> names, std::int64_t otherwise) {
     for (const char* name : names)
@@ -206,7 +206,7 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   return text;
 }
 
-layout::StateBytes predicted_bytes(const RunConfig& config, const models::CausalLm& model, int shard_ranks, int rank) {
+layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, int rank) {
   const parallel::Strategy& row = parallel::find_strategy(config.sharding.strategy);
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
   if (dtype(config.sharding.param_dtype))  // what is gathered is narrow, the shards are not
@@ -232,7 +232,7 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Causal
   return bytes;
 }
 
-Value predicted_memory(const RunConfig& config, const models::CausalLm& model, int shard_ranks, std::int64_t rank, std::int64_t tokens) {
+Value predicted_memory(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, std::int64_t rank, std::int64_t tokens) {
   const layout::StateBytes bytes = predicted_bytes(config, model, shard_ranks, static_cast<int>(rank % shard_ranks));
   return Value::make_object({{"parameters", Value::of(bytes.parameters)},
                              {"gradients", Value::of(bytes.gradients)},
@@ -241,7 +241,7 @@ Value predicted_memory(const RunConfig& config, const models::CausalLm& model, i
                              {"activations", Value::of(predicted_activations(config, model, tokens))}});
 }
 
-std::vector<std::string> describe_sharding(const RunConfig& config, const models::CausalLm& model, const Sharded& sharded,
+std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model, const Sharded& sharded,
                                            std::int64_t rank) {
   const std::string strategy = describe_strategy(config, sharded);
   if (strategy.empty()) return {};

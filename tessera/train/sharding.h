@@ -29,13 +29,13 @@ std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& ta
 std::string describe_strategy(const RunConfig& config, const Sharded& sharded);
 
 /// The strategy, the table of units and the bytes that follow from it, as lines; none for plain data parallelism.
-std::vector<std::string> describe_sharding(const RunConfig& config, const models::CausalLm& model, const Sharded& sharded,
+std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model, const Sharded& sharded,
                                            std::int64_t rank);
 
 /// State bytes of a rank of a shard group as they follow from the settings alone: the arithmetic that a plan would use.
-layout::StateBytes predicted_bytes(const RunConfig& config, const models::CausalLm& model, int shard_ranks, int rank);
+layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, int rank);
 /// These by kind, and the activations of a micro-batch of so many tokens: {"parameters": bytes, ..., "activations": bytes}.
-Value predicted_memory(const RunConfig& config, const models::CausalLm& model, int shard_ranks, std::int64_t rank, std::int64_t tokens);
+Value predicted_memory(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, std::int64_t rank, std::int64_t tokens);
 /// "parameters 1.0 MiB (predicted 1.0 MiB), ...": for every kind that was predicted.
 std::string compare_memory(const Value& predicted, const Value& measured);
 

@@ -81,7 +81,7 @@ std::string host_name() {
 
 }  // namespace
 
-std::int64_t parameter_count(const models::CausalLm& model) {
+std::int64_t parameter_count(const models::LanguageModel& model) {
   std::int64_t count = 0;
   for (const auto& parameter : model.parameters()) count += parameter.numel();
   return count;
@@ -139,7 +139,8 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
 
 Report describe_run(const Setup& setup, const comm::World& world) {
   Report report;
-  report.title = model_name(setup);
+  const std::string& name = setup.config.output.run_name;
+  report.title = name.empty() ? model_name(setup) : concat(name, ": ", model_name(setup));
   report.facts = {processes_text(world), batch_text(setup.plan) + " a step", rows_text(*setup.datasets.train),
                   setup.config.data.train_file};
   char time[64] = {};
@@ -153,7 +154,8 @@ Report describe_run(const Setup& setup, const comm::World& world) {
 }
 
 Sample sample_text(const Setup& setup) {
-  if (!setup.tokenizer_fits_data) return {};
+  const auto model = std::dynamic_pointer_cast<models::CausalLm>(setup.model);
+  if (!setup.tokenizer_fits_data || !model) return {};  // only causal models continue texts
   const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
   const data::Row row = dataset.read(0);
   const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
@@ -170,7 +172,7 @@ Sample sample_text(const Setup& setup) {
   if (text::has_chat_tokens(*setup.tokenizer))
     options.stop_ids.push_back(setup.tokenizer->encode(text::chat_end).front());
   options.bf16 = setup.config.optimization.bf16;
-  const std::vector<std::int32_t> ids = generate(*setup.model, prompt, options);
+  const std::vector<std::int32_t> ids = generate(*model, prompt, options);
   return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),
           text::replace_ill_formed(setup.tokenizer->decode(ids))};
 }

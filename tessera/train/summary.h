@@ -17,7 +17,7 @@ struct Sample {
 };
 
 /// Parameters, frozen ones too, tied ones once.
-std::int64_t parameter_count(const models::CausalLm& model);
+std::int64_t parameter_count(const models::LanguageModel& model);
 
 std::vector<std::string> describe_start(const Setup& setup, const comm::World& world);
 std::string describe(const EvalMetrics& metrics);

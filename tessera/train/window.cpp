@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <cmath>
 #include <numeric>
 
 #include <tessera/base/error.h>
@@ -16,6 +17,7 @@ StepCounts count(const std::vector<data::Batch>& batches) {
     counts.scored_tokens += batch.scored_tokens;
     counts.tokens += batch.tokens;
     counts.labels_not_ignored += batch.labels_not_ignored;
+    counts.inputs += batch.ids.numel();
   }
   return counts;
 }
@@ -23,7 +25,10 @@ StepCounts count(const std::vector<data::Batch>& batches) {
 void Window::begin_step(const StepCounts& all_ranks) { counts_ = all_ranks; }
 
 void Window::add_loss(double cross_entropy) {
-  losses_.push_back(hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy);
+  double loss = hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy;
+  if (nan_filter_ && !std::isfinite(loss))
+    loss = losses_.empty() ? 0 : std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+  losses_.push_back(loss);
 }
 
 void Window::end_step(double seconds, double cpu_seconds) {
@@ -75,7 +80,7 @@ StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, 
   metrics.cpu_utilization =
       metrics.cpu_seconds * steps / (seconds_ * static_cast<double>(group.size()) * static_cast<double>(threads));
   metrics.wall_time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  *this = Window(hf_loss_scale_);
+  *this = Window(hf_loss_scale_, nan_filter_);
   return metrics;
 }
 

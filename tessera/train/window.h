@@ -14,15 +14,17 @@ namespace tessera::train {
 /// Of one step, over all ranks and micro-batches (data::Batch says what each counts).
 struct StepCounts {
   std::int64_t scored_tokens = 0, tokens = 0, labels_not_ignored = 0;
+  std::int64_t inputs = 0;  ///< tokens with padding
 };
 StepCounts count(const std::vector<data::Batch>& batches);
 
 /// The loss is the mean over the scored tokens of the window. With hf_loss_scale it is what transformers' Trainer
 /// prints: for each step the sum of the cross-entropies by the number of labels (!= -100, the first of each row
-/// included although nothing predicts it), of these the mean over the steps of the window.
+/// included although nothing predicts it), of these the mean over the steps of the window. With nan_filter a loss that is not
+/// finite counts as the mean of this rank's earlier ones in the window (transformers' logging_nan_inf_filter), as 0 when there is none.
 class Window {
  public:
-  explicit Window(bool hf_loss_scale) : hf_loss_scale_(hf_loss_scale) {}
+  explicit Window(bool hf_loss_scale, bool nan_filter = false) : hf_loss_scale_(hf_loss_scale), nan_filter_(nan_filter) {}
 
   void begin_step(const StepCounts& all_ranks);
   /// This rank's sum of cross-entropies of a micro-batch of that step.
@@ -33,6 +35,7 @@ class Window {
   std::int64_t steps() const { return steps_; }
   /// Tokens of the last step over all ranks.
   std::int64_t step_tokens() const { return counts_.tokens; }
+  std::int64_t step_inputs() const { return counts_.inputs; }
   /// What is known here alone, for the time before the first log: `ranks` times this rank's share.
   double rough_loss(int ranks) const;
 
@@ -45,7 +48,7 @@ class Window {
                     std::int64_t threads);
 
  private:
-  bool hf_loss_scale_;
+  bool hf_loss_scale_, nan_filter_;
   StepCounts counts_;
   std::vector<double> losses_;  // this rank's micro-batches
   std::int64_t scored_ = 0;     // all ranks'

@@ -49,6 +49,32 @@ TEST_F(LinearCrossEntropy, GradientOfOneInputOnly) {
   });
 }
 
+TEST_F(LinearCrossEntropy, LabelsMayBeSmoothed) {
+  at::Tensor labels = labels_of(4, 150, 50);
+  labels[1][3] = nn::ignored_label;
+  labels[3].fill_(nn::ignored_label);
+  for (const double smoothing : {0.1, 0.75})
+    expect_same({at::randn({4, 150, 16}), at::randn({50, 16}), labels},
+                [&](const Tensors& a) { return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 446, smoothing)}; });
+}
+
+TEST_F(LinearCrossEntropy, SmoothingIsTransformersLabelSmoother) {
+  const at::Tensor hidden = at::randn({2, 4, 8}), weight = at::randn({7, 8}), labels = labels_of(2, 4, 7);
+  labels[0][2] = nn::ignored_label;
+  const at::Tensor log_p = at::log_softmax(at::matmul(hidden, weight.t()), -1);
+  double nll = 0, uniform = 0;
+  for (int b = 0; b < 2; ++b)
+    for (int t = 0; t < 3; ++t) {
+      const auto label = labels[b][t + 1].item<std::int64_t>();
+      if (label == nn::ignored_label) continue;
+      nll -= log_p[b][t][label].item<double>();
+      uniform -= log_p[b][t].sum().item<double>();
+    }
+  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 0.5, 0.1).item<double>(), 0.5 * (0.9 * nll + 0.1 * uniform / 7), 1e-5);
+  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, 1), Error);
+  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, -0.1), Error);
+}
+
 TEST_F(LinearCrossEntropy, NothingScoredIsZero) {
   const at::Tensor hidden = at::randn({2, 5, 8}).set_requires_grad(true),
                    weight = at::randn({11, 8}).set_requires_grad(true);

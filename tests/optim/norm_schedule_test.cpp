@@ -86,7 +86,7 @@ TEST(Schedule, is_transformers) {
           << values.type << " " << values.parameters << " warmup " << values.warmup << " total " << values.total
           << " step " << schedule_steps[i];
   }
-  EXPECT_EQ(checked, 9 * 62);
+  EXPECT_EQ(checked, 9 * 70);
 }
 
 TEST(Schedule, parameters_may_be_json) {

@@ -25,7 +25,9 @@ SCHEDULES = [("linear", {}, sizes), ("cosine", {}, sizes), ("constant", {}, size
                                       "min_lr_ratio": 0.1}, long_enough),
              ("warmup_stable_decay", {"num_decay_steps": 5, "warmup_type": "1-sqrt", "decay_type": "1-sqrt", "min_lr_ratio": 0.05},
               long_enough),
-             ("warmup_stable_decay", {"num_decay_steps": 6, "num_cycles": 0.25}, long_enough)]
+             ("warmup_stable_decay", {"num_decay_steps": 6, "num_cycles": 0.25}, long_enough),
+             ("cosine_warmup_with_min_lr", {"min_lr_rate": 0.1}, sizes),
+             ("cosine_warmup_with_min_lr", {"min_lr": 2e-4, "warmup_lr_rate": 0.25, "num_cycles": 0.75}, sizes)]
 
 
 VECTORS = ((5,), (3,))

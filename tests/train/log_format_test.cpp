@@ -48,6 +48,28 @@ TEST(HfLine, OfAStep) {
   EXPECT_EQ(hf_line(m), "{'loss': 10.5949, 'grad_norm': 188.29, 'learning_rate': 4.58e-05, 'epoch': 0.25}");
 }
 
+// transformers 5: f"{value:.4g}" of every real.
+TEST(HfLine, OfTransformers5) {
+  StepMetrics m;
+  m.loss = 10.59487;
+  m.grad_norm = 188.29;
+  m.learning_rate = 4.58e-05;
+  m.epoch = 0.25;
+  m.num_input_tokens_seen = 64;
+  EXPECT_EQ(hf_line(m, true),
+            "{'loss': '10.59', 'grad_norm': '188.3', 'learning_rate': '4.58e-05', 'epoch': '0.25', 'num_input_tokens_seen': 64}");
+  m.loss = std::nan("");
+  EXPECT_TRUE(hf_line(m, true).starts_with("{'loss': 'nan', "));
+  EvalMetrics e;
+  e.loss = 3.25;
+  e.epoch = 1;
+  e.seconds = 2;
+  e.rows = 25;
+  e.batches = 4;
+  EXPECT_EQ(hf_line(e, true),
+            "{'eval_loss': '3.25', 'eval_runtime': '2', 'eval_samples_per_second': '12.5', 'eval_steps_per_second': '2', 'epoch': '1'}");
+}
+
 TEST(HfLine, OfAnEvaluation) {
   EvalMetrics m;
   m.loss = 3.25;

@@ -109,6 +109,82 @@ TEST(RunPlan, WhatHappensAfterWhichStep) {
   EXPECT_EQ(saves, (std::vector<std::int64_t>{3, 5, 8, 10, 12}));
 }
 
+std::vector<std::int64_t> steps_where(const RunPlan& plan, bool (RunPlan::*happens)(std::int64_t) const) {
+  std::vector<std::int64_t> steps;
+  for (std::int64_t step = 1; step <= plan.total_steps; ++step)
+    if ((plan.*happens)(step)) steps.push_back(step);
+  return steps;
+}
+
+using Steps = std::vector<std::int64_t>;
+
+TEST(RunPlan, LoggingByEpochOrNotAtAll) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 12;
+  config.output.logging_strategy = "epoch";
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), (Steps{3, 5, 8, 10, 12}));
+  config.output.logging_strategy = "no";
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), Steps{});
+  config.output.logging_first_step = true;
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), Steps{1});
+}
+
+TEST(RunPlan, SharesOfAllStepsAreRoundedUp) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 11;
+  config.output.logging_steps = 0.2;  // 2.2 -> 3
+  config.output.eval_strategy = "steps";
+  config.output.eval_steps = 0.5;  // 5.5 -> 6
+  config.output.save_strategy = "steps";
+  config.output.save_steps = 0.9;
+  const RunPlan plan = make_run_plan(config, 1, 1000, true);
+  EXPECT_EQ(steps_where(plan, &RunPlan::logs_after), (Steps{3, 6, 9, 11}));
+  EXPECT_EQ(steps_where(plan, &RunPlan::evaluates_after), (Steps{6, 11}));
+  EXPECT_EQ(steps_where(plan, &RunPlan::saves_after), (Steps{10, 11}));
+}
+
+TEST(RunPlan, EvaluationsMayBeginLater) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 12;
+  config.output.eval_strategy = "steps";
+  config.output.eval_steps = 2;
+  config.output.eval_delay = 7;
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{8, 10, 12}));
+  config.output.eval_strategy = "epoch";
+  config.output.eval_delay = 3;  // epochs: 8 rows a step of 20
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{8, 10, 12}));
+}
+
+TEST(RunPlan, TheBestAreSavedWhenTheyAreFound) {
+  RunConfig config = small_run();
+  config.optimization.max_steps = 6;
+  config.output.save_strategy = "best";
+  EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::saves_after), Steps{});
+}
+
+TEST(RunPlan, AnEpochMayDropWhatFillsNoStep) {
+  RunConfig config = small_run();  // 8 rows a step
+  config.data.dataloader_drop_last = true;
+  const RunPlan plan = make_run_plan(config, 1, 20, false);
+  EXPECT_EQ(plan.total_steps, 6) << "three epochs of two steps";
+  EXPECT_DOUBLE_EQ(plan.epoch(2), 1);
+  EXPECT_TRUE(plan.ends_epoch(2) && plan.ends_epoch(4) && !plan.ends_epoch(3));
+  EXPECT_EQ(plan.first_row(1, 1, 0), 12);
+  EXPECT_EQ(plan.first_row(2, 0, 0), 20) << "the next epoch's order begins after all 20";
+  EXPECT_EQ(plan.first_row(5, 1, 0), 2 * 20 + 12);
+  EXPECT_EQ(make_run_plan(config, 1, 24, false).first_row(3, 0, 0), 24);
+}
+
+TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
+  RunConfig config = small_run();
+  config.output.ignore_data_skip = true;
+  const RunPlan plan = make_run_plan(config, 1, 20, false, {4, 32});  // 12 rows into the second epoch
+  EXPECT_EQ(plan.first_row(4, 0, 0), 20);
+  EXPECT_EQ(plan.first_row(5, 0, 0), 28);
+  EXPECT_EQ(plan.samples(5), 40);
+  EXPECT_EQ(plan.total_steps, 8);
+}
+
 TEST(RunPlan, WithoutValidationDataNothingIsEvaluated) {
   RunConfig config = small_run();
   config.output.eval_strategy = "steps";

@@ -1,0 +1,88 @@
+// What checkpoints keep beside weights and optimizer: the best model, the schedule, the loss scale's hysteresis; and checkpoints of
+// the model only.
+
+#include <tessera/checkpoint/checkpoint.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/folder.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+class BestCheckpointTest : public ::testing::Test {
+ protected:
+  static RunState state(std::int64_t step) {
+    RunState state;
+    state.step = state.samples = state.optimizer_steps = step;
+    state.optimizer = {{"exp_avg.0", at::ones({3})}};
+    return state;
+  }
+  std::string save(const RunState& state, std::int64_t keep = 0) {
+    return save_checkpoint(folder_.path(), NamedTensors{{"weight", at::ones({2})}}, Value::make_object(), nullptr, state, keep);
+  }
+  bool exists(std::int64_t step) const { return path_exists(path_join(folder_.path(), concat("checkpoint-", step))); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(BestCheckpointTest, IsRememberedWithScheduleAndHysteresis) {
+  RunState before = state(4);
+  before.best_metric = 2.25;
+  before.best_step = 2;
+  before.best_model_checkpoint = path_join(folder_.path(), "checkpoint-2");
+  before.schedule_state = Value::make_object({{"learning_rate", Value::of(0.125)}});
+  before.loss_scale = 64;
+  before.loss_scale_hysteresis = 2;
+  const RunState after = read_run_state(save(before));
+  EXPECT_EQ(after.best_metric, 2.25);
+  EXPECT_EQ(after.best_step, 2);
+  EXPECT_EQ(after.best_model_checkpoint, before.best_model_checkpoint);
+  EXPECT_EQ(after.schedule_state.at("learning_rate").as_real(), 0.125);
+  EXPECT_EQ(after.loss_scale_hysteresis, 2);
+  const RunState none = read_run_state(save(state(5)));
+  EXPECT_FALSE(none.best_metric);
+  EXPECT_EQ(none.best_model_checkpoint, "");
+  EXPECT_TRUE(none.schedule_state.is_null());
+}
+
+TEST_F(BestCheckpointTest, IsNotPruned) {
+  save(state(1), 2);
+  for (std::int64_t step = 2; step <= 6; ++step) {
+    RunState next = state(step);
+    next.best_model_checkpoint = path_join(folder_.path(), "checkpoint-1");
+    save(next, 2);
+  }
+  EXPECT_TRUE(exists(1) && exists(6));
+  EXPECT_FALSE(exists(2) || exists(3) || exists(4) || exists(5));
+  RunState last = state(7);
+  last.best_model_checkpoint = path_join(folder_.path(), "checkpoint-6");
+  save(last, 1);  // one to keep, but the newest and the best both stay
+  EXPECT_TRUE(exists(6) && exists(7));
+  EXPECT_FALSE(exists(1));
+}
+
+TEST_F(BestCheckpointTest, OfTheModelOnlyCannotBeResumed) {
+  save(state(1));
+  RunState model = state(2);
+  model.model_only = true;
+  const std::string folder = save(model, 2);
+  EXPECT_TRUE(path_exists(path_join(folder, "model.safetensors")));
+  EXPECT_FALSE(path_exists(path_join(folder, "optimizer.safetensors")));
+  try {
+    verify_checkpoint(folder);
+    ADD_FAILURE() << "verified";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("it holds the model only (--save_only_model)"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(newest_checkpoint(folder_.path()), path_join(folder_.path(), "checkpoint-1"));
+  EXPECT_TRUE(looks_complete(folder));
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint

@@ -1,0 +1,78 @@
+// Which evaluation is the best, and what a checkpoint remembers of it.
+
+#include <tessera/train/best_model.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include <tessera/base/error.h>
+
+namespace tessera::train {
+namespace {
+
+EvalMetrics metrics(std::int64_t step, double loss) {
+  EvalMetrics m;
+  m.step = step;
+  m.loss = loss;
+  return m;
+}
+
+OutputConfig asking() {
+  OutputConfig config;
+  config.load_best_model_at_end = true;
+  return config;
+}
+
+TEST(BestModel, TheLowestLossIsTheBest) {
+  BestModel best(asking(), nullptr);
+  EXPECT_TRUE(best.update(metrics(2, 3.0)));
+  EXPECT_FALSE(best.update(metrics(4, 3.0))) << "no better";
+  EXPECT_FALSE(best.update(metrics(6, std::numeric_limits<double>::quiet_NaN())));
+  EXPECT_TRUE(best.update(metrics(8, 2.5)));
+  EXPECT_FALSE(best.update(metrics(10, 2.6)));
+  EXPECT_EQ(best.step(), 8);
+  EXPECT_EQ(best.value(), 2.5);
+}
+
+TEST(BestModel, GreaterMayBeBetter) {
+  OutputConfig config = asking();
+  config.metric_for_best_model = "eval_perplexity";
+  config.greater_is_better = "true";
+  BestModel best(config, nullptr);
+  EXPECT_TRUE(best.update(metrics(1, 1.0)));
+  EXPECT_FALSE(best.update(metrics(2, 0.5)));
+  EXPECT_TRUE(best.update(metrics(3, 2.0)));
+  EXPECT_NEAR(*best.value(), std::exp(2.0), 1e-12);
+  EXPECT_EQ(metric_of(metrics(1, 2.0), ""), 2.0);
+  EXPECT_THROW(metric_of(metrics(1, 2.0), "accuracy"), InputError);
+}
+
+TEST(BestModel, OnlyWhenAskedFor) {
+  BestModel best(OutputConfig(), nullptr);
+  EXPECT_FALSE(best.update(metrics(1, 1.0)));
+  EXPECT_FALSE(best.value());
+}
+
+TEST(BestModel, ACheckpointOfAnotherStepIsNotTheBest) {
+  BestModel best(asking(), nullptr);
+  best.update(metrics(2, 3.0));
+  best.saving(2, "out/checkpoint-2");
+  best.update(metrics(3, 2.0));  // never saved
+  best.saving(4, "out/checkpoint-4");
+  EXPECT_EQ(best.checkpoint(), "out/checkpoint-2");
+  checkpoint::RunState state;
+  best.write_to(state);
+  EXPECT_EQ(state.best_step, 3);
+  EXPECT_EQ(state.best_metric, 2.0);
+  EXPECT_EQ(state.best_model_checkpoint, "out/checkpoint-2");
+
+  BestModel resumed(asking(), &state);
+  EXPECT_FALSE(resumed.update(metrics(6, 2.5)));
+  EXPECT_EQ(resumed.checkpoint(), "out/checkpoint-2");
+  EXPECT_TRUE(resumed.update(metrics(8, 1.5)));
+}
+
+}  // namespace
+}  // namespace tessera::train
