@@ -343,8 +343,9 @@ const std::vector<Field>& table() {
       output<&W::include_num_input_tokens_seen>("include_num_input_tokens_seen",
                                                 one_of({"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}),
                                                 "tokens seen so far in the log lines"),
-      output<&W::log_format>("log_format", one_of({"hf", "plain"}),
-                             "form of the log lines: {'loss': ...} as transformers prints them, or plain words"),
+      output<&W::log_format>("log_format", one_of({"hf", "hf5", "plain"}, {{"hf4", "hf"}}),
+                             "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
+                             "5 does (hf5), or plain words"),
       output<&W::report_to>("report_to", one_of({"tensorboard", "none"}, {{"all", "tensorboard"}}),
                             "where metrics go besides metrics.jsonl and report.html"),
       output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),

@@ -14,6 +14,7 @@ constexpr CompatDefault defaults[] = {
     {"output_dir", "trainer_output", "trainer_output"},
     {"logging_steps", "500", "500"},
     {"report_to", "tensorboard", "none"},  // v4: to all that is installed
+    {"log_format", "hf", "hf5"},
 };
 
 }  // namespace
