@@ -1,10 +1,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <tessera/base/error.h>
 #include <tessera/data/dataset.h>
+#include <tessera/data/objective_rows.h>
 
 namespace tessera::data {
 namespace {
@@ -49,6 +51,7 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t fi
     for (const std::int64_t start : row.document_starts)
       batch.document_starts.push_back(static_cast<std::int64_t>(i * length) + start);
   }
+  if (const auto* rows_of = dynamic_cast<const ObjectiveRows*>(&dataset)) return rows_of->objective()(std::move(batch), first);
   return batch;
 }
 
