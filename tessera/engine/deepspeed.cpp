@@ -125,7 +125,6 @@ std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const st
   check_same(training_->group(), name, "save_checkpoint: the tag");
   const std::string path = path_join(folder, name);
   const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)},
-                                          {"micro_steps", Value::of(micro_steps_)},
                                           {"client_state", client_state}});
   save_training(*training_, path, state);
   train::agree(training_->group(), [&] {
@@ -149,7 +148,7 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   loaded.client_state = state.at("client_state");
   if (options.load_optimizer_states) {
     global_steps_ = state.at("global_steps").as_int();
-    micro_steps_ = state.at("micro_steps").as_int();
+    micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
     training_->expect_step(is_gradient_accumulation_boundary());
   }
   return loaded;

@@ -32,16 +32,22 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::vector<std::string> without_local_rank(std::vector<std::string> flags) {
-  launch::read_rank_environment(&flags);
-  return flags;
+std::optional<std::string> from_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-config::Resolved resolve(std::vector<std::string> flags) {
-  return config::resolve_flags(without_local_rank(std::move(flags)), [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
+config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::string>& defaults) {
+  launch::read_rank_environment(&flags);  // takes --local-rank away
+  config::Resolved given = config::resolve_flags(flags, from_environment);
+  if (defaults.empty()) return given;
+  for (const std::string& flag : defaults) {
+    std::string name = flag.substr(0, flag.find('=')).substr(flag.starts_with("--") ? 2 : 0);
+    std::replace(name.begin(), name.end(), '-', '_');
+    const auto origin = given.origins.find(name);
+    if (origin == given.origins.end() || origin->second == "default") flags.push_back(flag);
+  }
+  return config::resolve_flags(flags, from_environment);
 }
 
 /// {'loss': 0.5123, 'epoch': 1.0}, as transformers prints it.
@@ -72,7 +78,8 @@ std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, co
 
 }  // namespace
 
-TrainingArguments::TrainingArguments(std::vector<std::string> flags) : config::Resolved(resolve(std::move(flags))) {}
+TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::vector<std::string>& defaults)
+    : config::Resolved(resolve(std::move(flags), defaults)) {}
 
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   const RunConfig& config = options_.arguments.values;

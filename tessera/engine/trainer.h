@@ -36,9 +36,11 @@ namespace tessera {
 
 /// Settings with their origins: values.optimization.learning_rate and so on.
 struct TrainingArguments : config::Resolved {
-  /// Throws InputError with all problems. The launcher's --local-rank is passed over.
-  explicit TrainingArguments(std::vector<std::string> flags = {});
-  TrainingArguments(int argc, char** argv) : TrainingArguments(std::vector<std::string>(argv + 1, argv + argc)) {}
+  /// `flags`: {"--learning_rate", "1e-3", ...}; `defaults`: what the program wants unless they, or the environment, say otherwise, as
+  /// {"--learning_rate=1e-3", ...}. Throws InputError with all problems. The launcher's --local-rank is passed over.
+  explicit TrainingArguments(std::vector<std::string> flags = {}, const std::vector<std::string>& defaults = {});
+  TrainingArguments(int argc, char** argv, const std::vector<std::string>& defaults = {})
+      : TrainingArguments(std::vector<std::string>(argv + 1, argv + argc), defaults) {}
 };
 
 using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on the device

@@ -1,0 +1,67 @@
+// DeepSpeed's loop around your own module: deepspeed_simple.json says batch size, optimizer, fp16 and ZeRO-2.
+//
+//   tessera launch --nproc_per_node 2 build/examples/deepspeed_simple
+//   tessera launch --num_gpus=2 build/examples/deepspeed_simple --deepspeed_config other.json
+
+#include <examples/digits.h>
+#include <tessera/engine.h>
+#include <tessera/tessera.h>
+
+#include <torch/nn/modules/container/functional.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+
+struct SimpleModelImpl : torch::nn::Module {
+  SimpleModelImpl() { register_module("layers", layers); }
+  at::Tensor forward(at::Tensor x) { return layers->forward(x); }
+
+  torch::nn::Sequential layers{torch::nn::Linear(784, 1024), torch::nn::Functional(at::relu), torch::nn::Linear(1024, 1024),
+                               torch::nn::Functional(at::relu), torch::nn::Linear(1024, 10)};
+};
+TORCH_MODULE(SimpleModel);
+
+int main(int argc, char** argv) try {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  tessera::init(tessera::launch::read_rank_environment(&arguments), {});  // takes --local_rank=N away
+  std::string config = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string name = "--deepspeed_config";
+    if (arguments[i].starts_with(name + "=")) config = arguments[i].substr(name.size() + 1);
+    else if (arguments[i] == name && i + 1 < arguments.size()) config = arguments[++i];
+    else if (arguments[i] != "--deepspeed") throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[i] + "'");
+  }
+
+  SimpleModel model;
+  auto engine = tessera::initialize(model, {.config = config});
+  auto loader = engine.deepspeed_io(synthetic_digits(192));  // this rank's micro-batches
+
+  const bool talks = tessera::world().rank() == 0;
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    double sum = 0;
+    for (const auto& batch : loader) {
+      const at::Tensor loss = at::cross_entropy_loss(engine(batch[0]), batch[1]);
+      engine.backward(loss);
+      engine.step();
+      sum += loss.item<double>();
+    }
+    if (talks)
+      std::printf("epoch %d: loss %.4f (%d ranks)\n", epoch, sum / static_cast<double>(loader.size()), engine.dp_world_size());
+  }
+  if (talks)
+    std::printf("ZeRO-%d, batch %lld = %lld x %lld x %d, loss scale %g, %lld of %lld steps skipped\n", engine.zero_optimization_stage(),
+                static_cast<long long>(engine.train_batch_size()), static_cast<long long>(engine.train_micro_batch_size_per_gpu()),
+                static_cast<long long>(engine.gradient_accumulation_steps()), engine.dp_world_size(), engine.loss_scale(),
+                static_cast<long long>(engine.skipped_steps()), static_cast<long long>(engine.global_steps()));
+  tessera::shutdown();
+  return 0;
+} catch (const tessera::Error& error) {
+  tessera::log::error(error.what());
+  return static_cast<int>(error.exit_code());
+} catch (const std::exception& error) {
+  tessera::log::error(error.what());
+  return 1;
+}
