@@ -1,10 +1,11 @@
-// The collectives, one by one: what every rank holds before and after. Start it with any launcher and any number of ranks:
+// The collectives, one by one: what every rank holds before and after. Start it with any launcher and any number of
+// ranks:
 //
 //   tessera launch --nproc_per_node 4 build/examples/collectives_tour
 //   mpirun -n 4 build/examples/collectives_tour                        (or alone: build/examples/collectives_tour)
 //
-// Rank r starts with numbers r0 r1 r2 ... (so 21 was number 1 of rank 2), and one can see where each of them went. Every table
-// is checked against the definition of its collective; the program ends with 1 when one is wrong.
+// Rank r starts with numbers r0 r1 r2 ... (so 21 was number 1 of rank 2), and one can see where each of them went.
+// Every table is checked against the definition of its collective; the program ends with 1 when one is wrong.
 
 #include <tessera/tessera.h>
 
@@ -42,7 +43,8 @@ std::string text(const at::Tensor& row) {
   return line;
 }
 
-/// Rows of different lengths, one per rank, on rank 0: itself a collective. Lengths first, then rows as long as the longest.
+/// Rows of different lengths, one per rank, on rank 0: itself a collective. Lengths first, then rows as long as the
+/// longest.
 std::vector<at::Tensor> on_rank_0(const Group& group, const at::Tensor& mine) {
   const std::int64_t ranks = group.size();
   at::Tensor lengths = at::empty({ranks}, at::kLong);
@@ -135,8 +137,8 @@ void run(const Group& group, Tour& tour, bool one_host) {
   {
     at::Tensor received = at::empty({ranks});
     group.all_to_all(received, numbers(rank, ranks)).wait();
-    tour.show("all-to-all", "number r of every rank to rank r: a transposed matrix (experts: the tokens)", numbers(rank, ranks),
-              received, [&](int r) { return wide.select(1, r); });
+    tour.show("all-to-all", "number r of every rank to rank r: a transposed matrix (experts: the tokens)",
+              numbers(rank, ranks), received, [&](int r) { return wide.select(1, r); });
   }
   if (ranks > 1) {
     at::Tensor received = at::empty({2});
@@ -144,8 +146,8 @@ void run(const Group& group, Tour& tour, bool one_host) {
     auto sending = group.send(numbers(rank, 2), next);  // started first on every rank: neither waits for the other
     group.recv(received, previous).wait();
     sending.wait();
-    tour.show("send, recv", "from every rank to the next one, in a ring (pipelines: activations)", numbers(rank, 2), received,
-              [&](int r) { return pairs[(r + ranks - 1) % ranks]; });
+    tour.show("send, recv", "from every rank to the next one, in a ring (pipelines: activations)", numbers(rank, 2),
+              received, [&](int r) { return pairs[(r + ranks - 1) % ranks]; });
   }
 
   using Clock = std::chrono::steady_clock;
@@ -158,7 +160,8 @@ void run(const Group& group, Tour& tour, bool one_host) {
   group.all_reduce(left, Reduction::min).wait();
   const bool held = !one_host || left.item<double>() >= came.item<double>();  // clocks of two hosts do not compare
   if (!held) throw tessera::Error("barrier: a rank left before the last one came");
-  if (rank == 0) std::printf("\nbarrier: nobody left before the last rank, which came %d ms late, was there\n", 20 * (ranks - 1));
+  if (rank == 0)
+    std::printf("\nbarrier: nobody left before the last rank, which came %d ms late, was there\n", 20 * (ranks - 1));
 }
 
 }  // namespace

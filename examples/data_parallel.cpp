@@ -1,5 +1,5 @@
-// nn.DataParallel in C++: one process, a batch cut between replicas of somebody's unedited module. Each replica is a team of
-// threads of its own (on several GPUs: a device), for training and for encoding a corpus.
+// nn.DataParallel in C++: one process, a batch cut between replicas of somebody's unedited module. Each replica is a
+// team of threads of its own (on several GPUs: a device), for training and for encoding a corpus.
 //
 //   build/examples/data_parallel [--replicas=2]
 
@@ -60,7 +60,8 @@ int main(int argc, char** argv) try {
     for (int i = 0; i < batches; ++i) {
       const at::Tensor batch = counting(rows, 17, config.vocabulary);
       optimizer.zero_grad();
-      // One loss per replica; their mean over rows is the loss of the whole batch. (PyTorch programs write loss.mean().)
+      // One loss per replica; their mean over rows is the loss of the whole batch. (PyTorch programs write
+      // loss.mean().)
       const at::Tensor loss = tessera::mean_over_rows(dp.call(mean_loss, batch), rows, replicas);
       loss.backward();  // every replica's backward in its own team; gradients are added in their order
       optimizer.step();
@@ -74,9 +75,8 @@ int main(int argc, char** argv) try {
   const at::Tensor corpus = counting(256, 32, config.vocabulary);
   std::printf("encoding 256 rows\n");
   const at::Tensor one = timed("one replica: model->forward(rows)", [&] { return model->forward(corpus); });
-  timed("replicas made for this call", [&] {
-    return tessera::DataParallel(model, {.replicas = replicas, .threads_per_replica = 1})(corpus);
-  });
+  timed("replicas made for this call",
+        [&] { return tessera::DataParallel(model, {.replicas = replicas, .threads_per_replica = 1})(corpus); });
   const at::Tensor all = timed("replicas made once", [&] { return dp(corpus); });
   if (!at::allclose(one, all, 1e-5, 1e-5)) throw tessera::Error("the replicas do not agree with the module");
   return 0;

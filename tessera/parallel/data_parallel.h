@@ -2,45 +2,50 @@
 /// \file
 /// nn.DataParallel: one process, several replicas of a module, each with a part of the batch.
 ///
-///   auto net = std::make_shared<MyModel>(config);                  // any module, unedited (or a TORCH_MODULE holder)
-///   tessera::DataParallel dp(net, {.replicas = 2});                // two teams of threads; or .devices = {cuda:0, cuda:1}
-///   at::Tensor logits = dp(ids);                                   // net->forward(ids), half of the rows each
-///   at::cross_entropy_loss(logits, labels).backward();             // each replica's backward in its own team
-///   optimizer.step();                                              // of net->parameters(), as always
+///   auto net = std::make_shared<MyModel>(config);       // any module, unedited (or a TORCH_MODULE holder)
+///   tessera::DataParallel dp(net, {.replicas = 2});     // two teams of threads; or .devices = {"cuda:0", "cuda:1"}
+///   at::Tensor logits = dp(ids);                        // net->forward(ids), half of the rows each
+///   at::cross_entropy_loss(logits, labels).backward();  // each replica's backward in its own team
+///   optimizer.step();                                   // of net->parameters(), as always
 ///
-/// A replica is a *device* or, on the CPU, a *team*: a thread with an intra-op thread pool of its own. A call scatters the
-/// arguments, runs the replicas at the same time, and gathers what they return:
+/// A replica is a *device* or, on the CPU, a *team*: a thread with an intra-op thread pool of its own. A call scatters
+/// the arguments, runs the replicas at the same time, and gathers what they return.
 ///
-///  - **scatter**: tensors are cut along dimension 0 into ceil(rows / replicas) rows each, the last ones fewer; fewer rows than
-///    that use fewer replicas (5 rows on 4 replicas: 2, 2, 1), none uses one. All must have the same number of rows. Tensors
-///    without dimensions, whole(x), and everything that is not a tensor (numbers, flags, options) go to every replica. Optionals,
-///    vectors, arrays, pairs, tuples and maps are looked through; your own types: visit_tensors or RowsOf (parallel/pieces.h).
-///    Without a scattered argument one replica runs.
-///  - **replicate**: on the CPU there is nothing to copy. All teams call the *same* module at once: its parameters are only read, and
-///    every replica has gradients of its own because its backward is a torch::autograd::grad. Buffers are copied on write, per
-///    replica; what replica 0 wrote (BatchNorm's statistics) is kept, the others' is dropped, as in PyTorch. Requests to a module
-///    that keeps other state of its own in forward (a member it assigns) are not safe: give `make`, and each replica
-///    from 1 on is a module of its own whose parameters share the memory of the first. On several devices replicas are made by
-///    `make`, or else by Module::clone(), and their parameters copied: in every call that records gradients, otherwise
-///    only when parameters have changed (so inference replicates once).
-///  - **gather**: the parts are joined along dimension 0 in the order of the replicas, on the output device. A tensor without
-///    dimensions (a loss) becomes a vector with one element per replica that ran: `.sum()` it when it is a sum,
-///    mean_over_rows() when it is a mean over rows; `.mean()` of it, what one writes in PyTorch, weighs replicas equally
-///    although the last may have had fewer rows.
+/// **Scatter.** Tensors are cut along dimension 0 into ceil(rows / replicas) rows each, the last part fewer; few rows
+/// use fewer replicas (5 rows on 4 replicas: 2, 2, 1), none uses one. All must have the same number of rows. Tensors
+/// without dimensions, whole(x), and what is not a tensor (numbers, flags, options) go to every replica. Optionals,
+/// vectors, arrays, pairs, tuples and maps are looked through; your own types: visit_tensors or RowsOf
+/// (parallel/pieces.h). Without a scattered argument one replica runs.
 ///
-/// Gradients of replicas are added in the order of the replicas, so a run is reproducible; a step equals the one on the whole batch up
-/// to the rounding of that sum (bit for bit the sum of the steps on the parts). They reach the parameters when the user's own
-/// backward() does, through ordinary autograd: accumulation, hooks, inputs that require grad and Ddp around the same module
-/// work. Not: double backward, sharded modules (Sharded with parameters that come and go), both of which are errors.
+/// **Replicate.** On the CPU there is nothing to copy. All teams call the *same* module at once: its parameters are
+/// only read, and every replica has gradients of its own because its backward is a torch::autograd::grad. Buffers are
+/// copied on write, per replica; what replica 0 wrote (BatchNorm's statistics) is kept, the others' is dropped, as in
+/// PyTorch. Modules that keep other state in forward (a member that it assigns) are not safe that way: give `make`, and
+/// each replica from 1 on is a module of its own whose parameters share the memory of the first one's. On several
+/// devices replicas are made by `make`, or else by Module::clone(), and their parameters copied: in every call that
+/// records gradients, otherwise only when parameters have changed, so inference replicates once.
 ///
-/// Random numbers (dropout): under train() each replica draws from a stream of its own, keyed by one number of the CPU's
-/// default generator per call and by the replica. at::manual_seed() repeats a run; replicas differ from each other.
+/// **Gather.** The parts are joined along dimension 0 in the order of the replicas, on the output device. A tensor
+/// without dimensions (a loss) becomes a vector with one element per replica that ran: `.sum()` it when it is a sum,
+/// mean_over_rows() when it is a mean over rows; `.mean()` of it, what one writes in PyTorch, weighs replicas equally
+/// although the last may have had fewer rows.
 ///
-/// Replicas inherit grad mode, inference mode and autocast from the caller. Scopes of saved-tensor policies around a
-/// call (OffloadActivations, ...) do not reach into it; inside of the module they work, checkpointing too.
+/// **Gradients** of replicas are added in the order of the replicas, so a run is reproducible; a step equals the one on
+/// the whole batch up to the rounding of that sum (bit for bit the sum of the steps on the parts). They reach the
+/// parameters when the user's own backward() does, through ordinary autograd: accumulation, hooks, inputs that require
+/// grad, and Ddp around the same module work. Double backward and sharded modules (parameters that come and go) do not,
+/// and are errors.
 ///
-/// An exception in a replica ends the call after all have ended: an Error that names the replica and its rows, and every
-/// other one that failed. Nothing is left behind; the next call is a fresh one. One call or backward at a time.
+/// **Random numbers** (dropout): each replica draws from a stream of its own, keyed by one number of the CPU's default
+/// generator per call that draws at all, and by the replica. at::manual_seed() repeats a run; replicas differ from each
+/// other. On other devices each has its device's generator.
+///
+/// **State of the caller.** Replicas inherit grad mode, inference mode and autocast. Scopes of saved-tensor policies
+/// around a call (OffloadActivations, ...) do not reach into it; inside of the module they work, checkpointing too.
+///
+/// **Errors.** An exception in a replica ends the call after all have ended: an Error that names the replica, its rows,
+/// and every other one that failed. Nothing is left behind; the next call is a fresh one. One call or backward of a
+/// DataParallel at a time.
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -79,8 +84,8 @@ class DataParallel {
     return forward(arguments...);
   }
 
-  /// function(M& replica, part of each argument...) on all replicas at once: another method than forward, or forward and
-  /// loss in one (the logits are then never gathered). `function` must be safe to call from several threads.
+  /// function(M& replica, part of each argument...) on all replicas at once: another method than forward, or forward
+  /// and loss in one (the logits are then never gathered). `function` must be safe to call from several threads.
   template <class Function, class... Args>
   auto call(const Function& function, const Args&... arguments) {
     using Output = std::decay_t<std::invoke_result_t<const Function&, M&, pieces::given_t<Args>&...>>;
@@ -116,7 +121,7 @@ class DataParallel {
   M* operator->() const { return module_.get(); }
   int replicas() const { return replicas_.size(); }
   int threads_per_replica() const { return replicas_.threads_per_replica(); }
-  /// Forgets that replicas of other devices are up to date (parameters were written behind LibTorch's back).
+  /// Replicas on other devices are copied again by the next call (parameters were written behind LibTorch's back).
   void refresh() { replicas_.refresh(); }
 
  private:

@@ -2,10 +2,11 @@
 /// \file
 /// Values made of tensors, taken apart and put together: arguments are cut into parts for replicas, results joined.
 ///
-/// Looked through: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T takes part with either
-///  - a function `template <class F> void visit_tensors(T& value, F&& each)` beside T, that calls each(tensor) for all its tensors
-///    (arguments and results), or
-///  - a specialisation of tessera::parallel::RowsOf<T> (arguments that are more than their tensors: see rows_of_batch.h).
+/// Looked through: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T takes part
+/// with one of
+///   template <class F> void visit_tensors(T& value, F&& each);   // beside T: calls each(tensor) for all its tensors
+///   template <> struct tessera::parallel::RowsOf<T>              // arguments that are more than their tensors
+/// The first is for arguments and results; rows_of_batch.h is an example of the second.
 
 #include <ATen/core/Tensor.h>
 
@@ -51,7 +52,9 @@ concept HasRows = requires(const T& value) {
   { RowsOf<T>::rows(value) } -> std::convertible_to<std::int64_t>;
 };
 template <class T>
-concept HasVisit = requires(T& value) { visit_tensors(value, [](at::Tensor&) {}); };
+concept HasVisit = requires(T& value) {
+  visit_tensors(value, [](at::Tensor&) {});
+};
 
 /// each(element) for the elements of a container; a type without any has none.
 template <class T>

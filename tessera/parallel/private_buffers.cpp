@@ -18,8 +18,8 @@ namespace tessera::parallel {
 /// The buffers that one replica wrote: by the storage of the buffer, since views share it.
 struct PrivateBuffers::Copies {
   struct Copy {
-    at::Tensor buffer;    ///< keeps the storage, and with it the map's key, alive
-    c10::Storage memory;  ///< as large
+    at::Tensor buffer;                                     ///< keeps the storage, and with it the map's key, alive
+    c10::Storage memory;                                   ///< as large
     std::map<const c10::TensorImpl*, at::Tensor> tensors;  ///< of buffers: one each, so that versions count
   };
   std::map<const c10::StorageImpl*, Copy> by_storage;
@@ -72,8 +72,8 @@ at::Tensor substitute(const at::Tensor& tensor, bool writes) {
   if (!writes && !copies.by_storage.contains(storage_of(tensor))) return tensor;
   auto& copy = copy_of(copies, tensor);
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  const bool buffer = std::ranges::any_of(
-      copies.buffers, [&](const at::Tensor& known) { return known.unsafeGetTensorImpl() == impl; });
+  const bool buffer =
+      std::ranges::any_of(copies.buffers, [&](const at::Tensor& known) { return known.unsafeGetTensorImpl() == impl; });
   if (!buffer) return view_like(copy.memory, tensor);
   at::Tensor& known = copy.tensors[impl];
   if (!known.defined()) known = view_like(copy.memory, tensor);

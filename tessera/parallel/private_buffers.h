@@ -9,11 +9,11 @@
 
 namespace tessera::parallel {
 
-/// While it lives, `buffers` carry a dispatch key that LibTorch leaves to tests, so that operators that receive one of them (or a
-/// view made meanwhile) come to us: inside a Use, one that writes it writes a copy, which that Use sees from then on. Nobody
-/// writes the buffer itself. What an operator writes is known from its schema; batch and instance norms, whose schemas
-/// do not say that they update their statistics, are known by name. Strided CPU tensors that need no gradient; others are left as
-/// they are. Make and destroy it while no other thread uses the module.
+/// While it lives, `buffers` carry a dispatch key that LibTorch leaves to tests, so that operators that receive one of
+/// them (or a view made meanwhile) come to us: inside a Use, one that writes it writes a copy, which that Use sees from
+/// then on. Nobody writes the buffer itself. What an operator writes is known from its schema; batch and instance
+/// norms, whose schemas do not say that they update their statistics, are known by name. Strided CPU tensors that need
+/// no gradient; others are left as they are. Make and destroy it while no other thread uses the module.
 class PrivateBuffers {
  public:
   explicit PrivateBuffers(const std::vector<at::Tensor>& buffers);
@@ -22,7 +22,7 @@ class PrivateBuffers {
   PrivateBuffers& operator=(const PrivateBuffers&) = delete;
 
   struct Copies;
-  /// The calling thread's copies. May end on another thread's behalf only by being destroyed there: one thread at a time.
+  /// While it lives, the calling thread writes to `copies`, which no other thread uses meanwhile. Destroy it there.
   class Use {
    public:
     explicit Use(Copies& copies);

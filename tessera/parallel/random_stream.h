@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Random numbers of one thread. LibTorch has one default generator for all threads of the CPU: threads that draw from it
-/// at the same time get numbers that depend on who came first.
+/// Random numbers of one thread. LibTorch has one default generator for all threads of the CPU: threads that draw from
+/// it at the same time get numbers that depend on who came first.
 
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
@@ -14,8 +14,9 @@
 namespace tessera::parallel {
 
 /// While it lives, operators of the calling thread on CPU tensors that draw and were given no generator draw from
-/// `generator`; before the first of them `first_use` is called, once. They are found by a dispatch key that LibTorch leaves to tests, for which only operators with an argument
-/// `generator` have a kernel: all others cost what they did. Nests; destroy on the same thread.
+/// `generator`; before the first of them `first_use` is called, once. They are found by a dispatch key that LibTorch
+/// leaves to tests, for which only operators with an argument `generator` have a kernel: all others cost what they did.
+/// Nests; destroy on the same thread.
 class RandomStream {
  public:
   explicit RandomStream(at::Generator generator, std::function<void()> first_use = {});

@@ -38,8 +38,9 @@ void check_outputs(ReplicaCall& call) {
   const std::size_t count = call.replicas.front().outputs.size();
   for (std::size_t r = 1; r < call.replicas.size(); ++r)
     if (call.replicas[r].outputs.size() != count)
-      throw Error(concat("DataParallel: ", call.name(0), " returned ", count, " tensors and ", call.name(static_cast<int>(r)),
-                         " ", call.replicas[r].outputs.size(), "; every replica must return as many"));
+      throw Error(concat("DataParallel: ", call.name(0), " returned ", count, " tensors and ",
+                         call.name(static_cast<int>(r)), " ", call.replicas[r].outputs.size(),
+                         "; every replica must return as many"));
   call.outputs.assign(count, {});
   for (std::size_t k = 0; k < count; ++k) {
     const at::Tensor& first = call.replicas.front().outputs[k];
@@ -49,9 +50,10 @@ void check_outputs(ReplicaCall& call) {
     std::int64_t begin = 0;
     for (const auto& replica : call.replicas) {
       const at::Tensor& other = replica.outputs[k];
-      const bool fits = other.defined() == first.defined() &&
-                        (!first.defined() || (other.dim() == first.dim() && other.scalar_type() == first.scalar_type() &&
-                                              (first.dim() == 0 || other.sizes().slice(1) == first.sizes().slice(1))));
+      const bool fits =
+          other.defined() == first.defined() &&
+          (!first.defined() || (other.dim() == first.dim() && other.scalar_type() == first.scalar_type() &&
+                                (first.dim() == 0 || other.sizes().slice(1) == first.sizes().slice(1))));
       if (!fits)
         throw Error(concat("DataParallel: output ", k + 1, " of the replicas cannot be joined along dimension 0: ",
                            shapes(call, k), " (sizes but the first, and types, must be equal)"));

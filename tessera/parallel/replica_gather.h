@@ -33,7 +33,7 @@ struct ReplicaCall final : torch::CustomClassHolder {
   std::vector<Variable> variables;
 
   struct Replica {
-    std::vector<at::Tensor> outputs;  ///< with the replica's graph behind them
+    std::vector<at::Tensor> outputs;           ///< with the replica's graph behind them
     std::vector<ReplicaModules::Leaf> leaves;  ///< .parameter: index in variables
   };
   std::vector<Replica> replicas;
@@ -49,8 +49,8 @@ struct ReplicaCall final : torch::CustomClassHolder {
   std::vector<Output> outputs;
 };
 
-/// The outputs joined along dimension 0, differentiable with respect to call->variables (none: plain tensors). Throws Error when
-/// replicas returned tensors that do not fit together.
+/// The outputs joined along dimension 0, differentiable with respect to call->variables (none: plain tensors). Throws
+/// Error when replicas returned tensors that do not fit together.
 std::vector<at::Tensor> gather(const c10::intrusive_ptr<ReplicaCall>& call);
 
 }  // namespace tessera::parallel

@@ -34,15 +34,19 @@ void require_same(const Named& first, const Named& other, const char* what) {
                               shape_text(*found), " in a replica; `make` must make the same architecture"));
   }
   if (first.size() != other.size())
-    throw InputError(concat("DataParallel: the module has ", first.size(), " ", what, "s and a replica ", other.size()));
+    throw InputError(
+        concat("DataParallel: the module has ", first.size(), " ", what, "s and a replica ", other.size()));
 }
 
 std::shared_ptr<torch::nn::Module> clone_to(const torch::nn::Module& module, c10::Device device) {
   try {
     return module.clone(device);
   } catch (const c10::Error& error) {
-    throw InputError(concat("DataParallel: a replica on ", device.str(), " needs a module of its own, and this one cannot "
-                            "be cloned (", error.what_without_backtrace(), "). Give `make`, a function that makes another "
+    throw InputError(concat("DataParallel: a replica on ", device.str(),
+                            " needs a module of its own, and this one cannot "
+                            "be cloned (",
+                            error.what_without_backtrace(),
+                            "). Give `make`, a function that makes another "
                             "module like it, or derive the module from torch::nn::Cloneable"));
   }
 }
@@ -81,17 +85,19 @@ std::vector<c10::Device> replica_devices(const torch::nn::Module& module, const 
   c10::Device home = tensors.empty() ? c10::Device(c10::kCPU) : tensors.front().device();
   std::vector<c10::Device> devices = options.devices;
   if (devices.empty() && home.is_cpu()) {
-    const int chosen = options.replicas > 0 ? options.replicas
-                                            : std::max(1, at::get_num_threads() / std::max(1, options.threads_per_replica));
+    const int chosen = options.replicas > 0
+                           ? options.replicas
+                           : std::max(1, at::get_num_threads() / std::max(1, options.threads_per_replica));
     devices.assign(static_cast<std::size_t>(chosen), home);
   } else if (devices.empty()) {
-    const auto count = static_cast<c10::DeviceIndex>(options.replicas > 0 ? options.replicas
-                                                                          : static_cast<int>(at::getNumGPUs()));
+    const auto count =
+        static_cast<c10::DeviceIndex>(options.replicas > 0 ? options.replicas : static_cast<int>(at::getNumGPUs()));
     for (c10::DeviceIndex i = 0; i < count; ++i)
       devices.emplace_back(home.type(), static_cast<c10::DeviceIndex>(home.index() + i));
   }
   if (options.replicas > 0 && devices.size() != static_cast<std::size_t>(options.replicas))
-    throw InputError(concat("DataParallel: replicas is ", options.replicas, " and there are ", devices.size(), " devices"));
+    throw InputError(
+        concat("DataParallel: replicas is ", options.replicas, " and there are ", devices.size(), " devices"));
   if (devices.size() > 1)
     for (std::size_t i = 0; i < devices.size(); ++i)
       if (!devices[i].is_cpu() && std::count(devices.begin(), devices.end(), devices[i]) > 1)
@@ -123,7 +129,8 @@ std::vector<at::Tensor> ReplicaModules::trained() const {
   for (const at::Tensor& parameter : first_->parameters()) {
     if (is_managed(parameter))
       throw Error(
-          "DataParallel: the module's parameters are sharded (tessera::Sharded), so replicas in one process cannot share "
+          "DataParallel: the module's parameters are sharded (tessera::Sharded), so replicas in one process cannot "
+          "share "
           "them; use more ranks instead of replicas, or strategy \"ddp\"");
     if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second) result.push_back(parameter);
   }
@@ -180,7 +187,8 @@ void ReplicaModules::synchronize(bool records_gradients) {
     }
     for (const auto& item : buffers) {
       at::Tensor target = own_buffers[item.key()];
-      if (target.device() != device(r) || target.scalar_type() != item->scalar_type() || target.sizes() != item->sizes())
+      if (target.device() != device(r) || target.scalar_type() != item->scalar_type() ||
+          target.sizes() != item->sizes())
         target.set_data(item->detach().to(device(r), item->scalar_type(), /*non_blocking=*/false, /*copy=*/true));
       else
         target.copy_(*item, /*non_blocking=*/true);

@@ -49,7 +49,8 @@ void require_known_leaves(const ReplicaCall::Replica& replica) {
     if (known.contains(leaf.unsafeGetTensorImpl())) continue;
     std::string shape;
     for (std::int64_t i = 0; i < leaf.dim(); ++i) shape += concat(i > 0 ? ", " : "", leaf.size(i));
-    throw InputError(concat("DataParallel: the module uses a tensor [", shape, "] that requires grad and is neither one of its "
+    throw InputError(concat("DataParallel: the module uses a tensor [", shape,
+                            "] that requires grad and is neither one of its "
                             "parameters nor an argument of the call, so its gradient would be lost. Register it "
                             "(register_parameter) or pass it as an argument"));
   }
@@ -124,8 +125,9 @@ std::vector<at::Tensor> ReplicaSet::Impl::run(const pieces::Collected& inputs, c
   const bool scattered = inputs.rows().has_value();
   call->name = [begins, scattered, all = modules.size()](int r) {
     const auto i = static_cast<std::size_t>(r);
-    return concat("replica ", r, " of ", all,
-                  !scattered || begins[i] == begins[i + 1] ? "" : concat(" (rows ", begins[i], " to ", begins[i + 1] - 1, ")"));
+    return concat(
+        "replica ", r, " of ", all,
+        !scattered || begins[i] == begins[i + 1] ? "" : concat(" (rows ", begins[i], " to ", begins[i + 1] - 1, ")"));
   };
 
   const bool records = at::GradMode::is_enabled();
@@ -205,9 +207,10 @@ at::Tensor mean_over_rows(const at::Tensor& per_replica, std::int64_t rows, int 
   if (replicas == 1 && per_replica.dim() == 0) return per_replica;
   const std::vector<std::int64_t> counts = chunk_rows(rows, replicas);
   if (per_replica.dim() != 1 || per_replica.size(0) != std::ssize(counts))
-    throw Error(concat("mean_over_rows: ", rows, " rows on ", replicas, " replicas give ", counts.size(),
-                       " values, one per replica that ran, but there are ",
-                       per_replica.dim() == 1 ? concat(per_replica.size(0)) : concat("[", per_replica.dim(), " dimensions]")));
+    throw Error(
+        concat("mean_over_rows: ", rows, " rows on ", replicas, " replicas give ", counts.size(),
+               " values, one per replica that ran, but there are ",
+               per_replica.dim() == 1 ? concat(per_replica.size(0)) : concat("[", per_replica.dim(), " dimensions]")));
   const at::Tensor weights = at::tensor(counts, at::kDouble).div_(static_cast<double>(std::max<std::int64_t>(rows, 1)));
   return (per_replica * weights.to(per_replica.options().requires_grad(false))).sum();
 }

@@ -67,8 +67,9 @@ void ReplicaTeams::run(int replicas, const std::function<void(int)>& work,
   }
   if (failures.empty()) return;
   const bool input = std::ranges::all_of(failures, &Failure::input);
-  const std::string message =
-      concat("DataParallel: ", failures.size() > 1 ? concat(failures.size(), " of ", replicas, " replicas failed: ") : "", text);
+  const std::string message = concat(
+      "DataParallel: ", failures.size() > 1 ? concat(failures.size(), " of ", replicas, " replicas failed: ") : "",
+      text);
   try {
     std::rethrow_exception(failures.front().what);
   } catch (...) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Who works for the replicas: a team each, with a random stream each. Outlives the calls, and the ReplicaSet as long as a
-/// graph needs it for its backward.
+/// Who works for the replicas: a team each, with a random stream each. Outlives the calls, and the ReplicaSet as long
+/// as a graph needs it for its backward.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,8 @@ class ReplicaTeams {
   const at::Generator& generator(int replica) const { return generators_[static_cast<std::size_t>(replica)]; }
 
   /// work(replica) for the first `replicas` at once, on their teams, in the caller's state (ThreadTeam::start) and with
-  /// their device current. After all have ended: throws an Error that names every one that failed, as `name(replica)` says
+  /// their device current. After all have ended: throws an Error that names every one that failed, as `name(replica)`
+  /// says
   /// ("replica 1 of 2"), the first one nested (InputError when all are).
   void run(int replicas, const std::function<void(int)>& work, const std::function<std::string(int)>& name);
 

@@ -13,7 +13,8 @@ namespace tessera::parallel {
 
 ThreadTeam::ThreadTeam(const std::string& name, int intra_op_threads) : intra_op_threads_(intra_op_threads) {
   TESSERA_CHECK(intra_op_threads > 0, "a team needs a thread");
-  // set_num_threads() is of the calling thread for OpenMP and MKL, but also what threads that never asked get: put back.
+  // set_num_threads() is of the calling thread for OpenMP and MKL, but also what threads that never asked get: put
+  // back.
   const int here = at::get_num_threads();
   thread_ = comm::quiet_thread(name.c_str(), [this] { loop(); });
   start([this] {

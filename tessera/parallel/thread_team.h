@@ -11,8 +11,9 @@
 
 namespace tessera::parallel {
 
-/// Does one piece of work after the other on its own thread. LibTorch's operators run there with `intra_op_threads` threads of
-/// OpenMP and MKL, whatever the rest of the process has. Make teams on one thread; its own number of threads stays.
+/// Does one piece of work after the other on its own thread. LibTorch's operators run there with `intra_op_threads`
+/// threads of OpenMP and MKL, whatever the rest of the process has. Make teams on one thread; its own number of threads
+/// stays.
 class ThreadTeam {
  public:
   /// `name`: for top and debuggers, at most 15 characters.
@@ -22,8 +23,8 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  /// Starts `work` in the caller's state: LibTorch's (grad mode, inference mode, autocast, profiler) and the floating-point
-  /// environment (denormals). The future throws what it throws.
+  /// Starts `work` in the caller's state: LibTorch's (grad mode, inference mode, autocast, profiler) and the
+  /// floating-point environment (denormals). The future throws what it throws.
   [[nodiscard]] std::future<void> start(std::function<void()> work);
   int threads() const { return intra_op_threads_; }
 

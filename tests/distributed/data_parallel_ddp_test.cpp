@@ -13,7 +13,8 @@ namespace {
 using namespace tessera;
 
 struct MlpImpl : torch::nn::Module {
-  MlpImpl() : up(register_module("up", torch::nn::Linear(6, 32))), down(register_module("down", torch::nn::Linear(32, 3))) {}
+  MlpImpl()
+      : up(register_module("up", torch::nn::Linear(6, 32))), down(register_module("down", torch::nn::Linear(32, 3))) {}
   at::Tensor forward(const at::Tensor& x) { return down(at::gelu(up(x))); }
   torch::nn::Linear up, down;
 };

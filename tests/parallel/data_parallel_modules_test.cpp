@@ -134,12 +134,11 @@ TEST(DataParallelModules, library_modules_train_to_the_whole_batchs_gradients) {
   };
   nn::LSTM lstm(nn::LSTMOptions(8, 8).num_layers(2).batch_first(true));
   nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
-  const Case cases[] = {
-      {"lstm", lstm.ptr(), [](nn::Module& m, const at::Tensor& a) { return std::get<0>(m.as<nn::LSTM>()->forward(a)); }},
-      {"transformer", layer.ptr(),
-       [](nn::Module& m, const at::Tensor& a) {
-         return m.as<nn::TransformerEncoderLayer>()->forward(a.transpose(0, 1)).transpose(0, 1);
-       }}};
+  const Case cases[] = {{"lstm", lstm.ptr(),
+                         [](nn::Module& m, const at::Tensor& a) { return std::get<0>(m.as<nn::LSTM>()->forward(a)); }},
+                        {"transformer", layer.ptr(), [](nn::Module& m, const at::Tensor& a) {
+                           return m.as<nn::TransformerEncoderLayer>()->forward(a.transpose(0, 1)).transpose(0, 1);
+                         }}};
   for (const Case& c : cases) {
     c.module->to(at::kDouble);
     const at::Tensor input = x.to(at::kDouble);
@@ -181,7 +180,8 @@ TEST(DataParallelModules, one_backward_is_one_backward_for_those_who_listen) {
   nn::Linear linear(3, 3);
   int hooks = 0;
   const auto listening = parallel::listen_to_backward(counter);
-  const auto hook = parallel::after_gradient(linear->weight, [&](const at::Tensor& p) { hooks += p.grad().defined() ? 1 : 0; });
+  const auto hook =
+      parallel::after_gradient(linear->weight, [&](const at::Tensor& p) { hooks += p.grad().defined() ? 1 : 0; });
   DataParallel dp(linear, two);
   dp(at::ones({4, 3})).sum().backward();
   EXPECT_EQ(counter.begun, 1);
@@ -192,7 +192,8 @@ TEST(DataParallelModules, one_backward_is_one_backward_for_those_who_listen) {
 
 TEST(DataParallelModules, modules_with_state_of_their_own_are_made_anew_and_share_memory) {
   struct Stateful : nn::Module {
-    Stateful() : linear(register_module("linear", nn::Linear(5, 5))), norm(register_module("norm", nn::BatchNorm1d(5))) {}
+    Stateful()
+        : linear(register_module("linear", nn::Linear(5, 5))), norm(register_module("norm", nn::BatchNorm1d(5))) {}
     at::Tensor forward(const at::Tensor& x) {
       last = x;  // not safe for a module that is shared
       address = linear->weight.data_ptr();

@@ -108,7 +108,9 @@ TEST(DataParallel, a_step_equals_the_step_on_the_whole_batch) {
     Net net = make_net();
     const at::Tensor ids = at::randint(11, {7, 5});
     const at::Tensor bias = at::randn({7, 5, 6}, at::kDouble).requires_grad_();
-    const auto loss = [&](const at::Tensor& logits) { return at::cross_entropy_loss(logits.view({-1, 11}), ids.view(-1)); };
+    const auto loss = [&](const at::Tensor& logits) {
+      return at::cross_entropy_loss(logits.view({-1, 11}), ids.view(-1));
+    };
 
     loss(net->forward(ids, bias)).backward();
     const at::Tensor bias_gradient = bias.grad().clone();
@@ -134,7 +136,8 @@ TEST(DataParallel, gradients_are_the_sum_of_the_parts_in_their_order_bit_for_bit
   Net net = make_net(at::kFloat);
   const at::Tensor ids = at::randint(11, {11, 5}), bias = at::randn({11, 5, 6});
   const auto loss = [](nn::Module& m, const at::Tensor& i, const at::Tensor& b) {
-    return at::cross_entropy_loss(dynamic_cast<NetImpl&>(m).forward(i, b).view({-1, 11}), i.view(-1), {}, at::Reduction::Sum);
+    return at::cross_entropy_loss(dynamic_cast<NetImpl&>(m).forward(i, b).view({-1, 11}), i.view(-1), {},
+                                  at::Reduction::Sum);
   };
   std::vector<at::Tensor> sum;
   std::int64_t first = 0;
@@ -142,8 +145,10 @@ TEST(DataParallel, gradients_are_the_sum_of_the_parts_in_their_order_bit_for_bit
     loss(*net, ids.narrow(0, first, rows), bias.narrow(0, first, rows)).backward();
     first += rows;
     auto part = take_gradients(*net);
-    if (sum.empty()) sum = part;
-    else for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + part[i];
+    if (sum.empty())
+      sum = part;
+    else
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + part[i];
   }
   DataParallel dp(net, {.replicas = 4, .threads_per_replica = 1});
   for (int again = 0; again < 3; ++again) {
@@ -186,15 +191,16 @@ TEST(DataParallel, arguments_and_results_of_many_kinds) {
                             std::map<std::string, at::Tensor>, Pair>;
   const std::pair<at::Tensor, std::optional<at::Tensor>> nested{x, std::nullopt};
   Result result = dp.call(
-      [&](Many&, const at::Tensor& a, const at::Tensor& whole_mask, int times, const auto& pair, const std::string& text,
-          const char* literal, const Pair& own) -> Result {
+      [&](Many&, const at::Tensor& a, const at::Tensor& whole_mask, int times, const auto& pair,
+          const std::string& text, const char* literal, const Pair& own) -> Result {
         EXPECT_EQ(whole_mask.size(0), 2);
         EXPECT_FALSE(pair.second.has_value());
         EXPECT_EQ(pair.first.size(0), a.size(0));
         EXPECT_EQ(text + literal, "ab");
         EXPECT_EQ(own.note, "n");
         EXPECT_EQ(own.ids.size(0), a.size(0));
-        return {a * times, {a, a + whole_mask}, a.sum(), std::nullopt, {{"k", a.narrow(1, 0, 1)}}, {a.sum(), a, "from 0"}};
+        return {a * times,    {a, a + whole_mask},        a.sum(),
+                std::nullopt, {{"k", a.narrow(1, 0, 1)}}, {a.sum(), a, "from 0"}};
       },
       x, whole(mask), 3, nested, std::string("a"), "b", Pair{x, x, "n"});
   EXPECT_TRUE(at::equal(std::get<0>(result), x * 3));
@@ -208,7 +214,8 @@ TEST(DataParallel, arguments_and_results_of_many_kinds) {
   std::atomic<int> runs = 0;
   dp.call([&](Many&) { ++runs; });  // nothing to scatter: once
   EXPECT_EQ(runs, 1);
-  const std::string bad = message_of([&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
+  const std::string bad =
+      message_of([&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
   EXPECT_NE(bad.find("argument 1 has 5 rows and argument 2 has 2"), std::string::npos) << bad;
   EXPECT_NE(bad.find("whole("), std::string::npos) << bad;
 }
@@ -261,7 +268,8 @@ TEST(DataParallel, several_failures_are_all_named_and_leave_nothing_behind) {
     dp.call([](Picky&, const at::Tensor& a) { return at::zeros({2, a.size(0)}); }, x);
   });
   EXPECT_NE(bad.find("[2, 2], [2, 2], [2, 1]"), std::string::npos) << bad;
-  EXPECT_NE(message_of([&] { DataParallel(std::make_shared<Picky>(), {.replicas = -1}); }).find("-1"), std::string::npos);
+  EXPECT_NE(message_of([&] { DataParallel(std::make_shared<Picky>(), {.replicas = -1}); }).find("-1"),
+            std::string::npos);
 }
 
 TEST(DataParallel, graphs_are_kept_when_asked_and_double_backward_is_refused) {
@@ -275,7 +283,10 @@ TEST(DataParallel, graphs_are_kept_when_asked_and_double_backward_is_refused) {
   EXPECT_EQ(distance(take_gradients(*net), once), 0);
   EXPECT_NE(message_of([&] { loss.backward(); }).find("retain_graph"), std::string::npos);
   const at::Tensor other = dp(ids, bias).sum();
-  EXPECT_NE(message_of([&] { torch::autograd::grad({other}, {net->scale}, {}, true, /*create_graph=*/true); }).find("create_graph"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              torch::autograd::grad({other}, {net->scale}, {}, true, /*create_graph=*/true);
+            }).find("create_graph"),
+            std::string::npos);
 }
 
 TEST(DataParallel, a_gradient_that_would_be_lost_is_an_error) {
