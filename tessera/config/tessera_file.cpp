@@ -31,6 +31,7 @@ class Reader {
   explicit Reader(Problems& problems) : problems_(problems) {}
 
   std::vector<FileArgument> read(const Value& file) {
+    if (file.is_null()) return {};  // comments only
     if (!file.is_object()) {
       problem(file, "expected settings, such as learning_rate: 5e-5");
       return {};

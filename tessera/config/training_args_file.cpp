@@ -200,20 +200,4 @@ Translation read_file_arguments(const std::string& path, const std::vector<FileA
   return reader.take();
 }
 
-Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems) {
-  std::vector<FileArgument> arguments;
-  try {
-    const Value file = read_settings_file(path, "--args_file");
-    if (!file.is_object()) {
-      problems.lines.push_back(concat(file.where().str(), ": expected an object of arguments, such as {\"learning_rate\": 5e-5}"));
-      return {};
-    }
-    for (const auto& [key, value] : file.members()) arguments.push_back({key, value});
-  } catch (const InputError& error) {
-    problems.lines.push_back(error.what());
-    return {};
-  }
-  return read_file_arguments(path, arguments, so_far, problems);
-}
-
 }  // namespace tessera::config
