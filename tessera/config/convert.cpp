@@ -40,6 +40,8 @@ std::string normalized(std::string_view name, const std::string& text) {
   try {
     std::vector<Value::Member> pairs = parse_overrides(text, concat("--", name));
     std::sort(pairs.begin(), pairs.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [key, value] : pairs)
+      if (value.is_number()) value = Value::of(value.as_real());  // 5 and 5.0
     return dump_json(Value::make_object(std::move(pairs)), -1);
   } catch (const InputError&) {
     return text;

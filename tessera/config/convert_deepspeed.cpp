@@ -31,21 +31,27 @@ std::optional<std::string> translated(const std::array<Word, n>& words, std::str
   return std::nullopt;
 }
 
-/// The parameters in optim_args under DeepSpeed's names; null when one of them has none.
-Value named_parameters(const std::string& optim_args) {
+/// The parameters in optim_args under DeepSpeed's names; nullopt when one of them has none, or when DeepSpeed's Lamb is another one: it
+/// scales every parameter, and always has eps and an upper bound.
+std::optional<Value> named_parameters(const OptimizationConfig& o) {
   Value out = Value::make_object();
-  for (const auto& [name, value] : parse_overrides(optim_args, "--optim_args")) {
+  const Value given = Value::make_object(parse_overrides(o.optim_args, "--optim_args"));
+  for (const auto& [name, value] : given.members()) {
+    if (o.optim == "lamb" && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean && value.as_bool()) continue;
     const auto theirs = translated(parameters, name);
-    if (!theirs) return {};
+    if (!theirs) return std::nullopt;
     out.set(*theirs, value);
   }
-  return out;
+  const bool same_lamb = given.find("adapt_undecayed") != nullptr && given.find("eps") != nullptr && given.find("max_trust_ratio") != nullptr;
+  return o.optim == "lamb" && !same_lamb ? std::nullopt : std::optional(std::move(out));
 }
 
 Value optimizer_of(Plan& plan) {
   const OptimizationConfig& o = plan.config.optimization;
   const auto type = translated(optimizers, o.optim);
-  if (!type) return {};
+  const bool has_parameters = o.optim == "adagrad" || o.optim == "lamb";
+  const auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
+  if (!type || !named) return {};
   plan.take("optim");
   Value params = Value::make_object();
   const auto always = [&](const char* key, const char* setting) {
@@ -65,11 +71,8 @@ Value optimizer_of(Plan& plan) {
     always("nesterov", "nesterov");
   }
   if (o.optim == "adam") params.set("adam_w_mode", Value::of(false));
-  if ((o.optim == "adagrad" || o.optim == "lamb") && plan.has("optim_args"))
-    if (const Value named = named_parameters(o.optim_args); !named.is_null()) {
-      plan.take("optim_args");
-      for (const auto& [name, value] : named.members()) params.set(name, value);
-    }
+  if (has_parameters) plan.take("optim_args");
+  for (const auto& [name, value] : named->members()) params.set(name, value);
   return Value::make_object({{"type", Value::of(*type)}, {"params", std::move(params)}});
 }
 

@@ -96,7 +96,7 @@ Converted to_accelerate(const Resolved& resolved) {
   file.set("same_network", Value::of(true));
   // the CPU is our default; accelerate's is what the machine has
   file.set("use_cpu", Value::of(cpu && (type == "MULTI_CPU" || plan.has("device"))));
-  plan.take("device");
+  if (cpu) plan.take("device");  // accelerate has no word for GPUs: it takes those that are there
   return {sorted(file), plan.lost("accelerate's file has no key for it")};
 }
 

@@ -46,10 +46,9 @@ Value value_of(const Plan& plan, const std::string& name) {
   if (name == "lr_scheduler_type" && !is_theirs(value.as_string())) return {};
   if (name == "lr_scheduler_kwargs" || name == "gradient_checkpointing_kwargs") return Value::make_object(parse_overrides(value.as_string(), "--" + name));
   if (name == "backend" && value.as_string() != "gloo" && value.as_string() != "nccl") return {};
-  if (value.is_string())  // "last", "true" and "auto" are booleans or nothing there
-    if (const auto flag = parse_bool(value.as_string()); flag && name != "save_strategy" && name != "eval_strategy" && name != "logging_strategy" &&
-                                                         name != "include_num_input_tokens_seen")
-      return Value::of(*flag);
+  // words of ours that are booleans there
+  if (name == "greater_is_better" || name == "resume_from_checkpoint")
+    if (const auto flag = parse_bool(value.as_string() == "last" ? "true" : value.as_string())) return Value::of(*flag);
   if (value.kind() == Value::Kind::real && value.as_real() == std::floor(value.as_real()) && std::abs(value.as_real()) < 1e15 &&
       (name.ends_with("_steps") || name == "validation_split_percentage" || name == "ddp_bucket_cap_mb" || name == "ddp_timeout"))
     return Value::of(static_cast<std::int64_t>(value.as_real()));

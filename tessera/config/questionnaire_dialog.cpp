@@ -40,7 +40,7 @@ auto Dialog::ask(const std::string& prompt, const std::string& question, const R
 
 std::size_t Dialog::choose(const std::string& question, const std::vector<std::string>& options, std::size_t by_default,
                            const std::vector<std::string>& refused) {
-  out_ << question << '\n';
+  out_ << '\n' << question << '\n';
   for (std::size_t i = 0; i < options.size(); ++i) {
     const bool possible = i >= refused.size() || refused[i].empty();
     out_ << "  " << i << "  " << options[i] << (possible ? "" : "  (not supported)") << '\n';
@@ -98,7 +98,7 @@ std::int64_t Dialog::integer(const std::string& question, std::int64_t by_defaul
 }
 
 std::int64_t Dialog::integer_of(const std::string& question, std::int64_t least, std::int64_t most) {
-  return ask(concat(question, ": "), question, [&](const std::string& answer, std::string& rule) -> std::optional<std::int64_t> {
+  return ask(concat(question, question.ends_with("?") ? " " : ": "), question, [&](const std::string& answer, std::string& rule) -> std::optional<std::int64_t> {
     const auto value = whole(answer);
     if (value && *value >= least && *value <= most) return value;
     rule = concat("please enter an integer from ", least, " to ", most);
@@ -117,8 +117,8 @@ double Dialog::real(const std::string& question, double by_default, double least
 }
 
 std::string Dialog::text(const std::string& question, const std::string& by_default) {
-  const std::string bracket = by_default.empty() ? std::string() : concat(" [", by_default, "]");
-  return ask(concat(question, bracket, ": "), question, [&](const std::string& answer, std::string& rule) -> std::optional<std::string> {
+  const std::string end = !by_default.empty() ? concat(" [", by_default, "]: ") : question.ends_with("?") ? " " : ": ";
+  return ask(concat(question, end), question, [&](const std::string& answer, std::string& rule) -> std::optional<std::string> {
     if (!answer.empty() || !by_default.empty()) return answer.empty() ? by_default : answer;
     rule = "please enter a text";
     return std::nullopt;

@@ -42,28 +42,21 @@ void add_range(const Field& field, Value& schema, bool integer) {
 Value schema_of(const Field& field) {
   Value schema = Value::make_object({{"description", Value::of(std::string(field.help))}});
   const Value by_default = field.get(RunConfig{});
-  switch (by_default.kind()) {
-    case Value::Kind::boolean:
-      schema.set("type", Value::of("boolean"));
-      break;
-    case Value::Kind::integer:
-      schema.set("type", Value::of("integer"));
-      add_range(field, schema, true);
-      break;
-    case Value::Kind::real:
-      schema.set("type", Value::of("number"));
-      add_range(field, schema, false);
-      break;
-    default:
-      if (!field.rule.words.empty()) {
-        add_words(field, schema);
-      } else if (field.rule.shown_as.find("JSON") != std::string_view::npos || field.rule.shown_as.find("K=V") != std::string_view::npos) {
-        schema.set("type", Value::make_array({Value::of("string"), Value::of("object")}));
-      } else if (field.rule.shown_as.ends_with("...") || field.name == "fsdp") {
-        schema.set("type", Value::make_array({Value::of("string"), Value::of("array")}));
-      } else {
-        schema.set("type", Value::of("string"));
-      }
+  const bool integer = std::holds_alternative<std::int64_t& (*)(RunConfig&)>(field.access);
+  if (field.is_boolean()) {
+    schema.set("type", Value::of("boolean"));
+  } else if (integer || std::holds_alternative<double& (*)(RunConfig&)>(field.access)) {
+    schema.set("type", Value::of(integer ? "integer" : "number"));
+    add_range(field, schema, integer);
+  } else if (!field.rule.words.empty()) {
+    add_words(field, schema);
+  } else {
+    const std::string_view form = field.rule.shown_as;
+    const bool object = form.find("JSON") != std::string_view::npos || form.find("K=V") != std::string_view::npos;
+    const bool list = form.ends_with("...") || field.name == "fsdp";
+    std::vector<Value> types = {Value::of("string")};
+    if (object || list) types.push_back(Value::of(object ? "object" : "array"));
+    schema.set("type", types.size() == 1 ? types[0] : Value::make_array(types));
   }
   if (field.is_boolean() || can_be_given(field, by_default)) schema.set("default", by_default);
   return schema;
