@@ -144,6 +144,25 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
   }
 }
 
+// The whole way: flags and files of other systems -> --print_config -> --config.
+TEST_F(TesseraFile, PrintedRunsResolveToThemselves) {
+  const auto no_environment = [](const std::string&) { return std::optional<std::string>(); };
+  const std::string fsdp = file("fsdp.json", R"({"transformer_layer_cls_to_wrap": "GPT2Block", "backward_prefetch": "backward_post", "activation_checkpointing": true})");
+  const std::string args = file("args.yaml", "learning_rate: 1e-3\nreport_to: [tensorboard, wandb]\nfsdp: full_shard\nfsdp_config: {min_num_params: 0, forward_prefetch: false}\n");
+  const std::vector<Strings> runs = {{"--max_steps", "5"},
+                                     {"--fsdp", "full_shard auto_wrap offload", "--fsdp_config", fsdp, "--bf16"},
+                                     {args, "--seed", "3", "--eval_steps", "0.5"},
+                                     {"--zero_stage", "2", "--reduce_bucket_size", "1048576", "--warmup_steps", "0.1"},
+                                     {"--compat", "v4", "--fsdp", "hybrid_shard", "--optim", "adafactor"}};
+  for (const Strings& flags : runs) {
+    const Resolved first = resolve_flags(flags, no_environment);
+    const Resolved second = resolve_flags({"--config", file("printed.json", dump_json(to_value(first)))}, no_environment);
+    for (const Field& field : fields())
+      EXPECT_TRUE(field.name == "config" || field.name == "args_file" || dump_json(field.get(second.values)) == dump_json(field.get(first.values)))
+          << field.name << " of " << join(flags, " ") << ": " << dump_json(field.get(second.values));
+  }
+}
+
 TEST_F(TesseraFile, WrongFiles) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"learning_rte: 1e-4", "a.yaml:1:15: unknown argument learning_rte; did you mean learning_rate?"},
