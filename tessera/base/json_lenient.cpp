@@ -138,7 +138,8 @@ class LenientParser : JsonScanner {
   }
 
   [[noreturn]] static void never_ends(const SourcePos& begin, const char* what) {
-    throw InputError(concat(begin.str(), ": ", what, " that begins here never ends (text without quotes goes on to the end of its line)"));
+    throw InputError(concat(begin.str(), ": ", what,
+                            " that begins here never ends (text without quotes goes on to the end of its line)"));
   }
 
   Value parse_items(int depth) {
@@ -188,7 +189,8 @@ class LenientParser : JsonScanner {
   /// Whether a value without quotes may end before text_[i], if it is a number or a word of JSON.
   bool ends_word(std::size_t i) const {
     const char c = text_[i];
-    return c == ',' || c == '}' || c == ']' || c == '#' || (c == '/' && i + 1 < text_.size() && (text_[i + 1] == '/' || text_[i + 1] == '*'));
+    return c == ',' || c == '}' || c == ']' || c == '#' ||
+           (c == '/' && i + 1 < text_.size() && (text_[i + 1] == '/' || text_[i + 1] == '*'));
   }
 
   Value parse_unquoted() {

@@ -41,7 +41,8 @@ void JsonScanner::fail(const std::string& what) const {
 void JsonScanner::require_unique(const Value& object) {
   if (const auto again = object.duplicate()) {
     const auto& [key, value] = object.members()[*again];
-    throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ", object.at(key).where().str(), "); keep one of them"));
+    throw InputError(concat(value.where().str(), ": the key \"", key, "\" appears twice (first at ",
+                            object.at(key).where().str(), "); keep one of them"));
   }
 }
 
@@ -109,8 +110,7 @@ std::uint32_t JsonScanner::parse_hex4() {
   std::uint32_t code = 0;
   const std::string_view digits = text_.substr(std::min(at_, text_.size()), 4);
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-  if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4)
-    fail("expected four hexadecimal digits");
+  if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4) fail("expected four hexadecimal digits");
   at_ += 4;
   return code;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What the readers of JSON (strict: json.cpp, lenient: json_lenient.cpp) share: the place in the text, complaints that name it, and the
-/// grammar of strings and numbers.
+/// What the readers of JSON (strict: json.cpp, lenient: json_lenient.cpp) share: the place in the text, complaints that
+/// name it, and the grammar of strings and numbers.
 
 #include <tessera/base/value.h>
 

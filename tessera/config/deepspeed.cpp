@@ -20,14 +20,19 @@ constexpr std::uint64_t max_bytes = 1u << 20;
 constexpr std::size_t max_text = 4096;
 constexpr int max_unknown = 20;  // more of them are counted only: the file is something else
 
-std::string below(const std::string& section, const std::string& name) { return section.empty() ? name : concat(section, ".", name); }
+std::string below(const std::string& section, const std::string& name) {
+  return section.empty() ? name : concat(section, ".", name);
+}
 
 /// What is wrong with a value of that kind; "auto" is right everywhere.
 std::optional<std::string> wrong_kind(Kind kind, const Value& value) {
   if (value.is_string() && value.as_string().size() > max_text)
     return concat("is text of ", value.as_string().size(), " bytes; no key takes more than ", max_text);
   const auto text = as_text(value, false);
-  const std::string is = text ? concat("is ", Reading::shown(value), "; it") : std::string(value.is_array() ? "is a list; it" : value.is_object() ? "is an object; it" : "is null; it");
+  const std::string is = text ? concat("is ", Reading::shown(value), "; it")
+                              : std::string(value.is_array()    ? "is a list; it"
+                                            : value.is_object() ? "is an object; it"
+                                                                : "is null; it");
   const bool scalar = text && !value.is_array();
   const bool boolean = value.kind() == Value::Kind::boolean;
   const double real = scalar && !boolean ? parse_real(*text).value_or(NAN) : NAN;
@@ -98,7 +103,8 @@ class Walk {
     const std::string path = below(section, name);
     if (path == "bfloat16") return "bf16";
     if (path == "zero_optimization.cpu_offload_params") return "zero_optimization.cpu_offload_param";
-    if (path == "zero_optimization.stage3_gather_fp16_weights_on_model_save") return "zero_optimization.stage3_gather_16bit_weights_on_model_save";
+    if (path == "zero_optimization.stage3_gather_fp16_weights_on_model_save")
+      return "zero_optimization.stage3_gather_16bit_weights_on_model_save";
     if (section == "zero_optimization" && find_row(path) == nullptr)
       if (const std::string prefixed = below(section, "stage3_" + name); find_row(prefixed) != nullptr) return prefixed;
     return path;
@@ -110,11 +116,16 @@ class Walk {
     if (row == nullptr) return unknown(section_path, name, value);
     if (value.is_null()) return;
     if (const auto [first, is_first] = spelled_.emplace(path, std::pair(written, value.where())); !is_first)
-      return r_.to.problem(value.where(), concat("Cannot provide ", written, " and ", first->second.first, " (", file_and_line(first->second.second),
-                                                 ") together: they are one parameter; keep one of them"), {row->setting});
+      return r_.to.problem(
+          value.where(),
+          concat("Cannot provide ", written, " and ", first->second.first, " (", file_and_line(first->second.second),
+                 ") together: they are one parameter; keep one of them"),
+          {row->setting});
     const bool as_flag = path == "zero_optimization" && value.kind() == Value::Kind::boolean;  // the oldest form
-    if (const auto wrong = wrong_kind(row->kind, value); wrong && !as_flag && (!says_auto(value) || row->kind == Kind::section)) {
-      if (row->effect == Effect::acts) return r_.to.problem(value.where(), concat(written, " ", *wrong), {row->setting});
+    if (const auto wrong = wrong_kind(row->kind, value);
+        wrong && !as_flag && (!says_auto(value) || row->kind == Kind::section)) {
+      if (row->effect == Effect::acts)
+        return r_.to.problem(value.where(), concat(written, " ", *wrong), {row->setting});
       return r_.to.problem(value.where(), concat(written, " ", *wrong));
     }
     switch (row->effect) {
@@ -152,18 +163,21 @@ class Walk {
     if (elsewhere.size() == 1) {
       doubt(elsewhere.front());
       const std::size_t dot = elsewhere.front().rfind('.');
-      return dot == std::string::npos ? std::string("; it belongs to the top level") : concat("; it belongs into ", elsewhere.front().substr(0, dot));
+      return dot == std::string::npos ? std::string("; it belongs to the top level")
+                                      : concat("; it belongs into ", elsewhere.front().substr(0, dot));
     }
     if (const auto near = nearest(name, here)) {
       doubt(below(section_path, *near));
       return concat("; did you mean ", *near, "?");
     }
     if (find_field(name) != nullptr) return concat("; it is no key of DeepSpeed's, but a setting of the run: --", name);
-    return section_path.empty() ? std::string("; docs/configuration.md lists the keys") : concat("; the keys there are ", join(here));
+    return section_path.empty() ? std::string("; docs/configuration.md lists the keys")
+                                : concat("; the keys there are ", join(here));
   }
 
   void doubt(const std::string& path) {
-    if (const Row* row = find_row(path); row != nullptr && !row->setting.empty()) r_.problems.doubtful.emplace(row->setting);
+    if (const Row* row = find_row(path); row != nullptr && !row->setting.empty())
+      r_.problems.doubtful.emplace(row->setting);
   }
 
   Reading& r_;
@@ -196,15 +210,19 @@ std::optional<std::string> from_base64(std::string_view text) {
 
 Value read_source(const std::string& given) {
   const auto parse = [](const std::string& text, const std::string& name) {
-    if (text.size() > max_bytes) throw InputError(concat(name, ": ", text.size(), " bytes are more than a configuration may have (", max_bytes, ")"));
+    if (text.size() > max_bytes)
+      throw InputError(
+          concat(name, ": ", text.size(), " bytes are more than a configuration may have (", max_bytes, ")"));
     Value root = parse_hjson(text, name);
-    if (!root.is_object()) throw InputError(concat(root.where().str(), ": expected an object with keys such as train_batch_size"));
+    if (!root.is_object())
+      throw InputError(concat(root.where().str(), ": expected an object with keys such as train_batch_size"));
     return root;
   };
   if (trim(given).starts_with("{")) return parse(given, "deepspeed");
   if (is_directory(given)) throw InputError(concat("--deepspeed ", given, " is a folder; expected a JSON file"));
   if (path_exists(given)) return parse(read_file(given, max_bytes), given);
-  if (const auto decoded = from_base64(trim(given)); decoded && trim(*decoded).starts_with("{")) return parse(*decoded, "deepspeed (base64)");
+  if (const auto decoded = from_base64(trim(given)); decoded && trim(*decoded).starts_with("{"))
+    return parse(*decoded, "deepspeed (base64)");
   throw InputError(concat("--deepspeed ", given.size() > 200 ? concat(given.substr(0, 200), "...") : given,
                           ": no such file (a JSON object begins with '{'; base64 of one is accepted, too)"));
 }
@@ -271,12 +289,15 @@ bool Reading::given_elsewhere(std::string_view setting) const {
   return !origin.starts_with("default") && !origin.starts_with("derived");
 }
 
-std::string Reading::mismatch(const std::string& path, const std::string& theirs, std::string_view hf, const std::string& ours) {
+std::string Reading::mismatch(const std::string& path, const std::string& theirs, std::string_view hf,
+                              const std::string& ours) {
   return concat("- ds ", path, "=", theirs, " vs hf ", hf, "=", ours);
 }
 
 std::string Reading::shown(const Value& value) {
-  if (value.is_string()) return value.as_string().size() > 80 ? concat("'", value.as_string().substr(0, 80), "...'") : concat("'", value.as_string(), "'");
+  if (value.is_string())
+    return value.as_string().size() > 80 ? concat("'", value.as_string().substr(0, 80), "...'")
+                                         : concat("'", value.as_string(), "'");
   if (value.kind() == Value::Kind::real) return format_real(value.as_real());
   if (!value.is_array()) return dump_json(value, -1);
   std::vector<std::string> items;
@@ -290,7 +311,8 @@ std::string Reading::shown(const Value& value) {
   return concat("[", join(items), "]");
 }
 
-bool Reading::agrees(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where, std::string_view hf) {
+bool Reading::agrees(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where,
+                     std::string_view hf) {
   if (!given_elsewhere(setting)) return true;
   const Field* field = find_field(setting);
   RunConfig theirs, ours = so_far.values;
@@ -299,12 +321,15 @@ bool Reading::agrees(std::string_view setting, const std::string& path, const st
   if (dump_json(a) == dump_json(b)) return true;
   const std::string said_here = a.is_number() || a.kind() == Value::Kind::boolean ? shown(a) : text;
   const std::string said_there = b.is_string() ? b.as_string() : shown(b);
-  to.problem(where, concat(mismatch(path, said_here, hf.empty() ? setting : hf, said_there), " (", so_far.origins.at(std::string(setting)),
-                           "): make them equal, or leave one of them out"), {setting});
+  to.problem(where,
+             concat(mismatch(path, said_here, hf.empty() ? setting : hf, said_there), " (",
+                    so_far.origins.at(std::string(setting)), "): make them equal, or leave one of them out"),
+             {setting});
   return false;
 }
 
-void Reading::say(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where, std::string_view hf) {
+void Reading::say(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where,
+                  std::string_view hf) {
   if (agrees(setting, path, text, where, hf)) to.give(setting, path, text, where);
 }
 
@@ -314,7 +339,8 @@ void Reading::say(std::string_view setting, const std::string& path, const Value
   to.give(setting, path, value);
 }
 
-void Reading::otherwise(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where) {
+void Reading::otherwise(std::string_view setting, const std::string& path, const std::string& text,
+                        const SourcePos& where) {
   if (!given_elsewhere(setting)) to.give(setting, path, text, where);
 }
 

@@ -16,7 +16,9 @@ std::optional<std::int64_t> size(const Value& config, std::string_view key) {
   const Value* value = config.find(key);
   if (value == nullptr || !value->is_number()) return std::nullopt;
   const double real = value->as_real();
-  return real >= 1 && real <= 1e7 && real == static_cast<double>(static_cast<std::int64_t>(real)) ? std::optional(static_cast<std::int64_t>(real)) : std::nullopt;
+  return real >= 1 && real <= 1e7 && real == static_cast<double>(static_cast<std::int64_t>(real))
+             ? std::optional(static_cast<std::int64_t>(real))
+             : std::nullopt;
 }
 
 std::optional<std::int64_t> largest(const Value& config, std::string_view key) {
@@ -24,7 +26,8 @@ std::optional<std::int64_t> largest(const Value& config, std::string_view key) {
   std::optional<std::int64_t> most;
   if (value == nullptr || !value->is_array()) return most;
   for (const Value& item : value->items())
-    if (item.is_number() && item.as_real() >= 1 && item.as_real() <= 1e7) most = std::max(most.value_or(0), static_cast<std::int64_t>(item.as_real()));
+    if (item.is_number() && item.as_real() >= 1 && item.as_real() <= 1e7)
+      most = std::max(most.value_or(0), static_cast<std::int64_t>(item.as_real()));
   return most;
 }
 
@@ -47,7 +50,9 @@ std::optional<Value> model_config(const ModelConfig& model) {
 
 }  // namespace
 
-HiddenSizeValues values_of(std::int64_t h) { return {h * h, static_cast<std::int64_t>(0.9 * static_cast<double>(h) * static_cast<double>(h)), 10 * h}; }
+HiddenSizeValues values_of(std::int64_t h) {
+  return {h * h, static_cast<std::int64_t>(0.9 * static_cast<double>(h) * static_cast<double>(h)), 10 * h};
+}
 
 std::optional<std::int64_t> hidden_size_of(const Value& config) {
   if (!config.is_object()) return std::nullopt;
@@ -72,9 +77,12 @@ std::optional<std::int64_t> hidden_size_of(const ModelConfig& model, const std::
     return std::nullopt;  // validate() says what is wrong with them
   }
   if (const auto h = hidden_size_of(*config)) return h;
-  throw InputError(concat("The model's config file has neither `hidden_size` nor `hidden_sizes` entry, therefore it's not possible to automatically fill "
-                          "out the following `auto` entries in the DeepSpeed config file: ", join(keys),
-                          ". You can fix that by replacing `auto` values for these keys with an integer value of your choice."));
+  throw InputError(
+      concat("The model's config file has neither `hidden_size` nor `hidden_sizes` entry, therefore it's not possible "
+             "to automatically fill "
+             "out the following `auto` entries in the DeepSpeed config file: ",
+             join(keys),
+             ". You can fix that by replacing `auto` values for these keys with an integer value of your choice."));
 }
 
 }  // namespace tessera::config::deepspeed

@@ -1,5 +1,5 @@
-// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x processes: what is missing follows from the rest
-// (deepspeed/runtime/config.py, _set_batch_related_parameters).
+// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x processes: what is missing follows
+// from the rest (deepspeed/runtime/config.py, _set_batch_related_parameters).
 
 #include <tessera/base/text.h>
 #include <tessera/config/deepspeed_reading.h>
@@ -24,13 +24,15 @@ class Batch {
   void read() {
     for (const char* key : {train_key, micro_key, steps_key})
       if (const auto size = r_.whole(key); size && *size < 1) {
-        r_.to.problem(r_.value(key)->where(), concat(key, " is ", *size, "; it has to be greater than 0"), {micro_setting, steps_setting});
+        r_.to.problem(r_.value(key)->where(), concat(key, " is ", *size, "; it has to be greater than 0"),
+                      {micro_setting, steps_setting});
         return;
       }
     const auto train = r_.whole(train_key), micro = known(micro_key, micro_setting, o_.per_device_train_batch_size),
                steps = known(steps_key, steps_setting, o_.gradient_accumulation_steps);
     if (r_.alone && !train && !r_.whole(micro_key)) {
-      r_.to.problem(nearest_place(), "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided", {micro_setting});
+      r_.to.problem(nearest_place(), "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
+                    {micro_setting});
       return;
     }
     const bool agreed = said(micro_key, micro_setting) & said(steps_key, steps_setting);
@@ -56,7 +58,9 @@ class Batch {
     return true;
   }
   /// A batch size that is being searched is nobody's mistake.
-  bool searched(const char* setting) const { return setting == micro_setting && o_.auto_find_batch_size && r_.given_elsewhere(setting); }
+  bool searched(const char* setting) const {
+    return setting == micro_setting && o_.auto_find_batch_size && r_.given_elsewhere(setting);
+  }
 
   void infer(std::int64_t train, std::optional<std::int64_t> micro, std::optional<std::int64_t> steps) {
     const std::int64_t ranks = r_.processes();
@@ -66,10 +70,13 @@ class Batch {
     const SourcePos where = r_.value(train_key)->where();
     if (double(train) != double(*micro) * double(*steps) * double(ranks)) {
       if (searched(micro_setting)) return;
-      if (!micro_open && !steps_open && !(r_.value(micro_key) && r_.value(steps_key))) return differs(train, *micro, *steps, where);
-      r_.to.problem(where,
-                    concat("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size ", train, " != ", *micro, " * ", *steps,
-                           " * ", ranks, remedy(micro_open, steps_open, micro.value(), *steps)), {micro_setting, steps_setting});
+      if (!micro_open && !steps_open && !(r_.value(micro_key) && r_.value(steps_key)))
+        return differs(train, *micro, *steps, where);
+      r_.to.problem(
+          where,
+          concat("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size ", train,
+                 " != ", *micro, " * ", *steps, " * ", ranks, remedy(micro_open, steps_open, micro.value(), *steps)),
+          {micro_setting, steps_setting});
       return;
     }
     if (micro_open) r_.to.give(micro_setting, train_key, concat(*micro), where);
@@ -80,7 +87,8 @@ class Batch {
     if (!micro_open && !steps_open) return ": leave one of the three out";
     const std::int64_t ranks = r_.processes(), unit = ranks * (micro_open ? steps_open ? 1 : steps : micro);
     return concat(": with ", ranks, ranks == 1 ? " process" : " processes",
-                  micro_open ? steps_open ? std::string() : concat(" and ", steps, " accumulation steps") : concat(" and micro batches of ", micro),
+                  micro_open ? steps_open ? std::string() : concat(" and ", steps, " accumulation steps")
+                             : concat(" and micro batches of ", micro),
                   " it must be a multiple of ", unit);
   }
 
@@ -91,9 +99,12 @@ class Batch {
       return r_.value(key) != nullptr ? file_and_line(r_.value(key)->where()) : r_.so_far.origins.at(setting);
     };
     r_.to.problem(where,
-                  concat(Reading::mismatch(train_key, concat(train), "train_batch_size (calculated)", concat(micro * steps * ranks)), " (", micro_setting, " ",
-                         micro, " from ", from(micro_key, micro_setting), ", ", steps_setting, " ", steps, " from ", from(steps_key, steps_setting), ", ", ranks,
-                         ranks == 1 ? " process" : " processes", "): make them equal, or write \"auto\""), {micro_setting, steps_setting});
+                  concat(Reading::mismatch(train_key, concat(train), "train_batch_size (calculated)",
+                                           concat(micro * steps * ranks)),
+                         " (", micro_setting, " ", micro, " from ", from(micro_key, micro_setting), ", ", steps_setting,
+                         " ", steps, " from ", from(steps_key, steps_setting), ", ", ranks,
+                         ranks == 1 ? " process" : " processes", "): make them equal, or write \"auto\""),
+                  {micro_setting, steps_setting});
   }
 
   /// Of a complaint about what is missing.
@@ -109,8 +120,9 @@ class Batch {
 
 /// Number of processes by the variables of launchers (launch/environment.cpp), which count only with a rank; 0: none.
 std::int64_t launched_processes() {
-  for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), std::pair("PMI_RANK", "PMI_SIZE"),
-                                   std::pair("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"), std::pair("SLURM_PROCID", "SLURM_NTASKS")}) {
+  for (const auto& [rank, size] :
+       {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), std::pair("PMI_RANK", "PMI_SIZE"),
+        std::pair("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"), std::pair("SLURM_PROCID", "SLURM_NTASKS")}) {
     const char* text = std::getenv(size);
     if (std::getenv(rank) != nullptr && text != nullptr)
       if (const auto number = parse_int(text); number && *number > 0) return *number;

@@ -20,14 +20,26 @@ struct Type {
 
 const std::vector<Type>& types() {
   static const std::vector<Type> all = {
-      {"AdamW", "adamw", "0.001", {"betas", "eps", "bias_correction", "torch_adam", "adam_w_mode", "fp32_optimizer_states"}},
-      {"Adam", "adamw", "0.001", {"betas", "eps", "bias_correction", "torch_adam", "adam_w_mode", "fp32_optimizer_states"}},
+      {"AdamW",
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "torch_adam", "adam_w_mode", "fp32_optimizer_states"}},
+      {"Adam",
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "torch_adam", "adam_w_mode", "fp32_optimizer_states"}},
       {"Adagrad", "adagrad", "0.01", {"eps", "lr_decay", "initial_accumulator_value", "fp32_optimizer_states"}},
       {"Lion", "lion", "0.001", {"betas", "fp32_optimizer_states"}},
       {"Lamb", "lamb", "0.001", {"betas", "eps", "bias_correction", "max_coeff", "min_coeff"}},
       {"SGD", "sgd", "0.001", {"momentum", "nesterov"}},
-      {"OneBitAdam", "adamw", "0.001", {"betas", "eps", "bias_correction", "freeze_step", "cuda_aware", "comm_backend_name"}},
-      {"ZeroOneAdam", "", "", {"its variance is frozen in intervals; use OneBitAdam, or AdamW with --grad_compression"}},
+      {"OneBitAdam",
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "freeze_step", "cuda_aware", "comm_backend_name"}},
+      {"ZeroOneAdam",
+       "",
+       "",
+       {"its variance is frozen in intervals; use OneBitAdam, or AdamW with --grad_compression"}},
       {"OneBitLamb", "", "", {"use Lamb, or OneBitAdam"}},
       {"Muon", "", "", {"use AdamW or Lion"}},
       {"MuAdam", "", "", {"maximal update parametrization is not built; use Adam"}},
@@ -39,8 +51,9 @@ const std::vector<Type>& types() {
 }
 
 // Keys whose rows say all there is to say, for every type.
-constexpr std::array<std::string_view, 12> common = {"lr",       "weight_decay", "max_grad_norm",  "amsgrad",      "eps_inside_sqrt", "dampening",
-                                                     "maximize", "set_grad_none", "fused",          "foreach",      "capturable",      "differentiable"};
+constexpr std::array<std::string_view, 12> common = {
+    "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
+    "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
 
 std::string key(std::string_view name) { return concat("optimizer.params.", name); }
 
@@ -52,7 +65,8 @@ class Optimizer {
     const auto name = r_.text("optimizer.type");
     if (!name) {
       // DeepSpeed would ignore the parameters, too
-      if (const auto params = r_.said.find("optimizer.params"); params != r_.said.end() && !params->second->members().empty())
+      if (const auto params = r_.said.find("optimizer.params");
+          params != r_.said.end() && !params->second->members().empty())
         r_.to.problem(params->second->where(), "optimizer.params need optimizer.type, which is not given", {"optim"});
       return;
     }
@@ -60,10 +74,12 @@ class Optimizer {
     const Type* type = find(*name);
     if (type == nullptr) return unknown(*name, where);
     if (type->setting.empty())
-      return r_.to.problem(where, concat("optimizer.type ", *name, " is not built: ", type->parameters.front()), {"optim"});
+      return r_.to.problem(where, concat("optimizer.type ", *name, " is not built: ", type->parameters.front()),
+                           {"optim"});
     parameters(*type);
     choose(*type, *name, where);
-    if (r_.value(key("lr")) == nullptr && (r_.alone || !r_.is_auto(key("lr")))) r_.otherwise("learning_rate", "optimizer.type", std::string(type->lr), where);
+    if (r_.value(key("lr")) == nullptr && (r_.alone || !r_.is_auto(key("lr"))))
+      r_.otherwise("learning_rate", "optimizer.type", std::string(type->lr), where);
     betas();
     epsilon(*type);
     extra(*type, where);
@@ -72,7 +88,8 @@ class Optimizer {
 
  private:
   static const Type* find(const std::string& name) {
-    const auto found = std::find_if(types().begin(), types().end(), [&](const Type& type) { return to_lower(type.name) == to_lower(name); });
+    const auto found = std::find_if(types().begin(), types().end(),
+                                    [&](const Type& type) { return to_lower(type.name) == to_lower(name); });
     return found == types().end() ? nullptr : &*found;
   }
 
@@ -81,7 +98,10 @@ class Optimizer {
     for (const Type& type : types())
       if (!type.setting.empty()) built.emplace_back(type.name);
     const auto near = nearest(name, built);
-    r_.to.problem(where, concat("optimizer.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "", " (the types are ", join(built), ")"), {"optim"});
+    r_.to.problem(where,
+                  concat("optimizer.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "",
+                         " (the types are ", join(built), ")"),
+                  {"optim"});
   }
 
   /// A parameter of another type would be a mistake there, too.
@@ -93,7 +113,8 @@ class Optimizer {
       if (find_row(key(name)) == nullptr || is(common) || is(type.parameters)) continue;
       std::vector<std::string> known(type.parameters.begin(), type.parameters.end());
       const Row* row = find_row(key(name));
-      r_.to.problem(value.where(), concat(key(name), " is no parameter of ", type.name, "; besides lr and weight_decay it has ", join(known)));
+      r_.to.problem(value.where(), concat(key(name), " is no parameter of ", type.name,
+                                          "; besides lr and weight_decay it has ", join(known)));
       if (!row->setting.empty()) r_.problems.doubtful.emplace(row->setting);
     }
   }
@@ -101,25 +122,33 @@ class Optimizer {
   void choose(const Type& type, const std::string& name, const SourcePos& where) {
     const bool l2 = type.name == "Adam" && r_.flag(key("adam_w_mode")) == false;
     if (type.name == "AdamW" && r_.flag(key("adam_w_mode")) == false)
-      r_.to.note(r_.value(key("adam_w_mode"))->where(), concat(key("adam_w_mode"), " false has no effect: optimizer.type is AdamW"));
+      r_.to.note(r_.value(key("adam_w_mode"))->where(),
+                 concat(key("adam_w_mode"), " false has no effect: optimizer.type is AdamW"));
     r_.say("optim", concat("optimizer.type ", name), l2 ? "adam" : std::string(type.setting), where, "optim");
   }
 
   void betas() {
     const Value* value = r_.value(key("betas"));
     if (value == nullptr) return;
-    const bool pair = value->is_array() && value->items().size() == 2 && value->items()[0].is_number() && value->items()[1].is_number();
+    const bool pair = value->is_array() && value->items().size() == 2 && value->items()[0].is_number() &&
+                      value->items()[1].is_number();
     if (!pair)
-      return r_.to.problem(value->where(), concat(key("betas"), " is ", Reading::shown(*value), "; it must be two numbers: [0.9, 0.999]"), {"adam_beta1", "adam_beta2"});
+      return r_.to.problem(
+          value->where(),
+          concat(key("betas"), " is ", Reading::shown(*value), "; it must be two numbers: [0.9, 0.999]"),
+          {"adam_beta1", "adam_beta2"});
     const double beta1 = value->items()[0].as_real(), beta2 = value->items()[1].as_real();
     const OptimizationConfig& o = r_.so_far.values.optimization;
-    const bool same1 = !r_.given_elsewhere("adam_beta1") || o.adam_beta1 == beta1, same2 = !r_.given_elsewhere("adam_beta2") || o.adam_beta2 == beta2;
+    const bool same1 = !r_.given_elsewhere("adam_beta1") || o.adam_beta1 == beta1,
+               same2 = !r_.given_elsewhere("adam_beta2") || o.adam_beta2 == beta2;
     if (!same1 || !same2) {
       const std::string& from = r_.so_far.origins.at(same1 ? "adam_beta2" : "adam_beta1");
-      return r_.to.problem(value->where(),
-                           concat(Reading::mismatch(key("betas"), Reading::shown(*value), "adam_beta1+adam_beta2",
-                                                    concat("[", format_real(o.adam_beta1), ", ", format_real(o.adam_beta2), "]")),
-                                  " (", from, "): make them equal, or leave one of them out"), {"adam_beta1", "adam_beta2"});
+      return r_.to.problem(
+          value->where(),
+          concat(Reading::mismatch(key("betas"), Reading::shown(*value), "adam_beta1+adam_beta2",
+                                   concat("[", format_real(o.adam_beta1), ", ", format_real(o.adam_beta2), "]")),
+                 " (", from, "): make them equal, or leave one of them out"),
+          {"adam_beta1", "adam_beta2"});
     }
     r_.to.give("adam_beta1", key("betas"), format_real(beta1), value->items()[0].where());
     r_.to.give("adam_beta2", key("betas"), format_real(beta2), value->items()[1].where());
@@ -130,7 +159,8 @@ class Optimizer {
     if (type.setting != "adamw") return;
     if (value != nullptr) r_.say("adam_epsilon", key("eps"), *value, "adam_epsilon");
     if (r_.flag(key("bias_correction")) == false)
-      r_.to.problem(r_.value(key("bias_correction"))->where(), concat(key("bias_correction"), " false: Adam without bias correction is not built; leave it out"));
+      r_.to.problem(r_.value(key("bias_correction"))->where(),
+                    concat(key("bias_correction"), " false: Adam without bias correction is not built; leave it out"));
   }
 
   /// Parameters that have no setting of their own.
@@ -147,17 +177,24 @@ class Optimizer {
     } else if (type.name == "Lamb") {
       pass("eps", "eps", 1e-8);
       pass("max_coeff", "max_trust_ratio", 10);
-      if (const auto correct = r_.flag(key("bias_correction"))) arguments.emplace_back("bias_correction", Value::of(*correct));
+      if (const auto correct = r_.flag(key("bias_correction")))
+        arguments.emplace_back("bias_correction", Value::of(*correct));
       arguments.emplace_back("adapt_undecayed", Value::of(true));  // FusedLamb scales every parameter
     }
-    if (!arguments.empty()) r_.say("optim_args", "optimizer.params", dump_json(Value::make_object(std::move(arguments)), -1), where);
+    if (!arguments.empty())
+      r_.say("optim_args", "optimizer.params", dump_json(Value::make_object(std::move(arguments)), -1), where);
   }
 
   void one_bit(const SourcePos& where) {
     if (r_.whole("zero_optimization.stage").value_or(0) > 0)
-      return r_.to.problem(where, "optimizer.type OneBitAdam: 1bit-Adam is not compatible with ZeRO; set zero_optimization.stage to 0, or use AdamW", {"optim", "grad_compression"});
+      return r_.to.problem(where,
+                           "optimizer.type OneBitAdam: 1bit-Adam is not compatible with ZeRO; set "
+                           "zero_optimization.stage to 0, or use AdamW",
+                           {"optim", "grad_compression"});
     const std::int64_t warmup = r_.whole(key("freeze_step")).value_or(100000);
-    r_.to.note(where, "optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) travel in one bit after freeze_step steps");
+    r_.to.note(
+        where,
+        "optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) travel in one bit after freeze_step steps");
     r_.say("grad_compression", "optimizer.type", concat("onebit:warmup=", warmup), where);
   }
 

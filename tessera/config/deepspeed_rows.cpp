@@ -16,7 +16,8 @@ using enum Kind;
 /// A section that is what its keys are.
 constexpr Row group(std::string_view key) { return {key, "", Effect::acts, section}; }
 /// The setting gets the value as it stands.
-constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view hf = {}, std::string_view why = {}) {
+constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view hf = {},
+                     std::string_view why = {}) {
   return {key, setting, Effect::acts, kind, why, {}, true, hf};
 }
 /// The setting follows from the value, and perhaps from others.
@@ -31,9 +32,11 @@ constexpr Row refused(std::string_view key, Kind kind, std::string_view why, std
 }
 
 constexpr std::string_view kUnits = "the parameters of a block are gathered, reduced and dropped as one";
-constexpr std::string_view kPaged = "offloaded memory is mapped from files, which the system reads ahead and writes behind";
+constexpr std::string_view kPaged =
+    "offloaded memory is mapped from files, which the system reads ahead and writes behind";
 constexpr std::string_view kReport = "report.html and metrics.jsonl show it for every run";
-constexpr std::string_view kCheckpoint = "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";
+constexpr std::string_view kCheckpoint =
+    "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";
 constexpr std::string_view kOneAdam = "one implementation serves every device";
 constexpr std::string_view kSection = "see the section";
 
@@ -285,7 +288,8 @@ std::vector<std::string> names_below(std::string_view section) {
 std::vector<std::string> paths_of(std::string_view name) {
   std::vector<std::string> paths;
   for (const Row& row : rows())
-    if (const std::size_t dot = row.key.rfind('.'); (dot == std::string_view::npos ? row.key : row.key.substr(dot + 1)) == name)
+    if (const std::size_t dot = row.key.rfind('.');
+        (dot == std::string_view::npos ? row.key : row.key.substr(dot + 1)) == name)
       paths.emplace_back(row.key);
   return paths;
 }

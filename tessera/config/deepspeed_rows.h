@@ -10,13 +10,13 @@
 namespace tessera::config::deepspeed {
 
 enum class Kind {
-  flag,      ///< true or false
-  whole,     ///< 0, 1, ..., also 5e8
-  integer,   ///< also negative
-  number,    ///< integer or real
+  flag,     ///< true or false
+  whole,    ///< 0, 1, ..., also 5e8
+  integer,  ///< also negative
+  number,   ///< integer or real
   text,
-  list,      ///< or one word
-  section,   ///< an object
+  list,     ///< or one word
+  section,  ///< an object
   anything,
 };
 
@@ -25,8 +25,9 @@ struct Row {
   Effect effect = Effect::acts;
   Kind kind = Kind::anything;
   std::string_view why = {};
-  /// Ignored, refused: the values, separated by '|', that ask for what happens anyway, of which nothing is said. Of a section: the name
-  /// of its switch ("enabled": it is off unless it says "enabled": true; "enabled*": unless something in it does).
+  /// Ignored, refused: the values, separated by '|', that ask for what happens anyway, of which nothing is said. Of a
+  /// section: the name of its switch ("enabled": it is off unless it says "enabled": true; "enabled*": unless something
+  /// in it does).
   std::string_view harmless = {};
   bool direct = false;       ///< acts: the setting gets the value as it stands
   std::string_view hf = {};  ///< what Hugging Face's complaints call the setting

@@ -18,13 +18,24 @@ struct Type {
 const std::vector<Type>& types() {
   static const std::vector<Type> all = {
       {"WarmupLR", "warmup_lr", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"}, {}},
-      {"WarmupDecayLR", "warmup_decay_lr", {"total_num_steps", "warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"}, {}},
-      {"WarmupCosineLR", "warmup_cosine_lr", {"total_num_steps", "warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type"}, {}},
-      {"OneCycle", "one_cycle",
-       {"cycle_min_lr", "cycle_max_lr", "decay_lr_rate", "cycle_first_step_size", "cycle_second_step_size", "cycle_first_stair_count",
-        "cycle_second_stair_count", "decay_step_size", "cycle_momentum", "cycle_min_mom", "cycle_max_mom", "decay_mom_rate"},
+      {"WarmupDecayLR",
+       "warmup_decay_lr",
+       {"total_num_steps", "warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"},
+       {}},
+      {"WarmupCosineLR",
+       "warmup_cosine_lr",
+       {"total_num_steps", "warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type"},
+       {}},
+      {"OneCycle",
+       "one_cycle",
+       {"cycle_min_lr", "cycle_max_lr", "decay_lr_rate", "cycle_first_step_size", "cycle_second_step_size",
+        "cycle_first_stair_count", "cycle_second_stair_count", "decay_step_size", "cycle_momentum", "cycle_min_mom",
+        "cycle_max_mom", "decay_mom_rate"},
        {"cycle_min_lr", "cycle_max_lr"}},
-      {"LRRangeTest", "lr_range_test", {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase"}, {}},
+      {"LRRangeTest",
+       "lr_range_test",
+       {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase"},
+       {}},
   };
   return all;
 }
@@ -48,15 +59,19 @@ class Scheduler {
     const auto name = r_.text("scheduler.type");
     if (!name) {
       if (params != r_.said.end() && !params->second->members().empty())
-        r_.to.problem(params->second->where(), "scheduler.params need scheduler.type, which is not given", {"lr_scheduler_type"});
+        r_.to.problem(params->second->where(), "scheduler.params need scheduler.type, which is not given",
+                      {"lr_scheduler_type"});
       return;
     }
     const SourcePos where = r_.value("scheduler.type")->where();
-    const auto type = std::find_if(types().begin(), types().end(), [&](const Type& t) { return to_lower(t.name) == to_lower(*name); });
+    const auto type = std::find_if(types().begin(), types().end(),
+                                   [&](const Type& t) { return to_lower(t.name) == to_lower(*name); });
     if (type == types().end()) return unknown(*name, where);
     for (const std::string& required : type->required)
-      if (r_.value(key(required)) == nullptr) r_.to.problem(where, concat("scheduler.type ", type->name, " needs ", key(required)), {"lr_scheduler_kwargs"});
-    if (!r_.agrees("lr_scheduler_type", "scheduler.type", std::string(type->setting), where, "lr_scheduler_type")) return;
+      if (r_.value(key(required)) == nullptr)
+        r_.to.problem(where, concat("scheduler.type ", type->name, " needs ", key(required)), {"lr_scheduler_kwargs"});
+    if (!r_.agrees("lr_scheduler_type", "scheduler.type", std::string(type->setting), where, "lr_scheduler_type"))
+      return;
     r_.to.give("lr_scheduler_type", "scheduler.type", std::string(type->setting), where);
     if (params != r_.said.end()) parameters(*type, *params->second);
   }
@@ -66,8 +81,10 @@ class Scheduler {
     Words names;
     for (const Type& type : types()) names.emplace_back(type.name);
     const auto near = nearest(name, names);
-    r_.to.problem(where, concat("scheduler.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "", " (the types are ", join(names),
-                                "); leave the section out for --lr_scheduler_type"), {"lr_scheduler_type"});
+    r_.to.problem(where,
+                  concat("scheduler.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "",
+                         " (the types are ", join(names), "); leave the section out for --lr_scheduler_type"),
+                  {"lr_scheduler_type"});
   }
 
   void parameters(const Type& type, const Value& section) {
@@ -76,19 +93,23 @@ class Scheduler {
       if (find_row(key(name)) == nullptr || value.is_null()) continue;
       if (std::find(type.parameters.begin(), type.parameters.end(), name) == type.parameters.end()) {
         if (name != "last_batch_iteration")
-          r_.to.problem(value.where(), concat(key(name), " is no parameter of ", type.name, "; it has ", join(type.parameters)), {"lr_scheduler_kwargs"});
+          r_.to.problem(value.where(),
+                        concat(key(name), " is no parameter of ", type.name, "; it has ", join(type.parameters)),
+                        {"lr_scheduler_kwargs"});
         continue;
       }
       if (!r_.said.contains(key(name))) continue;  // without effect, or wrong
       if (r_.is_auto(key(name))) {
         // transformers fills these; warmup_min_lr with 0, which is the default
-        if (name == "warmup_max_lr" || name == "warmup_num_steps" || name == "total_num_steps") arguments.emplace_back(name, Value::of("auto"));
+        if (name == "warmup_max_lr" || name == "warmup_num_steps" || name == "total_num_steps")
+          arguments.emplace_back(name, Value::of("auto"));
         continue;
       }
       if (auto argument = converted(name, value)) arguments.emplace_back(name, std::move(*argument));
     }
     if (!arguments.empty())
-      r_.say("lr_scheduler_kwargs", "scheduler.params", dump_json(Value::make_object(std::move(arguments)), -1), section.where());
+      r_.say("lr_scheduler_kwargs", "scheduler.params", dump_json(Value::make_object(std::move(arguments)), -1),
+             section.where());
   }
 
   /// The value by the kind of its row; nothing after a complaint.
@@ -113,7 +134,8 @@ class Scheduler {
     const Value& one = value.is_array() && value.items().size() == 1 ? value.items().front() : value;
     const auto text = as_text(one, false);
     const auto number = text && !one.is_array() ? parse_real(*text) : std::nullopt;
-    if (!number || !(*number >= 0)) return complain(value, concat(path, " is ", Reading::shown(value), "; it must be a number, at least 0"));
+    if (!number || !(*number >= 0))
+      return complain(value, concat(path, " is ", Reading::shown(value), "; it must be a number, at least 0"));
     return Value::of(*number);
   }
 

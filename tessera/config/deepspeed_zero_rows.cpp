@@ -25,9 +25,11 @@ constexpr Row refused(std::string_view key, Kind kind, std::string_view why, std
 
 constexpr std::string_view kUnits = "the parameters of a block are gathered, reduced and dropped as one";
 constexpr std::string_view kFlat = "parameters and gradients live in flat buffers, which need no copies";
-constexpr std::string_view kPaged = "offloaded memory is mapped from files, which the system reads ahead and writes behind";
+constexpr std::string_view kPaged =
+    "offloaded memory is mapped from files, which the system reads ahead and writes behind";
 constexpr std::string_view kAnyWorld = "checkpoints are read by any number of processes, whichever wrote them";
-constexpr std::string_view kQuantized = "communication in 4 or 8 bits is not built; communication_data_type bf16 halves what is sent";
+constexpr std::string_view kQuantized =
+    "communication in 4 or 8 bits is not built; communication_data_type bf16 halves what is sent";
 
 // clang-format off
 constexpr Row table[] = {

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The models that --config_name knows by name, as config.json describes them. models/ builds them; front ends ask for their sizes.
+/// The models that --config_name knows by name, as config.json describes them. models/ builds them; front ends ask for
+/// their sizes.
 
 #include <tessera/base/value.h>
 

@@ -23,7 +23,8 @@ std::string problem(std::string_view text) {
 }
 
 TEST(JsonLenient, CommentsAndCommas) {
-  EXPECT_EQ(read("{\"a\": 1, // one\n \"b\": [1, 2,], # two\n /* three\n */ \"c\": true,}"), R"({"a":1,"b":[1,2],"c":true})");
+  EXPECT_EQ(read("{\"a\": 1, // one\n \"b\": [1, 2,], # two\n /* three\n */ \"c\": true,}"),
+            R"({"a":1,"b":[1,2],"c":true})");
   EXPECT_EQ(read("{\n  \"a\": 1\n  \"b\": [\n1\n2\n]\n}"), R"({"a":1,"b":[1,2]})");
   EXPECT_EQ(read("# only a comment first\n{}\n// and last"), "{}");
   EXPECT_EQ(read("\xEF\xBB\xBF{\"a\": null}\r\n"), R"({"a":null})");
@@ -31,9 +32,11 @@ TEST(JsonLenient, CommentsAndCommas) {
 
 TEST(JsonLenient, WithoutQuotes) {
   EXPECT_EQ(read("{a: 1, b_2: 2e8, 'c d': 3}"), R"({"a":1,"b_2":2e+08,"c d":3})");
-  EXPECT_EQ(read("{\n a: some words, and a comma # part of it\n b: x\n}"), R"({"a":"some words, and a comma # part of it","b":"x"})");
+  EXPECT_EQ(read("{\n a: some words, and a comma # part of it\n b: x\n}"),
+            R"({"a":"some words, and a comma # part of it","b":"x"})");
   EXPECT_EQ(read("{a: true, b: false // no\n c: null}"), R"({"a":true,"b":false,"c":null})");
-  EXPECT_EQ(read("{a: truely\n b: 12 apples\n c: 007\n d: -\n e: 1.\n}"), R"({"a":"truely","b":"12 apples","c":"007","d":"-","e":"1."})");
+  EXPECT_EQ(read("{a: truely\n b: 12 apples\n c: 007\n d: -\n e: 1.\n}"),
+            R"({"a":"truely","b":"12 apples","c":"007","d":"-","e":"1."})");
   EXPECT_EQ(read("{a: -0.5e-3, b: 5 /* five */, c: 10}"), R"({"a":-5e-04,"b":5,"c":10})");
   EXPECT_EQ(read("{path: /data/nvme\n next: 1}"), R"({"path":"/data/nvme","next":1})");
 }
@@ -54,7 +57,9 @@ TEST(JsonLenient, Strings) {
 }
 
 TEST(JsonLenient, ValuesKnowWhereTheyStand) {
-  const Value root = parse_hjson("# first\nzero_optimization:\n{\n  stage: 2 // two\n  'text': '''\n   a\n   b'''\n  last: [1\n 2]\n}\n", "ds.json");
+  const Value root = parse_hjson(
+      "# first\nzero_optimization:\n{\n  stage: 2 // two\n  'text': '''\n   a\n   b'''\n  last: [1\n 2]\n}\n",
+      "ds.json");
   const Value& zero = root.at("zero_optimization");
   EXPECT_EQ(root.where().str(), "ds.json:2:1");
   EXPECT_EQ(zero.where().str(), "ds.json:3:1");
@@ -64,15 +69,21 @@ TEST(JsonLenient, ValuesKnowWhereTheyStand) {
 }
 
 TEST(JsonLenient, Refused) {
-  EXPECT_EQ(problem("{\"a\": 1,\n\"b\": 2,\n \"a\": 3}"), "a.hjson:3:7: the key \"a\" appears twice (first at a.hjson:1:7); keep one of them");
-  EXPECT_EQ(problem("a: 1\nb: 2\na: 3"), "a.hjson:3:4: the key \"a\" appears twice (first at a.hjson:1:4); keep one of them");
-  EXPECT_EQ(problem("{\"a\": \"x\" \"b\": 1}"), "a.hjson:1:11: expected ',', '}' or a new line in an object, found '\"'");
+  EXPECT_EQ(problem("{\"a\": 1,\n\"b\": 2,\n \"a\": 3}"),
+            "a.hjson:3:7: the key \"a\" appears twice (first at a.hjson:1:7); keep one of them");
+  EXPECT_EQ(problem("a: 1\nb: 2\na: 3"),
+            "a.hjson:3:4: the key \"a\" appears twice (first at a.hjson:1:4); keep one of them");
+  EXPECT_EQ(problem("{\"a\": \"x\" \"b\": 1}"),
+            "a.hjson:1:11: expected ',', '}' or a new line in an object, found '\"'");
   EXPECT_EQ(problem("[\"a\" \"b\"]"), "a.hjson:1:6: expected ',', ']' or a new line in an array, found '\"'");
   EXPECT_EQ(problem("{a b: 1}"), "a.hjson:1:4: expected ':' after the key \"a\", found 'b'");
   EXPECT_EQ(problem("{a: }"), "a.hjson:1:5: expected a value, found '}'");
-  EXPECT_EQ(problem("{a: 1"), "a.hjson:1:1: an object that begins here never ends (text without quotes goes on to the end of its line)");
-  EXPECT_EQ(problem("{a: 1, b: {c: cpu }}"), "a.hjson:1:11: an object that begins here never ends (text without quotes goes on to the end of its line)");
-  EXPECT_EQ(problem("a: [1,"), "a.hjson:1:4: an array that begins here never ends (text without quotes goes on to the end of its line)");
+  EXPECT_EQ(problem("{a: 1"),
+            "a.hjson:1:1: an object that begins here never ends (text without quotes goes on to the end of its line)");
+  EXPECT_EQ(problem("{a: 1, b: {c: cpu }}"),
+            "a.hjson:1:11: an object that begins here never ends (text without quotes goes on to the end of its line)");
+  EXPECT_EQ(problem("a: [1,"),
+            "a.hjson:1:4: an array that begins here never ends (text without quotes goes on to the end of its line)");
   EXPECT_EQ(problem("{,}"), "a.hjson:1:2: expected a key, found ','");
   EXPECT_EQ(problem("{a: 1,, b: 2}"), "a.hjson:1:7: expected a key, found ','");
   EXPECT_EQ(problem(""), "a.hjson:1:1: expected a value, found the end of the file");
@@ -80,7 +91,8 @@ TEST(JsonLenient, Refused) {
   EXPECT_EQ(problem("{a: \"x"), "a.hjson:1:5: a string that begins here never ends");
   EXPECT_EQ(problem("{a: '''x''"), "a.hjson:1:5: a string that begins here never ends");
   EXPECT_EQ(problem("{ /* x"), "a.hjson:1:3: a comment that begins here never ends");
-  EXPECT_EQ(problem("{a: \"\n\"}"), "a.hjson:1:6: control characters in strings must be escaped, found control character 10");
+  EXPECT_EQ(problem("{a: \"\n\"}"),
+            "a.hjson:1:6: control characters in strings must be escaped, found control character 10");
   EXPECT_EQ(problem("{a: \"\\'\"}"), "a.hjson:1:7: unknown escape in a string, found '''");
   EXPECT_EQ(problem("{a: 1e999}"), "a.hjson:1:5: a number beyond the range of double, found '1'");
   EXPECT_EQ(problem("{a: \xFF}"), "a.hjson:1:5: not valid UTF-8");
@@ -92,7 +104,8 @@ RC_GTEST_PROP(JsonLenient, JsonIsAPartOfIt, ()) {
   Value value = Value::of(*rc::gen::arbitrary<std::int64_t>());
   const int depth = *rc::gen::inRange(0, 5);
   for (int i = 0; i < depth; ++i) {
-    const std::string key = concat("k", *rc::gen::inRange(0, 100), *rc::gen::element(std::string("\""), std::string("\n"), std::string("é")));
+    const std::string key = concat("k", *rc::gen::inRange(0, 100),
+                                   *rc::gen::element(std::string("\""), std::string("\n"), std::string("é")));
     if (*rc::gen::arbitrary<bool>()) {
       value = Value::make_object({{key, value}, {"r", Value::of(0.25 * *rc::gen::inRange(-9, 9))}, {"n", Value()}});
     } else {
@@ -113,8 +126,9 @@ TEST(JsonLenient, HostileFiles) {
   std::string keys = "{";
   for (int i = 0; keys.size() < 1'000'000; ++i) keys += concat("k", i, ":1,");
   for (const std::string& text :
-       {repeated("["), repeated("{a:"), "[" + repeated("1,") + "]", keys + "}", "{a: " + repeated("1") + "}", "{a: " + repeated("1x,") + "}",
-        "{a: \"" + repeated("x") + "\"}", repeated("/*"), repeated("# \n"), "[" + repeated("'''"), repeated("a"), repeated("{a:'''")}) {
+       {repeated("["), repeated("{a:"), "[" + repeated("1,") + "]", keys + "}", "{a: " + repeated("1") + "}",
+        "{a: " + repeated("1x,") + "}", "{a: \"" + repeated("x") + "\"}", repeated("/*"), repeated("# \n"),
+        "[" + repeated("'''"), repeated("a"), repeated("{a:'''")}) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string said = problem(text);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

@@ -25,7 +25,8 @@ const Value* at(const Value& root, const std::string& path) {
 Words flags_of(const Value& theirs, const std::string& model_folder) {
   Words flags = {"--num_processes", concat(theirs.at("world").as_int())};
   if (!model_folder.empty()) flags.insert(flags.end(), {"--model_name_or_path", model_folder});
-  for (const auto& [name, value] : theirs.at("run").members()) flags.insert(flags.end(), {concat("--", name), *as_text(value, false)});
+  for (const auto& [name, value] : theirs.at("run").members())
+    flags.insert(flags.end(), {concat("--", name), *as_text(value, false)});
   return flags;
 }
 
@@ -60,7 +61,8 @@ TEST_F(Cases, FilledAsTransformersFills) {
   for (const Value& c : cases_.items()) {
     SCOPED_TRACE(c.at("name").as_string());
     Problems problems;
-    Resolved run = resolve_flags(run_flags(c), problems, [](const std::string&) { return std::optional<std::string>(); });
+    Resolved run =
+        resolve_flags(run_flags(c), problems, [](const std::string&) { return std::optional<std::string>(); });
     Translation read = read_deepspeed(dump_json(c.at("config"), -1), run, problems);
     if (!c.at("complaint").is_null() || !c.at("mismatches").items().empty()) continue;
     ASSERT_EQ(problems.lines, Words{});
@@ -76,7 +78,8 @@ TEST_F(Cases, FilledAsTransformersFills) {
     };
     same("train_micro_batch_size_per_gpu", static_cast<double>(o.per_device_train_batch_size));
     same("gradient_accumulation_steps", static_cast<double>(o.gradient_accumulation_steps));
-    same("train_batch_size", static_cast<double>(o.per_device_train_batch_size * o.gradient_accumulation_steps * run.values.parallel.num_processes));
+    same("train_batch_size", static_cast<double>(o.per_device_train_batch_size * o.gradient_accumulation_steps *
+                                                 run.values.parallel.num_processes));
     same("gradient_clipping", o.max_grad_norm);
     same("optimizer.params.lr", o.learning_rate);
     same("optimizer.params.eps", o.adam_epsilon);
@@ -88,9 +91,11 @@ TEST_F(Cases, FilledAsTransformersFills) {
       EXPECT_EQ(betas->items()[0].as_real(), o.adam_beta1);
       EXPECT_EQ(betas->items()[1].as_real(), o.adam_beta2);
     }
-    if (const Value* threshold = at(filled, "zero_optimization.stage3_param_persistence_threshold"); threshold && threshold->is_number())
+    if (const Value* threshold = at(filled, "zero_optimization.stage3_param_persistence_threshold");
+        threshold && threshold->is_number())
       same("zero_optimization.stage3_param_persistence_threshold", static_cast<double>(s.persistence_threshold));
-    if (const Value* bucket = at(filled, "zero_optimization.stage3_prefetch_bucket_size"); bucket && bucket->is_number()) {
+    if (const Value* bucket = at(filled, "zero_optimization.stage3_prefetch_bucket_size");
+        bucket && bucket->is_number()) {
       const auto values = deepspeed::values_of(*deepspeed::hidden_size_of(c.at("model")));
       same("zero_optimization.stage3_prefetch_bucket_size", static_cast<double>(values.prefetch_bucket_size));
     }
@@ -125,7 +130,9 @@ TEST_F(Cases, MismatchesAreTransformers) {
       ours.push_back(canonical(line.substr(begin, end - begin)));
     }
     // theirs compares the product even where its factors differ; ours names the factors only
-    std::erase_if(theirs, [&](const std::string& line) { return theirs.size() > 1 && line.starts_with("- ds train_batch_size="); });
+    std::erase_if(theirs, [&](const std::string& line) {
+      return theirs.size() > 1 && line.starts_with("- ds train_batch_size=");
+    });
     std::sort(theirs.begin(), theirs.end());
     std::sort(ours.begin(), ours.end());
     EXPECT_EQ(ours, theirs);
@@ -164,9 +171,15 @@ TEST(DeepspeedHiddenSize, OfTheRunsModel) {
   EXPECT_EQ(hidden_size_of(model, {}), 256);
   model.config_name = "no/such/config.json";
   EXPECT_EQ(hidden_size_of(model, {}), std::nullopt);
-  EXPECT_EQ(settings(R"({"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
-                         "stage3_param_persistence_threshold": "auto"}})", {"--config_name", "gpt2-tiny"}),
-            (Texts{{"zero_stage", "3"}, {"overlap_comm", "true"}, {"reduce_bucket_size", "65536"}, {"persistence_threshold", "2560"}}));
+  EXPECT_EQ(
+      settings(
+          R"({"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+                         "stage3_param_persistence_threshold": "auto"}})",
+          {"--config_name", "gpt2-tiny"}),
+      (Texts{{"zero_stage", "3"},
+             {"overlap_comm", "true"},
+             {"reduce_bucket_size", "65536"},
+             {"persistence_threshold", "2560"}}));
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ inline std::string problem_of(const std::string& json, const Words& flags = {}) 
 inline std::string note_of(const std::string& json, const Words& flags = {}) {
   const Outcome outcome = read_case(json, flags);
   EXPECT_EQ(outcome.problems, Words{}) << json;
-  return outcome.notes.size() == 1 ? outcome.notes.front() : concat(outcome.notes.size(), " notes: ", join(outcome.notes, " | "));
+  return outcome.notes.size() == 1 ? outcome.notes.front()
+                                   : concat(outcome.notes.size(), " notes: ", join(outcome.notes, " | "));
 }
 
 }  // namespace tessera::config

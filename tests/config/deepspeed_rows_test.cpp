@@ -16,7 +16,8 @@ using deepspeed::Row;
 /// {"a": {"b": VALUE}}.
 std::string nested(std::string_view key, const std::string& value) {
   std::string out = value;
-  for (std::size_t dot; (dot = key.rfind('.')) != std::string_view::npos; key = key.substr(0, dot)) out = concat("{\"", key.substr(dot + 1), "\": ", out, "}");
+  for (std::size_t dot; (dot = key.rfind('.')) != std::string_view::npos; key = key.substr(0, dot))
+    out = concat("{\"", key.substr(dot + 1), "\": ", out, "}");
   return concat("{\"", key, "\": ", out, "}");
 }
 
@@ -40,7 +41,8 @@ std::string example(const Row& row) {
     case Kind::list:
       return "[\"x\"]";
     case Kind::section:
-      return row.harmless.empty() ? "{\"a\": 1}" : concat("{\"", row.harmless.substr(0, row.harmless.find('*')), "\": true}");
+      return row.harmless.empty() ? "{\"a\": 1}"
+                                  : concat("{\"", row.harmless.substr(0, row.harmless.find('*')), "\": true}");
   }
   return {};
 }
@@ -56,18 +58,22 @@ std::string context(const Row& row) {
   const std::string key(row.key), value = example(row);
   for (const char* section : {"zero_optimization.offload_optimizer", "zero_optimization.offload_param"})
     if (key.starts_with(concat(section, ".")))
-      return nested(section, concat("{\"device\": \"cpu\", \"", key.substr(std::string(section).size() + 1), "\": ", value, "}"))
+      return nested(section,
+                    concat("{\"device\": \"cpu\", \"", key.substr(std::string(section).size() + 1), "\": ", value, "}"))
           .replace(1, std::string("\"zero_optimization\": {").size(), "\"zero_optimization\": {\"stage\": 3, ");
-  for (const auto& [word, type] : {std::pair("min_coeff", "Lamb"), std::pair("torch_adam", "Adam"), std::pair("fp32_optimizer_states", "Adam"),
-                                   std::pair("cuda_aware", "OneBitAdam"), std::pair("comm_backend_name", "OneBitAdam")})
-    if (key == concat("optimizer.params.", word)) return concat(R"({"optimizer": {"type": ")", type, R"(", "params": {")", word, "\": ", value, "}}}");
+  for (const auto& [word, type] :
+       {std::pair("min_coeff", "Lamb"), std::pair("torch_adam", "Adam"), std::pair("fp32_optimizer_states", "Adam"),
+        std::pair("cuda_aware", "OneBitAdam"), std::pair("comm_backend_name", "OneBitAdam")})
+    if (key == concat("optimizer.params.", word))
+      return concat(R"({"optimizer": {"type": ")", type, R"(", "params": {")", word, "\": ", value, "}}}");
   if (key.starts_with("optimizer.")) {
     const bool inner = key.starts_with("optimizer.params.");
     return inner ? concat(R"({"optimizer": {"type": "SGD", "params": {")", key.substr(17), "\": ", value, "}}}")
                  : concat(R"({"optimizer": {"type": "SGD", ")", key.substr(10), "\": ", value, "}}");
   }
   if (key.starts_with("scheduler.params."))
-    return concat(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1, ")", key.substr(17), "\": ", value, "}}}");
+    return concat(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1, ")",
+                  key.substr(17), "\": ", value, "}}}");
   return nested(key, value);
 }
 
@@ -128,46 +134,90 @@ struct ActingRow {
 
 // One file for each acting row; {} settings: the row says when it acts on nothing.
 const std::vector<ActingRow>& acting_rows() {
-  static const auto cycle = [](const char* pair) { return concat(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1, "cycle_max_lr": 2, )", pair, "}}}"); };
-  static const std::string first = cycle(R"("cycle_first_step_size": 9)"), second = cycle(R"("cycle_second_step_size": 9)"), size = cycle(R"("decay_step_size": 9)"),
-                           rate = cycle(R"("decay_lr_rate": 0.5)"), momentum = cycle(R"("cycle_momentum": true)"), least = cycle(R"("cycle_min_mom": 0.5)"),
-                           most = cycle(R"("cycle_max_mom": 0.5)"), decay = cycle(R"("decay_mom_rate": 0.5)");
-  const auto cycled = [](const char* pair) { return Texts{{"lr_scheduler_kwargs", concat(R"({"cycle_min_lr":1.0,"cycle_max_lr":2.0,)", pair, "}")}}; };
+  static const auto cycle = [](const char* pair) {
+    return concat(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1, "cycle_max_lr": 2, )", pair,
+                  "}}}");
+  };
+  static const std::string first = cycle(R"("cycle_first_step_size": 9)"),
+                           second = cycle(R"("cycle_second_step_size": 9)"), size = cycle(R"("decay_step_size": 9)"),
+                           rate = cycle(R"("decay_lr_rate": 0.5)"), momentum = cycle(R"("cycle_momentum": true)"),
+                           least = cycle(R"("cycle_min_mom": 0.5)"), most = cycle(R"("cycle_max_mom": 0.5)"),
+                           decay = cycle(R"("decay_mom_rate": 0.5)");
+  const auto cycled = [](const char* pair) {
+    return Texts{{"lr_scheduler_kwargs", concat(R"({"cycle_min_lr":1.0,"cycle_max_lr":2.0,)", pair, "}")}};
+  };
   static const std::vector<ActingRow> all = {
       {"train_batch_size", R"({"train_batch_size": 6})", {{"per_device_train_batch_size", "6"}}},
-      {"train_micro_batch_size_per_gpu", R"({"train_micro_batch_size_per_gpu": 6})", {{"per_device_train_batch_size", "6"}}},
+      {"train_micro_batch_size_per_gpu",
+       R"({"train_micro_batch_size_per_gpu": 6})",
+       {{"per_device_train_batch_size", "6"}}},
       {"gradient_accumulation_steps", R"({"gradient_accumulation_steps": 6})", {{"gradient_accumulation_steps", "6"}}},
       {"optimizer.type", R"({"optimizer": {"type": "Lion"}})", {{"optim", "lion"}}},
       {"optimizer.params.lr", R"({"optimizer": {"type": "Lion", "params": {"lr": 1}}})", {{"learning_rate", "1"}}},
-      {"optimizer.params.betas", R"({"optimizer": {"type": "Lion", "params": {"betas": [0.5, 0.6]}}})", {{"adam_beta1", "0.5"}, {"adam_beta2", "0.6"}}},
+      {"optimizer.params.betas",
+       R"({"optimizer": {"type": "Lion", "params": {"betas": [0.5, 0.6]}}})",
+       {{"adam_beta1", "0.5"}, {"adam_beta2", "0.6"}}},
       {"optimizer.params.eps", R"({"optimizer": {"type": "Adam", "params": {"eps": 1}}})", {{"adam_epsilon", "1"}}},
-      {"optimizer.params.weight_decay", R"({"optimizer": {"type": "Adam", "params": {"weight_decay": 1}}})", {{"weight_decay", "1"}}},
-      {"optimizer.params.momentum", R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.5}}})", {{"momentum", "0.5"}}},
-      {"optimizer.params.nesterov", R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})", {{"nesterov", "true"}}},
-      {"optimizer.params.adam_w_mode", R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})", {{"optim", "adam"}}},
-      {"optimizer.params.bias_correction", R"({"optimizer": {"type": "Lamb", "params": {"bias_correction": false}}})",
+      {"optimizer.params.weight_decay",
+       R"({"optimizer": {"type": "Adam", "params": {"weight_decay": 1}}})",
+       {{"weight_decay", "1"}}},
+      {"optimizer.params.momentum",
+       R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.5}}})",
+       {{"momentum", "0.5"}}},
+      {"optimizer.params.nesterov",
+       R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})",
+       {{"nesterov", "true"}}},
+      {"optimizer.params.adam_w_mode",
+       R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})",
+       {{"optim", "adam"}}},
+      {"optimizer.params.bias_correction",
+       R"({"optimizer": {"type": "Lamb", "params": {"bias_correction": false}}})",
        {{"optim_args", R"({"eps":1e-08,"max_trust_ratio":10.0,"bias_correction":false,"adapt_undecayed":true})"}}},
-      {"optimizer.params.lr_decay", R"({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.5}}})", {{"optim_args", R"({"lr_decay":0.5})"}}},
-      {"optimizer.params.initial_accumulator_value", R"({"optimizer": {"type": "Adagrad", "params": {"initial_accumulator_value": 0.5}}})",
+      {"optimizer.params.lr_decay",
+       R"({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.5}}})",
+       {{"optim_args", R"({"lr_decay":0.5})"}}},
+      {"optimizer.params.initial_accumulator_value",
+       R"({"optimizer": {"type": "Adagrad", "params": {"initial_accumulator_value": 0.5}}})",
        {{"optim_args", R"({"initial_accumulator_value":0.5})"}}},
-      {"optimizer.params.max_coeff", R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 2}}})",
+      {"optimizer.params.max_coeff",
+       R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 2}}})",
        {{"optim_args", R"({"eps":1e-08,"max_trust_ratio":2.0,"adapt_undecayed":true})"}}},
-      {"optimizer.params.freeze_step", R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 7}}})", {{"grad_compression", "onebit:warmup=7"}}},
+      {"optimizer.params.freeze_step",
+       R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 7}}})",
+       {{"grad_compression", "onebit:warmup=7"}}},
       {"scheduler.type", R"({"scheduler": {"type": "WarmupLR"}})", {{"lr_scheduler_type", "warmup_lr"}}},
-      {"scheduler.params.warmup_min_lr", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})", {{"lr_scheduler_kwargs", R"({"warmup_min_lr":1.0})"}}},
-      {"scheduler.params.warmup_max_lr", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1}}})", {{"lr_scheduler_kwargs", R"({"warmup_max_lr":1.0})"}}},
-      {"scheduler.params.warmup_num_steps", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 1}}})", {{"lr_scheduler_kwargs", R"({"warmup_num_steps":1})"}}},
-      {"scheduler.params.warmup_type", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}})", {{"lr_scheduler_kwargs", R"({"warmup_type":"linear"})"}}},
-      {"scheduler.params.total_num_steps", R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}})", {{"lr_scheduler_kwargs", R"({"total_num_steps":9})"}}},
-      {"scheduler.params.warmup_min_ratio", R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.5}}})", {{"lr_scheduler_kwargs", R"({"warmup_min_ratio":0.5})"}}},
-      {"scheduler.params.cos_min_ratio", R"({"scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.5}}})", {{"lr_scheduler_kwargs", R"({"cos_min_ratio":0.5})"}}},
-      {"scheduler.params.lr_range_test_min_lr", R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": [0.5]}}})",
+      {"scheduler.params.warmup_min_lr",
+       R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1}}})",
+       {{"lr_scheduler_kwargs", R"({"warmup_min_lr":1.0})"}}},
+      {"scheduler.params.warmup_max_lr",
+       R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1}}})",
+       {{"lr_scheduler_kwargs", R"({"warmup_max_lr":1.0})"}}},
+      {"scheduler.params.warmup_num_steps",
+       R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 1}}})",
+       {{"lr_scheduler_kwargs", R"({"warmup_num_steps":1})"}}},
+      {"scheduler.params.warmup_type",
+       R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}})",
+       {{"lr_scheduler_kwargs", R"({"warmup_type":"linear"})"}}},
+      {"scheduler.params.total_num_steps",
+       R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9}}})",
+       {{"lr_scheduler_kwargs", R"({"total_num_steps":9})"}}},
+      {"scheduler.params.warmup_min_ratio",
+       R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.5}}})",
+       {{"lr_scheduler_kwargs", R"({"warmup_min_ratio":0.5})"}}},
+      {"scheduler.params.cos_min_ratio",
+       R"({"scheduler": {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.5}}})",
+       {{"lr_scheduler_kwargs", R"({"cos_min_ratio":0.5})"}}},
+      {"scheduler.params.lr_range_test_min_lr",
+       R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": [0.5]}}})",
        {{"lr_scheduler_kwargs", R"({"lr_range_test_min_lr":0.5})"}}},
-      {"scheduler.params.lr_range_test_step_size", R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_size": 5}}})",
+      {"scheduler.params.lr_range_test_step_size",
+       R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_size": 5}}})",
        {{"lr_scheduler_kwargs", R"({"lr_range_test_step_size":5})"}}},
-      {"scheduler.params.lr_range_test_step_rate", R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_rate": 5}}})",
+      {"scheduler.params.lr_range_test_step_rate",
+       R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_rate": 5}}})",
        {{"lr_scheduler_kwargs", R"({"lr_range_test_step_rate":5.0})"}}},
-      {"scheduler.params.lr_range_test_staircase", R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_staircase": true}}})",
+      {"scheduler.params.lr_range_test_staircase",
+       R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_staircase": true}}})",
        {{"lr_scheduler_kwargs", R"({"lr_range_test_staircase":true})"}}},
       {"scheduler.params.cycle_min_lr", first.c_str(), cycled(R"("cycle_first_step_size":9)")},
       {"scheduler.params.cycle_max_lr", first.c_str(), cycled(R"("cycle_first_step_size":9)")},
@@ -182,16 +232,26 @@ const std::vector<ActingRow>& acting_rows() {
       {"gradient_clipping", R"({"gradient_clipping": 0})", {{"max_grad_norm", "0"}}},
       {"fp16.enabled", R"({"fp16": {"enabled": true}})", {{"fp16", "true"}}},
       {"fp16.loss_scale", R"({"fp16": {"enabled": true, "loss_scale": 8}})", {{"loss_scale", "8"}}},
-      {"fp16.initial_scale_power", R"({"fp16": {"enabled": true, "initial_scale_power": 8}})", {{"initial_scale_power", "8"}}},
-      {"fp16.loss_scale_window", R"({"fp16": {"enabled": true, "loss_scale_window": 8}})", {{"loss_scale_window", "8"}}},
+      {"fp16.initial_scale_power",
+       R"({"fp16": {"enabled": true, "initial_scale_power": 8}})",
+       {{"initial_scale_power", "8"}}},
+      {"fp16.loss_scale_window",
+       R"({"fp16": {"enabled": true, "loss_scale_window": 8}})",
+       {{"loss_scale_window", "8"}}},
       {"fp16.hysteresis", R"({"fp16": {"enabled": true, "hysteresis": 8}})", {{"hysteresis", "8"}}},
-      {"fp16.consecutive_hysteresis", R"({"fp16": {"enabled": true, "consecutive_hysteresis": true}})", {{"consecutive_hysteresis", "true"}}},
+      {"fp16.consecutive_hysteresis",
+       R"({"fp16": {"enabled": true, "consecutive_hysteresis": true}})",
+       {{"consecutive_hysteresis", "true"}}},
       {"fp16.min_loss_scale", R"({"fp16": {"enabled": true, "min_loss_scale": 8}})", {{"min_loss_scale", "8"}}},
       {"bf16.enabled", R"({"bf16": {"enabled": true}})", {{"bf16", "true"}}},
-      {"bf16.bf16_optimizer_states", R"({"bf16": {"enabled": true, "bf16_optimizer_states": true}})", {{"bf16_optimizer_states", "true"}}},
+      {"bf16.bf16_optimizer_states",
+       R"({"bf16": {"enabled": true, "bf16_optimizer_states": true}})",
+       {{"bf16_optimizer_states", "true"}}},
       {"bfloat16", R"({"bfloat16": {"enabled": true}})", {{"bf16", "true"}}},
       {"torch_autocast.enabled", R"({"torch_autocast": {"enabled": true}})", {{"bf16", "true"}}},
-      {"torch_autocast.dtype", R"({"torch_autocast": {"enabled": true, "dtype": "torch.float16"}})", {{"fp16", "true"}}},
+      {"torch_autocast.dtype",
+       R"({"torch_autocast": {"enabled": true, "dtype": "torch.float16"}})",
+       {{"fp16", "true"}}},
       {"data_types.param_dtype", R"({"data_types": {"param_dtype": "bf16"}})", {{"param_dtype", "bf16"}}},
       {"data_types.buffer_dtype", R"({"data_types": {"buffer_dtype": "bf16"}})", {{"buffer_dtype", "bf16"}}},
       {"communication_data_type", R"({"communication_data_type": "fp16"})", {{"reduce_dtype", "fp16"}}},
@@ -199,28 +259,59 @@ const std::vector<ActingRow>& acting_rows() {
       {"gradient_predivide_factor", R"({"gradient_predivide_factor": 2})", {{"gradient_predivide_factor", "2"}}},
       {"dataloader_drop_last", R"({"dataloader_drop_last": true})", {{"dataloader_drop_last", "true"}}},
       {"tensorboard.enabled", R"({"tensorboard": {"enabled": true}})", {{"report_to", "tensorboard"}}},
-      {"tensorboard.output_path", R"({"tensorboard": {"enabled": true, "output_path": "a"}})", {{"logging_dir", "a/DeepSpeedJobName"}}},
-      {"tensorboard.job_name", R"({"tensorboard": {"enabled": true, "output_path": "a", "job_name": "b"}})", {{"logging_dir", "a/b"}}},
+      {"tensorboard.output_path",
+       R"({"tensorboard": {"enabled": true, "output_path": "a"}})",
+       {{"logging_dir", "a/DeepSpeedJobName"}}},
+      {"tensorboard.job_name",
+       R"({"tensorboard": {"enabled": true, "output_path": "a", "job_name": "b"}})",
+       {{"logging_dir", "a/b"}}},
       {"zero_optimization", R"({"zero_optimization": true})", {{"zero_stage", "1"}}},
       {"zero_optimization.stage", R"({"zero_optimization": {"stage": 3}})", {{"zero_stage", "3"}}},
-      {"zero_optimization.overlap_comm", R"({"zero_optimization": {"overlap_comm": false}})", {{"overlap_comm", "false"}}},
-      {"zero_optimization.reduce_bucket_size", R"({"zero_optimization": {"reduce_bucket_size": 2e8}})", {{"reduce_bucket_size", "200000000"}}},
-      {"zero_optimization.offload_optimizer", R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})", {{"cpu_offload", "optimizer"}}},
-      {"zero_optimization.offload_optimizer.device", R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "CPU"}}})", {{"cpu_offload", "optimizer"}}},
-      {"zero_optimization.offload_optimizer.nvme_path", R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/n"}}})",
+      {"zero_optimization.overlap_comm",
+       R"({"zero_optimization": {"overlap_comm": false}})",
+       {{"overlap_comm", "false"}}},
+      {"zero_optimization.reduce_bucket_size",
+       R"({"zero_optimization": {"reduce_bucket_size": 2e8}})",
+       {{"reduce_bucket_size", "200000000"}}},
+      {"zero_optimization.offload_optimizer",
+       R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}})",
+       {{"cpu_offload", "optimizer"}}},
+      {"zero_optimization.offload_optimizer.device",
+       R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "CPU"}}})",
+       {{"cpu_offload", "optimizer"}}},
+      {"zero_optimization.offload_optimizer.nvme_path",
+       R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/n"}}})",
        {{"cpu_offload", "optimizer"}, {"offload_folder", "/n"}}},
-      {"zero_optimization.offload_param", R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})", {{"cpu_offload", "params"}}},
-      {"zero_optimization.offload_param.device", R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})", {{"cpu_offload", "params"}}},
-      {"zero_optimization.offload_param.nvme_path", R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/n"}}})",
+      {"zero_optimization.offload_param",
+       R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})",
+       {{"cpu_offload", "params"}}},
+      {"zero_optimization.offload_param.device",
+       R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})",
+       {{"cpu_offload", "params"}}},
+      {"zero_optimization.offload_param.nvme_path",
+       R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/n"}}})",
        {{"cpu_offload", "params"}, {"offload_folder", "/n"}}},
-      {"zero_optimization.stage3_prefetch_bucket_size", R"({"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 0}})", {{"backward_prefetch", "no_prefetch"}}},
-      {"zero_optimization.stage3_param_persistence_threshold", R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1}})", {{"persistence_threshold", "1"}}},
-      {"zero_optimization.zero_hpz_partition_size", R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}})",
+      {"zero_optimization.stage3_prefetch_bucket_size",
+       R"({"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 0}})",
+       {{"backward_prefetch", "no_prefetch"}}},
+      {"zero_optimization.stage3_param_persistence_threshold",
+       R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1}})",
+       {{"persistence_threshold", "1"}}},
+      {"zero_optimization.zero_hpz_partition_size",
+       R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}})",
        {{"strategy", "hybrid_shard"}, {"shard_group_size", "4"}}},
-      {"zero_optimization.mics_shard_size", R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}})", {{"strategy", "hybrid_shard"}, {"shard_group_size", "4"}}},
-      {"zero_optimization.cpu_offload", R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})", {{"cpu_offload", "optimizer"}}},
-      {"zero_optimization.cpu_offload_param", R"({"zero_optimization": {"stage": 3, "cpu_offload_param": true}})", {{"cpu_offload", "params"}}},
-      {"zero_optimization.cpu_offload_params", R"({"zero_optimization": {"stage": 3, "cpu_offload_params": true}})", {{"cpu_offload", "params"}}},
+      {"zero_optimization.mics_shard_size",
+       R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}})",
+       {{"strategy", "hybrid_shard"}, {"shard_group_size", "4"}}},
+      {"zero_optimization.cpu_offload",
+       R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})",
+       {{"cpu_offload", "optimizer"}}},
+      {"zero_optimization.cpu_offload_param",
+       R"({"zero_optimization": {"stage": 3, "cpu_offload_param": true}})",
+       {{"cpu_offload", "params"}}},
+      {"zero_optimization.cpu_offload_params",
+       R"({"zero_optimization": {"stage": 3, "cpu_offload_params": true}})",
+       {{"cpu_offload", "params"}}},
   };
   return all;
 }
@@ -231,7 +322,8 @@ TEST(DeepspeedRows, ActingKeysBecomeSettings) {
     EXPECT_EQ(outcome.problems, Words{}) << row.json;
     for (const auto& [name, text] : row.settings) {
       const auto found = outcome.settings.find(name);
-      EXPECT_EQ(found == outcome.settings.end() ? std::string("(nothing)") : found->second, text) << row.json << " " << name;
+      EXPECT_EQ(found == outcome.settings.end() ? std::string("(nothing)") : found->second, text)
+          << row.json << " " << name;
     }
   }
 }

@@ -1,7 +1,9 @@
-// libFuzzer entry for DeepSpeed's JSON: whatever the bytes, problems and no exception; every setting that comes out is one that its field
-// takes; each problem and note is one line of moderate length; and applying the result to the run leaves a run. The first byte chooses
-// what the run says besides, and whether the file is also read for a program of one's own. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/deepspeed_fuzz.cpp tessera/config/*.cpp
+// libFuzzer entry for DeepSpeed's JSON: whatever the bytes, problems and no exception; every setting that comes out is
+// one that its field takes; each problem and note is one line of moderate length; and applying the result to the run
+// leaves a run. The first byte chooses what the run says besides, and whether the file is also read for a program of
+// one's own. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/deepspeed_fuzz.cpp
+//   tessera/config/*.cpp
 //     tessera/base/*.cpp tessera/layout/*.cpp -lyaml-cpp -o fuzz
 //   ./fuzz -max_len=1024 -dict=tests/fuzz/deepspeed.dict -runs=1000000 CORPUS tests/fixtures/deepspeed
 
@@ -48,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
   if (text.find('{') == std::string::npos) text = "{" + text + "}";
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos || text[text.find_first_not_of(" \t\r\n")] != '{') text = "{" + text;  // never the name of a file
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos || text[text.find_first_not_of(" \t\r\n")] != '{')
+    text = "{" + text;  // never the name of a file
   static const std::vector<Resolved> runs = [] {
     std::vector<Resolved> all;
     for (int choice = 0; choice < 256; ++choice) all.push_back(run(static_cast<std::uint8_t>(choice)));
