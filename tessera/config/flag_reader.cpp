@@ -117,13 +117,15 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
     text = value_follows() && parse_bool(words_[next_].text) ? words_[next_++].text : "true";
     return true;
   }
-  if (value_follows()) {
+  if (value_follows() && !(name == "fsdp" && names_file_of_arguments(words_[next_].text))) {
     text = words_[next_++].text;
     while (argument != nullptr && argument->shape == ArgumentShape::words && value_follows() && !names_file_of_arguments(words_[next_].text))
       text += " " + words_[next_++].text;  // --fsdp full_shard auto_wrap
     return true;
   }
-  if (name == "fsdp") {  // transformers v5: a boolean
+  RunConfig scratch;
+  const bool may_be_boolean = field != nullptr && !field->rule.words.empty() && !field->set(scratch, "true");
+  if (name == "fsdp" || may_be_boolean) {  // booleans in some version of transformers
     text = "true";
     return true;
   }

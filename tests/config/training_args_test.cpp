@@ -185,6 +185,9 @@ TEST_F(TrainingArguments, SpellingsOfFlags) {
   EXPECT_EQ(flags({"--fsdp"}).value("fsdp").as_string(), "true");
   EXPECT_EQ(flags({"--fsdp", "full_shard", "auto_wrap", "--bf16"}).value("fsdp").as_string(), "full_shard auto_wrap");
   EXPECT_EQ(flags({"--fsdp", ""}).value("fsdp").as_string(), "false");
+  EXPECT_EQ(flags({"--fsdp", file("run.json", "{}")}).value("fsdp").as_string(), "true");
+  EXPECT_EQ(flags({"--include_num_input_tokens_seen", "--bf16"}).value("include_num_input_tokens_seen").as_string(), "all");
+  EXPECT_EQ(flags({"--include_num_input_tokens_seen", "non_padding"}).value("include_num_input_tokens_seen").as_string(), "non_padding");
   EXPECT_EQ(flags({"--warmup_steps", "0.1"}).value("warmup_ratio").as_real(), 0.1);
   EXPECT_EQ(flags({"--optim", "adamw_torch_fused"}).value("optim").as_string(), "adamw");
   EXPECT_EQ(flags({"--label_names", "a", "b", "--seed", "3"}).value("seed").as_int(), 3);
