@@ -17,6 +17,12 @@ constexpr const char* steps_key = "gradient_accumulation_steps";
 constexpr const char* micro_setting = "per_device_train_batch_size";
 constexpr const char* steps_setting = "gradient_accumulation_steps";
 
+/// A product as text, also beyond 64 bits.
+std::string product(std::int64_t a, std::int64_t b, std::int64_t c = 1) {
+  const double real = static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
+  return real < 9e15 ? concat(a * b * c) : format_real(real);
+}
+
 class Batch {
  public:
   explicit Batch(Reading& r) : r_(r), o_(r.so_far.values.optimization) {}
@@ -85,11 +91,14 @@ class Batch {
 
   std::string remedy(bool micro_open, bool steps_open, std::int64_t micro, std::int64_t steps) const {
     if (!micro_open && !steps_open) return ": leave one of the three out";
-    const std::int64_t ranks = r_.processes(), unit = ranks * (micro_open ? steps_open ? 1 : steps : micro);
-    return concat(": with ", ranks, ranks == 1 ? " process" : " processes",
-                  micro_open ? steps_open ? std::string() : concat(" and ", steps, " accumulation steps")
-                             : concat(" and micro batches of ", micro),
-                  " it must be a multiple of ", unit);
+    const std::int64_t ranks = r_.processes();
+    const std::string with = !micro_open  ? concat(" and micro batches of ", micro)
+                             : steps_open ? std::string()
+                                          : concat(" and ", steps, " accumulation steps");
+    return concat(": with ", ranks, ranks == 1 ? " process" : " processes", with, " it must be a multiple of ",
+                  product(ranks, !micro_open  ? micro
+                                 : steps_open ? 1
+                                              : steps));
   }
 
   /// One of the factors is not the file's.
@@ -100,7 +109,7 @@ class Batch {
     };
     r_.to.problem(where,
                   concat(Reading::mismatch(train_key, concat(train), "train_batch_size (calculated)",
-                                           concat(micro * steps * ranks)),
+                                           product(micro, steps, ranks)),
                          " (", micro_setting, " ", micro, " from ", from(micro_key, micro_setting), ", ", steps_setting,
                          " ", steps, " from ", from(steps_key, steps_setting), ", ", ranks,
                          ranks == 1 ? " process" : " processes", "): make them equal, or write \"auto\""),

@@ -4,6 +4,7 @@
 #include <tessera/config/deepspeed_reading.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera::config::deepspeed {
 namespace {
@@ -70,7 +71,8 @@ class Scheduler {
     for (const std::string& required : type->required)
       if (r_.value(key(required)) == nullptr)
         r_.to.problem(where, concat("scheduler.type ", type->name, " needs ", key(required)), {"lr_scheduler_kwargs"});
-    if (!r_.agrees("lr_scheduler_type", "scheduler.type", std::string(type->setting), where, "lr_scheduler_type"))
+    if (!r_.agrees("lr_scheduler_type", concat("scheduler.type ", *name), std::string(type->setting), where,
+                   "lr_scheduler_type"))
       return;
     r_.to.give("lr_scheduler_type", "scheduler.type", std::string(type->setting), where);
     if (params != r_.said.end()) parameters(*type, *params->second);
@@ -151,7 +153,22 @@ class Scheduler {
     const auto text = as_text(value, c.setting != "learning_rate");
     if (!text) return true;  // its kind is complained about below
     if (c.setting == "warmup_steps" && o.warmup_steps == 0 && *text == "1") return true;
-    return r_.agrees(c.setting, key(c.name), *text, value.where(), c.hf);
+    return c.setting == "warmup_steps" && o.warmup_ratio > 0 && o.max_steps > 0
+               ? share_matches(*text, value.where())
+               : r_.agrees(c.setting, key(c.name), *text, value.where(), c.hf);
+  }
+
+  /// A warm-up that the run gives as a share of its steps.
+  bool share_matches(const std::string& text, const SourcePos& where) {
+    const OptimizationConfig& o = r_.so_far.values.optimization;
+    const double steps = std::max(1.0, std::ceil(o.warmup_ratio * static_cast<double>(o.max_steps)));
+    if (!r_.given_elsewhere("warmup_ratio") || parse_real(text) == steps) return true;
+    r_.to.problem(where,
+                  concat(Reading::mismatch(key("warmup_num_steps"), text, "warmup_steps", format_real(steps)), " (",
+                         r_.so_far.origins.at("warmup_ratio"), " ", format_real(o.warmup_ratio),
+                         "): make them equal, or leave one of them out"),
+                  {"lr_scheduler_kwargs"});
+    return false;
   }
 
   Reading& r_;

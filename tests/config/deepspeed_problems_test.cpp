@@ -66,6 +66,25 @@ TEST(DeepspeedMismatch, ListedTogether) {
                    "or leave one of them out"}));
 }
 
+TEST(DeepspeedMismatch, OptimizerAndScheduler) {
+  const char* json =
+      R"({"optimizer": {"type": "Adam"}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 7}}})";
+  EXPECT_EQ(
+      read_case(json, {"--optim", "sgd", "--lr_scheduler_type", "linear"}).problems,
+      (Words{"deepspeed:1:24: - ds optimizer.type Adam=adamw vs hf optim=sgd (--optim): make them equal, or leave "
+             "one of them out",
+             "deepspeed:1:55: - ds scheduler.type WarmupLR=warmup_lr vs hf lr_scheduler_type=linear "
+             "(--lr_scheduler_type): make them equal, or leave one of them out"}));
+  EXPECT_EQ(problem_of(json, {"--warmup_ratio", "0.1", "--max_steps", "95"}),
+            "deepspeed:1:98: - ds scheduler.params.warmup_num_steps=7 vs hf warmup_steps=10 (--warmup_ratio 0.1): make "
+            "them equal, or leave one of them out");
+  EXPECT_EQ(read_case(json, {"--warmup_ratio", "0.0625", "--max_steps", "112"}).problems, Words{});
+  EXPECT_EQ(problem_of(R"({"train_batch_size": 3e15, "train_micro_batch_size_per_gpu": 2e15,
+                           "gradient_accumulation_steps": 2e15})"),
+            "deepspeed:1:22: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size "
+            "3000000000000000 != 2000000000000000 * 2000000000000000 * 1: leave one of the three out");
+}
+
 TEST(DeepspeedMismatch, ComparedAsWhatTheyMean) {
   EXPECT_EQ(settings(R"({"train_micro_batch_size_per_gpu": "8", "gradient_clipping": "1.0"})",
                      {"--per_device_train_batch_size", "8", "--max_grad_norm", "1"}),
