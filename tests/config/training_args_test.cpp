@@ -162,6 +162,19 @@ TEST_F(TrainingArguments, WhatTransformersWritesIsReadWithoutComplaint) {
   EXPECT_EQ(read.value("report_to").as_string(), "none");
 }
 
+// What version 4 writes, and the run that it means.
+TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
+  Problems problems;
+  const Resolved resolved = resolve_flags({path_join(TESSERA_SOURCE_DIR, "tests/fixtures/training_args/defaults_v4.json"), "--compat", "v4"}, problems,
+                                          [](const std::string&) { return std::optional<std::string>(); });
+  EXPECT_EQ(problems.lines, Strings{});
+  EXPECT_EQ(resolved.notes, Strings{});
+  EXPECT_EQ(resolved.values.sharding.strategy, "ddp");
+  EXPECT_EQ(resolved.values.output.report_to, "tensorboard");
+  EXPECT_EQ(resolved.values.output.include_num_input_tokens_seen, "no");
+  EXPECT_EQ(resolved.values.optimization.warmup_steps, 0);
+}
+
 TEST_F(TrainingArguments, NamesOfVersion4AreKnown) {
   for (const char* name : {"overwrite_output_dir", "evaluation_strategy", "per_gpu_train_batch_size", "per_gpu_eval_batch_size", "warmup_ratio", "logging_dir",
                            "save_safetensors", "no_cuda", "use_mps_device", "jit_mode_eval", "use_ipex", "fp16_opt_level", "half_precision_backend",
