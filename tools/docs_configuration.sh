@@ -1,8 +1,22 @@
 #!/bin/bash
-# Prints docs/configuration.md from the program itself, so that the page cannot drift from the table of settings.
+# Prints docs/configuration.md, or docs/configuration_keys.md, from the program itself, so that the pages cannot drift from its tables.
 #   tools/docs_configuration.sh BUILD > docs/configuration.md        (tests/scripts/docs_configuration.sh compares them)
+#   tools/docs_configuration.sh BUILD keys > docs/configuration_keys.md
 set -euo pipefail
 build=$1
+if [ "${2:-}" = keys ]; then
+  cat <<'MD'
+# Every key of every format
+
+*Made by `tools/docs_configuration.sh build keys` from the front ends' tables (`tessera config docs`); edit those instead.*
+
+A key **acts**: it becomes the setting of ours that is named, which [configuration.md](configuration.md) explains. Or it is **accepted
+and ignored**, for the reason that is given, which a warning says when the key asks for something. Or it is **refused**: an error with
+the reason and what to do instead. Any other key is an error with the nearest known name. `tessera config check FILE...` says it of a file.
+MD
+  "$build/tessera" config docs
+  exit
+fi
 cat <<'MD'
 # Configuration
 
@@ -10,7 +24,11 @@ cat <<'MD'
 
 Every setting is one row of the table in `tessera/config/fields.cpp`; flags, `--help`, `--print_config` and this page come from it.
 - `--x_y V`, `--x-y V` and `--x_y=V` are the same; a boolean is `--x`, `--x false` or `--no_x`.
-- Later beats earlier: default, file (`--fsdp_config`), environment, flag. A flag given twice with two values is an error. All problems are reported together.
+- Files of other systems work as they are: accelerate's YAML (`--config_file`), DeepSpeed's JSON (`--deepspeed`), TrainingArguments (a
+  `.json`, `.yaml` or `.args` file as the only argument without a flag), fsdp_config (`--fsdp_config`), and our own (`--config`).
+  [configuration_keys.md](configuration_keys.md) says of every key of every format what becomes of it.
+- Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate launch`, flag. DeepSpeed's
+  file must agree with what the others say explicitly. A flag given twice with two values is an error. All problems are reported together.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`, `derived (why)`) and exits.
 - Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration or input
   (nothing was written), 3 stopped on SIGTERM after saving, 130 interrupted.
@@ -66,4 +84,11 @@ cat <<'MD'
 ```
 MD
 "$build/tessera" launch --help
+cat <<'MD'
+```
+
+## tessera config
+```
+MD
+"$build/tessera" config --help
 echo '```'

@@ -1,4 +1,5 @@
-# docs/configuration.md is what the program says.
+# docs/configuration.md and docs/configuration_keys.md are what the program says.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 diff <(tools/docs_configuration.sh "$1") docs/configuration.md
+diff <(tools/docs_configuration.sh "$1" keys) docs/configuration_keys.md

@@ -79,7 +79,8 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
 /// to_value without the settings that have their defaults, unless `all`.
 Value tree_value(const config::Resolved& resolved, bool all) {
   Value out = Value::make_object();
-  for (const auto& [section, members] : config::to_value(resolved).members()) {
+  const Value whole = config::to_value(resolved);
+  for (const auto& [section, members] : whole.members()) {
     Value kept = Value::make_object();
     for (const auto& [name, leaf] : members.members())
       if (all || leaf.at("origin").as_string() != "default") kept.set(name, leaf);
