@@ -1,5 +1,5 @@
-// Accelerate's loop around your own module and torch::optim's optimizer: gradient accumulation, clipping, metrics over all
-// ranks, a checkpoint and a saved model. What the ranks divide is a setting:
+// Accelerate's loop around your own module and torch::optim's optimizer: gradient accumulation, clipping, metrics over
+// all ranks, a checkpoint and a saved model. What the ranks divide is a setting:
 //
 //   tessera launch --num_processes 2 build/examples/accelerate_simple
 //   tessera launch --num_processes 2 build/examples/accelerate_simple --fsdp "full_shard auto_wrap" --project_dir out
@@ -32,7 +32,8 @@ int main(int argc, char** argv) try {
   for (std::size_t i = 0; i + 1 < arguments.size(); ++i)
     if (arguments[i] == "--project_dir") {
       project_dir = arguments[i + 1];
-      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                      arguments.begin() + static_cast<std::ptrdiff_t>(i) + 2);
       break;
     }
   tessera::Accelerator accelerator(
@@ -58,7 +59,8 @@ int main(int argc, char** argv) try {
       optimizer.zero_grad();
       sum += loss.item<double>();
     }
-    const double mean = accelerator.gather(at::full({1}, sum / static_cast<double>(loader.size()))).mean().item<double>();
+    const double mean =
+        accelerator.gather(at::full({1}, sum / static_cast<double>(loader.size()))).mean().item<double>();
 
     model.eval();
     std::int64_t right = 0, all = 0;
@@ -68,7 +70,8 @@ int main(int argc, char** argv) try {
       right += correct.sum().item<std::int64_t>();
       all += correct.numel();
     }
-    accelerator.print("epoch ", epoch, ": loss ", mean, ", ", right, " of ", all, " right (", accelerator.num_processes(), " ranks)");
+    accelerator.print("epoch ", epoch, ": loss ", mean, ", ", right, " of ", all, " right (",
+                      accelerator.num_processes(), " ranks)");
     if (!project_dir.empty()) accelerator.save_state();
   }
   if (!project_dir.empty()) accelerator.save_model(project_dir);

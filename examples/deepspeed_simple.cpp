@@ -19,8 +19,9 @@ struct SimpleModelImpl : torch::nn::Module {
   SimpleModelImpl() { register_module("layers", layers); }
   at::Tensor forward(at::Tensor x) { return layers->forward(x); }
 
-  torch::nn::Sequential layers{torch::nn::Linear(784, 1024), torch::nn::Functional(at::relu), torch::nn::Linear(1024, 1024),
-                               torch::nn::Functional(at::relu), torch::nn::Linear(1024, 10)};
+  torch::nn::Sequential layers{torch::nn::Linear(784, 1024), torch::nn::Functional(at::relu),
+                               torch::nn::Linear(1024, 1024), torch::nn::Functional(at::relu),
+                               torch::nn::Linear(1024, 10)};
 };
 TORCH_MODULE(SimpleModel);
 
@@ -30,9 +31,12 @@ int main(int argc, char** argv) try {
   std::string config = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string name = "--deepspeed_config";
-    if (arguments[i].starts_with(name + "=")) config = arguments[i].substr(name.size() + 1);
-    else if (arguments[i] == name && i + 1 < arguments.size()) config = arguments[++i];
-    else if (arguments[i] != "--deepspeed") throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[i] + "'");
+    if (arguments[i].starts_with(name + "="))
+      config = arguments[i].substr(name.size() + 1);
+    else if (arguments[i] == name && i + 1 < arguments.size())
+      config = arguments[++i];
+    else if (arguments[i] != "--deepspeed")
+      throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[i] + "'");
   }
 
   SimpleModel model;
@@ -49,13 +53,16 @@ int main(int argc, char** argv) try {
       sum += loss.item<double>();
     }
     if (talks)
-      std::printf("epoch %d: loss %.4f (%d ranks)\n", epoch, sum / static_cast<double>(loader.size()), engine.dp_world_size());
+      std::printf("epoch %d: loss %.4f (%d ranks)\n", epoch, sum / static_cast<double>(loader.size()),
+                  engine.dp_world_size());
   }
   if (talks)
-    std::printf("ZeRO-%d, batch %lld = %lld x %lld x %d, loss scale %g, %lld of %lld steps skipped\n", engine.zero_optimization_stage(),
-                static_cast<long long>(engine.train_batch_size()), static_cast<long long>(engine.train_micro_batch_size_per_gpu()),
-                static_cast<long long>(engine.gradient_accumulation_steps()), engine.dp_world_size(), engine.loss_scale(),
-                static_cast<long long>(engine.skipped_steps()), static_cast<long long>(engine.global_steps()));
+    std::printf("ZeRO-%d, batch %lld = %lld x %lld x %d, loss scale %g, %lld of %lld steps skipped\n",
+                engine.zero_optimization_stage(), static_cast<long long>(engine.train_batch_size()),
+                static_cast<long long>(engine.train_micro_batch_size_per_gpu()),
+                static_cast<long long>(engine.gradient_accumulation_steps()), engine.dp_world_size(),
+                engine.loss_scale(), static_cast<long long>(engine.skipped_steps()),
+                static_cast<long long>(engine.global_steps()));
   tessera::shutdown();
   return 0;
 } catch (const tessera::Error& error) {

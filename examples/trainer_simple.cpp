@@ -22,7 +22,8 @@ struct SimpleModel : torch::nn::Module {
 
 /// Ends the training when it is good enough.
 struct StopWhenGood : tessera::TrainerCallback {
-  void on_log(const tessera::TrainerState& state, tessera::TrainerControl& control, const tessera::Metrics& logs) override {
+  void on_log(const tessera::TrainerState& state, tessera::TrainerControl& control,
+              const tessera::Metrics& logs) override {
     const auto loss = logs.find("loss");
     if (loss != logs.end() && loss->second < 0.02) control.should_training_stop = true;
   }
@@ -37,12 +38,14 @@ int main(int argc, char** argv) try {
     else
       flags.push_back(argv[i]);
   }
-  options.arguments = tessera::TrainingArguments(flags, {"--per_device_train_batch_size=16", "--learning_rate=2e-3", "--num_train_epochs=4",
-                                                         "--lr_scheduler_type=cosine", "--logging_steps=10"});
+  options.arguments =
+      tessera::TrainingArguments(flags, {"--per_device_train_batch_size=16", "--learning_rate=2e-3",
+                                         "--num_train_epochs=4", "--lr_scheduler_type=cosine", "--logging_steps=10"});
   options.model = std::make_shared<SimpleModel>();
   options.loss = tessera::loss_of<SimpleModel>(
       [](SimpleModel& net, const auto& batch) { return at::cross_entropy_loss(net.forward(batch[0]), batch[1]); });
-  options.outputs = tessera::loss_of<SimpleModel>([](SimpleModel& net, const auto& batch) { return net.forward(batch[0]); });
+  options.outputs =
+      tessera::loss_of<SimpleModel>([](SimpleModel& net, const auto& batch) { return net.forward(batch[0]); });
   options.train_dataset = synthetic_digits(512);
   options.eval_dataset = synthetic_digits(203, /*seed=*/2);
   options.compute_metrics = [](const at::Tensor& outputs, const tessera::TensorBatch& rows) {

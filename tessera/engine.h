@@ -6,7 +6,8 @@
 ///   tessera::Accelerator                                Hugging Face Accelerate's        <tessera/engine/accelerator.h>
 ///   tessera::Trainer, tessera::TrainingArguments        Hugging Face transformers'       <tessera/engine/trainer.h>
 ///
-/// All three stand on tessera::Sharded (one engine for DDP, ZeRO and FSDP) and read the same settings as `tessera train`.
+/// All three stand on tessera::Sharded (one engine for DDP, ZeRO and FSDP) and read
+/// the same settings as `tessera train`.
 
 #include <tessera/engine/accelerator.h>
 #include <tessera/engine/deepspeed.h>

@@ -55,10 +55,11 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   if (!precision.empty() && precision != "no" && precision != "fp16" && precision != "bf16")
     throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; known are no, fp16, bf16"));
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
-  const config::Resolved resolved = config::resolve_flags(flags, [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
+  const config::Resolved resolved =
+      config::resolve_flags(flags, [](const std::string& name) -> std::optional<std::string> {
+        const char* value = std::getenv(name.c_str());
+        return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+      });
   config_ = resolved.values;
   if (!precision.empty()) {  // what the program says is stronger than the environment
     config_.optimization.fp16 = precision == "fp16";
@@ -78,7 +79,8 @@ std::string Accelerator::mixed_precision() const {
 }
 
 void Accelerator::prepare_training(std::shared_ptr<torch::nn::Module> module, const engine::MakeUpdate& update) {
-  if (state_->training) throw InputError("Accelerator: it has a model already; make another Accelerator for another model");
+  if (state_->training)
+    throw InputError("Accelerator: it has a model already; make another Accelerator for another model");
   state_->training = std::make_unique<engine::Training>(std::move(module), config_, accumulation_, update);
   state_->training->zero_grad();
 }
@@ -204,7 +206,8 @@ std::string Accelerator::save_state(const std::string& folder) {
     train::agree(world_->group(), [&] {
       if (!is_main_process()) return;
       auto all = numbered_folders(checkpoints_folder());
-      for (std::size_t i = 0; i + static_cast<std::size_t>(options_.total_limit) < all.size(); ++i) remove_tree(all[i].second);
+      for (std::size_t i = 0; i + static_cast<std::size_t>(options_.total_limit) < all.size(); ++i)
+        remove_tree(all[i].second);
     });
   return target;
 }
@@ -220,14 +223,16 @@ void Accelerator::load_state(const std::string& folder) {
   train::agree(world_->group(), [&] {  // before anything changes
     const std::int64_t saved = engine::read_state(source).at("objects").as_int();
     if (saved != static_cast<std::int64_t>(objects_.size()))
-      throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ", objects_.size(),
-                              " are registered: register the same ones, in the same order"));
+      throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
+                              objects_.size(), " are registered: register the same ones, in the same order"));
   });
   const Value state = engine::load_training(training, source);
   train::agree(world_->group(), [&] {
-    for (std::size_t i = 0; i < objects_.size(); ++i) objects_[i]->load_state(engine::read_json_file(source, object_file(i)));
+    for (std::size_t i = 0; i < objects_.size(); ++i)
+      objects_[i]->load_state(engine::read_json_file(source, object_file(i)));
     const auto& epochs = state.at("loader_epochs").items();
-    for (std::size_t i = 0; i < std::min(epochs.size(), state_->loaders.size()); ++i) state_->loaders[i].set_epoch(epochs[i].as_int());
+    for (std::size_t i = 0; i < std::min(epochs.size(), state_->loaders.size()); ++i)
+      state_->loaders[i].set_epoch(epochs[i].as_int());
   });
   state_->micro_steps = state.at("micro_steps").as_int();
   const std::int64_t steps = state.at("torch_scheduler_steps").as_int();
@@ -256,7 +261,8 @@ std::pair<std::int64_t, std::int64_t> Accelerator::share(std::int64_t items) con
 }
 
 bool Accelerator::check_trigger() {
-  const at::Tensor any = at::full({1}, std::int64_t{std::exchange(trigger_, false)}, at::TensorOptions().dtype(at::kLong).device(device()));
+  const at::Tensor any = at::full({1}, std::int64_t{std::exchange(trigger_, false)},
+                                  at::TensorOptions().dtype(at::kLong).device(device()));
   world_->group().all_reduce(any, comm::Reduction::max).wait();
   return any.item<std::int64_t>() != 0;
 }

@@ -3,18 +3,19 @@
 /// Hugging Face Accelerate's face: your own loop, prepared.
 ///
 ///   tessera::Accelerator accelerator({.gradient_accumulation_steps = 2});
-///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);       // adamw: torch::optim, of net->parameters()
+///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);  // torch::optim::AdamW of net's parameters
 ///   for (const auto& batch : loader) {
 ///     const auto scope = accelerator.accumulate();
 ///     at::Tensor loss = at::cross_entropy_loss(model(batch[0]), batch[1]);
 ///     accelerator.backward(loss);
 ///     if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(1.0);
-///     optimizer.step();                                                            // these two act once a step
+///     optimizer.step();                                                       // these two act once a step
 ///     optimizer.zero_grad();
 ///   }
 ///
-/// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or `tessera launch
-/// --config_file` put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
+/// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or
+/// `tessera launch --config_file`
+/// put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
 
 #include <torch/nn/pimpl.h>
 
@@ -45,9 +46,10 @@ struct AcceleratorOptions {
   bool split_batches = false;                    ///< loaders' batches are those of all ranks together, and are cut
   bool even_batches = true;                      ///< every rank gets as many batches (BatchPlan)
   bool sync_with_dataloader = true;              ///< the last batch of a loader ends a step, whatever the count
-  std::string project_dir = {};                  ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
-  std::int64_t total_limit = 0;                  ///< at most so many of those; the oldest go. 0: all stay
-  std::vector<std::string> arguments = {};       ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
+  std::string project_dir = {};  ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
+  std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
+  std::vector<std::string> arguments =
+      {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
 };
 
 /// One of this library's optimizers (optim/by_name.h), fused over shards.
@@ -78,7 +80,7 @@ struct AcceleratorState {
   bool step_was_skipped = false;
   std::int64_t micro_steps = 0;  ///< accumulate()d since the last end of a loader
 
-  Training& trained();  ///< throws InputError before prepare()
+  Training& trained();                       ///< throws InputError before prepare()
   const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
 };
 
@@ -88,7 +90,8 @@ struct AcceleratorState {
 template <class M>
 class PreparedModel {
  public:
-  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state) : module_(std::move(module)), state_(std::move(state)) {}
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state)
+      : module_(std::move(module)), state_(std::move(state)) {}
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
@@ -142,12 +145,14 @@ class Accelerator {
   explicit Accelerator(AcceleratorOptions options = {});
 
   /// The model and its optimizer (torch::optim::Optimizer&, of the model's parameters, or OptimizerSettings), then any
-  /// loaders (DataLoader) and one schedule (optim::Schedule, or torch::optim::LRScheduler& of that optimizer); in the same order come
-  /// back what the loop uses instead. Collective. Rank 0's weights are everyone's. One model per Accelerator.
+  /// loaders (DataLoader) and one schedule (optim::Schedule, or torch::optim::LRScheduler& of that optimizer); in the
+  /// same order come back what the loop uses instead. Collective. Rank 0's weights are everyone's. One model per
+  /// Accelerator.
   template <class M, class Optimizer, class... More>
   auto prepare(std::shared_ptr<M> module, Optimizer&& optimizer, More&&... more) {
     prepare_training(module, update_by(optimizer));
-    return std::tuple{PreparedModel<M>(std::move(module), state_), PreparedOptimizer(state_), prepare_one(std::forward<More>(more))...};
+    return std::tuple{PreparedModel<M>(std::move(module), state_), PreparedOptimizer(state_),
+                      prepare_one(std::forward<More>(more))...};
   }
   template <class M, class Optimizer, class... More>
   auto prepare(const torch::nn::ModuleHolder<M>& holder, Optimizer&& optimizer, More&&... more) {
@@ -185,25 +190,28 @@ class Accelerator {
   /// Under FSDP and ZeRO refused by Accelerate; works here.
   void clip_grad_value_(double limit);
 
-  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector. Collective.
+  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector.
+  /// Collective.
   at::Tensor gather(const at::Tensor& tensor) const;
   /// The same without the rows that only fill the last round of the loader in use.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
   /// Sum or mean over ranks. Collective.
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
 
-  /// Weights, optimizer, schedule, loss scale, random numbers, loaders' epochs, registered objects into `folder` (empty: the next of
-  /// PROJECT_DIR/checkpoints/checkpoint_N). Returns the folder. Collective.
+  /// Weights, optimizer, schedule, loss scale, random numbers, loaders' epochs, registered objects into `folder`
+  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N). Returns the folder. Collective.
   std::string save_state(const std::string& folder = "");
-  /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's. Throws InputError
-  /// for a damaged folder, another model, or other registered objects. Collective.
+  /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
+  /// Throws InputError for a damaged folder, another model, or other registered objects. Collective.
   void load_state(const std::string& folder = "");
   /// `object` must outlive the Accelerator's saves and loads.
   void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
   /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index. Collective.
   void save_model(const std::string& folder, std::int64_t max_shard_bytes = 10'000'000'000);
   /// The loader without the first batches of its next pass: they are not even read.
-  static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) { return loader.skip_first_batches(batches); }
+  static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) {
+    return loader.skip_first_batches(batches);
+  }
   template <class M>
   static M& unwrap_model(const PreparedModel<M>& model) {
     return *model.module();
@@ -234,8 +242,8 @@ class Accelerator {
     if (is_local_main_process()) print_line(concat(parts...));
   }
 
-  /// This rank's part of the items: contiguous, the first ranks have one more when they do not divide. apply_padding: the shorter ones get
-  /// the last item once more, so that gather() fits.
+  /// This rank's part of the items: contiguous, the first ranks have one more when they do not divide. apply_padding:
+  /// the shorter ones get the last item once more, so that gather() fits.
   template <class T>
   std::vector<T> split_between_processes(const std::vector<T>& items, bool apply_padding = false) const {
     const auto [begin, end] = share(static_cast<std::int64_t>(items.size()));

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Which rows each rank's batches hold: how one pass over a data set is dealt out. Pure arithmetic on indices; the semantics are
-/// those of accelerate's BatchSamplerShard (accelerate/data_loader.py).
+/// Which rows each rank's batches hold: how one pass over a data set is dealt out. Pure arithmetic on indices; the
+/// semantics are those of accelerate's BatchSamplerShard (accelerate/data_loader.py).
 
 #include <cstdint>
 #include <vector>
@@ -12,12 +12,16 @@ struct BatchPlan {
   std::int64_t rows = 0;        ///< of the data set
   std::int64_t batch_size = 1;  ///< of one rank; with split_batches: of all ranks together
   std::int64_t ranks = 1;
-  bool drop_last = false;      ///< rows that do not fill a batch on every rank are left out
-  bool even_batches = true;    ///< every rank gets as many full batches: the last round is filled up from the start of the pass
-  bool split_batches = false;  ///< a batch is cut in `ranks` equal parts (ranks must divide batch_size), instead of going to rank i mod ranks
+  bool drop_last = false;  ///< rows that do not fill a batch on every rank are left out
+  bool even_batches =
+      true;  ///< every rank gets as many full batches: the last round is filled up from the start of the pass
+  bool split_batches = false;  ///< a batch is cut in `ranks` equal parts (ranks must divide batch_size), instead of
+                               ///< going to rank i mod ranks
 
-  std::int64_t rank_batch() const { return split_batches ? batch_size / ranks : batch_size; }  ///< rows of a full batch on one rank
-  std::int64_t round() const { return rank_batch() * ranks; }                                  ///< rows of a full batch on all ranks
+  std::int64_t rank_batch() const {
+    return split_batches ? batch_size / ranks : batch_size;
+  }                                                            ///< rows of a full batch on one rank
+  std::int64_t round() const { return rank_batch() * ranks; }  ///< rows of a full batch on all ranks
 
   /// Batches that the rank gets.
   std::int64_t batches(std::int64_t rank) const;

@@ -22,7 +22,8 @@ std::optional<std::string> from_environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-/// The file alone as DeepSpeed reads it; with arguments besides, "auto" is filled from them as Hugging Face's Trainer does.
+/// The file alone as DeepSpeed reads it; with arguments besides, "auto" is filled from them as Hugging Face's Trainer
+/// does.
 config::Resolved resolve(const InitializeOptions& options, int ranks) {
   if (!options.config.empty() && options.arguments.empty()) {
     config::Problems problems;
@@ -37,12 +38,16 @@ config::Resolved resolve(const InitializeOptions& options, int ranks) {
 }
 
 int ranks_of(const InitializeOptions& options) {
-  return options.group ? options.group.size() : initialized() ? world().size() : launch::read_rank_environment().world_size;
+  return options.group   ? options.group.size()
+         : initialized() ? world().size()
+                         : launch::read_rank_environment().world_size;
 }
 
-/// The schedule that the options mean; none: the learning rate stays, as in DeepSpeed (Hugging Face's linear decay is not its default).
+/// The schedule that the options mean; none: the learning rate stays, as in DeepSpeed (Hugging Face's linear decay is
+/// not its default).
 RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
-  if (options.lr_lambda) return [factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); };
+  if (options.lr_lambda)
+    return [factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); };
   const auto origin = resolved.origins.find("lr_scheduler_type");
   if (origin == resolved.origins.end() || origin->second == "default") return {};
   const OptimizationConfig& config = resolved.values.optimization;
@@ -52,7 +57,9 @@ RateSchedule schedule_of(const InitializeOptions& options, const config::Resolve
 /// Throws on every rank unless all have the same text.
 void check_same(const comm::Group& group, const std::string& text, const std::string& what) {
   const std::size_t hash = std::hash<std::string>{}(text);
-  at::Tensor bounds = at::tensor({static_cast<std::int64_t>(hash >> 2), -static_cast<std::int64_t>(hash >> 2)}, at::kLong).to(group.device());
+  at::Tensor bounds =
+      at::tensor({static_cast<std::int64_t>(hash >> 2), -static_cast<std::int64_t>(hash >> 2)}, at::kLong)
+          .to(group.device());
   group.all_reduce(bounds, comm::Reduction::max).wait();
   bounds = bounds.cpu();
   if (bounds[0].item<std::int64_t>() != -bounds[1].item<std::int64_t>())
@@ -66,11 +73,12 @@ std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
     for (const std::string& note : resolved.notes) log::warning(note);
-  const MakeUpdate update = options.optimizer != nullptr
-                                ? torch_update(*options.optimizer)
-                                : configured_update(config.optimization, decay_everything(config.optimization.weight_decay));
-  auto training =
-      std::make_unique<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps, update, options.group);
+  const MakeUpdate update =
+      options.optimizer != nullptr
+          ? torch_update(*options.optimizer)
+          : configured_update(config.optimization, decay_everything(config.optimization.weight_decay));
+  auto training = std::make_unique<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
+                                             update, options.group);
   training->set_schedule(schedule_of(options, resolved));
   return training;
 }
@@ -116,16 +124,16 @@ DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool dr
                      .shuffle = shuffle,
                      .seed = static_cast<std::uint64_t>(training_->config().optimization.seed),
                      .drop_last = drop_last},
-                    {.rows = rows, .batch_size = micro, .ranks = dp_world_size(), .drop_last = drop_last}, training_->group().rank(),
-                    training_->group().device());
+                    {.rows = rows, .batch_size = micro, .ranks = dp_world_size(), .drop_last = drop_last},
+                    training_->group().rank(), training_->group().device());
 }
 
-std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag, const Value& client_state) {
+std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag,
+                                             const Value& client_state) {
   const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
   check_same(training_->group(), name, "save_checkpoint: the tag");
   const std::string path = path_join(folder, name);
-  const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)},
-                                          {"client_state", client_state}});
+  const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)}, {"client_state", client_state}});
   save_training(*training_, path, state);
   train::agree(training_->group(), [&] {
     if (training_->group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
@@ -133,14 +141,16 @@ std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const st
   return path;
 }
 
-std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const std::string& folder, const std::string& tag,
+std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const std::string& folder,
+                                                                        const std::string& tag,
                                                                         const LoadOptions& options) {
   const std::string latest = path_join(folder, kLatest);
   const std::string name = !tag.empty() ? tag : path_exists(latest) ? trim(read_file(latest)) : "";
   check_same(training_->group(), name, "load_checkpoint: the tag");
   if (name.empty()) {
     if (training_->group().rank() == 0)
-      log::warning("load_checkpoint: ", latest, " does not exist, so nothing was loaded; name a tag if there is a checkpoint");
+      log::warning("load_checkpoint: ", latest,
+                   " does not exist, so nothing was loaded; name a tag if there is a checkpoint");
     return std::nullopt;
   }
   Loaded loaded{path_join(folder, name), {}};
@@ -154,6 +164,8 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   return loaded;
 }
 
-void DeepSpeedEngine::save_model(const std::string& folder) { save_weights(*training_, folder, std::int64_t{10} << 30); }
+void DeepSpeedEngine::save_model(const std::string& folder) {
+  save_weights(*training_, folder, std::int64_t{10} << 30);
+}
 
 }  // namespace tessera::engine

@@ -28,8 +28,8 @@ namespace tessera {
 struct InitializeOptions {
   /// DeepSpeed's JSON: a file, or the object itself as text. Empty: `arguments` say it all.
   std::string config = {};
-  /// Settings besides, as flags of `tessera train`: {"--seed", "1"}. "auto" in the JSON takes its value from them; contradictions
-  /// are errors.
+  /// Settings besides, as flags of `tessera train`: {"--seed", "1"}. "auto" in the JSON takes its value from them;
+  /// contradictions are errors.
   std::vector<std::string> arguments = {};
   /// Your own optimizer, of the module's parameters (it must outlive the engine), instead of the JSON's.
   torch::optim::Optimizer* optimizer = nullptr;
@@ -40,8 +40,8 @@ struct InitializeOptions {
 
 namespace engine {
 
-/// The configuration that the options mean, for `ranks` data-parallel ranks: batch sizes are inferred from each other as DeepSpeed does.
-/// Throws InputError with all problems, each with file and line.
+/// The configuration that the options mean, for `ranks` data-parallel ranks: batch sizes are inferred from each other
+/// as DeepSpeed does. Throws InputError with all problems, each with file and line.
 RunConfig read_configuration(const InitializeOptions& options, int ranks);
 
 /// All of an engine but the module's type. Methods have DeepSpeed's names and meaning. Collective where Sharded's are.
@@ -51,16 +51,20 @@ class DeepSpeedEngine {
 
   /// loss: the mean over this rank's micro-batch, one element. It is divided by gradient_accumulation_steps() here.
   void backward(const at::Tensor& loss);
-  /// After every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed), takes the schedule one
-  /// step on and clears the gradients; elsewhere it counts.
+  /// After every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed), takes
+  /// the schedule one step on and clears the gradients; elsewhere it counts.
   void step();
   void train(bool on = true) { training_->module().train(on); }
   void eval() { train(false); }
 
   /// Whether the micro-batch that is being worked on is the last of its step.
   bool is_gradient_accumulation_boundary() const { return (micro_steps_ + 1) % gradient_accumulation_steps() == 0; }
-  std::int64_t train_batch_size() const { return train_micro_batch_size_per_gpu() * gradient_accumulation_steps() * dp_world_size(); }
-  std::int64_t train_micro_batch_size_per_gpu() const { return training_->config().optimization.per_device_train_batch_size; }
+  std::int64_t train_batch_size() const {
+    return train_micro_batch_size_per_gpu() * gradient_accumulation_steps() * dp_world_size();
+  }
+  std::int64_t train_micro_batch_size_per_gpu() const {
+    return training_->config().optimization.per_device_train_batch_size;
+  }
   std::int64_t gradient_accumulation_steps() const { return training_->accumulation(); }
   double gradient_clipping() const { return training_->config().optimization.max_grad_norm; }
   int zero_optimization_stage() const;  ///< 0 to 3
@@ -71,28 +75,32 @@ class DeepSpeedEngine {
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
   std::int64_t skipped_steps() const { return training_->skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
-  bool was_step_applied() const { return applied_; }         ///< by the last step(): false off the boundary and on overflow
+  bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow
   std::vector<double> get_lr() const { return training_->update().learning_rates(); }  ///< of each parameter group
-  double get_global_grad_norm() const { return grad_norm_; }                          ///< of the last step, before clipping
+  double get_global_grad_norm() const { return grad_norm_; }  ///< of the last step, before clipping
   double loss_scale() const { return training_->loss_scale() ? training_->loss_scale()->scale() : 1; }
 
   /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, as many on every rank.
   DataLoader deepspeed_io(RowSource source, bool shuffle = true, bool drop_last = false) const;
 
-  /// Writes FOLDER/TAG (empty: global_stepN) and its name into FOLDER/latest. All ranks call it, with the same tag. Returns the folder.
-  std::string save_checkpoint(const std::string& folder, const std::string& tag = "", const Value& client_state = Value::make_object());
+  /// Writes FOLDER/TAG (empty: global_stepN) and its name into FOLDER/latest. All ranks call it, with the same tag.
+  /// Returns the folder.
+  std::string save_checkpoint(const std::string& folder, const std::string& tag = "",
+                              const Value& client_state = Value::make_object());
   struct Loaded {
     std::string path;
     Value client_state;
   };
-  /// TAG empty: what FOLDER/latest names; there is none: nullopt, with a warning. The number of ranks and the ZeRO stage may differ from
-  /// those that saved. All ranks call it.
+  /// TAG empty: what FOLDER/latest names; there is none: nullopt, with a warning. The number of ranks and the ZeRO
+  /// stage may differ from those that saved. All ranks call it.
   struct LoadOptions {
     bool load_optimizer_states = true;  ///< and schedule, loss scale, counts of steps
     bool load_random_states = true;
   };
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag, const LoadOptions& options);
-  std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") { return load_checkpoint(folder, tag, {}); }
+  std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") {
+    return load_checkpoint(folder, tag, {});
+  }
   /// FOLDER/model.safetensors: whole weights, whatever the stage (zero_to_fp32.py is not needed). All ranks call it.
   void save_model(const std::string& folder);
 
@@ -116,7 +124,8 @@ class DeepSpeedEngine {
 template <class M>
 class Engine : public engine::DeepSpeedEngine {
  public:
-  Engine(std::shared_ptr<M> module, const InitializeOptions& options) : DeepSpeedEngine(module, options), module_(std::move(module)) {}
+  Engine(std::shared_ptr<M> module, const InitializeOptions& options)
+      : DeepSpeedEngine(module, options), module_(std::move(module)) {}
 
   /// module.forward(...), in the precision of the configuration. A tensor that comes out in fp16 or bf16 becomes fp32.
   template <class... Arguments>
@@ -138,8 +147,8 @@ class Engine : public engine::DeepSpeedEngine {
   std::shared_ptr<M> module_;
 };
 
-/// deepspeed.initialize: joins the job (unless tessera::init() was called), reads the configuration, divides the module over the ranks.
-/// Rank 0's weights are everyone's. Collective. Throws InputError for configurations that do not hold.
+/// deepspeed.initialize: joins the job (unless tessera::init() was called), reads the configuration, divides the module
+/// over the ranks. Rank 0's weights are everyone's. Collective. Throws InputError for configurations that do not hold.
 template <class M>
 Engine<M> initialize(std::shared_ptr<M> module, const InitializeOptions& options = {}) {
   return Engine<M>(std::move(module), options);

@@ -38,7 +38,8 @@ Weights weights_of(Training& training) {
   for (const auto& item : training.module().named_parameters()) parameters += item.value().requires_grad() ? 0 : 1;
   if (parameters > 0)
     training.sharded().visit_parameters([&](const std::string& name, const at::Tensor& value) {
-      if (writes && !is_trained.count(name)) weights.others.push_back(checkpoint::tensor_source(name, value.detach().clone()));
+      if (writes && !is_trained.count(name))
+        weights.others.push_back(checkpoint::tensor_source(name, value.detach().clone()));
     });
   if (writes)
     for (const auto& item : training.module().named_buffers())
@@ -103,7 +104,8 @@ Value training_state(Training& training, const Value& state) {
 void put_in_place(const std::string& made, const std::string& target) {
   const std::string aside = target + ".old";
   remove_tree(aside);
-  if (path_exists(target) && std::rename(target.c_str(), aside.c_str()) != 0) throw Error(concat("cannot rename ", target));
+  if (path_exists(target) && std::rename(target.c_str(), aside.c_str()) != 0)
+    throw Error(concat("cannot rename ", target));
   if (std::rename(made.c_str(), target.c_str()) != 0) throw Error(concat("cannot rename ", made, " to ", target));
   remove_tree(aside);
 }
@@ -112,26 +114,31 @@ void restore_weights(Training& training, const std::string& folder) {
   const format::SafetensorsFile file(path_join(folder, checkpoint::kWeightsFile));
   const auto stored = [&](const std::string& name, at::IntArrayRef sizes) -> const format::TensorInfo& {
     const format::TensorInfo* info = file.find(name);
-    if (info == nullptr) throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+    if (info == nullptr)
+      throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
     if (at::IntArrayRef(info->shape) != sizes)
-      throw InputError(concat(folder, ": ", name, " is of shape ", at::IntArrayRef(info->shape), ", this model's of ", sizes));
+      throw InputError(
+          concat(folder, ": ", name, " is of shape ", at::IntArrayRef(info->shape), ", this model's of ", sizes));
     return *info;
   };
   std::size_t names = training.module().named_buffers().size();
   std::map<std::string, std::vector<std::int64_t>> shapes;
-  for (const ShardedParameter& parameter : training.sharded().named_parameters()) shapes[parameter.name] = parameter.shape;
+  for (const ShardedParameter& parameter : training.sharded().named_parameters())
+    shapes[parameter.name] = parameter.shape;
   for (const auto& [name, shape] : shapes) stored(name, shape);
   training.sharded().load_parameters([&](const std::string& name) {
     ++names;
     const format::TensorInfo* info = file.find(name);
-    if (info == nullptr) throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+    if (info == nullptr)
+      throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
     return checkpoint::read_tensor(file, *info);
   });
   const at::NoGradGuard no_grad;
   for (const auto& item : training.module().named_buffers())
     at::Tensor(item.value()).copy_(checkpoint::read_tensor(file, stored(item.key(), item.value().sizes())));
   if (names != file.tensors().size())
-    throw InputError(concat(folder, ": holds ", file.tensors().size(), " tensors, this model has ", names, ": it is another model's"));
+    throw InputError(concat(folder, ": holds ", file.tensors().size(), " tensors, this model has ", names,
+                            ": it is another model's"));
 }
 
 }  // namespace
@@ -148,11 +155,13 @@ void save_training(Training& training, const std::string& folder, const Value& s
       remove_tree(temporary);
       make_folders(temporary);
       format::Manifest manifest{training.update().steps(), {}};
-      manifest.files.push_back(checkpoint::write_tensors_file(temporary, checkpoint::kWeightsFile, sources_of(weights)));
+      manifest.files.push_back(
+          checkpoint::write_tensors_file(temporary, checkpoint::kWeightsFile, sources_of(weights)));
       manifest.files.push_back(checkpoint::write_tensors_file(temporary, checkpoint::kOptimizerFile, states.sources()));
       manifest.files.push_back(checkpoint::write_tensors_file(temporary, kRandomFile, checkpoint::sources_of(random)));
       manifest.files.push_back(checkpoint::write_json_file(temporary, kStateFile, training_state(training, state)));
-      for (const auto& [name, value] : files) manifest.files.push_back(checkpoint::write_json_file(temporary, name.c_str(), value));
+      for (const auto& [name, value] : files)
+        manifest.files.push_back(checkpoint::write_json_file(temporary, name.c_str(), value));
       format::write_manifest(temporary, manifest);
       put_in_place(temporary, folder);
     };
@@ -185,12 +194,14 @@ Value read_state(const std::string& folder) { return read_json(path_join(folder,
 Value read_json_file(const std::string& folder, const std::string& name) { return read_json(path_join(folder, name)); }
 
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
-  if (max_shard_bytes < 1) throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
+  if (max_shard_bytes < 1)
+    throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
   Weights weights = weights_of(training);
   const auto write = [&] {
     make_folders(folder);
     for (const std::string& name : list_folder(folder))
-      if (name == checkpoint::kWeightsFile || name == checkpoint::kWeightsIndexFile || (name.starts_with("model-") && name.ends_with(".safetensors")))
+      if (name == checkpoint::kWeightsFile || name == checkpoint::kWeightsIndexFile ||
+          (name.starts_with("model-") && name.ends_with(".safetensors")))
         remove_tree(path_join(folder, name));
     checkpoint::TensorSources all = sources_of(weights);
     format::sort_for_writing(all);  // each shard asks for its tensors in this order, and shards follow one another
@@ -218,8 +229,10 @@ void save_weights(Training& training, const std::string& folder, std::int64_t ma
       for (const format::TensorSource& source : shards[i]) map.set(source.name, Value::of(name));
       checkpoint::write_tensors_file(folder, name, std::move(shards[i]));
     }
-    checkpoint::write_json_file(folder, checkpoint::kWeightsIndexFile,
-                                Value::make_object({{"metadata", Value::make_object({{"total_size", Value::of(total)}})}, {"weight_map", map}}));
+    checkpoint::write_json_file(
+        folder, checkpoint::kWeightsIndexFile,
+        Value::make_object(
+            {{"metadata", Value::make_object({{"total_size", Value::of(total)}})}, {"weight_map", map}}));
   };
   train::agree(training.group(), [&] {
     train::write_gathered({&weights.trained}, training.group().rank() == 0 ? std::function<void()>(write) : nullptr);

@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// What continues a training, in one folder: model.safetensors (what transformers could read, too), optimizer.safetensors,
-/// random.safetensors (every rank's generators), state.json, further JSON files of the caller, and manifest.json with the
-/// checksums of all, written last. Whole tensors, gathered one by one: any number of ranks and any strategy continues it.
+/// What continues a training, in one folder: model.safetensors (what transformers could read, too),
+/// optimizer.safetensors, random.safetensors (every rank's generators), state.json, further JSON files of the caller,
+/// and manifest.json with the checksums of all, written last. Whole tensors, gathered one by one: any number of ranks
+/// and any strategy continues it.
 
 #include <tessera/base/value.h>
 #include <tessera/engine/training.h>
@@ -16,19 +17,19 @@ namespace tessera::engine {
 
 using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, contents
 
-/// Writes the folder beside itself and renames it when it is whole; one of that name is replaced. `state` is the caller's (rank 0's
-/// counts). Collective; on failure every rank throws.
+/// Writes the folder beside itself and renames it when it is whole; one of that name is replaced. `state` is the
+/// caller's (rank 0's counts). Collective; on failure every rank throws.
 void save_training(Training& training, const std::string& folder, const Value& state, const JsonFiles& files = {});
-/// Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's random numbers (of as many ranks as it was
-/// saved from; else a warning). Returns the caller's state. Throws InputError for a folder that is not whole or of another model.
-/// Collective.
+/// Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's random numbers (of as many
+/// ranks as it was saved from; else a warning). Returns the caller's state. Throws InputError for a folder that is not
+/// whole or of another model. Collective.
 Value load_training(Training& training, const std::string& folder, bool with_optimizer = true, bool with_random = true);
 /// The caller's state alone, unverified; one of the caller's files. Throws InputError.
 Value read_state(const std::string& folder);
 Value read_json_file(const std::string& folder, const std::string& name);
 
-/// model.safetensors alone, or, larger than max_shard_bytes, model-00001-of-0000N.safetensors and their index; files of former
-/// saves are removed. Collective.
+/// model.safetensors alone, or, larger than max_shard_bytes, model-00001-of-0000N.safetensors and their index; files of
+/// former saves are removed. Collective.
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
 }  // namespace tessera::engine

@@ -15,7 +15,8 @@ RowSource tensor_rows(std::vector<at::Tensor> tensors) {
   for (const at::Tensor& tensor : tensors)
     if (tensor.dim() == 0 || tensor.size(0) != tensors[0].size(0))
       throw InputError(concat("tensor_rows: tensors of ", tensors[0].dim() == 0 ? 0 : tensors[0].size(0), " and ",
-                              tensor.dim() == 0 ? 0 : tensor.size(0), " rows: dimension 0 counts the rows and is the same for all"));
+                              tensor.dim() == 0 ? 0 : tensor.size(0),
+                              " rows: dimension 0 counts the rows and is the same for all"));
   const std::int64_t rows = tensors[0].size(0);
   return {rows, [tensors = std::move(tensors)](const std::vector<std::int64_t>& rows) {
             const at::Tensor index = at::tensor(rows, at::kLong);
@@ -26,11 +27,21 @@ RowSource tensor_rows(std::vector<at::Tensor> tensors) {
 }
 
 DataLoader::DataLoader(RowSource source, LoaderOptions options)
-    : DataLoader(source, options, {.rows = source.rows, .batch_size = options.batch_size, .drop_last = options.drop_last, .even_batches = false},
+    : DataLoader(source, options,
+                 {.rows = source.rows,
+                  .batch_size = options.batch_size,
+                  .drop_last = options.drop_last,
+                  .even_batches = false},
                  0, c10::Device(c10::kCPU)) {}
 
-DataLoader::DataLoader(RowSource source, LoaderOptions options, engine::BatchPlan plan, std::int64_t rank, c10::Device device)
-    : source_(std::move(source)), options_(options), plan_(plan), rank_(rank), device_(device), state_(std::make_shared<engine::LoaderState>()) {
+DataLoader::DataLoader(RowSource source, LoaderOptions options, engine::BatchPlan plan, std::int64_t rank,
+                       c10::Device device)
+    : source_(std::move(source)),
+      options_(options),
+      plan_(plan),
+      rank_(rank),
+      device_(device),
+      state_(std::make_shared<engine::LoaderState>()) {
   if (!source_.read) throw InputError("data loader: the RowSource has no read function");
   engine::check(plan_);
 }
@@ -50,7 +61,10 @@ std::vector<std::int64_t> DataLoader::rows_of(std::int64_t epoch, std::int64_t b
 }
 
 DataLoader::Iterator::Iterator(DataLoader* loader)
-    : loader_(loader), epoch_(loader->state_->epoch), next_(std::exchange(loader->skip_, 0)), count_(loader->plan_.batches(loader->rank_)) {
+    : loader_(loader),
+      epoch_(loader->state_->epoch),
+      next_(std::exchange(loader->skip_, 0)),
+      count_(loader->plan_.batches(loader->rank_)) {
   engine::LoaderState& state = *loader_->state_;
   state.remainder = loader_->plan_.even_batches ? loader_->plan_.remainder() : 0;
   read();

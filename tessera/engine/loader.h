@@ -36,10 +36,10 @@ struct LoaderOptions {
 namespace engine {
 /// What a loader tells of itself while it runs; of none: its values here.
 struct LoaderState {
-  bool end_of_loader = false;   ///< the batch in use is the last of the pass
-  std::int64_t remainder = 0;   ///< rows of that last round which are not repeated ones; 0: all
-  std::int64_t epoch = 0;       ///< of the pass that runs, or comes next
-  std::int64_t batches = 0;     ///< taken in this pass
+  bool end_of_loader = false;  ///< the batch in use is the last of the pass
+  std::int64_t remainder = 0;  ///< rows of that last round which are not repeated ones; 0: all
+  std::int64_t epoch = 0;      ///< of the pass that runs, or comes next
+  std::int64_t batches = 0;    ///< taken in this pass
 };
 }  // namespace engine
 

@@ -33,13 +33,14 @@ struct Kind {
 
 template <class Optimizer, class State>
 Kind adam_like() {
-  return {[](const torch::optim::Optimizer& o) { return dynamic_cast<const Optimizer*>(&o) != nullptr; },
-          []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<State>(); },
-          [](OptimizerParamState& state) -> Fields {
-            auto& s = static_cast<State&>(state);
-            return {{"exp_avg", &s.exp_avg()}, {"exp_avg_sq", &s.exp_avg_sq()}, {"max_exp_avg_sq", &s.max_exp_avg_sq()}};
-          },
-          [](OptimizerParamState& state) -> std::int64_t* { return &static_cast<State&>(state).step(); }};
+  return {
+      [](const torch::optim::Optimizer& o) { return dynamic_cast<const Optimizer*>(&o) != nullptr; },
+      []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<State>(); },
+      [](OptimizerParamState& state) -> Fields {
+        auto& s = static_cast<State&>(state);
+        return {{"exp_avg", &s.exp_avg()}, {"exp_avg_sq", &s.exp_avg_sq()}, {"max_exp_avg_sq", &s.max_exp_avg_sq()}};
+      },
+      [](OptimizerParamState& state) -> std::int64_t* { return &static_cast<State&>(state).step(); }};
 }
 
 const std::vector<Kind>& kinds() {
@@ -49,17 +50,22 @@ const std::vector<Kind>& kinds() {
       adam_like<Adam, AdamParamState>(),
       {[](const Optimizer& o) { return dynamic_cast<const SGD*>(&o) != nullptr; },
        []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<SGDParamState>(); },
-       [](OptimizerParamState& s) -> Fields { return {{"momentum_buffer", &static_cast<SGDParamState&>(s).momentum_buffer()}}; },
+       [](OptimizerParamState& s) -> Fields {
+         return {{"momentum_buffer", &static_cast<SGDParamState&>(s).momentum_buffer()}};
+       },
        [](OptimizerParamState&) -> std::int64_t* { return nullptr; }},
       {[](const Optimizer& o) { return dynamic_cast<const Adagrad*>(&o) != nullptr; },
        []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<AdagradParamState>(); },
-       [](OptimizerParamState& s) -> Fields { return {{"sum", &static_cast<AdagradParamState&>(s).sum()}}; },
+       [](OptimizerParamState& s) -> Fields {
+         return {{"sum", &static_cast<AdagradParamState&>(s).sum()}};
+       },
        [](OptimizerParamState& s) -> std::int64_t* { return &static_cast<AdagradParamState&>(s).step(); }},
       {[](const Optimizer& o) { return dynamic_cast<const RMSprop*>(&o) != nullptr; },
        []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<RMSpropParamState>(); },
        [](OptimizerParamState& state) -> Fields {
          auto& s = static_cast<RMSpropParamState&>(state);
-         return {{"square_avg", &s.square_avg()}, {"momentum_buffer", &s.momentum_buffer()}, {"grad_avg", &s.grad_avg()}};
+         return {
+             {"square_avg", &s.square_avg()}, {"momentum_buffer", &s.momentum_buffer()}, {"grad_avg", &s.grad_avg()}};
        },
        [](OptimizerParamState& s) -> std::int64_t* { return &static_cast<RMSpropParamState&>(s).step(); }},
   };
@@ -69,8 +75,9 @@ const std::vector<Kind>& kinds() {
 const Kind& kind_of(const torch::optim::Optimizer& optimizer) {
   for (const Kind& kind : kinds())
     if (kind.is(optimizer)) return kind;
-  throw InputError("the optimizer is none of torch::optim's Adam, AdamW, SGD, Adagrad, RMSprop: others need whole parameters, which "
-                   "ranks may not have. Take one of them, or one of this library's (LAMB, Adafactor, ...) by the configuration");
+  throw InputError(
+      "the optimizer is none of torch::optim's Adam, AdamW, SGD, Adagrad, RMSprop: others need whole parameters, which "
+      "ranks may not have. Take one of them, or one of this library's (LAMB, Adafactor, ...) by the configuration");
 }
 
 class TorchUpdate final : public Update {
@@ -107,7 +114,9 @@ class TorchUpdate final : public Update {
       for (const auto& [field, tensor] : kind_.fields(*found->second)) {
         if (!tensor->defined()) continue;
         tensors.add(concat(field, ".", parameter.name), tensor->scalar_type(), parameter.shape,
-                    [&sharded, &parameter, state = tensor->detach()] { return sharded.gather_like(parameter, state.flatten()); });
+                    [&sharded, &parameter, state = tensor->detach()] {
+                      return sharded.gather_like(parameter, state.flatten());
+                    });
       }
     }
     return tensors;
@@ -136,8 +145,8 @@ class TorchUpdate final : public Update {
       if (any) optimizer_.state()[key(parameter.local)] = std::move(state);
     }
     if (restored != file.tensors().size())
-      throw InputError(concat(folder, ": the checkpoint holds ", file.tensors().size(), " optimizer tensors, of which ", restored,
-                              " fit this optimizer: resume with the same optimizer and model"));
+      throw InputError(concat(folder, ": the checkpoint holds ", file.tensors().size(), " optimizer tensors, of which ",
+                              restored, " fit this optimizer: resume with the same optimizer and model"));
     steps_ = steps;
   }
 
@@ -151,21 +160,24 @@ class TorchUpdate final : public Update {
     return false;
   }
 
-  /// The module's parameters in the optimizer's groups are replaced by this rank's parts; so are states made at its construction.
+  /// The module's parameters in the optimizer's groups are replaced by this rank's parts; so are states made at its
+  /// construction.
   void take_parts(const torch::nn::Module& module, const Sharded& sharded) {
     std::map<std::string, const ShardedParameter*> by_name;
     for (const ShardedParameter& parameter : sharded.named_parameters()) by_name[parameter.name] = &parameter;
     std::map<void*, const ShardedParameter*> part_of;  // nullptr: not trained
     for (const auto& item : module.named_parameters()) {
       const auto found = by_name.find(item.key());
-      part_of.emplace(key(item.value()), found == by_name.end() ? nullptr : found->second);  // a tied one keeps its first name
+      part_of.emplace(key(item.value()),
+                      found == by_name.end() ? nullptr : found->second);  // a tied one keeps its first name
     }
     for (auto& group : optimizer_.param_groups()) {
       std::vector<at::Tensor> parts;
       for (const at::Tensor& tensor : group.params()) {
         const auto found = part_of.find(key(tensor));
         if (found == part_of.end())
-          throw InputError(concat("the optimizer has a parameter of shape [", join_sizes(tensor.sizes()), "] that is not the module's: make it "
+          throw InputError(concat("the optimizer has a parameter of shape [", join_sizes(tensor.sizes()),
+                                  "] that is not the module's: make it "
                                   "of module->parameters(), and pass both together"));
         if (found->second == nullptr) continue;
         parts.push_back(found->second->local);

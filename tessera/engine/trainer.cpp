@@ -55,7 +55,8 @@ void print_line(const Metrics& metrics) {
   std::string line;
   for (const auto& [name, value] : metrics)
     line += concat(line.empty() ? "" : ", ", "'", name, "': ",
-                   name == "loss" || name == "epoch" ? train::python_round(value, name == "loss" ? 4 : 2) : train::python_repr(value, 6));
+                   name == "loss" || name == "epoch" ? train::python_round(value, name == "loss" ? 4 : 2)
+                                                     : train::python_repr(value, 6));
   std::printf("{%s}\n", line.c_str());
   std::fflush(stdout);
 }
@@ -64,8 +65,9 @@ void print_line(const Metrics& metrics) {
 std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, const comm::World& ranks) {
   if (ranks.size() > 1) {
     if (options.data_parallel)
-      throw InputError("Trainer: data_parallel is for one process with several devices; this job has several processes, which "
-                       "divide the batch themselves");
+      throw InputError(
+          "Trainer: data_parallel is for one process with several devices; this job has several processes, which "
+          "divide the batch themselves");
     return std::nullopt;
   }
   if (options.data_parallel) return options.data_parallel;
@@ -84,18 +86,22 @@ TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::
 Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   const RunConfig& config = options_.arguments.values;
   if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not given");
-  if (!options_.loss) throw InputError("Trainer: TrainerOptions::loss is not given: a function of the module and a batch that returns its mean loss");
+  if (!options_.loss)
+    throw InputError(
+        "Trainer: TrainerOptions::loss is not given: a function of the module and a batch that returns its mean loss");
   const comm::World& ranks = engine::ensure_world(config);
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   state_.is_world_process_zero = ranks.rank() == 0;
   if (state_.is_world_process_zero)
     for (const std::string& note : options_.arguments.notes) log::warning(note);
   const engine::MakeUpdate update =
-      options_.optimizer != nullptr ? engine::torch_update(*options_.optimizer)
-                                    : engine::configured_update(config.optimization, engine::decay_matrices(config.optimization.weight_decay));
+      options_.optimizer != nullptr
+          ? engine::torch_update(*options_.optimizer)
+          : engine::configured_update(config.optimization, engine::decay_matrices(config.optimization.weight_decay));
   const auto replicas = replicas_of(options_, ranks);
   if (replicas) options_.model->to(ranks.device());
-  training_ = std::make_unique<engine::Training>(options_.model, config, config.optimization.gradient_accumulation_steps, update);
+  training_ = std::make_unique<engine::Training>(options_.model, config,
+                                                 config.optimization.gradient_accumulation_steps, update);
   if (replicas) data_parallel_.emplace(options_.model, *replicas);
 }
 
@@ -110,7 +116,8 @@ bool Trainer::is_deepspeed_enabled() const {
 
 void Trainer::set_state_dict_type(const std::string& type) {
   if (type != "FULL_STATE_DICT" && type != "SHARDED_STATE_DICT" && type != "LOCAL_STATE_DICT")
-    throw InputError(concat("set_state_dict_type: '", type, "' is unknown; known are FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
+    throw InputError(concat("set_state_dict_type: '", type,
+                            "' is unknown; known are FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
 }
 
 TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_t>& rows) const {
@@ -123,7 +130,9 @@ TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_
 at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   const nn::Autocast precision = training_->autocast();
   if (!data_parallel_) return options_.loss(*options_.model, batch);
-  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) { return options_.loss(module, part).reshape({}); };
+  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
+    return options_.loss(module, part).reshape({});
+  };
   return data_parallel_->call(loss, batch).mean();
 }
 
@@ -171,7 +180,9 @@ TrainOutput Trainer::train() {
     if (plan.ends_epoch(step)) call(&TrainerCallback::on_epoch_end);
     const TrainerControl asked = std::exchange(control_, {.should_training_stop = control_.should_training_stop});
     if (plan.logs_after(step) || asked.should_log) {
-      log({{"loss", logged_sum / static_cast<double>(step - logged_step)}, {"grad_norm", norm}, {"learning_rate", rate}});
+      log({{"loss", logged_sum / static_cast<double>(step - logged_step)},
+           {"grad_norm", norm},
+           {"learning_rate", rate}});
       logged_sum = 0;
       logged_step = step;
     }
@@ -200,7 +211,8 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
     std::vector<std::int64_t> rows;
     for (std::int64_t i = 0; i < plan.batch_size; ++i) rows.push_back(sampler(first + i));
     const TensorBatch batch = read(*options_.train_dataset, rows);
-    train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed), state_.global_step, first);
+    train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed),
+                              state_.global_step, first);
     training_->expect_step(micro + 1 == plan.accumulation);
     const at::Tensor loss = loss_of_batch(batch);
     training_->backward(loss);
@@ -210,17 +222,20 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
   return sum.item<double>() / static_cast<double>(plan.accumulation);
 }
 
-/// Batches go round the ranks; where the last round has none for a rank, it computes along (parts of the model may be elsewhere),
-/// and what comes out does not count.
+/// Batches go round the ranks; where the last round has none for a rank, it computes along (parts of the model may be
+/// elsewhere), and what comes out does not count.
 Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs) {
   if (source.rows < 1) throw InputError("Trainer: there are no rows to evaluate");
-  if (with_outputs && !options_.outputs) throw InputError("Trainer: TrainerOptions::outputs is not given: a function of the module and a batch that returns [rows, ...]");
+  if (with_outputs && !options_.outputs)
+    throw InputError(
+        "Trainer: TrainerOptions::outputs is not given: a function of the module and a batch that returns [rows, ...]");
   const at::NoGradGuard no_grad;
   const comm::Group& group = training_->group();
   const bool was_training = options_.model->is_training();
   options_.model->eval();
-  const engine::BatchPlan plan{
-      .rows = source.rows, .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size, .ranks = group.size()};
+  const engine::BatchPlan plan{.rows = source.rows,
+                               .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size,
+                               .ranks = group.size()};
   double sum = 0;
   std::vector<at::Tensor> outputs;
   for (std::int64_t i = 0; i < plan.batches(group.rank()); ++i) {
@@ -232,7 +247,8 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
     const nn::Autocast precision = training_->autocast();
     sum += options_.loss(*options_.model, batch).item<double>() * static_cast<double>(own);
     if (with_outputs) {
-      const at::Tensor rows = engine::gather_rows(group, engine::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
+      const at::Tensor rows = engine::gather_rows(
+          group, engine::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
       outputs.push_back(rows);
     }
   }
@@ -261,7 +277,8 @@ Metrics Trainer::evaluate(const RowSource& rows, const std::string& prefix, at::
 }
 
 Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
-  if (!rows && !options_.eval_dataset) throw InputError("Trainer: evaluate() needs TrainerOptions::eval_dataset, or rows");
+  if (!rows && !options_.eval_dataset)
+    throw InputError("Trainer: evaluate() needs TrainerOptions::eval_dataset, or rows");
   Metrics metrics = evaluate(rows ? *rows : *options_.eval_dataset, "eval_", nullptr);
   log(metrics);
   metrics["epoch"] = state_.epoch;
@@ -290,7 +307,8 @@ void Trainer::save(const train::RunPlan& plan) {
   if (output.output_dir.empty()) return;
   const std::string folder = path_join(output.output_dir, concat("checkpoint-", state_.global_step));
   engine::save_training(*training_, folder,
-                        Value::make_object({{"step", Value::of(state_.global_step)}, {"samples", Value::of(plan.samples(state_.global_step))}}));
+                        Value::make_object({{"step", Value::of(state_.global_step)},
+                                            {"samples", Value::of(plan.samples(state_.global_step))}}));
   train::agree(training_->group(), [&] {
     if (!state_.is_world_process_zero) return;
     checkpoint::RunState saved;

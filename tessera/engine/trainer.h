@@ -2,7 +2,7 @@
 /// \file
 /// Hugging Face's Trainer, for any torch::nn::Module with a loss and rows of data.
 ///
-///   tessera::TrainingArguments arguments(argc, argv);     // the flags of TrainingArguments: --learning_rate 1e-3 --fsdp full_shard ...
+///   tessera::TrainingArguments arguments(argc, argv);     // their flags: --learning_rate 1e-3 --fsdp full_shard ...
 ///   tessera::Trainer trainer({.model = net,
 ///                             .arguments = arguments,
 ///                             .loss = tessera::loss_of<Net>([](Net& net, const auto& batch) {
@@ -11,7 +11,8 @@
 ///                             .train_dataset = tessera::tensor_rows({images, labels})});
 ///   trainer.train();
 ///
-/// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train` (train/run_plan.h).
+/// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train`
+/// (train/run_plan.h).
 
 #include <tessera/config/resolve.h>
 #include <tessera/engine/loader.h>
@@ -36,7 +37,8 @@ namespace tessera {
 
 /// Settings with their origins: values.optimization.learning_rate and so on.
 struct TrainingArguments : config::Resolved {
-  /// `flags`: {"--learning_rate", "1e-3", ...}; `defaults`: what the program wants unless they, or the environment, say otherwise, as
+  /// `flags`: {"--learning_rate", "1e-3", ...}; `defaults`: what the program wants unless they, or the environment, say
+  /// otherwise, as
   /// {"--learning_rate=1e-3", ...}. Throws InputError with all problems. The launcher's --local-rank is passed over.
   explicit TrainingArguments(std::vector<std::string> flags = {}, const std::vector<std::string>& defaults = {});
   TrainingArguments(int argc, char** argv, const std::vector<std::string>& defaults = {})
@@ -46,7 +48,8 @@ struct TrainingArguments : config::Resolved {
 using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on the device
 using Metrics = std::map<std::string, double>;
 
-/// The mean loss of the batch, one element; called in the precision of the arguments, from several threads under DataParallel.
+/// The mean loss of the batch, one element; called in the precision of the arguments, from several threads under
+/// DataParallel.
 using LossFunction = std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)>;
 /// A function of one's own module class as one of torch::nn::Module.
 template <class M, class Function>
@@ -93,8 +96,8 @@ struct TrainerOptions {
   std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, which decays all but biases and norms
-  /// One process with several devices (or, on the CPU, replicas > 1): their replicas share the batch, per_device_train_batch_size rows
-  /// each. Without it CUDA takes all devices, as Hugging Face's does; the CPU one.
+  /// One process with several devices (or, on the CPU, replicas > 1): their replicas share the batch,
+  /// per_device_train_batch_size rows each. Without it CUDA takes all devices, as Hugging Face's does; the CPU one.
   std::optional<DataParallelOptions> data_parallel = {};
 };
 
@@ -114,9 +117,11 @@ class Trainer {
   /// Joins the job unless tessera::init() was called. Throws InputError for what does not fit.
   explicit Trainer(TrainerOptions options);
 
-  /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without --output_dir).
+  /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without
+  /// --output_dir).
   TrainOutput train();
-  /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data set.
+  /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data
+  /// set.
   Metrics evaluate(const std::optional<RowSource>& rows = {});
   PredictionOutput predict(const RowSource& rows);
   /// FOLDER/model.safetensors with whole weights; empty: --output_dir.
@@ -126,8 +131,8 @@ class Trainer {
   bool is_fsdp_enabled() const;       ///< by --fsdp or the strategies that it names
   bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
   bool is_world_process_zero() const { return state_.is_world_process_zero; }
-  /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT. All save whole tensors, gathered one by one, which any number of ranks
-  /// reads: nothing has to be switched before save_model(). Throws InputError for other words.
+  /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT. All save whole tensors, gathered one by one, which any
+  /// number of ranks reads: nothing has to be switched before save_model(). Throws InputError for other words.
   void set_state_dict_type(const std::string& type);
   const TrainerState& state() const { return state_; }
   TrainerControl& control() { return control_; }
@@ -150,7 +155,8 @@ class Trainer {
   void save(const train::RunPlan& plan);
   std::optional<std::string> checkpoint_to_resume() const;
   template <class... Parameters, class... Arguments>
-  void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...), const Arguments&... arguments) {
+  void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...),
+            const Arguments&... arguments) {
     for (const auto& callback : options_.callbacks) (*callback.*event)(state_, control_, arguments...);
   }
 

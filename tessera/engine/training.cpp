@@ -16,19 +16,22 @@
 
 namespace tessera::engine {
 
-Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation, const MakeUpdate& make_update,
-                   comm::Group group)
+Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
+                   const MakeUpdate& make_update, comm::Group group)
     : module_(std::move(module)),
       config_(std::move(config)),
       group_(group ? std::move(group) : world().group()),
       accumulation_(accumulation),
       loss_scale_(train::make_loss_scale(config_.optimization)) {
   if (!module_) throw InputError("the module to train is a null pointer");
-  if (accumulation_ < 1) throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
+  if (accumulation_ < 1)
+    throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
   if (config_.optimization.gradient_checkpointing && group_.rank() == 0)
-    log::warning("gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
+    log::warning(
+        "gradient_checkpointing has no effect on a module of your own: call tessera::checkpointed() in its forward");
   ParallelConfig& parallel = config_.parallel;
-  if (parallel.deterministic_reduce && parallel.logical_shards == 0) parallel.logical_shards = group_.size() * accumulation_;
+  if (parallel.deterministic_reduce && parallel.logical_shards == 0)
+    parallel.logical_shards = group_.size() * accumulation_;
   module_->to(group_.device());
   ShardingOptions options = train::sharding_options(config_, *module_, group_);
   options.reduction = comm::Reduction::mean;
@@ -56,9 +59,11 @@ void Training::expect_step(bool is_last) {
 
 void Training::backward(const at::Tensor& loss) {
   if (!loss.defined() || loss.numel() != 1)
-    throw InputError(concat("backward: the loss has ", loss.defined() ? loss.numel() : 0, " elements; give its mean, one number"));
+    throw InputError(
+        concat("backward: the loss has ", loss.defined() ? loss.numel() : 0, " elements; give its mean, one number"));
   // in fixed order the reduction divides by all micro-batches of all ranks
-  const double scale = (fixed_order() ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * (loss_scale_ ? loss_scale_->scale() : 1.0);
+  const double scale =
+      (fixed_order() ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * (loss_scale_ ? loss_scale_->scale() : 1.0);
   (scale == 1 ? loss : widen(loss) * scale).backward();
   scaled_norm_.reset();
   comm::life().advance();
@@ -121,11 +126,15 @@ RateSchedule rate_schedule(optim::Schedule schedule) {
 }
 
 RateSchedule configured_schedule(const OptimizationConfig& config, std::int64_t total_steps) {
-  static const std::vector<std::string> ending = {"linear", "cosine", "cosine_with_restarts", "cosine_with_min_lr", "polynomial", "warmup_stable_decay"};
+  static const std::vector<std::string> ending = {
+      "linear", "cosine", "cosine_with_restarts", "cosine_with_min_lr", "polynomial", "warmup_stable_decay"};
   if (total_steps <= 0 && std::find(ending.begin(), ending.end(), config.lr_scheduler_type) != ending.end())
-    throw InputError(concat("lr_scheduler_type ", config.lr_scheduler_type, " needs the number of steps of the run: give --max_steps"));
+    throw InputError(concat("lr_scheduler_type ", config.lr_scheduler_type,
+                            " needs the number of steps of the run: give --max_steps"));
   if (config.lr_scheduler_type == "reduce_lr_on_plateau")
-    throw InputError("lr_scheduler_type reduce_lr_on_plateau follows an evaluation, which only tessera train makes: take another schedule");
+    throw InputError(
+        "lr_scheduler_type reduce_lr_on_plateau follows an evaluation, which only tessera train makes: take another "
+        "schedule");
   train::RunPlan plan;
   plan.total_steps = total_steps;
   plan.warmup_steps = config.warmup_steps;

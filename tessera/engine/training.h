@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// engine/: the faces of the systems that users know (DeepSpeed's initialize, Accelerate's Accelerator, Hugging Face's Trainer) around
-/// any torch::nn::Module. This header: what all three are made of, a module under training.
+/// engine/: the faces of the systems that users know (DeepSpeed's initialize, Accelerate's Accelerator, Hugging Face's
+/// Trainer) around any torch::nn::Module. This header: what all three are made of, a module under training.
 ///
 ///   t.expect_step(last micro-batch?);              // before its forward: whether its backward reduces gradients
 ///   { const auto precision = t.autocast(); loss = ...; }
@@ -32,10 +32,10 @@ RateSchedule rate_schedule(optim::Schedule schedule);
 /// Collective where Sharded's functions are. Not thread-safe.
 class Training {
  public:
-  /// Moves the module to the world's device and divides it over the ranks of `group` (empty: all) as the configuration says; gradients
-  /// are means over ranks. `accumulation`: micro-batches of a step.
-  Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation, const MakeUpdate& make_update,
-           comm::Group group = {});
+  /// Moves the module to the world's device and divides it over the ranks of `group` (empty: all) as the configuration
+  /// says; gradients are means over ranks. `accumulation`: micro-batches of a step.
+  Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
+           const MakeUpdate& make_update, comm::Group group = {});
 
   torch::nn::Module& module() { return *module_; }
   Sharded& sharded() { return *sharded_; }
@@ -53,21 +53,25 @@ class Training {
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
 
-  /// Whether the next backward is the last of its step; others keep their gradients here where the strategy allows it (Sharded::NoSync).
+  /// Whether the next backward is the last of its step; others keep their gradients here where the strategy allows it
+  /// (Sharded::NoSync).
   void expect_step(bool is_last);
-  /// loss (one element), divided by the micro-batches of a step and multiplied by the loss scale; backward. Throws InputError for more.
+  /// loss (one element), divided by the micro-batches of a step and multiplied by the loss scale; backward. Throws
+  /// InputError for more.
   void backward(const at::Tensor& loss);
 
   /// The norm of the step's gradients over all ranks, without the loss scale. Computed once a step.
   double gradient_norm();
-  /// Gradients are to be scaled by min(1, max_norm / (norm + 1e-6)) in step(). Returns the norm before. With fp16 it may be infinite:
-  /// the step will be skipped. Otherwise a norm that is not finite throws Error naming rank and parameter.
+  /// Gradients are to be scaled by min(1, max_norm / (norm + 1e-6)) in step(). Returns the norm before. With fp16 it
+  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws Error naming rank and
+  /// parameter.
   double clip(double max_norm);
   /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
   bool step();
   void zero_grad();
 
-  /// Learning rates follow the schedule from now on, at once that of the steps taken so far. Empty: they stay as they are.
+  /// Learning rates follow the schedule from now on, at once that of the steps taken so far. Empty: they stay as they
+  /// are.
   void set_schedule(RateSchedule schedule);
   /// One step on.
   void step_schedule();
@@ -93,8 +97,8 @@ class Training {
   std::int64_t schedule_steps_ = 0;
 };
 
-/// The schedule of the configuration (--lr_scheduler_type and so on) over `total_steps`. Throws InputError for one that does not hold, or
-/// that needs total_steps > 0 and has none.
+/// The schedule of the configuration (--lr_scheduler_type and so on) over `total_steps`. Throws InputError for one that
+/// does not hold, or that needs total_steps > 0 and has none.
 RateSchedule configured_schedule(const OptimizationConfig& config, std::int64_t total_steps);
 
 /// Joins the job unless the program has done so (tessera::init).

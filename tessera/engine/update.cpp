@@ -17,7 +17,9 @@ class OwnUpdate final : public Update {
   void step(double gradient_scale) override { optimizer_->step(rate_, gradient_scale); }
   void set_learning_rates(const std::function<double(double)>& rate) override { rate_ = rate(base_); }
   std::vector<double> learning_rates() const override { return {rate_}; }
-  train::GatheredTensors states(const Sharded& sharded) const override { return train::optimizer_states(sharded, *optimizer_); }
+  train::GatheredTensors states(const Sharded& sharded) const override {
+    return train::optimizer_states(sharded, *optimizer_);
+  }
   std::int64_t steps() const override { return optimizer_->steps(); }
   void restore(const Sharded& sharded, const std::string& folder, std::int64_t steps) override {
     checkpoint::RunState saved;
@@ -36,23 +38,26 @@ WeightDecay decay_everything(double weight_decay) {
   return [=](const std::string&, const std::vector<std::int64_t>&) { return weight_decay; };
 }
 WeightDecay decay_matrices(double weight_decay) {
-  return [=](const std::string&, const std::vector<std::int64_t>& shape) { return shape.size() > 1 ? weight_decay : 0.0; };
+  return
+      [=](const std::string&, const std::vector<std::int64_t>& shape) { return shape.size() > 1 ? weight_decay : 0.0; };
 }
 
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay) {
-  return [config, decay = std::move(decay)](const torch::nn::Module&, const Sharded& sharded) -> std::unique_ptr<Update> {
-    std::vector<optim::Slot> slots = sharded.slots();
-    const auto& parameters = sharded.named_parameters();
-    TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
-    for (std::size_t i = 0; i < slots.size(); ++i) slots[i].weight_decay = decay(parameters[i].name, parameters[i].shape);
-    auto optimizer = optim::make_optimizer(train::optimizer_choice(config), std::move(slots),
-                                           {.bf16_state = config.bf16_optimizer_states,
-                                            .stochastic_rounding = config.stochastic_rounding,
-                                            .seed = static_cast<std::uint64_t>(config.seed),
-                                            .allocate = sharded.state_allocator(),
-                                            .sum_over_shards = sharded.sum_over_shards()});
-    return std::make_unique<OwnUpdate>(std::move(optimizer), config.learning_rate);
-  };
+  return
+      [config, decay = std::move(decay)](const torch::nn::Module&, const Sharded& sharded) -> std::unique_ptr<Update> {
+        std::vector<optim::Slot> slots = sharded.slots();
+        const auto& parameters = sharded.named_parameters();
+        TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
+        for (std::size_t i = 0; i < slots.size(); ++i)
+          slots[i].weight_decay = decay(parameters[i].name, parameters[i].shape);
+        auto optimizer = optim::make_optimizer(train::optimizer_choice(config), std::move(slots),
+                                               {.bf16_state = config.bf16_optimizer_states,
+                                                .stochastic_rounding = config.stochastic_rounding,
+                                                .seed = static_cast<std::uint64_t>(config.seed),
+                                                .allocate = sharded.state_allocator(),
+                                                .sum_over_shards = sharded.sum_over_shards()});
+        return std::make_unique<OwnUpdate>(std::move(optimizer), config.learning_rate);
+      };
 }
 
 }  // namespace tessera::engine

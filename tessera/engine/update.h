@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What changes the weights: an optimizer of this library, fused over the rank's part of everything, or one of torch::optim that
-/// the user made of the module's own parameters.
+/// What changes the weights: an optimizer of this library, fused over the rank's part of everything, or one of
+/// torch::optim that the user made of the module's own parameters.
 
 #include <tessera/config/run_config.h>
 #include <tessera/parallel/fully_shard.h>
@@ -40,7 +40,8 @@ using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module
 
 /// The weight decay of a parameter, by its name and whole shape.
 using WeightDecay = std::function<double(const std::string& name, const std::vector<std::int64_t>& shape)>;
-/// Of every parameter (DeepSpeed, torch), or of all but biases and norms, that is those of one dimension (Hugging Face's Trainer).
+/// Of every parameter (DeepSpeed, torch), or of all but biases and norms, that is those of one dimension (Hugging
+/// Face's Trainer).
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
 
@@ -48,8 +49,9 @@ WeightDecay decay_matrices(double weight_decay);
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay);
 
 /// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts of them, so that it
-/// updates those; parameters that are not trained leave it. It must outlive the Update. Elementwise ones only (Adam, AdamW, SGD, Adagrad,
-/// RMSprop): InputError for others, and for parameters that are not the module's. Throws while making.
+/// updates those; parameters that are not trained leave it. It must outlive the Update. Elementwise ones only (Adam,
+/// AdamW, SGD, Adagrad, RMSprop): InputError for others, and for parameters that are not the module's. Throws while
+/// making.
 MakeUpdate torch_update(torch::optim::Optimizer& optimizer);
 
 }  // namespace tessera::engine

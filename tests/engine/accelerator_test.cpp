@@ -20,7 +20,8 @@ using namespace tessera::testing;
 RowSource rows_of(std::int64_t rows) {
   at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
   generator.set_current_seed(11);
-  return tensor_rows({at::randn({rows, 12}, generator, at::kFloat), at::randn({rows, 5}, generator, at::kFloat), at::arange(rows)});
+  return tensor_rows(
+      {at::randn({rows, 12}, generator, at::kFloat), at::randn({rows, 5}, generator, at::kFloat), at::arange(rows)});
 }
 
 class AcceleratorRanks : public ::testing::TestWithParam<int> {};
@@ -30,8 +31,8 @@ TEST_P(AcceleratorRanks, a_step_ends_every_so_many_micro_batches_and_with_the_lo
   run_ranks(GetParam(), [](comm::World& world) {
     for (const bool to_the_end : {true, false}) {
       Accelerator accelerator({.gradient_accumulation_steps = 2, .sync_with_dataloader = to_the_end});
-      auto [model, optimizer, loader] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01},
-                                                            DataLoader(rows_of(5 * 4 * world.size()), {.batch_size = 4}));
+      auto [model, optimizer, loader] = accelerator.prepare(
+          make_net(), OptimizerSettings{.lr = 0.01}, DataLoader(rows_of(5 * 4 * world.size()), {.batch_size = 4}));
       ASSERT_EQ(loader.size(), 5);
       std::vector<bool> syncs, changed;
       for (int pass = 0; pass < 2; ++pass)
@@ -45,7 +46,8 @@ TEST_P(AcceleratorRanks, a_step_ends_every_so_many_micro_batches_and_with_the_lo
           optimizer.step();
           optimizer.zero_grad();
           syncs.push_back(accelerator.sync_gradients());
-          changed.push_back(!at::equal(before.begin()->second, weights_of(accelerator.training().sharded()).begin()->second));
+          changed.push_back(
+              !at::equal(before.begin()->second, weights_of(accelerator.training().sharded()).begin()->second));
         }
       // the fifth batch ends the pass, and the count begins again
       const std::vector<bool> with = {false, true, false, true, true, false, true, false, true, true},
@@ -66,7 +68,8 @@ TEST_P(AcceleratorRanks, even_batches_give_every_rank_as_many_and_metrics_count_
         if (even) {
           EXPECT_TRUE(at::all(counts == counts[0]).item<bool>());
         }
-        if (!even && counts.max().item<std::int64_t>() != counts.min().item<std::int64_t>()) continue;  // cannot gather together
+        if (!even && counts.max().item<std::int64_t>() != counts.min().item<std::int64_t>())
+          continue;  // cannot gather together
         std::vector<std::int64_t> seen;
         for (const auto& batch : loader) {
           const at::Tensor all = accelerator.gather_for_metrics(batch[2]);
@@ -117,7 +120,8 @@ TEST_P(AcceleratorRanks, items_are_split_as_evenly_as_can_be) {
     Accelerator accelerator;
     const std::vector<std::string> items = {"a", "b", "c", "d", "e"};
     const auto mine = accelerator.split_between_processes(items);
-    const std::vector<std::vector<std::string>> of4 = {{"a", "b"}, {"c"}, {"d"}, {"e"}}, of2 = {{"a", "b", "c"}, {"d", "e"}};
+    const std::vector<std::vector<std::string>> of4 = {{"a", "b"}, {"c"}, {"d"}, {"e"}},
+                                                of2 = {{"a", "b", "c"}, {"d", "e"}};
     if (world.size() == 4) {
       EXPECT_EQ(mine, of4[static_cast<std::size_t>(world.rank())]);
     }
@@ -128,7 +132,8 @@ TEST_P(AcceleratorRanks, items_are_split_as_evenly_as_can_be) {
       EXPECT_EQ(mine, items);
     }
     const auto padded = accelerator.split_between_processes(items, /*apply_padding=*/true);
-    EXPECT_EQ(padded.size(), (items.size() + static_cast<std::size_t>(world.size()) - 1) / static_cast<std::size_t>(world.size()));
+    EXPECT_EQ(padded.size(),
+              (items.size() + static_cast<std::size_t>(world.size()) - 1) / static_cast<std::size_t>(world.size()));
   });
 }
 
@@ -182,8 +187,10 @@ struct Life {
   double rate = 0;
   std::int64_t count = 0;
 };
-Life live(const std::vector<std::string>& arguments, const std::string& folder, int passes, bool resume, std::uint64_t seed) {
-  Accelerator accelerator({.gradient_accumulation_steps = 2, .project_dir = folder, .total_limit = 2, .arguments = arguments});
+Life live(const std::vector<std::string>& arguments, const std::string& folder, int passes, bool resume,
+          std::uint64_t seed) {
+  Accelerator accelerator(
+      {.gradient_accumulation_steps = 2, .project_dir = folder, .total_limit = 2, .arguments = arguments});
   at::manual_seed(7);
   const auto net = std::make_shared<DropoutNet>();
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(2e-3));
@@ -214,7 +221,8 @@ TEST(Accelerator, continues_with_the_same_bits) {
        std::vector<std::vector<std::string>>{{}, {"--fsdp", "full_shard auto_wrap"}, {"--zero_stage", "1", "--bf16"}}) {
     const TemporaryFolder folder;
     run_ranks(2, [&](comm::World&) {
-      const Life whole = live(arguments, folder.path(), 3, false, 100), rest = live(arguments, folder.path(), 3, true, 200);
+      const Life whole = live(arguments, folder.path(), 3, false, 100),
+                 rest = live(arguments, folder.path(), 3, true, 200);
       expect_same_bits(rest.weights, whole.weights, arguments.empty() ? "ddp" : arguments[1]);
       EXPECT_EQ(rest.rate, whole.rate);
       EXPECT_EQ(rest.count, whole.count);
@@ -229,7 +237,8 @@ TEST(Accelerator, checkpoints_are_numbered_limited_and_refuse_other_objects) {
     auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.name = "lamb"});
     for (int i = 0; i < 4; ++i) accelerator.save_state();
     accelerator.wait_for_everyone();
-    EXPECT_EQ(list_folder(path_join(folder.path(), "checkpoints")), (std::vector<std::string>{"checkpoint_2", "checkpoint_3"}));
+    EXPECT_EQ(list_folder(path_join(folder.path(), "checkpoints")),
+              (std::vector<std::string>{"checkpoint_2", "checkpoint_3"}));
     Counter counter;
     accelerator.register_for_checkpointing(counter);
     std::string said = "nothing";
@@ -281,7 +290,8 @@ TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
     Accelerator accelerator({.mixed_precision = "fp16"});
     EXPECT_EQ(accelerator.mixed_precision(), "fp16");
     auto [model, optimizer, scheduler] = accelerator.prepare(
-        make_net(), OptimizerSettings{.lr = 0.01}, optim::Schedule{.type = "linear", .warmup_steps = 0, .total_steps = 10, .learning_rate = 0.01});
+        make_net(), OptimizerSettings{.lr = 0.01},
+        optim::Schedule{.type = "linear", .warmup_steps = 0, .total_steps = 10, .learning_rate = 0.01});
     for (int step = 0; step < 3; ++step) {
       const Weights before = weights_of(accelerator.training().sharded());
       const double rate = optimizer.learning_rates().at(0);
@@ -297,7 +307,8 @@ TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
       scheduler.step();
       optimizer.zero_grad();
       EXPECT_EQ(optimizer.step_was_skipped(), step == 1);
-      EXPECT_EQ(at::equal(before.begin()->second, weights_of(accelerator.training().sharded()).begin()->second), step == 1);
+      EXPECT_EQ(at::equal(before.begin()->second, weights_of(accelerator.training().sharded()).begin()->second),
+                step == 1);
       EXPECT_EQ(optimizer.learning_rates().at(0) == rate, step == 1);
     }
     EXPECT_THROW(Accelerator({.mixed_precision = "fp8"}), InputError);

@@ -28,7 +28,9 @@ Batches no_split(const BatchPlan& p, std::int64_t rank) {
   Batches out;
   std::vector<std::int64_t> initial, to_yield, batch;
   std::int64_t idx = -1;
-  const auto full = [&](const std::vector<std::int64_t>& b) { return static_cast<std::int64_t>(b.size()) == p.batch_size; };
+  const auto full = [&](const std::vector<std::int64_t>& b) {
+    return static_cast<std::int64_t>(b.size()) == p.batch_size;
+  };
   for (const auto& next : all_batches(p.rows, p.batch_size, p.drop_last)) {
     batch = next;
     ++idx;
@@ -72,7 +74,8 @@ Batches with_split(const BatchPlan& p, std::int64_t rank) {
   const std::int64_t length = p.batch_size / p.ranks;
   const auto slice = [&](const std::vector<std::int64_t>& b) {
     const auto size = static_cast<std::int64_t>(b.size());
-    return std::vector<std::int64_t>(b.begin() + std::min(size, length * rank), b.begin() + std::min(size, length * (rank + 1)));
+    return std::vector<std::int64_t>(b.begin() + std::min(size, length * rank),
+                                     b.begin() + std::min(size, length * (rank + 1)));
   };
   std::int64_t idx = -1;
   for (const auto& next : all_batches(p.rows, p.batch_size, p.drop_last)) {

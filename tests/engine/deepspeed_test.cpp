@@ -16,8 +16,9 @@ using namespace tessera;
 using namespace tessera::testing;
 
 std::vector<std::string> flags(int stage, std::int64_t accumulation, std::vector<std::string> more = {}) {
-  std::vector<std::string> all = {concat("--zero_stage=", stage), concat("--gradient_accumulation_steps=", accumulation),
-                                  "--learning_rate=0.002", "--weight_decay=0.01"};
+  std::vector<std::string> all = {concat("--zero_stage=", stage),
+                                  concat("--gradient_accumulation_steps=", accumulation), "--learning_rate=0.002",
+                                  "--weight_decay=0.01"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -99,8 +100,9 @@ TEST(DeepSpeed, weights_change_at_the_boundary_only) {
 TEST(DeepSpeed, a_step_whose_fp16_gradients_overflow_anywhere_is_skipped_everywhere) {
   run_ranks(2, [](comm::World& world) {
     for (const int stage : {0, 2, 3}) {
-      auto engine = initialize(make_net(), {.arguments = flags(stage, 1, {"--fp16", "--lr_scheduler_type=constant_with_warmup",
-                                                                          "--warmup_steps=10"})});
+      auto engine = initialize(
+          make_net(),
+          {.arguments = flags(stage, 1, {"--fp16", "--lr_scheduler_type=constant_with_warmup", "--warmup_steps=10"})});
       EXPECT_TRUE(engine.fp16_enabled());
       train_one_step(engine, world, 0);  // the first rate is 0
       train_one_step(engine, world, 1);
@@ -134,7 +136,8 @@ TEST(DeepSpeed, without_fp16_a_norm_that_is_not_finite_is_an_error_that_names_th
     engine.backward(world.rank() == 1 ? loss * std::numeric_limits<double>::infinity() : loss);
     engine.step();
   });
-  for (const RankOutcome& outcome : outcomes) EXPECT_NE(outcome.error.find("rank 1"), std::string::npos) << outcome.error;
+  for (const RankOutcome& outcome : outcomes)
+    EXPECT_NE(outcome.error.find("rank 1"), std::string::npos) << outcome.error;
 }
 
 TEST(DeepSpeed, continues_with_the_same_bits_from_its_checkpoint) {
@@ -185,7 +188,9 @@ TEST(DeepSpeed, another_stage_and_number_of_ranks_continue_a_checkpoint) {
   const TemporaryFolder folder;
   constexpr int steps = 6;
   const Plain plain = train_plain(4, steps, decay_all, [](int) { return 0.002; });
-  const auto arguments = [](int stage, int accumulation) { return flags(stage, accumulation, {"--deterministic_reduce"}); };
+  const auto arguments = [](int stage, int accumulation) {
+    return flags(stage, accumulation, {"--deterministic_reduce"});
+  };
   run_ranks(4, [&](comm::World& world) {
     auto engine = initialize(make_net(), {.arguments = arguments(3, 1)});
     for (int step = 0; step < 3; ++step) train_one_step(engine, world, step);
@@ -268,9 +273,9 @@ TEST(DeepSpeed, an_optimizer_of_the_users_works_on_shards) {
         const auto begin = [&](std::unique_ptr<torch::optim::Optimizer>& optimizer) {
           const auto mine = make_net();
           optimizer = make(*mine);
-          return initialize(mine, {.arguments = flags(stage, 1), .optimizer = optimizer.get(), .lr_lambda = [](std::int64_t step) {
-                                     return 1.0 / static_cast<double>(1 + step);
-                                   }});
+          return initialize(mine, {.arguments = flags(stage, 1),
+                                   .optimizer = optimizer.get(),
+                                   .lr_lambda = [](std::int64_t step) { return 1.0 / static_cast<double>(1 + step); }});
         };
         std::unique_ptr<torch::optim::Optimizer> optimizer, again;
         auto engine = begin(optimizer);
@@ -315,7 +320,8 @@ TEST(DeepSpeed, wrong_settings_are_input_errors) {
   run_ranks(1, [](comm::World&) {
     EXPECT_THROW(initialize(make_net(), {.arguments = {"--zero_stage=7"}}), InputError);
     EXPECT_THROW(initialize(std::shared_ptr<SimpleModel>(), {}), InputError);
-    EXPECT_THROW(initialize(make_net(), {.arguments = {"--lr_scheduler_type=linear"}}), InputError) << "needs --max_steps";
+    EXPECT_THROW(initialize(make_net(), {.arguments = {"--lr_scheduler_type=linear"}}), InputError)
+        << "needs --max_steps";
     auto engine = initialize(make_net(), {});
     EXPECT_THROW(engine.backward(engine(at::ones({2, 12}))), InputError) << "ten numbers";
   });

@@ -24,7 +24,8 @@ launch::Captured start(int ranks, const std::string& example, const std::vector<
 std::vector<double> losses_of(const launch::Captured& run, const std::string& before) {
   std::vector<double> losses;
   for (const std::string& line : split(run.out, '\n'))
-    if (const auto at = line.find(before); at != std::string::npos) losses.push_back(std::strtod(line.c_str() + at + before.size(), nullptr));
+    if (const auto at = line.find(before); at != std::string::npos)
+      losses.push_back(std::strtod(line.c_str() + at + before.size(), nullptr));
   return losses;
 }
 
@@ -39,7 +40,8 @@ TEST(FaceExamples, deepspeed_with_its_json) {
   for (const int ranks : {1, 2}) {
     const auto run = start(ranks, "deepspeed_simple");
     expect_learning(run, ": loss ");
-    EXPECT_NE(run.out.find(concat("ZeRO-2, batch 64 = ", 64 / ranks, " x 1 x ", ranks)), std::string::npos) << run.out << run.err;
+    EXPECT_NE(run.out.find(concat("ZeRO-2, batch 64 = ", 64 / ranks, " x 1 x ", ranks)), std::string::npos)
+        << run.out << run.err;
   }
   const auto unknown = start(1, "deepspeed_simple", {"--nonsense"});
   EXPECT_EQ(unknown.exit_code, 2) << unknown.err;
@@ -48,10 +50,12 @@ TEST(FaceExamples, deepspeed_with_its_json) {
 TEST(FaceExamples, accelerate_in_the_users_loop) {
   expect_learning(start(1, "accelerate_simple"), ": loss ");
   const TemporaryFolder folder;
-  const auto sharded = start(2, "accelerate_simple", {"--fsdp", "full_shard auto_wrap", "--project_dir", folder.path()});
+  const auto sharded =
+      start(2, "accelerate_simple", {"--fsdp", "full_shard auto_wrap", "--project_dir", folder.path()});
   expect_learning(sharded, ": loss ");
   EXPECT_NE(sharded.out.find(" of 203 right (2 ranks)"), std::string::npos) << sharded.out;
-  EXPECT_EQ(list_folder(path_join(folder.path(), "checkpoints")), std::vector<std::string>{"checkpoint_3"}) << "one of them stays";
+  EXPECT_EQ(list_folder(path_join(folder.path(), "checkpoints")), std::vector<std::string>{"checkpoint_3"})
+      << "one of them stays";
   EXPECT_TRUE(path_exists(path_join(folder.path(), "model.safetensors")));
 }
 

@@ -41,7 +41,8 @@ inline Plain train_plain(std::int64_t V, int steps, const std::function<double(c
   const auto net = make_net();
   const auto parameters = net->named_parameters();
   std::vector<optim::Slot> slots;
-  for (const auto& p : parameters) slots.push_back({.name = p.key(), .parameter = p.value(), .weight_decay = decay(p.value())});
+  for (const auto& p : parameters)
+    slots.push_back({.name = p.key(), .parameter = p.value(), .weight_decay = decay(p.value())});
   const auto optimizer = optim::make_adamw(slots, {});
   Plain plain;
   for (int step = 0; step < steps; ++step) {
@@ -55,8 +56,10 @@ inline Plain train_plain(std::int64_t V, int steps, const std::function<double(c
       for (std::size_t j = 0; j < parameters.size(); ++j) {
         at::Tensor grad = parameters[j].value().grad().clone();
         if (V > 1) grad.mul_(1.0 / static_cast<double>(V));
-        if (i == 0) sums.push_back(grad);
-        else sums[j].add_(grad);
+        if (i == 0)
+          sums.push_back(grad);
+        else
+          sums[j].add_(grad);
       }
     }
     for (std::size_t j = 0; j < parameters.size(); ++j) at::Tensor(parameters[j].value()).mutable_grad() = sums[j];
@@ -79,8 +82,8 @@ inline Weights weights_of(Sharded& sharded) {
 inline void expect_same_bits(const Weights& got, const Weights& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (const auto& [name, value] : want)
-    EXPECT_TRUE(at::equal(got.at(name), value)) << what << ": " << name << " differs by "
-                                                << (got.at(name) - value).abs().max().item<double>();
+    EXPECT_TRUE(at::equal(got.at(name), value))
+        << what << ": " << name << " differs by " << (got.at(name) - value).abs().max().item<double>();
 }
 inline void expect_close(const Weights& got, const Weights& want, double bound, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;

@@ -22,11 +22,13 @@ RowSource steps_of(int steps) {
 TrainerOptions options(const std::vector<std::string>& more, int steps = 6) {
   TrainerOptions options;
   options.model = make_net();
-  options.arguments =
-      TrainingArguments(more, {"--learning_rate=0.002", "--weight_decay=0.01", "--lr_scheduler_type=constant",
-                               "--train_sampling_strategy=sequential", "--num_train_epochs=1", "--logging_steps=2", "--disable_tqdm"});
-  options.loss = loss_of<SimpleModel>([](SimpleModel& net, const TensorBatch& batch) { return (net.forward(batch[0]) - batch[1]).square().mean(); });
-  options.outputs = loss_of<SimpleModel>([](SimpleModel& net, const TensorBatch& batch) { return net.forward(batch[0]); });
+  options.arguments = TrainingArguments(
+      more, {"--learning_rate=0.002", "--weight_decay=0.01", "--lr_scheduler_type=constant",
+             "--train_sampling_strategy=sequential", "--num_train_epochs=1", "--logging_steps=2", "--disable_tqdm"});
+  options.loss = loss_of<SimpleModel>(
+      [](SimpleModel& net, const TensorBatch& batch) { return (net.forward(batch[0]) - batch[1]).square().mean(); });
+  options.outputs =
+      loss_of<SimpleModel>([](SimpleModel& net, const TensorBatch& batch) { return net.forward(batch[0]); });
   options.train_dataset = steps_of(steps);
   return options;
 }
@@ -40,12 +42,18 @@ struct Watcher : TrainerCallback {
     if (state.global_step == stop_after) control.should_training_stop = true;
     if (state.global_step == save_at) control.should_save = control.should_evaluate = true;
   }
-  void on_epoch_end(const TrainerState& state, TrainerControl&) override { events.push_back(concat("epoch ", state.global_step)); }
+  void on_epoch_end(const TrainerState& state, TrainerControl&) override {
+    events.push_back(concat("epoch ", state.global_step));
+  }
   void on_log(const TrainerState& state, TrainerControl&, const Metrics& logs) override {
     if (logs.count("loss")) losses.push_back(logs.at("loss"));
   }
-  void on_evaluate(const TrainerState& state, TrainerControl&, const Metrics&) override { events.push_back(concat("evaluate ", state.global_step)); }
-  void on_save(const TrainerState& state, TrainerControl&, const std::string&) override { events.push_back(concat("save ", state.global_step)); }
+  void on_evaluate(const TrainerState& state, TrainerControl&, const Metrics&) override {
+    events.push_back(concat("evaluate ", state.global_step));
+  }
+  void on_save(const TrainerState& state, TrainerControl&, const std::string&) override {
+    events.push_back(concat("save ", state.global_step));
+  }
   void on_train_end(const TrainerState&, TrainerControl&) override { events.push_back("end"); }
 };
 
@@ -54,19 +62,22 @@ INSTANTIATE_TEST_SUITE_P(All, TrainerRanks, ::testing::Values(1, 2, 4));
 
 TEST_P(TrainerRanks, fixed_order_has_the_bits_of_the_plain_loop) {
   const int ranks = GetParam();
-  const Plain plain = train_plain(2 * ranks, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
+  const Plain plain = train_plain(
+      2 * ranks, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
   run_ranks(ranks, [&](comm::World& world) {
     for (const char* strategy : {"ddp", "zero2", "full_shard"}) {
       auto watcher = std::make_shared<Watcher>();
-      TrainerOptions given = options({"--deterministic_reduce", "--gradient_accumulation_steps=2", concat("--strategy=", strategy),
-                                      concat("--per_device_train_batch_size=", all_rows / (2 * world.size()))});
+      TrainerOptions given =
+          options({"--deterministic_reduce", "--gradient_accumulation_steps=2", concat("--strategy=", strategy),
+                   concat("--per_device_train_batch_size=", all_rows / (2 * world.size()))});
       given.callbacks = {watcher};
       Trainer trainer(std::move(given));
       const TrainOutput output = trainer.train();
       EXPECT_EQ(output.global_step, 6);
       expect_same_bits(weights_of(trainer.training().sharded()), plain.weights, strategy);
       ASSERT_EQ(watcher->losses.size(), 3u);
-      for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(watcher->losses[i], (plain.losses[2 * i] + plain.losses[2 * i + 1]) / 2, 1e-12);
+      for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(watcher->losses[i], (plain.losses[2 * i] + plain.losses[2 * i + 1]) / 2, 1e-12);
       EXPECT_EQ(watcher->events, (std::vector<std::string>{"begin", "epoch 6", "end"}));
       EXPECT_EQ(trainer.is_fsdp_enabled(), std::string(strategy) == "full_shard");
     }
@@ -77,7 +88,8 @@ TEST_P(TrainerRanks, evaluation_counts_every_row_once) {
   const RowSource rows = steps_of(1);
   const auto net = make_net();
   for (const std::int64_t count : {1, 7, 23, 24}) {
-    const at::Tensor x = global_batch(0, all_rows).x.narrow(0, 0, count), y = global_batch(0, all_rows).y.narrow(0, 0, count);
+    const at::Tensor x = global_batch(0, all_rows).x.narrow(0, 0, count),
+                     y = global_batch(0, all_rows).y.narrow(0, 0, count);
     const at::Tensor outputs = net->forward(x).detach();
     const double want = (outputs - y).square().mean().item<double>();
     run_ranks(GetParam(), [&](comm::World&) {
@@ -107,7 +119,8 @@ TEST(Trainer, callbacks_stop_save_and_evaluate) {
     auto watcher = std::make_shared<Watcher>();
     watcher->save_at = 2;
     watcher->stop_after = 4;
-    TrainerOptions given = options({"--per_device_train_batch_size=12", "--save_strategy=no", "--output_dir=" + folder.path()});
+    TrainerOptions given =
+        options({"--per_device_train_batch_size=12", "--save_strategy=no", "--output_dir=" + folder.path()});
     given.eval_dataset = steps_of(1);
     given.callbacks = {watcher};
     Trainer trainer(std::move(given));
@@ -124,9 +137,15 @@ TEST(Trainer, callbacks_stop_save_and_evaluate) {
 TEST(Trainer, continues_with_the_same_bits) {
   const TemporaryFolder folder;
   run_ranks(2, [&](comm::World& world) {
-    const std::vector<std::string> flags = {"--per_device_train_batch_size=6", "--gradient_accumulation_steps=2", "--strategy=zero3",
-                                            "--lr_scheduler_type=cosine", "--train_sampling_strategy=random", "--num_train_epochs=2",
-                                            "--save_steps=4", "--save_total_limit=2", "--output_dir=" + folder.path()};
+    const std::vector<std::string> flags = {"--per_device_train_batch_size=6",
+                                            "--gradient_accumulation_steps=2",
+                                            "--strategy=zero3",
+                                            "--lr_scheduler_type=cosine",
+                                            "--train_sampling_strategy=random",
+                                            "--num_train_epochs=2",
+                                            "--save_steps=4",
+                                            "--save_total_limit=2",
+                                            "--output_dir=" + folder.path()};
     Weights want;
     {
       Trainer trainer(options(flags));
@@ -144,7 +163,8 @@ TEST(Trainer, continues_with_the_same_bits) {
 }
 
 TEST(Trainer, replicas_of_one_process_share_the_batch) {
-  const Plain plain = train_plain(2, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
+  const Plain plain = train_plain(
+      2, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
   run_ranks(1, [&](comm::World&) {
     TrainerOptions given = options({concat("--per_device_train_batch_size=", all_rows / 2)});
     given.data_parallel = DataParallelOptions{.replicas = 2};
