@@ -1,6 +1,5 @@
 #include <tessera/config/flag_reader.h>
 
-
 #include <algorithm>
 
 namespace tessera::config {
@@ -37,7 +36,8 @@ struct Match {
 
 Match match(const std::string& name) {
   if (name.find('.') != std::string::npos) return {};
-  if (const TrainingArgument* argument = find_training_argument(name)) return {argument, find_field(argument->row.setting), false};
+  if (const TrainingArgument* argument = find_training_argument(name))
+    return {argument, find_field(argument->row.setting), false};
   if (const Field* field = field_of(name)) return {nullptr, field, false};
   if (!name.starts_with("no_")) return {};
   const Match positive = match(name.substr(3));
@@ -61,7 +61,8 @@ void FlagReader::read(const std::vector<std::string>& typed) {
   given_.clear();
   names_.clear();
   const std::string& file = resolved_.values.files.args_file;
-  if (to_lower(file).ends_with(".args") && !problems_.doubtful.contains("args_file")) read_words(read_file_words(file, problems_));
+  if (to_lower(file).ends_with(".args") && !problems_.doubtful.contains("args_file"))
+    read_words(read_file_words(file, problems_));
   finish();
 }
 
@@ -73,14 +74,17 @@ void FlagReader::read_words(std::vector<FileWord> words) {
   unknown_ = 0;
 }
 
-std::string FlagReader::said(const std::string& flag) const { return where_.file ? concat(file_and_line(where_), ": ", flag) : flag; }
+std::string FlagReader::said(const std::string& flag) const {
+  return where_.file ? concat(file_and_line(where_), ": ", flag) : flag;
+}
 
 bool FlagReader::value_follows() const { return next_ < words_.size() && !looks_like_flag(words_[next_].text); }
 
 void FlagReader::positional(const FileWord& word) {
   if (!where_.file && names_file_of_arguments(word.text)) {
     if (const auto before = given_.find("args_file"); before != given_.end() && before->second.second != word.text)
-      return problem(concat("unexpected argument '", word.text, "'"), ": ", before->second.second, " gives the arguments already");
+      return problem(concat("unexpected argument '", word.text, "'"), ": ", before->second.second,
+                     " gives the arguments already");
     return store("args_file", word.text, word.text);
   }
   problem(concat("unexpected argument '", word.text, "'"), ": settings are given as --name value");
@@ -99,19 +103,25 @@ void FlagReader::read_one() {
   if (found.argument == nullptr && found.field == nullptr) return unknown(flag, has_text);
   names_.insert(name);
   if (found.negated && has_text)
-    return problem(flag, " takes no value; write --", found.argument != nullptr ? found.argument->row.key : found.field->name, "=", text);
-  if (found.negated) text = "false";
-  else if (!has_text && !take_value(flag, found.argument, found.field, text)) return;
+    return problem(flag, " takes no value; write --",
+                   found.argument != nullptr ? found.argument->row.key : found.field->name, "=", text);
+  if (found.negated)
+    text = "false";
+  else if (!has_text && !take_value(flag, found.argument, found.field, text))
+    return;
   if (where_.file && typed_names_.contains(name)) return;  // the typed one beats it
   if (text.empty() && found.field != nullptr && name != "fsdp") {
     problems_.doubtful.emplace(found.field->name);
     return problem(flag, " has an empty value; leave the flag out to keep the default");
   }
-  if (found.argument != nullptr) follow(*found.argument, flag, text);
-  else store(found.field->name, flag, text);
+  if (found.argument != nullptr)
+    follow(*found.argument, flag, text);
+  else
+    store(found.field->name, flag, text);
 }
 
-bool FlagReader::take_value(const std::string& flag, const TrainingArgument* argument, const Field* field, std::string& text) {
+bool FlagReader::take_value(const std::string& flag, const TrainingArgument* argument, const Field* field,
+                            std::string& text) {
   const std::string_view name = argument != nullptr ? argument->row.key : field->name;
   if (is_boolean({argument, field, false})) {
     text = value_follows() && parse_bool(words_[next_].text) ? words_[next_++].text : "true";
@@ -119,7 +129,8 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
   }
   if (value_follows() && !(name == "fsdp" && names_file_of_arguments(words_[next_].text))) {
     text = words_[next_++].text;
-    while (argument != nullptr && argument->shape == ArgumentShape::words && value_follows() && !names_file_of_arguments(words_[next_].text))
+    while (argument != nullptr && argument->shape == ArgumentShape::words && value_follows() &&
+           !names_file_of_arguments(words_[next_].text))
       text += " " + words_[next_++].text;  // --fsdp full_shard auto_wrap
     return true;
   }
@@ -140,16 +151,20 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
 }
 
 void FlagReader::follow(const TrainingArgument& argument, const std::string& flag, const std::string& text) {
-  const ArgumentMeaning meaning = meaning_of(argument, argument.row.effect != Effect::acts && text.empty() ? "true" : text);
+  const ArgumentMeaning meaning =
+      meaning_of(argument, argument.row.effect != Effect::acts && text.empty() ? "true" : text);
   const std::string label = where_.file ? concat(flag, " (", file_and_line(where_), ")") : flag;
-  for (const auto& [what, why] : meaning.without_effect) without_effect_.push_back({what.empty() ? label : concat(label, " ", what), why});
+  for (const auto& [what, why] : meaning.without_effect)
+    without_effect_.push_back({what.empty() ? label : concat(label, " ", what), why});
   if (!meaning.problem.empty()) {
     if (!argument.row.setting.empty()) problems_.doubtful.emplace(argument.row.setting);
     return problem(flag, meaning.problem);
   }
   for (const auto& [setting, given] : meaning.settings) {
-    if (argument.row.key == "model_type") model_type_.assign(1, {given, flag, where_});
-    else store(setting, flag, given);
+    if (argument.row.key == "model_type")
+      model_type_.assign(1, {given, flag, where_});
+    else
+      store(setting, flag, given);
   }
 }
 
@@ -160,7 +175,8 @@ void FlagReader::unknown(const std::string& flag, bool has_value) {
   for (const Field& field : fields()) names.emplace_back(field.name);
   for (const auto& [alias, ours] : aliases()) names.emplace_back(alias);
   for (const KeyRow& row : training_args_rows())
-    if (row.key.find('.') == std::string_view::npos && std::find(names.begin(), names.end(), row.key) == names.end()) names.emplace_back(row.key);
+    if (row.key.find('.') == std::string_view::npos && std::find(names.begin(), names.end(), row.key) == names.end())
+      names.emplace_back(row.key);
   const std::string name = underscored(flag.substr(2));
   const auto near = name.size() > 64 ? std::nullopt : nearest(name, names);
   if (near)
@@ -175,7 +191,8 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
   const auto [first, is_first] = given_.emplace(name, std::pair(flag, text));
   if (!is_first) {
     if (first->second.second != text) {
-      problem(flag, " ", text, " contradicts ", first->second.first, " ", first->second.second, " given before; keep one of them");
+      problem(flag, " ", text, " contradicts ", first->second.first, " ", first->second.second,
+              " given before; keep one of them");
       problems_.doubtful.insert(name);
     }
     return;
@@ -195,8 +212,10 @@ void FlagReader::finish() {
     const ModelType& type = model_type_.front();
     where_ = type.where;
     const auto given = [&](const char* name) { return resolved_.origins.at(name) != "default"; };
-    if (given("config_name") || given("model_name_or_path")) without_effect_.push_back({said(type.flag), "the model is given"});
-    else store("config_name", type.flag, type.text);
+    if (given("config_name") || given("model_name_or_path"))
+      without_effect_.push_back({said(type.flag), "the model is given"});
+    else
+      store("config_name", type.flag, type.text);
   }
   if (!bare_deepspeed_.empty() && resolved_.values.files.deepspeed.empty()) {
     problems_.doubtful.insert("deepspeed");

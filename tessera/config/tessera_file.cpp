@@ -11,13 +11,14 @@ namespace tessera::config {
 namespace {
 
 bool is_section(std::string_view key) {
-  return std::any_of(std::begin(all_sections), std::end(all_sections), [&](Section section) { return section_key(section) == key; });
+  return std::any_of(std::begin(all_sections), std::end(all_sections),
+                     [&](Section section) { return section_key(section) == key; });
 }
 
 /// {"value": ..., "origin": ...}, as --print_config prints.
 bool is_leaf(const Value& value) {
-  return value.is_object() && value.members().size() == 2 && value.find("value") != nullptr && value.find("origin") != nullptr &&
-         value.at("origin").is_string();
+  return value.is_object() && value.members().size() == 2 && value.find("value") != nullptr &&
+         value.find("origin") != nullptr && value.at("origin").is_string();
 }
 
 /// Nobody gave it, or it follows from what was given; and files that were read have left their settings in the tree.
@@ -38,14 +39,18 @@ class Reader {
     }
     for (const auto& [key, value] : file.members()) {
       if (key == "$schema") continue;  // an editor's
-      if (is_section(key)) read_section(key, value);
-      else add(key, value, {});
+      if (is_section(key))
+        read_section(key, value);
+      else
+        add(key, value, {});
     }
     return std::move(arguments_);
   }
 
  private:
-  void problem(const Value& value, const std::string& what) { problems_.lines.push_back(concat(value.where().str(), ": ", what)); }
+  void problem(const Value& value, const std::string& what) {
+    problems_.lines.push_back(concat(value.where().str(), ": ", what));
+  }
 
   void read_section(const std::string& section, const Value& value) {
     if (value.is_null()) return;
@@ -58,7 +63,8 @@ class Reader {
     if (leaf && is_passed_over(key, value)) return;
     const Field* field = find_field(key);
     if (field != nullptr && !section.empty() && section_key(field->section) != section)
-      return problem(value, concat(key, " stands in the section ", section, "; its section is ", section_key(field->section)));
+      return problem(value,
+                     concat(key, " stands in the section ", section, "; its section is ", section_key(field->section)));
     arguments_.push_back({key, leaf ? value.at("value") : value});
   }
 

@@ -7,9 +7,9 @@
 ///       strategy: full_shard
 ///     gradient_checkpointing_kwargs: {every: 2}
 ///
-/// A leaf may be what --print_config and `tessera config show` print: {"value": 3e-4, "origin": "--learning_rate"}; those that nobody gave
-/// (origin "default" or "derived (...)") are passed over, so that such a tree gives the same run again. Other systems' names of settings
-/// (fields.h, training_args.h) are understood as flags are.
+/// A leaf may be what --print_config and `tessera config show` print: {"value": 3e-4, "origin": "--learning_rate"};
+/// those that nobody gave (origin "default" or "derived (...)") are passed over, so that such a tree gives the same run
+/// again. Other systems' names of settings (fields.h, training_args.h) are understood as flags are.
 
 #include <tessera/config/translation.h>
 

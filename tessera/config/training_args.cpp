@@ -31,7 +31,8 @@ std::string object_text(const std::string& text, ArgumentMeaning& meaning) {
 }
 
 Strings words_of(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '\'' || c == '"'; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '\'' || c == '"'; }, ' ');
   Strings words;
   for (const std::string& word : split(text, ' '))
     if (!trim(word).empty()) words.push_back(trim(word));
@@ -61,16 +62,24 @@ std::string_view not_built(std::string_view key, std::string_view word) {
     std::string_view why;
   };
   static constexpr Refusal optimizers[] = {
-      {"paged_", false, "memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
-      {"galore_", false, "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
-      {"apollo_", false, "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
-      {"8bit", false, "states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides them over processes"},
-      {"4bit", false, "states of 4 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides them over processes"},
+      {"paged_", false,
+       "memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
+      {"galore_", false,
+       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+      {"apollo_", false,
+       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+      {"8bit", false,
+       "states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
+       "them over processes"},
+      {"4bit", false,
+       "states of 4 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
+       "them over processes"},
       {"rmsprop", false, "it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
       {"adamw_torch_xla", true, "TPUs are not supported: write --optim adamw"},
       {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
       {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},
-      {"schedule_free_", false, "it is not built: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
+      {"schedule_free_", false,
+       "it is not built: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
       {"lomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
       {"adalomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
       {"ademamix", true, "it is not built: --optim adamw is the nearest"},
@@ -78,15 +87,16 @@ std::string_view not_built(std::string_view key, std::string_view word) {
       {"stable_adamw", true, "it is not built: --optim adamw with --max_grad_norm is the nearest"},
   };
   if (key == "lr_scheduler_type")
-    return word == "greedy" ? "it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations" : std::string_view();
+    return word == "greedy" ? "it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"
+                            : std::string_view();
   for (const auto& [part, whole, why] : optimizers)
     if (whole ? word == part : word.find(part) != std::string_view::npos) return why;
   return {};
 }
 
 ArgumentMeaning report_to(const std::string& text) {
-  static const Strings others = {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte",
-                                 "mlflow",   "neptune", "swanlab",    "trackio",  "wandb"};
+  static const Strings others = {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive",
+                                 "flyte",    "mlflow",  "neptune",    "swanlab",  "trackio", "wandb"};
   ArgumentMeaning meaning;
   bool tensorboard = false;
   for (const std::string& written : words_of(text)) {
@@ -99,7 +109,8 @@ ArgumentMeaning report_to(const std::string& text) {
       Strings known = others;
       known.insert(known.end(), {"tensorboard", "none", "all"});
       const auto near = nearest(word, known);
-      meaning.problem = concat(" is '", written, "'; it must be one of tensorboard, none, all", near ? concat(" (did you mean ", *near, "?)") : "");
+      meaning.problem = concat(" is '", written, "'; it must be one of tensorboard, none, all",
+                               near ? concat(" (did you mean ", *near, "?)") : "");
       return meaning;
     }
   }
@@ -119,9 +130,12 @@ class ObjectReader {
       const TrainingArgument* argument = find_training_argument(name);
       if (argument == nullptr) {
         unknown(section, key);
-      } else if (const auto text = value.is_object() ? std::optional(dump_json(value, -1)) : as_text(value, true); !value.is_null()) {
-        if (!text) problem(concat(": ", key, " is a list"));
-        else take(*argument, key, *text, value);
+      } else if (const auto text = value.is_object() ? std::optional(dump_json(value, -1)) : as_text(value, true);
+                 !value.is_null()) {
+        if (!text)
+          problem(concat(": ", key, " is a list"));
+        else
+          take(*argument, key, *text, value);
       }
     }
   }
@@ -149,16 +163,19 @@ class ObjectReader {
     for (const KeyRow& row : training_args_rows())
       if (row.key.starts_with(section + ".")) names.emplace_back(row.key.substr(section.size() + 1));
     const auto near = nearest(key, names);
-    problem(concat(": unknown key ", key, near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names))));
+    problem(concat(": unknown key ", key,
+                   near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names))));
   }
 
   void take(const TrainingArgument& argument, const std::string& key, const std::string& text, const Value& value) {
     if (asks_for_nothing(argument, text)) return;
-    if (argument.row.effect == Effect::ignored) return meaning_.without_effect.push_back({key, std::string(argument.row.why)});
+    if (argument.row.effect == Effect::ignored)
+      return meaning_.without_effect.push_back({key, std::string(argument.row.why)});
     if (argument.row.effect == Effect::refused) return problem(concat(": ", key, ": ", argument.row.why));
     if (key == "gradient_accumulation_kwargs") return accumulation(value);
     const auto size = parse_int(text);
-    if (!size || *size < -1 || *size > 1 << 20) return problem(concat(": ", key, " is '", text, "'; it takes a number of processes"));
+    if (!size || *size < -1 || *size > 1 << 20)
+      return problem(concat(": ", key, " is '", text, "'; it takes a number of processes"));
     (key == "dp_shard_size" ? parts_ : copies_) = *size;
   }
 
@@ -166,10 +183,14 @@ class ObjectReader {
     if (!value.is_object()) return problem(": gradient_accumulation_kwargs takes an object");
     for (const auto& [key, inner] : value.members()) {
       const auto text = as_text(inner, true);
-      if (key == "num_steps" && text) meaning_.settings.emplace_back("gradient_accumulation_steps", *text);
+      if (key == "num_steps" && text)
+        meaning_.settings.emplace_back("gradient_accumulation_steps", *text);
       else if (key == "adjust_scheduler" || key == "sync_with_dataloader" || key == "sync_each_batch")
-        meaning_.without_effect.push_back({key, "the schedule moves once per optimizer step, and gradients meet once per step"});
-      else problem(concat(": unknown key ", key, "; the keys are num_steps, adjust_scheduler, sync_with_dataloader, sync_each_batch"));
+        meaning_.without_effect.push_back(
+            {key, "the schedule moves once per optimizer step, and gradients meet once per step"});
+      else
+        problem(concat(": unknown key ", key,
+                       "; the keys are num_steps, adjust_scheduler, sync_with_dataloader, sync_each_batch"));
     }
   }
 
@@ -201,8 +222,10 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   const std::string_view key = argument.row.key;
   const auto flag = parse_bool(trim(text));
   if (key == "use_cpu" || key == "no_cuda" || key == "adafactor") {
-    if (!flag) meaning.problem = concat(" is '", text, "'; it takes true or false");
-    else if (*flag) meaning.settings.emplace_back(argument.row.setting, key == "adafactor" ? "adafactor" : "cpu");
+    if (!flag)
+      meaning.problem = concat(" is '", text, "'; it takes true or false");
+    else if (*flag)
+      meaning.settings.emplace_back(argument.row.setting, key == "adafactor" ? "adafactor" : "cpu");
     return meaning;
   }
   meaning.settings.emplace_back(argument.row.setting, flag ? *flag ? "true" : "false" : text);
@@ -217,13 +240,17 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
   if (row.key == "report_to") return report_to(text);
   if (row.effect != Effect::acts) {
     if (asks_for_nothing(argument, text)) return meaning;
-    if (row.effect == Effect::ignored) meaning.without_effect.push_back({"", std::string(row.why)});
-    else meaning.problem = concat(": ", row.why);
+    if (row.effect == Effect::ignored)
+      meaning.without_effect.push_back({"", std::string(row.why)});
+    else
+      meaning.problem = concat(": ", row.why);
     return meaning;
   }
   if (row.key == "fsdp") {
-    if (!asks_for_nothing(argument, text)) meaning.settings.emplace_back("fsdp", text);
-    else if (trim(text) == "" || trim(text) == "[]") meaning.settings.emplace_back("fsdp", "false");
+    if (!asks_for_nothing(argument, text))
+      meaning.settings.emplace_back("fsdp", text);
+    else if (trim(text) == "" || trim(text) == "[]")
+      meaning.settings.emplace_back("fsdp", "false");
     return meaning;
   }
   if (row.key == "fsdp_config" || row.key == "deepspeed") {  // read by their own front ends
@@ -247,9 +274,12 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
 std::string without_effect_note(const std::vector<WithoutEffect>& list) {
   std::vector<std::pair<std::string, Strings>> by_reason;
   for (const WithoutEffect& one : list) {
-    const auto found = std::find_if(by_reason.begin(), by_reason.end(), [&](const auto& reason) { return reason.first == one.why; });
-    if (found == by_reason.end()) by_reason.push_back({one.why, {one.what}});
-    else if (std::find(found->second.begin(), found->second.end(), one.what) == found->second.end()) found->second.push_back(one.what);
+    const auto found =
+        std::find_if(by_reason.begin(), by_reason.end(), [&](const auto& reason) { return reason.first == one.why; });
+    if (found == by_reason.end())
+      by_reason.push_back({one.why, {one.what}});
+    else if (std::find(found->second.begin(), found->second.end(), one.what) == found->second.end())
+      found->second.push_back(one.what);
   }
   if (by_reason.empty()) return {};
   Strings parts;

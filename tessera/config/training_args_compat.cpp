@@ -7,9 +7,9 @@
 namespace tessera::config {
 namespace {
 
-// What versions 4 and 5 agree about but we do not stands here, too. Where words mean different things (fsdp_config's version), see
-// sharding.cpp. Names that only one version has (warmup_ratio, group_by_length, save_safetensors, ...) are always understood; optim is
-// adamw_torch in 4 and adamw_torch_fused in 5, which are one optimizer here.
+// What versions 4 and 5 agree about but we do not stands here, too. Where words mean different things (fsdp_config's
+// version), see sharding.cpp. Names that only one version has (warmup_ratio, group_by_length, save_safetensors, ...)
+// are always understood; optim is adamw_torch in 4 and adamw_torch_fused in 5, which are one optimizer here.
 constexpr CompatDefault defaults[] = {
     {"output_dir", "trainer_output", "trainer_output"},
     {"logging_steps", "500", "500"},

@@ -12,9 +12,10 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
-constexpr std::size_t kMostProblems = 20;        // of one file that are told
-constexpr std::size_t kMostText = 4096;          // of a value that is no object
+constexpr std::uint64_t kMostBytes =
+    256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
+constexpr std::size_t kMostProblems = 20;  // of one file that are told
+constexpr std::size_t kMostText = 4096;    // of a value that is no object
 
 using Strings = std::vector<std::string>;
 
@@ -30,7 +31,8 @@ const Strings& known_names() {
     for (const Field& field : fields()) all.emplace_back(field.name);
     for (const auto& [alias, ours] : aliases()) all.emplace_back(alias);
     for (const KeyRow& row : training_args_rows())
-      if (row.key.find('.') == std::string_view::npos && std::find(all.begin(), all.end(), row.key) == all.end()) all.emplace_back(row.key);
+      if (row.key.find('.') == std::string_view::npos && std::find(all.begin(), all.end(), row.key) == all.end())
+        all.emplace_back(row.key);
     return all;
   }();
   return names;
@@ -45,7 +47,8 @@ class FileReader {
     std::size_t left = arguments.size();
     for (const auto& [key, value] : arguments) {
       if (problems_.lines.size() - before_ >= kMostProblems) {
-        problems_.lines.push_back(concat(path_, ": ", left, left == 1 ? " more argument was" : " more arguments were", " not looked at"));
+        problems_.lines.push_back(
+            concat(path_, ": ", left, left == 1 ? " more argument was" : " more arguments were", " not looked at"));
         break;
       }
       --left;
@@ -58,7 +61,8 @@ class FileReader {
   Translation take() {
     Translation all = to_.take();
     for (FileSetting& setting : fsdp_.settings) {
-      const bool given = std::any_of(all.settings.begin(), all.settings.end(), [&](const FileSetting& other) { return other.name == setting.name; });
+      const bool given = std::any_of(all.settings.begin(), all.settings.end(),
+                                     [&](const FileSetting& other) { return other.name == setting.name; });
       if (!given) all.settings.push_back(std::move(setting));
     }
     for (std::string& note : fsdp_.notes) all.notes.push_back(std::move(note));
@@ -71,8 +75,10 @@ class FileReader {
 
  private:
   void problem(const Value& value, const std::string& key, const std::string& what, std::string_view setting) {
-    if (setting.empty()) to_.problem(value.where(), concat(key, what));
-    else to_.problem(value.where(), concat(key, what), {setting});
+    if (setting.empty())
+      to_.problem(value.where(), concat(key, what));
+    else
+      to_.problem(value.where(), concat(key, what), {setting});
   }
 
   void read_one(const std::string& key, const Value& value) {
@@ -84,13 +90,15 @@ class FileReader {
     if (argument == nullptr && field == nullptr) return unknown(key, value);
     if (value.is_null()) return;
     if (field != nullptr && (name == "args_file" || name == "config"))
-      return problem(value, key, ": a file cannot name the file that is read before it: give it on the command line", name);
+      return problem(value, key, ": a file cannot name the file that is read before it: give it on the command line",
+                     name);
     if (argument != nullptr && argument->row.key == "fsdp_config" && value.is_object()) return fsdp_section(value);
     const std::string_view setting = argument != nullptr ? argument->row.setting : field->name;
     const auto text = text_of(value, setting);
     if (!text) return problem(value, key, " is a list of something else than words; give one value, or words", setting);
     if (text->size() > kMostText && !value.is_object())
-      return problem(value, key, concat(" is a text of ", text->size(), " bytes; at most ", kMostText, " are read"), setting);
+      return problem(value, key, concat(" is a text of ", text->size(), " bytes; at most ", kMostText, " are read"),
+                     setting);
     if (argument == nullptr) {
       if (!text->empty()) to_.give(name, key, *text, value.where());
       return;
@@ -109,8 +117,10 @@ class FileReader {
     }
     if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
     for (const auto& [name, given] : meaning.settings) {
-      if (argument.row.key == "model_type") model_type_ = FileSetting{name, given, key, value.where()};
-      else to_.give(name, key, given, value.where());
+      if (argument.row.key == "model_type")
+        model_type_ = FileSetting{name, given, key, value.where()};
+      else
+        to_.give(name, key, given, value.where());
     }
   }
 
@@ -127,8 +137,9 @@ class FileReader {
       const TrainingArgument* argument = find_training_argument(*near);
       problems_.doubtful.insert(argument != nullptr ? std::string(argument->row.setting) : *near);
     }
-    to_.problem(value.where(), concat("unknown argument ", key.substr(0, 64), key.size() > 64 ? "..." : "",
-                                      near ? concat("; did you mean ", *near, "?") : "; tessera train --help lists all settings"));
+    to_.problem(value.where(),
+                concat("unknown argument ", key.substr(0, 64), key.size() > 64 ? "..." : "",
+                       near ? concat("; did you mean ", *near, "?") : "; tessera train --help lists all settings"));
   }
 
   /// An object in the file is read where it stands, so that its problems and origins have their lines.
@@ -165,7 +176,8 @@ class FileReader {
       fsdp_ = {};
       return;
     }
-    const bool named = std::any_of(fsdp_.settings.begin(), fsdp_.settings.end(), [](const FileSetting& setting) { return setting.name == "strategy"; });
+    const bool named = std::any_of(fsdp_.settings.begin(), fsdp_.settings.end(),
+                                   [](const FileSetting& setting) { return setting.name == "strategy"; });
     if (!named && !given("fsdp") && !given("strategy") && !given("zero_stage") && !fsdp_.settings.empty())
       to_.give("strategy", "fsdp_config", "full_shard", fsdp_where_);
   }
@@ -194,7 +206,8 @@ Value read_settings_file(const std::string& path, const std::string& flag) {
   return lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path) : parse_json(text, path);
 }
 
-Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments, const Resolved& so_far, Problems& problems) {
+Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
+                                const Resolved& so_far, Problems& problems) {
   FileReader reader(path, so_far, problems);
   reader.read(arguments);
   return reader.take();

@@ -19,7 +19,8 @@ bool is_of_another_system(const std::string& path, const Value& file, Problems& 
   if (2 * static_cast<std::size_t>(ours) >= file.members().size()) return false;
   const auto kind = guess_kind(file);
   if (!kind || *kind == FileKind::training_args || *kind == FileKind::tessera) return false;
-  problems.lines.push_back(concat(path, ": its keys are those of ", kind_title(*kind), ": give it as ", kind_flag(*kind), " ", path));
+  problems.lines.push_back(
+      concat(path, ": its keys are those of ", kind_title(*kind), ": give it as ", kind_flag(*kind), " ", path));
   problems.doubtful.insert("args_file");
   return true;
 }
@@ -32,7 +33,8 @@ Translation read_training_args_file(const std::string& path, const Resolved& so_
     const Value file = read_settings_file(path, "--args_file");
     if (file.is_null()) return {};  // comments only
     if (!file.is_object()) {
-      problems.lines.push_back(concat(file.where().str(), ": expected an object of arguments, such as {\"learning_rate\": 5e-5}"));
+      problems.lines.push_back(
+          concat(file.where().str(), ": expected an object of arguments, such as {\"learning_rate\": 5e-5}"));
       return {};
     }
     for (const auto& [key, value] : file.members()) arguments.push_back({key, value});

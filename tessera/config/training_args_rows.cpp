@@ -9,10 +9,13 @@ namespace {
 
 using Shape = ArgumentShape;
 
-constexpr TrainingArgument acts(std::string_view key, std::string_view setting, Shape shape = Shape::word, std::string_view why = {}) {
+constexpr TrainingArgument acts(std::string_view key, std::string_view setting, Shape shape = Shape::word,
+                                std::string_view why = {}) {
   return {{key, setting, Effect::acts, why}, shape, {}};
 }
-constexpr TrainingArgument acts(std::string_view key, Shape shape = Shape::word, std::string_view why = {}) { return acts(key, key, shape, why); }
+constexpr TrainingArgument acts(std::string_view key, Shape shape = Shape::word, std::string_view why = {}) {
+  return acts(key, key, shape, why);
+}
 constexpr TrainingArgument ignored(std::string_view key, Shape shape, std::string_view unset, std::string_view why) {
   return {{key, {}, Effect::ignored, why}, shape, unset};
 }
@@ -32,8 +35,10 @@ constexpr std::string_view kTracker = "metrics go to TensorBoard, metrics.jsonl 
 constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choose --device cpu or cuda";
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
-constexpr std::string_view kDatasets = "data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file";
-constexpr std::string_view kHubFolder = "nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
+constexpr std::string_view kDatasets =
+    "data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file";
+constexpr std::string_view kHubFolder =
+    "nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
 
 // clang-format off
 constexpr TrainingArgument arguments[] = {
@@ -262,7 +267,8 @@ std::span<const KeyRow> training_args_rows() {
 }
 
 const TrainingArgument* find_training_argument(std::string_view name) {
-  const auto found = std::find_if(std::begin(arguments), std::end(arguments), [&](const TrainingArgument& argument) { return argument.row.key == name; });
+  const auto found = std::find_if(std::begin(arguments), std::end(arguments),
+                                  [&](const TrainingArgument& argument) { return argument.row.key == name; });
   return found == std::end(arguments) ? nullptr : &*found;
 }
 

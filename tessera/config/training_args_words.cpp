@@ -16,7 +16,8 @@ bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; 
 
 class Splitter {
  public:
-  Splitter(std::string_view text, const std::string& path) : text_(text), file_(std::make_shared<const std::string>(path)) {}
+  Splitter(std::string_view text, const std::string& path)
+      : text_(text), file_(std::make_shared<const std::string>(path)) {}
 
   std::vector<FileWord> split() {
     while (skip_to_word()) words_.push_back(word());
@@ -65,8 +66,10 @@ class Splitter {
     while (at_ < text_.size()) {
       const char c = next();
       if (c == quote) return;
-      if (c == '\\' && quote == '"' && at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\\')) out += next();
-      else out += c;
+      if (c == '\\' && quote == '"' && at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\\'))
+        out += next();
+      else
+        out += c;
     }
     throw InputError(concat(start.str(), ": this quote ", quote, " is never closed; write it behind the word, too"));
   }
@@ -81,14 +84,16 @@ class Splitter {
 }  // namespace
 
 std::vector<FileWord> split_file_words(std::string_view text, const std::string& path) {
-  if (!is_utf8(text) || text.find('\0') != std::string::npos) throw InputError(concat(path, ": not a text (UTF-8 without zero bytes)"));
+  if (!is_utf8(text) || text.find('\0') != std::string::npos)
+    throw InputError(concat(path, ": not a text (UTF-8 without zero bytes)"));
   return Splitter(text, path).split();
 }
 
 std::vector<FileWord> read_file_words(const std::string& path, Problems& problems) {
   try {
     if (!path_exists(path)) throw InputError(concat("--args_file ", path, ": no such file"));
-    if (is_directory(path)) throw InputError(concat("--args_file ", path, " is a folder; expected a file of arguments"));
+    if (is_directory(path))
+      throw InputError(concat("--args_file ", path, " is a folder; expected a file of arguments"));
     return split_file_words(read_file(path, kMostBytes), path);
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());

@@ -29,7 +29,10 @@ struct Read {
   Resolved resolved = defaults();
 
   std::string text(std::string_view setting) const { return dump_json(find_field(setting)->get(resolved.values)); }
-  std::string only_problem() const { return problems.lines.size() == 1 ? problems.lines.front() : concat(problems.lines.size(), " problems: ", join(problems.lines, " | ")); }
+  std::string only_problem() const {
+    return problems.lines.size() == 1 ? problems.lines.front()
+                                      : concat(problems.lines.size(), " problems: ", join(problems.lines, " | "));
+  }
 };
 
 class TesseraFile : public testing::Test {
@@ -47,7 +50,8 @@ class TesseraFile : public testing::Test {
   }
   std::string bare(std::string text) const {
     const std::string prefix = folder_.path() + "/";
-    for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix)) text.erase(at, prefix.size());
+    for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
+      text.erase(at, prefix.size());
     return text;
   }
   TemporaryFolder folder_;
@@ -83,7 +87,9 @@ TEST_F(TesseraFile, FlatAndInSections) {
 }
 
 TEST_F(TesseraFile, JsonAndNamesOfOtherSystems) {
-  const Read run = read(file("run.json", R"({"$schema": "x", "evaluation_strategy": "epoch", "per-gpu-train-batch-size": 4, "dataloader_num_workers": 2,
+  const Read run = read(file(
+      "run.json",
+      R"({"$schema": "x", "evaluation_strategy": "epoch", "per-gpu-train-batch-size": 4, "dataloader_num_workers": 2,
  "warmup_steps": 0.1, "optim": "adamw_torch"})"));
   EXPECT_EQ(run.problems.lines, Strings{});
   EXPECT_EQ(run.text("eval_strategy"), "\"epoch\"");
@@ -92,7 +98,8 @@ TEST_F(TesseraFile, JsonAndNamesOfOtherSystems) {
   EXPECT_EQ(run.text("optim"), "\"adamw\"");
   ASSERT_EQ(run.translation.notes.size(), 1u);
   EXPECT_EQ(bare(run.translation.notes[0]),
-            "run.json:1: dataloader_num_workers has no effect: rows are read from memory-mapped files, without worker processes");
+            "run.json:1: dataloader_num_workers has no effect: rows are read from memory-mapped files, without worker "
+            "processes");
 }
 
 // Every setting by itself, flat and in its section.
@@ -101,14 +108,15 @@ TEST_F(TesseraFile, EverySetting) {
   for (const Field& field : fields()) {
     if (field.name == "config" || field.name == "args_file") continue;
     const Value initial = field.get(RunConfig{});
-    const std::string text = field.is_boolean()            ? initial.as_bool() ? "false" : "true"
-                             : !field.rule.words.empty()   ? field.rule.words.back()
+    const std::string text = field.is_boolean()                ? initial.as_bool() ? "false" : "true"
+                             : !field.rule.words.empty()       ? field.rule.words.back()
                              : field.name.ends_with("_kwargs") ? "a=1"
-                             : initial.is_string()         ? "word"
-                             : field.rule.most < 2         ? "0.25"
-                             : field.name == "zero_stage" ? "2"
-                                                           : "9";
-    for (const std::string& yaml : {concat("\n", field.name, ": ", text), concat(section_key(field.section), ":\n  ", field.name, ": \"", text, "\"")}) {
+                             : initial.is_string()             ? "word"
+                             : field.rule.most < 2             ? "0.25"
+                             : field.name == "zero_stage"      ? "2"
+                                                               : "9";
+    for (const std::string& yaml : {concat("\n", field.name, ": ", text),
+                                    concat(section_key(field.section), ":\n  ", field.name, ": \"", text, "\"")}) {
       const std::string path = file("one.yaml", yaml);
       const Read one = read(path);
       EXPECT_EQ(one.problems.lines, Strings{}) << yaml;
@@ -125,9 +133,28 @@ TEST_F(TesseraFile, EverySetting) {
 TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
   Resolved first = defaults();
   Problems problems;
-  FlagReader(first, problems).read({"--learning_rate", "3e-4", "--fsdp", "full_shard auto_wrap", "--optim", "lion_32bit", "--logging_steps", "0.25",
-                                    "--no_ddp_broadcast_buffers", "--lr_scheduler_kwargs", R"({"num_cycles": 2})", "--cpu_offload", "none",
-                                    "--save_total_limit", "0", "--greater_is_better", "true", "--seed", "7", "--config", "before.yaml"});
+  FlagReader(first, problems)
+      .read({"--learning_rate",
+             "3e-4",
+             "--fsdp",
+             "full_shard auto_wrap",
+             "--optim",
+             "lion_32bit",
+             "--logging_steps",
+             "0.25",
+             "--no_ddp_broadcast_buffers",
+             "--lr_scheduler_kwargs",
+             R"({"num_cycles": 2})",
+             "--cpu_offload",
+             "none",
+             "--save_total_limit",
+             "0",
+             "--greater_is_better",
+             "true",
+             "--seed",
+             "7",
+             "--config",
+             "before.yaml"});
   ASSERT_EQ(problems.lines, Strings{});
   first.origins["strategy"] = "derived (--fsdp full_shard)";
   first.values.sharding.strategy = "full_shard";
@@ -137,7 +164,9 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
     EXPECT_EQ(second.translation.notes, Strings{});
     for (const Field& field : fields()) {
       const bool passed_over = field.name == "strategy" || field.name == "config";
-      EXPECT_EQ(dump_json(field.get(second.resolved.values)), dump_json(field.get(passed_over ? RunConfig{} : first.values))) << field.name;
+      EXPECT_EQ(dump_json(field.get(second.resolved.values)),
+                dump_json(field.get(passed_over ? RunConfig{} : first.values)))
+          << field.name;
       const bool was_default = first.origins.at(std::string(field.name)) == "default" || passed_over;
       EXPECT_EQ(second.resolved.origins.at(std::string(field.name)) == "default", was_default) << field.name;
     }
@@ -147,8 +176,12 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
 // The whole way: flags and files of other systems -> --print_config -> --config.
 TEST_F(TesseraFile, PrintedRunsResolveToThemselves) {
   const auto no_environment = [](const std::string&) { return std::optional<std::string>(); };
-  const std::string fsdp = file("fsdp.json", R"({"transformer_layer_cls_to_wrap": "GPT2Block", "backward_prefetch": "backward_post", "activation_checkpointing": true})");
-  const std::string args = file("args.yaml", "learning_rate: 1e-3\nreport_to: [tensorboard, wandb]\nfsdp: full_shard\nfsdp_config: {min_num_params: 0, forward_prefetch: false}\n");
+  const std::string fsdp = file(
+      "fsdp.json",
+      R"({"transformer_layer_cls_to_wrap": "GPT2Block", "backward_prefetch": "backward_post", "activation_checkpointing": true})");
+  const std::string args = file("args.yaml",
+                                "learning_rate: 1e-3\nreport_to: [tensorboard, wandb]\nfsdp: full_shard\nfsdp_config: "
+                                "{min_num_params: 0, forward_prefetch: false}\n");
   const std::vector<Strings> runs = {{"--max_steps", "5"},
                                      {"--fsdp", "full_shard auto_wrap offload", "--fsdp_config", fsdp, "--bf16"},
                                      {args, "--seed", "3", "--eval_steps", "0.5"},
@@ -156,9 +189,11 @@ TEST_F(TesseraFile, PrintedRunsResolveToThemselves) {
                                      {"--compat", "v4", "--fsdp", "hybrid_shard", "--optim", "adafactor"}};
   for (const Strings& flags : runs) {
     const Resolved first = resolve_flags(flags, no_environment);
-    const Resolved second = resolve_flags({"--config", file("printed.json", dump_json(to_value(first)))}, no_environment);
+    const Resolved second =
+        resolve_flags({"--config", file("printed.json", dump_json(to_value(first)))}, no_environment);
     for (const Field& field : fields())
-      EXPECT_TRUE(field.name == "config" || field.name == "args_file" || dump_json(field.get(second.values)) == dump_json(field.get(first.values)))
+      EXPECT_TRUE(field.name == "config" || field.name == "args_file" ||
+                  dump_json(field.get(second.values)) == dump_json(field.get(first.values)))
           << field.name << " of " << join(flags, " ") << ": " << dump_json(field.get(second.values));
   }
 }
@@ -168,30 +203,43 @@ TEST_F(TesseraFile, WrongFiles) {
       {"learning_rte: 1e-4", "a.yaml:1:15: unknown argument learning_rte; did you mean learning_rate?"},
       {"sharding:\n  stratgy: ddp", "a.yaml:2:12: unknown argument stratgy; did you mean strategy?"},
       {"shardng:\n  strategy: ddp", "a.yaml:2:3: unknown argument shardng; tessera train --help lists all settings"},
-      {"sharding:\n  learning_rate: 1", "a.yaml:2:18: learning_rate stands in the section sharding; its section is optimization"},
+      {"sharding:\n  learning_rate: 1",
+       "a.yaml:2:18: learning_rate stands in the section sharding; its section is optimization"},
       {"sharding: full_shard", "a.yaml:1:11: sharding is a section: it takes settings by name"},
-      {"strategy: fullshard", "a.yaml:1:11: strategy is 'fullshard'; it must be one of ddp, zero1, zero2, zero3, full_shard, shard_grad_op, hybrid_shard, "
-                              "hybrid_shard_zero2 (did you mean full_shard?)"},
+      {"strategy: fullshard",
+       "a.yaml:1:11: strategy is 'fullshard'; it must be one of ddp, zero1, zero2, zero3, full_shard, shard_grad_op, "
+       "hybrid_shard, "
+       "hybrid_shard_zero2 (did you mean full_shard?)"},
       {"bf16: maybe", "a.yaml:1:7: bf16 is 'maybe'; it takes true or false"},
       {"seed: [1]", "a.yaml:1:7: seed is a list of something else than words; give one value, or words"},
       {"seed: {value: 3}", "a.yaml:1:7: seed is '{\"value\":3}'; it takes an integer"},
       {"seed: {value: 3, origin: 7}", "a.yaml:1:7: seed is '{\"value\":3,\"origin\":7}'; it takes an integer"},
       {"seed: {value: x, origin: --seed}", "a.yaml:1:15: seed is 'x'; it takes an integer"},
       {"adam_beta1: 1", "a.yaml:1:13: adam_beta1 is 1; it must be at least 0 and less than 1"},
-      {"logging_steps: 1.5", "a.yaml:1:16: logging_steps is 1.5; it must be a whole number of steps, or, between 0 and 1, a share of all steps"},
-      {"config: other.yaml", "a.yaml:1:9: config: a file cannot name the file that is read before it: give it on the command line"},
-      {"files:\n  args_file: other.json", "a.yaml:2:14: args_file: a file cannot name the file that is read before it: give it on the command line"},
-      {"max_steps: 3\noptimization:\n  max_steps: 4", "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
-      {"push_to_hub: true", "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes"},
-      {"optim: rmsprop", "a.yaml:1:8: optim rmsprop: it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
+      {"logging_steps: 1.5",
+       "a.yaml:1:16: logging_steps is 1.5; it must be a whole number of steps, or, between 0 and 1, a share of all "
+       "steps"},
+      {"config: other.yaml",
+       "a.yaml:1:9: config: a file cannot name the file that is read before it: give it on the command line"},
+      {"files:\n  args_file: other.json",
+       "a.yaml:2:14: args_file: a file cannot name the file that is read before it: give it on the command line"},
+      {"max_steps: 3\noptimization:\n  max_steps: 4",
+       "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
+      {"push_to_hub: true",
+       "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, "
+       "which `hf upload` takes"},
+      {"optim: rmsprop",
+       "a.yaml:1:8: optim rmsprop: it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},
       {"- a", "a.yaml:1:1: expected settings, such as learning_rate: 5e-5"},
       {"seed: 1\nseed: 2", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7); keep one of them"},
-      {"output_dir: " + std::string(5000, 'x'), "a.yaml:1:13: output_dir is a text of 5000 bytes; at most 4096 are read"}};
+      {"output_dir: " + std::string(5000, 'x'),
+       "a.yaml:1:13: output_dir is a text of 5000 bytes; at most 4096 are read"}};
   for (const auto& [text, message] : cases) EXPECT_EQ(bare(read(file("a.yaml", text)).only_problem()), message) << text;
   EXPECT_EQ(read(file("a.yaml", "# nothing yet\n")).problems.lines, Strings{});
   EXPECT_EQ(read("absent.yaml").only_problem(), "--config absent.yaml: no such file");
-  EXPECT_EQ(read(folder_.path()).only_problem(), concat("--config ", folder_.path(), " is a folder; expected a JSON or YAML file"));
+  EXPECT_EQ(read(folder_.path()).only_problem(),
+            concat("--config ", folder_.path(), " is a folder; expected a JSON or YAML file"));
   EXPECT_TRUE(bare(read(file("a.json", "{\"seed\": 1,}")).only_problem()).starts_with("a.json:1:"));
   const Read several = read(file("a.yaml", "learning_rte: 1\nseed: x\nsharding: 3\nbf16: maybe\n"));
   EXPECT_EQ(several.problems.lines.size(), 4u);
@@ -202,9 +250,14 @@ TEST_F(TesseraFile, HostileFilesAreRefusedAtOnce) {
   std::string yaml, aliases = "a: &a [x, x]\n", json = "{";
   for (int i = 0; yaml.size() < 1'000'000; ++i) yaml += concat("learning_rat", i, ": [\n]\n");
   for (int i = 0; aliases.size() < 1'000'000; ++i) aliases += concat("b", i, ": *a\n");
-  for (int i = 0; json.size() < 1'000'000; ++i) json += concat("\"seed", i, "\": {\"value\": 1, \"origin\": \"--seed\"},");
-  for (const auto& [name, text] : {std::pair("a.yaml", yaml), {"b.yaml", aliases}, {"c.json", json}, {"d.yaml", std::string(1'000'000, '[')},
-                                   {"e.json", std::string(1'000'000, '{')}, {"f.yaml", std::string(1'000'000, '\0')}}) {
+  for (int i = 0; json.size() < 1'000'000; ++i)
+    json += concat("\"seed", i, "\": {\"value\": 1, \"origin\": \"--seed\"},");
+  for (const auto& [name, text] : {std::pair("a.yaml", yaml),
+                                   {"b.yaml", aliases},
+                                   {"c.json", json},
+                                   {"d.yaml", std::string(1'000'000, '[')},
+                                   {"e.json", std::string(1'000'000, '{')},
+                                   {"f.yaml", std::string(1'000'000, '\0')}}) {
     const std::string path = file(name, text);
     const std::clock_t start = std::clock();  // on a CPU: other processes do not lengthen it
     const Read refused = read(path);
@@ -223,7 +276,8 @@ RC_GTEST_PROP(TesseraFileProperties, AnySettingsAreReadOrRefused, ()) {
   std::vector<Value::Member> members;
   for (const Field& field : fields()) {
     if (*rc::gen::inRange(0, 8) != 0) continue;
-    const Value value = *rc::gen::element(Value(), Value::of(true), Value::of(-1), Value::of(0.5), Value::of("zero3"), Value::of(""), Value::make_array({Value::of("a")}),
+    const Value value = *rc::gen::element(Value(), Value::of(true), Value::of(-1), Value::of(0.5), Value::of("zero3"),
+                                          Value::of(""), Value::make_array({Value::of("a")}),
                                           Value::make_object({{"value", Value::of(2)}, {"origin", Value::of("x")}}));
     members.emplace_back(std::string(field.name), value);
   }

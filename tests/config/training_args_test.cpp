@@ -23,8 +23,14 @@ struct Read {
 
   Value value(std::string_view setting) const { return find_field(setting)->get(resolved.values); }
   const std::string& origin(std::string_view setting) const { return resolved.origins.at(std::string(setting)); }
-  std::string only_note() const { return resolved.notes.size() == 1 ? resolved.notes.front() : concat(resolved.notes.size(), " notes: ", join(resolved.notes, " | ")); }
-  std::string only_problem() const { return problems.lines.size() == 1 ? problems.lines.front() : concat(problems.lines.size(), " problems: ", join(problems.lines, " | ")); }
+  std::string only_note() const {
+    return resolved.notes.size() == 1 ? resolved.notes.front()
+                                      : concat(resolved.notes.size(), " notes: ", join(resolved.notes, " | "));
+  }
+  std::string only_problem() const {
+    return problems.lines.size() == 1 ? problems.lines.front()
+                                      : concat(problems.lines.size(), " problems: ", join(problems.lines, " | "));
+  }
 };
 
 Read fresh() {
@@ -54,7 +60,8 @@ class TrainingArguments : public testing::Test {
   /// The message without the folder.
   std::string bare(std::string text) const {
     const std::string prefix = folder_.path() + "/";
-    for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix)) text.erase(at, prefix.size());
+    for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
+      text.erase(at, prefix.size());
     return text;
   }
   TemporaryFolder folder_;
@@ -63,28 +70,40 @@ class TrainingArguments : public testing::Test {
 /// A value of the argument that differs from the default.
 std::string sample(const KeyRow& row) {
   static const std::map<std::string_view, std::string> special = {
-      {"optim", "lion_32bit"}, {"adafactor", "true"}, {"use_cpu", "true"}, {"no_cuda", "true"}, {"fsdp", "shard_grad_op"},
-      {"fsdp_config", R"({"min_num_params":5})"}, {"deepspeed", "ds.json"}, {"lr_scheduler_kwargs", R"({"num_cycles":2})"},
-      {"gradient_checkpointing_kwargs", R"({"use_reentrant":false})"}, {"activation_checkpointing_kwargs", R"({"use_reentrant":false})"},
-      {"model_type", "gpt2"}, {"report_to", "none"}, {"max_steps", "7"}, {"logging_steps", "0.25"},
+      {"optim", "lion_32bit"},
+      {"adafactor", "true"},
+      {"use_cpu", "true"},
+      {"no_cuda", "true"},
+      {"fsdp", "shard_grad_op"},
+      {"fsdp_config", R"({"min_num_params":5})"},
+      {"deepspeed", "ds.json"},
+      {"lr_scheduler_kwargs", R"({"num_cycles":2})"},
+      {"gradient_checkpointing_kwargs", R"({"use_reentrant":false})"},
+      {"activation_checkpointing_kwargs", R"({"use_reentrant":false})"},
+      {"model_type", "gpt2"},
+      {"report_to", "none"},
+      {"max_steps", "7"},
+      {"logging_steps", "0.25"},
       {"accelerator_config", R"({"gradient_accumulation_kwargs":{"num_steps":3}})"},
-      {"parallelism_config", R"({"dp_replicate_size":2,"dp_shard_size":4})"}, {"resume_from_checkpoint", "last"}};
+      {"parallelism_config", R"({"dp_replicate_size":2,"dp_shard_size":4})"},
+      {"resume_from_checkpoint", "last"}};
   if (const auto found = special.find(row.key); found != special.end()) return found->second;
   const Field& field = *find_field(row.setting);
   const Value initial = field.get(RunConfig{});
   if (field.is_boolean()) return initial.as_bool() ? "false" : "true";
-  if (!field.rule.words.empty()) return initial.as_string() == field.rule.words.back() ? field.rule.words.front() : field.rule.words.back();
+  if (!field.rule.words.empty())
+    return initial.as_string() == field.rule.words.back() ? field.rule.words.front() : field.rule.words.back();
   if (initial.is_string()) return "word";
   return std::holds_alternative<std::int64_t& (*)(RunConfig&)>(field.access) ? "9" : field.rule.most < 2 ? "0.25" : "9";
 }
 /// What the setting then is.
 Value expected(const KeyRow& row, const std::string& text) {
   RunConfig config;
-  const std::string ours = row.key == "adafactor" ? "adafactor"
+  const std::string ours = row.key == "adafactor"                         ? "adafactor"
                            : row.key == "use_cpu" || row.key == "no_cuda" ? "cpu"
-                           : row.key == "accelerator_config" ? "3"
-                           : row.key == "parallelism_config" ? "hybrid_shard"
-                                                             : text;
+                           : row.key == "accelerator_config"              ? "3"
+                           : row.key == "parallelism_config"              ? "hybrid_shard"
+                                                                          : text;
   EXPECT_EQ(find_field(row.setting)->set(config, ours), std::nullopt) << row.key;
   return find_field(row.setting)->get(config);
 }
@@ -105,11 +124,14 @@ TEST_F(TrainingArguments, EveryRow) {
     const std::size_t dot = key.find('.');
     const bool top = dot == std::string::npos;
     ++rows;
-    ASSERT_TRUE(row.effect == Effect::acts ? find_field(row.setting) != nullptr : !row.why.empty() && row.setting.empty()) << key;
+    ASSERT_TRUE(row.effect == Effect::acts ? find_field(row.setting) != nullptr
+                                           : !row.why.empty() && row.setting.empty())
+        << key;
     if (row.effect == Effect::acts && !top) continue;  // tested with the object that holds them
     const std::string text = row.effect == Effect::acts ? sample(row) : refused_value(argument);
     const std::string below = top ? key : key.substr(dot + 1), above = key.substr(0, dot);
-    const std::string inner = top ? text : concat("{\"", below, "\": ", text.starts_with("s") ? "\"something\"" : text, "}");
+    const std::string inner =
+        top ? text : concat("{\"", below, "\": ", text.starts_with("s") ? "\"something\"" : text, "}");
     const Read typed = flags({concat("--", above, "=", inner)});
     const std::string path = file("args.json", member(above, inner));
     const Read from_file = read_file(path);
@@ -129,17 +151,20 @@ TEST_F(TrainingArguments, EveryRow) {
       case Effect::ignored:
         EXPECT_EQ(typed.problems.lines, Strings{}) << key;
         EXPECT_EQ(typed.only_note(), concat("--", above, top ? "" : " " + below, " has no effect: ", row.why));
-        EXPECT_EQ(from_file.only_note(), concat(path, ":2: ", above, top ? "" : " " + below, " has no effect: ", row.why));
+        EXPECT_EQ(from_file.only_note(),
+                  concat(path, ":2: ", above, top ? "" : " " + below, " has no effect: ", row.why));
         break;
       case Effect::refused:
         EXPECT_EQ(typed.only_problem(), concat("--", above, top ? "" : ": " + below, ": ", row.why));
-        EXPECT_EQ(from_file.only_problem(), concat(path, ":2:", above.size() + 5, ": ", above, top ? "" : ": " + below, ": ", row.why));
+        EXPECT_EQ(from_file.only_problem(),
+                  concat(path, ":2:", above.size() + 5, ": ", above, top ? "" : ": " + below, ": ", row.why));
         break;
     }
     if (row.effect == Effect::acts || !top) continue;
     for (const std::string& unset : split(argument.unset, '|')) {  // asks for nothing
       const Read nothing = flags({concat("--", key, "=", unset)});
-      EXPECT_TRUE(unset.empty() || (nothing.problems.lines.empty() && nothing.resolved.notes.empty())) << key << "=" << unset;
+      EXPECT_TRUE(unset.empty() || (nothing.problems.lines.empty() && nothing.resolved.notes.empty()))
+          << key << "=" << unset;
       const Read no_words = read_file(file("args.json", member(key, unset)));
       EXPECT_TRUE(no_words.problems.lines.empty() && no_words.resolved.notes.empty()) << key << ": " << unset;
     }
@@ -165,8 +190,9 @@ TEST_F(TrainingArguments, WhatTransformersWritesIsReadWithoutComplaint) {
 // What version 4 writes, and the run that it means.
 TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
   Problems problems;
-  const Resolved resolved = resolve_flags({path_join(TESSERA_SOURCE_DIR, "tests/fixtures/training_args/defaults_v4.json"), "--compat", "v4"}, problems,
-                                          [](const std::string&) { return std::optional<std::string>(); });
+  const Resolved resolved =
+      resolve_flags({path_join(TESSERA_SOURCE_DIR, "tests/fixtures/training_args/defaults_v4.json"), "--compat", "v4"},
+                    problems, [](const std::string&) { return std::optional<std::string>(); });
   EXPECT_EQ(problems.lines, Strings{});
   EXPECT_EQ(resolved.notes, Strings{});
   EXPECT_EQ(resolved.values.sharding.strategy, "ddp");
@@ -176,47 +202,85 @@ TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
 }
 
 TEST_F(TrainingArguments, NamesOfVersion4AreKnown) {
-  for (const char* name : {"overwrite_output_dir", "evaluation_strategy", "per_gpu_train_batch_size", "per_gpu_eval_batch_size", "warmup_ratio", "logging_dir",
-                           "save_safetensors", "no_cuda", "use_mps_device", "jit_mode_eval", "use_ipex", "fp16_opt_level", "half_precision_backend",
-                           "tpu_num_cores", "tpu_metrics_debug", "past_index", "fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap", "adafactor",
-                           "group_by_length", "use_legacy_prediction_loop", "include_inputs_for_metrics", "fp16_backend", "push_to_hub_model_id",
-                           "push_to_hub_organization", "push_to_hub_token", "mp_parameters", "torchdynamo", "ray_scope", "include_tokens_per_second",
-                           "dispatch_batches", "split_batches", "tp_size", "sharded_ddp", "xpu_backend"})
+  for (const char* name : {"overwrite_output_dir",
+                           "evaluation_strategy",
+                           "per_gpu_train_batch_size",
+                           "per_gpu_eval_batch_size",
+                           "warmup_ratio",
+                           "logging_dir",
+                           "save_safetensors",
+                           "no_cuda",
+                           "use_mps_device",
+                           "jit_mode_eval",
+                           "use_ipex",
+                           "fp16_opt_level",
+                           "half_precision_backend",
+                           "tpu_num_cores",
+                           "tpu_metrics_debug",
+                           "past_index",
+                           "fsdp_min_num_params",
+                           "fsdp_transformer_layer_cls_to_wrap",
+                           "adafactor",
+                           "group_by_length",
+                           "use_legacy_prediction_loop",
+                           "include_inputs_for_metrics",
+                           "fp16_backend",
+                           "push_to_hub_model_id",
+                           "push_to_hub_organization",
+                           "push_to_hub_token",
+                           "mp_parameters",
+                           "torchdynamo",
+                           "ray_scope",
+                           "include_tokens_per_second",
+                           "dispatch_batches",
+                           "split_batches",
+                           "tp_size",
+                           "sharded_ddp",
+                           "xpu_backend"})
     EXPECT_NE(find_training_argument(name), nullptr) << name;
 }
 
 TEST_F(TrainingArguments, SpellingsOfFlags) {
-  const std::vector<std::pair<Strings, std::string>> off = {{{"--gradient-checkpointing", "false"}, "false"}, {{"--no_gradient_checkpointing"}, "false"},
-                                                            {{"--no-gradient-checkpointing"}, "false"},       {{"--gradient_checkpointing"}, "true"},
-                                                            {{"--gradient-checkpointing=yes"}, "true"},       {{"--activation_checkpointing"}, "true"}};
+  const std::vector<std::pair<Strings, std::string>> off = {
+      {{"--gradient-checkpointing", "false"}, "false"}, {{"--no_gradient_checkpointing"}, "false"},
+      {{"--no-gradient-checkpointing"}, "false"},       {{"--gradient_checkpointing"}, "true"},
+      {{"--gradient-checkpointing=yes"}, "true"},       {{"--activation_checkpointing"}, "true"}};
   for (const auto& [words, value] : off) {
     const Read read = flags(words);
     EXPECT_EQ(dump_json(read.value("gradient_checkpointing")), value) << join(words, " ");
     EXPECT_EQ(read.origin("gradient_checkpointing"), words[0].substr(0, words[0].find('=')));
   }
-  EXPECT_TRUE(flags({"--no_push_to_hub", "--no-torch-compile", "--dataloader_pin_memory", "--do_train"}).resolved.notes.empty());
+  EXPECT_TRUE(flags({"--no_push_to_hub", "--no-torch-compile", "--dataloader_pin_memory", "--do_train"})
+                  .resolved.notes.empty());
   EXPECT_EQ(flags({"--fsdp"}).value("fsdp").as_string(), "true");
   EXPECT_EQ(flags({"--fsdp", "full_shard", "auto_wrap", "--bf16"}).value("fsdp").as_string(), "full_shard auto_wrap");
   EXPECT_EQ(flags({"--fsdp", ""}).value("fsdp").as_string(), "false");
   EXPECT_EQ(flags({"--fsdp", file("run.json", "{}")}).value("fsdp").as_string(), "true");
-  EXPECT_EQ(flags({"--include_num_input_tokens_seen", "--bf16"}).value("include_num_input_tokens_seen").as_string(), "all");
-  EXPECT_EQ(flags({"--include_num_input_tokens_seen", "non_padding"}).value("include_num_input_tokens_seen").as_string(), "non_padding");
+  EXPECT_EQ(flags({"--include_num_input_tokens_seen", "--bf16"}).value("include_num_input_tokens_seen").as_string(),
+            "all");
+  EXPECT_EQ(
+      flags({"--include_num_input_tokens_seen", "non_padding"}).value("include_num_input_tokens_seen").as_string(),
+      "non_padding");
   EXPECT_EQ(flags({"--warmup_steps", "0.1"}).value("warmup_ratio").as_real(), 0.1);
   EXPECT_EQ(flags({"--optim", "adamw_torch_fused"}).value("optim").as_string(), "adamw");
   EXPECT_EQ(flags({"--label_names", "a", "b", "--seed", "3"}).value("seed").as_int(), 3);
   EXPECT_EQ(flags({"--deepspeed", "--deepspeed_config", "ds.json"}).value("deepspeed").as_string(), "ds.json");
   EXPECT_EQ(flags({"--model_type", "gpt2"}).origin("config_name"), "--model_type");
-  EXPECT_EQ(flags({"--model_type", "gpt2", "--config_name", "x"}).only_note(), "--model_type has no effect: the model is given");
+  EXPECT_EQ(flags({"--model_type", "gpt2", "--config_name", "x"}).only_note(),
+            "--model_type has no effect: the model is given");
 }
 
 TEST_F(TrainingArguments, ObjectsAreTextOrFiles) {
   const std::string path = file("kwargs.json", "{\"num_cycles\": 3}");
   EXPECT_EQ(flags({"--lr_scheduler_kwargs", path}).value("lr_scheduler_kwargs").as_string(), "{\"num_cycles\":3}");
   EXPECT_EQ(flags({"--lr_scheduler_kwargs", "num_cycles=3"}).value("lr_scheduler_kwargs").as_string(), "num_cycles=3");
-  const Read nested = read_file(file("a.yaml", "lr_scheduler_kwargs:\n  num_cycles: 3\ngradient_checkpointing_kwargs: {}\n"));
+  const Read nested =
+      read_file(file("a.yaml", "lr_scheduler_kwargs:\n  num_cycles: 3\ngradient_checkpointing_kwargs: {}\n"));
   EXPECT_EQ(nested.value("lr_scheduler_kwargs").as_string(), "{\"num_cycles\":3}");
   EXPECT_EQ(nested.origin("gradient_checkpointing_kwargs"), "default");
-  const Read config = flags({"--accelerator_config", file("acc.json", R"({"split_batches": false, "gradient_accumulation_kwargs": {"num_steps": 4}})")});
+  const Read config =
+      flags({"--accelerator_config",
+             file("acc.json", R"({"split_batches": false, "gradient_accumulation_kwargs": {"num_steps": 4}})")});
   EXPECT_EQ(config.value("gradient_accumulation_steps").as_int(), 4);
   const Read divided = flags({"--parallelism_config", R"({"dp_shard_size": 2, "tp_size": 1})"});
   EXPECT_EQ(divided.value("strategy").as_string(), "full_shard");
@@ -224,63 +288,96 @@ TEST_F(TrainingArguments, ObjectsAreTextOrFiles) {
 }
 
 TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
-  EXPECT_EQ(flags({"--dataloader_num_workers", "4", "--report_to", "tensorboard", "wandb", "--no_dataloader_pin_memory", "--hub_token", "secret"}).only_note(),
-            "what has no effect: --dataloader_num_workers, --no_dataloader_pin_memory: rows are read from memory-mapped files, without worker processes; "
-            "--report_to wandb: metrics go to TensorBoard, metrics.jsonl and report.html only; --hub_token: nothing is uploaded");
+  EXPECT_EQ(flags({"--dataloader_num_workers", "4", "--report_to", "tensorboard", "wandb", "--no_dataloader_pin_memory",
+                   "--hub_token", "secret"})
+                .only_note(),
+            "what has no effect: --dataloader_num_workers, --no_dataloader_pin_memory: rows are read from "
+            "memory-mapped files, without worker processes; "
+            "--report_to wandb: metrics go to TensorBoard, metrics.jsonl and report.html only; --hub_token: nothing is "
+            "uploaded");
   EXPECT_EQ(flags({"--dataloader_num_workers", "4", "--no_dataloader_pin_memory"}).only_note(),
-            "--dataloader_num_workers, --no_dataloader_pin_memory have no effect: rows are read from memory-mapped files, without worker processes");
-  const std::string path = file("a.yaml", "dataloader_num_workers: 4\nreport_to: [wandb, mlflow]\nlearning_rate: 1e-4\n");
+            "--dataloader_num_workers, --no_dataloader_pin_memory have no effect: rows are read from memory-mapped "
+            "files, without worker processes");
+  const std::string path =
+      file("a.yaml", "dataloader_num_workers: 4\nreport_to: [wandb, mlflow]\nlearning_rate: 1e-4\n");
   const Read read = read_file(path);
   EXPECT_EQ(bare(read.only_note()),
-            "a.yaml: what has no effect: dataloader_num_workers (line 1): rows are read from memory-mapped files, without worker processes; "
-            "report_to wandb (line 2), report_to mlflow (line 2): metrics go to TensorBoard, metrics.jsonl and report.html only");
+            "a.yaml: what has no effect: dataloader_num_workers (line 1): rows are read from memory-mapped files, "
+            "without worker processes; "
+            "report_to wandb (line 2), report_to mlflow (line 2): metrics go to TensorBoard, metrics.jsonl and "
+            "report.html only");
   EXPECT_EQ(read.value("report_to").as_string(), "none");
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
 
 TEST_F(TrainingArguments, WrongFlags) {
   const std::vector<std::pair<Strings, std::string>> cases = {
-      {{"--dataloader_num_worker", "4"}, "unknown flag --dataloader_num_worker; did you mean --dataloader_num_workers?"},
-      {{"--push_to_hub"}, "--push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes"},
+      {{"--dataloader_num_worker", "4"},
+       "unknown flag --dataloader_num_worker; did you mean --dataloader_num_workers?"},
+      {{"--push_to_hub"},
+       "--push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf "
+       "upload` takes"},
       {{"--no_save_safetensors"},
-       "--no_save_safetensors: pickled weights are not written: leave it out; safetensors are read by every version of transformers since 4.30"},
+       "--no_save_safetensors: pickled weights are not written: leave it out; safetensors are read by every version of "
+       "transformers since 4.30"},
       {{"--no_push_to_hub=true"}, "--no_push_to_hub takes no value; write --push_to_hub=true"},
-      {{"--tpu_num_cores", "8"}, "--tpu_num_cores: TPUs are not supported: leave it out, or choose --device cpu or cuda"},
-      {{"--tp_size", "2"}, "--tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
+      {{"--tpu_num_cores", "8"},
+       "--tpu_num_cores: TPUs are not supported: leave it out, or choose --device cpu or cuda"},
+      {{"--tp_size", "2"},
+       "--tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
       {{"--sharded_ddp", "simple"},
-       "--sharded_ddp: FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp full_shard for zero_dp_3"},
-      {{"--max_train_samples", "10"}, "--max_train_samples: rows are not counted off: give a shorter --train_file, or fewer --max_steps"},
-      {{"--dataset_name", "wikitext"}, "--dataset_name: data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file"},
+       "--sharded_ddp: FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
+       "full_shard for zero_dp_3"},
+      {{"--max_train_samples", "10"},
+       "--max_train_samples: rows are not counted off: give a shorter --train_file, or fewer --max_steps"},
+      {{"--dataset_name", "wikitext"},
+       "--dataset_name: data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file"},
       {{"--optim", "adamw_8bit"},
-       "--optim adamw_8bit: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides them over "
+       "--optim adamw_8bit: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
+       "--zero_stage 1 divides them over "
        "processes"},
       {{"--optim", "LION_8BIT"},
-       "--optim LION_8BIT: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides them over "
+       "--optim LION_8BIT: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
+       "--zero_stage 1 divides them over "
        "processes"},
       {{"--optim", "paged_adamw_32bit"},
-       "--optim paged_adamw_32bit: memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
+       "--optim paged_adamw_32bit: memory that is paged in is not built: --cpu_offload optimizer keeps the states of "
+       "any optimizer on the host"},
       {{"--optim", "galore_adamw"},
-       "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+       "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
+       "adafactor has small states"},
       {{"--optim", "adamw_torch_xla"}, "--optim adamw_torch_xla: TPUs are not supported: write --optim adamw"},
-      {{"--optim", "admaw"}, "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars (did you mean adamw?)"},
-      {{"--lr_scheduler_type", "greedy"}, "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
-      {{"--report_to", "tensorbord"}, "--report_to is 'tensorbord'; it must be one of tensorboard, none, all (did you mean tensorboard?)"},
-      {{"--lr_scheduler_kwargs", "absent.json"}, "--lr_scheduler_kwargs absent.json: no such file (an object begins with '{')"},
+      {{"--optim", "admaw"},
+       "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars (did you mean "
+       "adamw?)"},
+      {{"--lr_scheduler_type", "greedy"},
+       "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
+      {{"--report_to", "tensorbord"},
+       "--report_to is 'tensorbord'; it must be one of tensorboard, none, all (did you mean tensorboard?)"},
+      {{"--lr_scheduler_kwargs", "absent.json"},
+       "--lr_scheduler_kwargs absent.json: no such file (an object begins with '{')"},
       {{"--accelerator_config", R"({"split_batches": true})"},
-       "--accelerator_config: split_batches: batch sizes are per process here: leave it false and divide --per_device_train_batch_size by the number of "
+       "--accelerator_config: split_batches: batch sizes are per process here: leave it false and divide "
+       "--per_device_train_batch_size by the number of "
        "processes"},
-      {{"--accelerator_config", R"({"even_batch": true})"}, "--accelerator_config: unknown key even_batch; did you mean even_batches?"},
-      {{"--accelerator_config", "{"}, "--accelerator_config: accelerator_config:1:2: expected a key in double quotes, found the end of the file"},
+      {{"--accelerator_config", R"({"even_batch": true})"},
+       "--accelerator_config: unknown key even_batch; did you mean even_batches?"},
+      {{"--accelerator_config", "{"},
+       "--accelerator_config: accelerator_config:1:2: expected a key in double quotes, found the end of the file"},
       {{"--parallelism_config", R"({"tp_size": 2})"},
-       "--parallelism_config: tp_size: tensor parallelism is not built: leave it at 1; dp_shard_size divides the model"},
-      {{"--parallelism_config", R"({"dp_shard_size": "many"})"}, "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
-      {{"--adafactor", "--optim", "sgd"}, "--optim sgd contradicts --adafactor adafactor given before; keep one of them"},
+       "--parallelism_config: tp_size: tensor parallelism is not built: leave it at 1; dp_shard_size divides the "
+       "model"},
+      {{"--parallelism_config", R"({"dp_shard_size": "many"})"},
+       "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
+      {{"--adafactor", "--optim", "sgd"},
+       "--optim sgd contradicts --adafactor adafactor given before; keep one of them"},
       {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it takes true or false"},
       {{"--deepspeed", "--seed", "3"}, "--deepspeed needs a value (FILE|JSON)"},
       {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json gives the arguments already"},
       {{"stray"}, "unexpected argument 'stray': settings are given as --name value"},
       {{"--seed="}, "--seed has an empty value; leave the flag out to keep the default"},
-      {{"--parallelism_config.tp_size", "2"}, "unknown flag --parallelism_config.tp_size; did you mean --parallelism_config?"}};
+      {{"--parallelism_config.tp_size", "2"},
+       "unknown flag --parallelism_config.tp_size; did you mean --parallelism_config?"}};
   for (const auto& [words, message] : cases) EXPECT_EQ(flags(words).only_problem(), message) << join(words, " ");
 }
 
@@ -290,48 +387,67 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"learning_rate: fast", "a.yaml:1:16: learning_rate is 'fast'; it takes a number"},
       {"seed: 1.5", "a.yaml:1:7: seed is '1.5'; it takes an integer"},
       {"push_to_hub: yes",
-       "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes"},
-      {"seed: 3\nlabel_names: [1, 2]", "a.yaml:2:14: label_names is a list of something else than words; give one value, or words"},
+       "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, "
+       "which `hf upload` takes"},
+      {"seed: 3\nlabel_names: [1, 2]",
+       "a.yaml:2:14: label_names is a list of something else than words; give one value, or words"},
       {"max_steps: [1]", "a.yaml:1:12: max_steps is a list of something else than words; give one value, or words"},
       {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it takes an integer"},
-      {"eval_strategy: 'no'\nevaluation_strategy: steps", "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
+      {"eval_strategy: 'no'\nevaluation_strategy: steps",
+       "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
       {"optim: paged_lion_8bit",
-       "a.yaml:1:8: optim paged_lion_8bit: memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
-      {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5", "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
+       "a.yaml:1:8: optim paged_lion_8bit: memory that is paged in is not built: --cpu_offload optimizer keeps the "
+       "states of any optimizer on the host"},
+      {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5",
+       "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
       {"fsdp_config:\n  xla: true\n  xla_fsdp_settings: {compute_dtype: bfloat16}",
-       "a.yaml:2:8: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come with --fsdp full_shard"},
-      {"args_file: b.json", "a.yaml:1:12: args_file: a file cannot name the file that is read before it: give it on the command line"},
+       "a.yaml:2:8: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come "
+       "with --fsdp full_shard"},
+      {"args_file: b.json",
+       "a.yaml:1:12: args_file: a file cannot name the file that is read before it: give it on the command line"},
       {"[1, 2]", "a.yaml:1:1: expected an object of arguments, such as {\"learning_rate\": 5e-5}"},
       {"gradient_checkpointing: perhaps", "a.yaml:1:25: gradient_checkpointing is 'perhaps'; it takes true or false"},
       {"greater_is_better: 3", "a.yaml:1:20: greater_is_better is '3'; it must be one of auto, true, false"},
       {"seed: 3\nseed: 4", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7); keep one of them"}};
-  for (const auto& [text, message] : cases) EXPECT_EQ(bare(read_file(file("a.yaml", text)).only_problem()), message) << text;
+  for (const auto& [text, message] : cases)
+    EXPECT_EQ(bare(read_file(file("a.yaml", text)).only_problem()), message) << text;
   EXPECT_EQ(read_file("absent.json").only_problem(), "--args_file absent.json: no such file");
-  EXPECT_EQ(bare(read_file(folder_.path()).only_problem()), concat("--args_file ", folder_.path(), " is a folder; expected a JSON or YAML file"));
-  EXPECT_EQ(bare(read_file(file("ds.json", "{\"zero_optimization\": {\"stage\": 2},\n\"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": true}}")).only_problem()),
+  EXPECT_EQ(bare(read_file(folder_.path()).only_problem()),
+            concat("--args_file ", folder_.path(), " is a folder; expected a JSON or YAML file"));
+  EXPECT_EQ(bare(read_file(file("ds.json",
+                                "{\"zero_optimization\": {\"stage\": 2},\n\"train_micro_batch_size_per_gpu\": 2, "
+                                "\"bf16\": {\"enabled\": true}}"))
+                     .only_problem()),
             "ds.json: its keys are those of DeepSpeed's JSON: give it as --deepspeed ds.json");
-  EXPECT_TRUE(bare(read_file(file("acc.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\n")).only_problem())
+  EXPECT_TRUE(bare(read_file(file("acc.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\n"))
+                       .only_problem())
                   .ends_with(": give it as --config_file acc.yaml"));
   // all problems at once
   EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 3u);
 }
 
 TEST_F(TrainingArguments, FsdpConfigInAFileKeepsItsLines) {
-  const std::string path = file("a.json", "{\"fsdp\": \"full_shard auto_wrap\",\n\"fsdp_config\": {\n\"fsdp_transformer_layer_cls_to_wrap\": [\"BertLayer\"],\n"
-                                          "\"fsdp_min_num_params\": 1e9}}");
+  const std::string path = file("a.json",
+                                "{\"fsdp\": \"full_shard auto_wrap\",\n\"fsdp_config\": "
+                                "{\n\"fsdp_transformer_layer_cls_to_wrap\": [\"BertLayer\"],\n"
+                                "\"fsdp_min_num_params\": 1e9}}");
   const Read read = read_file(path);
   EXPECT_EQ(read.problems.lines, Strings{});
   EXPECT_EQ(bare(read.origin("transformer_layer_cls_to_wrap")), "a.json:3");
   EXPECT_EQ(read.value("min_num_params").as_int(), 1'000'000'000);
-  EXPECT_EQ(read_file(file("b.json", "{\"fsdp_config\": {\"min_num_params\": 5}}")).value("strategy").as_string(), "full_shard");
+  EXPECT_EQ(read_file(file("b.json", "{\"fsdp_config\": {\"min_num_params\": 5}}")).value("strategy").as_string(),
+            "full_shard");
   const Read off = read_file(file("c.json", "{\"fsdp\": [],\n\"fsdp_config\": {\"min_num_params\": 5}}"));
   EXPECT_EQ(off.value("strategy").as_string(), "ddp");
   EXPECT_EQ(bare(off.only_note()), "c.json:2: fsdp_config has no effect: fsdp is off");
-  EXPECT_TRUE(read_file(file("d.json", "{\"fsdp\": \"\", \"fsdp_config\": {\"min_num_params\": 0, \"xla\": false}}")).resolved.notes.empty());
+  EXPECT_TRUE(read_file(file("d.json", "{\"fsdp\": \"\", \"fsdp_config\": {\"min_num_params\": 0, \"xla\": false}}"))
+                  .resolved.notes.empty());
 }
 
 TEST_F(TrainingArguments, ArgsFiles) {
-  const std::string path = file("run.args", "# a comment\n--learning_rate 1e-3 --fsdp \"full_shard auto_wrap\"\n--run_name 'my run' --no_bf16 \\\n--seed 7\n");
+  const std::string path = file("run.args",
+                                "# a comment\n--learning_rate 1e-3 --fsdp \"full_shard auto_wrap\"\n--run_name 'my "
+                                "run' --no_bf16 \\\n--seed 7\n");
   Read read = flags({path, "--seed", "8"});
   EXPECT_EQ(read.problems.lines, Strings{});
   EXPECT_EQ(read.value("seed").as_int(), 8);
@@ -348,14 +464,18 @@ TEST_F(TrainingArguments, ArgsFiles) {
       {"stray", "run.args:1: unexpected argument 'stray': settings are given as --name value"},
       {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
       {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
-      {"--tp_size 2", "run.args:1: --tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
+      {"--tp_size 2",
+       "run.args:1: --tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
       {"--seed 1\n--seed 2", "run.args:2: --seed 2 contradicts --seed 1 given before; keep one of them"}};
-  for (const auto& [text, message] : cases) EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
+  for (const auto& [text, message] : cases)
+    EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(flags({"absent.args"}).only_problem(), "--args_file absent.args: no such file");
   EXPECT_EQ(bare(flags({file("run.args", "--dataloader_num_workers 3")}).only_note()),
-            "--dataloader_num_workers (run.args:1) has no effect: rows are read from memory-mapped files, without worker processes");
+            "--dataloader_num_workers (run.args:1) has no effect: rows are read from memory-mapped files, without "
+            "worker processes");
   Problems problems;
-  EXPECT_EQ(read_args_file(file("q.args", "a\\ b \"c\\\"d\" 'e\\' #x\nf#g ''"), problems), (Strings{"a b", "c\"d", "e\\", "f#g", ""}));
+  EXPECT_EQ(read_args_file(file("q.args", "a\\ b \"c\\\"d\" 'e\\' #x\nf#g ''"), problems),
+            (Strings{"a b", "c\"d", "e\\", "f#g", ""}));
 }
 
 TEST_F(TrainingArguments, Compat) {
@@ -395,7 +515,8 @@ TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
   std::string keys = "{";
   for (int i = 0; keys.size() < 1'000'000; ++i) keys += concat("\"learning_rat", i, "\": [],\n");
   keys += "\"x\": 1}";
-  const std::string large = file("large.json", keys), deep = file("deep.json", std::string(1'000'000, '[')), wide = file("wide.args", std::string(1'000'000, '"'));
+  const std::string large = file("large.json", keys), deep = file("deep.json", std::string(1'000'000, '[')),
+                    wide = file("wide.args", std::string(1'000'000, '"'));
   const std::string small = file("small.json", keys.substr(0, keys.rfind(',', 200'000)) + "}");
   Read read;
   for (const std::string& path : {large, deep}) {
@@ -404,7 +525,8 @@ TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
   }
   EXPECT_LT(seconds_of([&] { read = flags({wide}); }), 0.1);
   EXPECT_EQ(read.problems.lines.size(), 1u);
-  EXPECT_LT(seconds_of([&] { read = read_file(small); }), 1);  // below the limit: parsed, and not every key is looked up
+  EXPECT_LT(seconds_of([&] { read = read_file(small); }),
+            1);  // below the limit: parsed, and not every key is looked up
   EXPECT_EQ(read.problems.lines.size(), 21u);
   EXPECT_TRUE(read.problems.lines.back().ends_with(" more arguments were not looked at")) << read.problems.lines.back();
   std::string words;
@@ -416,7 +538,9 @@ RC_GTEST_PROP(TrainingArgumentsProperties, AnyWordsAreReadOrRefused, (const std:
   Strings words;
   for (const std::string& word : noise) {
     const KeyRow& row = training_args_rows()[word.size() * 7 % training_args_rows().size()];
-    words.push_back(word.size() % 3 == 0 ? word : word.size() % 3 == 1 ? concat("--", row.key) : concat("--", row.key, "=", word));
+    words.push_back(word.size() % 3 == 0   ? word
+                    : word.size() % 3 == 1 ? concat("--", row.key)
+                                           : concat("--", row.key, "=", word));
   }
   const Read read = flags(words);
   for (const std::string& line : read.problems.lines) RC_ASSERT(!line.empty());

@@ -1,7 +1,9 @@
-// libFuzzer entry for TrainingArguments: whatever the bytes, as a file of arguments (JSON or YAML, by the first byte), as a .args file or
-// as the value of a flag, they give settings that the table takes, or problems; nothing else is thrown. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/training_args_fuzz.cpp tessera/base/*.cpp
-//     tessera/config/{field,fields,translation,overrides,fsdp_config,flag_reader}.cpp tessera/config/training_args{,_file,_rows,_words}.cpp -lyaml-cpp -o fuzz
+// libFuzzer entry for TrainingArguments: whatever the bytes, as a file of arguments (JSON or YAML, by the first byte),
+// as a .args file or as the value of a flag, they give settings that the table takes, or problems; nothing else is
+// thrown. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/training_args_fuzz.cpp
+//     tessera/base/*.cpp tessera/config/{field,fields,translation,overrides,fsdp_config,flag_reader}.cpp
+//     tessera/config/training_args{,_file,_rows,_words}.cpp -lyaml-cpp -o fuzz
 //   ./fuzz -max_len=256 -runs=1000000 CORPUS
 
 #include <tessera/base/error.h>
@@ -80,10 +82,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data) + 2, size - 2);
   if (text.find(".args") != std::string::npos) return 0;  // it would name a file
   switch (data[0] % 4) {
-    case 0: members(text, false); break;
-    case 1: members(text, true); break;
-    case 2: words(text); break;
-    default: argument(data[1], text);
+    case 0:
+      members(text, false);
+      break;
+    case 1:
+      members(text, true);
+      break;
+    case 2:
+      words(text);
+      break;
+    default:
+      argument(data[1], text);
   }
   return 0;
 }
