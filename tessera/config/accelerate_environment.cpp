@@ -19,11 +19,13 @@ enum class Written { as_is, lower };
 struct Variable {
   std::string_view name;
   std::string_view section, key;
-  std::string_view usual;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty: it is not written
+  std::string_view usual;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty:
+                           ///< it is not written
   Written written = Written::as_is;
 };
 
-// utils/launch.py, in its order. clang-format off
+// utils/launch.py, in its order.
+// clang-format off
 constexpr std::array dynamo{
     Variable{"ACCELERATE_DYNAMO_BACKEND", "dynamo_config", "dynamo_backend", "NO"},
     Variable{"ACCELERATE_DYNAMO_MODE", "dynamo_config", "dynamo_mode", "default"},
@@ -134,7 +136,8 @@ class Tree {
   /// Every variable whose value is not accelerate's default.
   void take(std::span<const Variable> variables) {
     for (const Variable& row : variables)
-      if (const auto value = text(row.name); value && *value != row.usual && to_lower(*value) != "none") set(row.section, row.key, row.name, *value);
+      if (const auto value = text(row.name); value && *value != row.usual && to_lower(*value) != "none")
+        set(row.section, row.key, row.name, *value);
   }
 
   const Value& root() const { return root_; }
@@ -144,8 +147,8 @@ class Tree {
   Value root_ = Value::make_object();
 };
 
-/// Both versions' variables are always there: what counts is what the version reads, and what a version 1 file says with the new name
-/// of the strategy.
+/// Both versions' variables are always there: what counts is what the version reads, and what a version 1 file says
+/// with the new name of the strategy.
 void take_fsdp(Tree& tree) {
   const bool second = tree.text("FSDP_VERSION") == "2";
   const std::string reshard = tree.text("FSDP_RESHARD_AFTER_FORWARD").value_or("true");
@@ -217,7 +220,9 @@ Value packed(const Value& value) {
 SourcePos unpacked_position(const Value& at) {
   const std::vector<Value>& parts = at.items();
   if (parts.size() != 3) throw InputError(concat(at.where().str(), ": expected a position"));
-  const auto number = [](const Value& part) { return static_cast<int>(std::clamp<std::int64_t>(part.as_int(), 0, 1 << 30)); };
+  const auto number = [](const Value& part) {
+    return static_cast<int>(std::clamp<std::int64_t>(part.as_int(), 0, 1 << 30));
+  };
   return {std::make_shared<const std::string>(parts[0].as_string()), number(parts[1]), number(parts[2])};
 }
 
@@ -238,9 +243,20 @@ Value unpacked(const Value& from, int depth) {
 }  // namespace
 
 std::string packed_accelerate(const Value& file) {
-  static constexpr std::array<std::string_view, 14> launchers = {
-      "num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "gpu_ids", "enable_cpu_affinity", "same_network",
-      "rdzv_backend", "mpirun_config", "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter"};
+  static constexpr std::array<std::string_view, 14> launchers = {"num_processes",
+                                                                 "num_machines",
+                                                                 "machine_rank",
+                                                                 "main_process_ip",
+                                                                 "main_process_port",
+                                                                 "gpu_ids",
+                                                                 "enable_cpu_affinity",
+                                                                 "same_network",
+                                                                 "rdzv_backend",
+                                                                 "mpirun_config",
+                                                                 "deepspeed_multinode_launcher",
+                                                                 "deepspeed_hostfile",
+                                                                 "deepspeed_exclusion_filter",
+                                                                 "deepspeed_inclusion_filter"};
   const auto without = [](const Value& from) {
     Value kept = Value::make_object();
     kept.set_where(from.where());
@@ -249,11 +265,14 @@ std::string packed_accelerate(const Value& file) {
     return kept;
   };
   Value kept = without(file);
-  if (const Value* section = kept.find("deepspeed_config"); section != nullptr && section->is_object()) kept.set("deepspeed_config", without(*section));
+  if (const Value* section = kept.find("deepspeed_config"); section != nullptr && section->is_object())
+    kept.set("deepspeed_config", without(*section));
   return dump_json(packed(kept), -1);
 }
 
-Value unpacked_accelerate(const std::string& text) { return unpacked(parse_json(text, concat("environment ", accelerate_file_variable)), 0); }
+Value unpacked_accelerate(const std::string& text) {
+  return unpacked(parse_json(text, concat("environment ", accelerate_file_variable)), 0);
+}
 
 Translation read_accelerate_environment(const GetEnvironment& environment, Problems& problems) {
   Tree tree(environment);
@@ -269,14 +288,17 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
     std::string_view variable, type;
   };
   std::vector<Kind> kinds;
-  for (const Kind& kind : {Kind{"ACCELERATE_USE_FSDP", "FSDP"}, Kind{"ACCELERATE_USE_DEEPSPEED", "DEEPSPEED"}, Kind{"ACCELERATE_USE_MEGATRON_LM", "MEGATRON_LM"}})
+  for (const Kind& kind : {Kind{"ACCELERATE_USE_FSDP", "FSDP"}, Kind{"ACCELERATE_USE_DEEPSPEED", "DEEPSPEED"},
+                           Kind{"ACCELERATE_USE_MEGATRON_LM", "MEGATRON_LM"}})
     if (tree.on(kind.variable)) kinds.push_back(kind);
   if (kinds.size() > 1) {
-    problems.lines.push_back(concat("environment ", kinds[0].variable, " and ", kinds[1].variable, " are both on: a run is divided in one way; unset one of them"));
+    problems.lines.push_back(concat("environment ", kinds[0].variable, " and ", kinds[1].variable,
+                                    " are both on: a run is divided in one way; unset one of them"));
     problems.doubtful.insert("strategy");
     return {};
   }
-  tree.set("", "distributed_type", kinds.empty() ? "ACCELERATE_MIXED_PRECISION" : kinds[0].variable, kinds.empty() ? "NO" : std::string(kinds[0].type));
+  tree.set("", "distributed_type", kinds.empty() ? "ACCELERATE_MIXED_PRECISION" : kinds[0].variable,
+           kinds.empty() ? "NO" : std::string(kinds[0].type));
   const std::string type = kinds.empty() ? "" : std::string(kinds[0].type);
   if (type == "FSDP") take_fsdp(tree);
   if (type == "MEGATRON_LM") tree.take(megatron);
@@ -288,13 +310,16 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
   if (tree.on("ACCELERATE_USE_CPU")) tree.set("", "use_cpu", "ACCELERATE_USE_CPU", "true");
   Translation out = read_accelerate(tree.root(), problems);
   // accelerate's Accelerator reads this one whatever the type
-  if (const auto steps = tree.text("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"); steps && type != "DEEPSPEED" && *steps != "auto") {
+  if (const auto steps = tree.text("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
+      steps && type != "DEEPSPEED" && *steps != "auto") {
     Translator extra(problems);
-    extra.give("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps, environment_position("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"));
+    extra.give("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps,
+               environment_position("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"));
     for (FileSetting& setting : extra.take().settings) out.settings.push_back(std::move(setting));
   }
   if (type.empty())
-    for (const std::string_view name : {"FSDP_SHARDING_STRATEGY", "FSDP_VERSION", "FSDP_AUTO_WRAP_POLICY", "FSDP_OFFLOAD_PARAMS"})
+    for (const std::string_view name :
+         {"FSDP_SHARDING_STRATEGY", "FSDP_VERSION", "FSDP_AUTO_WRAP_POLICY", "FSDP_OFFLOAD_PARAMS"})
       if (tree.text(name)) {
         out.notes.push_back(concat("environment ", name, ": has no effect without ACCELERATE_USE_FSDP=true"));
         break;
@@ -320,7 +345,8 @@ std::vector<std::pair<std::string, std::string>> accelerate_variables(const Valu
   out.emplace_back("ACCELERATE_MIXED_PRECISION", precision);
   if (type == "deepspeed") {
     std::vector<std::string> fields;
-    if (const Value* section = find_accelerate(file, "", "deepspeed_config"); section != nullptr && section->is_object())
+    if (const Value* section = find_accelerate(file, "", "deepspeed_config");
+        section != nullptr && section->is_object())
       for (const auto& [key, value] : section->members()) fields.push_back(key);
     if (find_accelerate(file, "", "mixed_precision") != nullptr) fields.push_back("mixed_precision");
     out.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", to_lower(join(fields, ",")));
@@ -338,7 +364,8 @@ std::vector<std::pair<std::string, std::string>> accelerate_variables(const Valu
     write(file, megatron, out);
   }
   if (on("enable_cpu_affinity")) out.emplace_back("ACCELERATE_CPU_AFFINITY", "1");
-  if (const Value* section = find_accelerate(file, "", "parallelism_config"); section != nullptr && section->is_object() && !section->members().empty()) {
+  if (const Value* section = find_accelerate(file, "", "parallelism_config");
+      section != nullptr && section->is_object() && !section->members().empty()) {
     out.emplace_back("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
     write(file, mesh, out);
   }

@@ -20,8 +20,9 @@ constexpr std::size_t most_problems = 50;          // of a file that is somethin
 
 enum class Kind { data_parallel, fsdp, deepspeed, megatron, unknown };
 
-constexpr std::array<std::string_view, 7> sections = {"fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config",
-                                                      "fp8_config", "dynamo_config", "mpirun_config"};
+constexpr std::array<std::string_view, 7> sections = {"fsdp_config",        "deepspeed_config", "megatron_lm_config",
+                                                      "parallelism_config", "fp8_config",       "dynamo_config",
+                                                      "mpirun_config"};
 
 bool is_section(std::string_view key) { return std::find(sections.begin(), sections.end(), key) != sections.end(); }
 
@@ -34,7 +35,11 @@ bool asks_for_nothing(const Value& value) {
 class Reader {
  public:
   Reader(const Value& file, Problems& problems)
-      : file_(file), problems_(problems), to_(problems), before_(problems.lines.size()), s_{file, to_, problems, notes_} {}
+      : file_(file),
+        problems_(problems),
+        to_(problems),
+        before_(problems.lines.size()),
+        s_{file, to_, problems, notes_} {}
 
   Translation read() {
     if (!file_.is_object()) {
@@ -57,16 +62,21 @@ class Reader {
     const auto word = s_.word("", "compute_environment");
     if (!word || *word == "local_machine") return true;
     const Value& value = *find("compute_environment");
-    to_.problem(value.where(), *word == "amazon_sagemaker"
-                                   ? "compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you reach; "
-                                     "write a file with compute_environment: LOCAL_MACHINE"
-                                   : concat("compute_environment must be LOCAL_MACHINE, not '", value.is_string() ? value.as_string() : *word, "'"));
+    to_.problem(
+        value.where(),
+        *word == "amazon_sagemaker"
+            ? "compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you reach; "
+              "write a file with compute_environment: LOCAL_MACHINE"
+            : concat("compute_environment must be LOCAL_MACHINE, not '", value.is_string() ? value.as_string() : *word,
+                     "'"));
     return false;
   }
 
   void check_keys() {
     for (const auto& [key, value] : file_.members()) {
-      if (too_many()) return to_.problem(value.where(), concat("these are ", most_problems, " problems; the rest of the file was not read"));
+      if (too_many())
+        return to_.problem(value.where(),
+                           concat("these are ", most_problems, " problems; the rest of the file was not read"));
       const KeyRow* row = Translator::find(accelerate_keys(), "", key);
       if (row == nullptr) {
         unknown(key, value, "");
@@ -92,7 +102,8 @@ class Reader {
 
   void check_section(const std::string& section, const Value& value) {
     if (!value.is_object()) {
-      if (!asks_for_nothing(value)) to_.problem(value.where(), concat(section, " takes keys and values, such as ", first_key(section)));
+      if (!asks_for_nothing(value))
+        to_.problem(value.where(), concat(section, " takes keys and values, such as ", first_key(section)));
       bad_sections_.insert(section);
       return;
     }
@@ -101,13 +112,15 @@ class Reader {
       if (too_many()) return;
       const KeyRow* row = find_row(section, member.first);
       if (row == nullptr) {
-        if (section != "fsdp_config") unknown(member.first, member.second, section);  // fsdp_config's own reader says it
+        if (section != "fsdp_config")
+          unknown(member.first, member.second, section);  // fsdp_config's own reader says it
         continue;
       }
       const auto [before, first] = seen.emplace(row->key, &member);
       if (!first && dump_json(before->second->second) != dump_json(member.second))
-        to_.problem(member.second.where(), concat(member.first, " contradicts ", before->second->first, " in line ",
-                                                  before->second->second.where().line, ", which is the same key: keep one of them"));
+        to_.problem(member.second.where(),
+                    concat(member.first, " contradicts ", before->second->first, " in line ",
+                           before->second->second.where().line, ", which is the same key: keep one of them"));
     }
   }
 
@@ -121,7 +134,9 @@ class Reader {
   static const KeyRow* find_row(const std::string& section, const std::string& key) {
     const std::string_view prefix = accelerate_prefix(section);
     const KeyRow* row = Translator::find(accelerate_keys(), section, key);
-    return row != nullptr || key.starts_with(prefix) ? row : Translator::find(accelerate_keys(), section, concat(prefix, key));
+    return row != nullptr || key.starts_with(prefix)
+               ? row
+               : Translator::find(accelerate_keys(), section, concat(prefix, key));
   }
 
   void unknown(const std::string& key, const Value& value, const std::string& section) {
@@ -139,7 +154,8 @@ class Reader {
     std::string advice = near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names));
     if (!near)  // a key of a section that stands outside of it
       for (const std::string_view other : sections)
-        if (const KeyRow* row = find_row(std::string(other), key); row != nullptr && section.empty()) advice = concat("; it belongs into ", other);
+        if (const KeyRow* row = find_row(std::string(other), key); row != nullptr && section.empty())
+          advice = concat("; it belongs into ", other);
     if (section.empty() && key.starts_with("fsdp_")) advice = "; it belongs into fsdp_config";
     to_.problem(value.where(), concat("unknown key ", section.empty() ? "" : section + ".", key, advice));
   }
@@ -147,7 +163,9 @@ class Reader {
   Kind kind() {
     const Value* value = find("distributed_type");
     if (value == nullptr) {
-      to_.problem(file_.where(), "distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM", {"strategy"});
+      to_.problem(file_.where(),
+                  "distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM",
+                  {"strategy"});
       return Kind::unknown;
     }
     if (means_no(*value)) return Kind::data_parallel;  // NO, which YAML 1.1 reads as false
@@ -159,15 +177,21 @@ class Reader {
     const std::string shown = as_text(*value, true).value_or("");
     const std::vector<std::string> words = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"};
     std::string upper = word;
-    std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::transform(upper.begin(), upper.end(), upper.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     std::string what = concat("distributed_type must be one of ", join(words), ", not '", shown, "'");
     if (word == "xla" || word == "tpu") {
-      what = concat("distributed_type ", shown, " means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)");
+      what = concat(
+          "distributed_type ", shown,
+          " means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)");
     } else if (word == "tp") {
       what = concat("distributed_type TP: ", parallelism_not_built("tp"), " (FSDP)");
-    } else if (const std::vector<std::string> foreign = {"multi_npu", "multi_mlu", "multi_sdaa", "multi_musa", "multi_xpu", "multi_hpu", "multi_neuron"};
+    } else if (const std::vector<std::string> foreign = {"multi_npu", "multi_mlu", "multi_sdaa", "multi_musa",
+                                                         "multi_xpu", "multi_hpu", "multi_neuron"};
                std::find(foreign.begin(), foreign.end(), word) != foreign.end()) {
-      what = concat("distributed_type ", shown, " means accelerators that are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)");
+      what = concat("distributed_type ", shown,
+                    " means accelerators that are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs "
+                    "(MULTI_GPU, FSDP)");
     } else if (const auto near = nearest(upper, words)) {
       what += concat(" (did you mean ", *near, "?)");
     }
@@ -181,12 +205,15 @@ class Reader {
     precision();
     const AccelerateMesh mesh = bad("parallelism_config") ? AccelerateMesh{} : accelerate_mesh(s_, processes);
     if (mesh.shard > 1 && kind != Kind::fsdp && kind != Kind::unknown)
-      to_.problem(mesh.shard_from->where(), concat("parallelism_config_dp_shard_size ", mesh.shard, " divides the parameters, which is distributed_type FSDP's: make it that, or the size 1"));
+      to_.problem(mesh.shard_from->where(),
+                  concat("parallelism_config_dp_shard_size ", mesh.shard,
+                         " divides the parameters, which is distributed_type FSDP's: make it that, or the size 1"));
     section(kind == Kind::fsdp, "fsdp_config", [&] { translate_accelerate_fsdp(s_, mesh); });
     section(kind == Kind::deepspeed, "deepspeed_config", [&] { translate_accelerate_deepspeed(s_); });
     section(kind == Kind::megatron, "megatron_lm_config", [&] { translate_accelerate_megatron(s_); });
     for (const KeyRow& row : accelerate_keys())
-      if (kind_section(kind) == row.key.substr(0, row.key.find('.')) || row.key.starts_with("parallelism_config.")) row_of_section(row);
+      if (kind_section(kind) == row.key.substr(0, row.key.find('.')) || row.key.starts_with("parallelism_config."))
+        row_of_section(row);
     for (const char* name : {"fp8_config", "dynamo_config", "mpirun_config"}) idle_section(name);
   }
 
@@ -210,7 +237,10 @@ class Reader {
       read_fsdp_section(known, problems_);
     }
     const Value* type = find("distributed_type");
-    to_.ignored(*value, name, concat("distributed_type is ", type == nullptr ? "missing" : means_no(*type) ? "NO" : as_text(*type, true).value_or("?")));
+    to_.ignored(*value, name,
+                concat("distributed_type is ", type == nullptr   ? "missing"
+                                               : means_no(*type) ? "NO"
+                                                                 : as_text(*type, true).value_or("?")));
   }
 
   /// What the row says of keys that are ignored or refused; what acts has been translated.
@@ -223,8 +253,9 @@ class Reader {
     if (value == nullptr || asks_for_nothing(*value)) return;
     if (row.effect == Effect::refused) return to_.problem(value->where(), concat(key, ": ", row.why));
     const std::string word = to_lower(as_text(*value, true).value_or(""));
-    if (key == "parallelism_config_cp_backend" || key == "parallelism_config_sp_backend" || key == "parallelism_config_cp_comm_strategy" ||
-        key == "parallelism_config_sp_seq_length_is_variable" || key == "parallelism_config_sp_attn_implementation")
+    if (key == "parallelism_config_cp_backend" || key == "parallelism_config_sp_backend" ||
+        key == "parallelism_config_cp_comm_strategy" || key == "parallelism_config_sp_seq_length_is_variable" ||
+        key == "parallelism_config_sp_attn_implementation")
       return;  // the questionnaire writes them in any case
     to_.ignored(*value, std::string(key), row.why);
   }
@@ -242,35 +273,48 @@ class Reader {
   }
 
   void precision() {
-    if (const Value* old = find("fp16"); old != nullptr && s_.flag("", "fp16").value_or(false)) to_.give("fp16", "fp16", std::string("true"), old->where());
+    if (const Value* old = find("fp16"); old != nullptr && s_.flag("", "fp16").value_or(false))
+      to_.give("fp16", "fp16", std::string("true"), old->where());
     const auto word = s_.word("", "mixed_precision");
     if (!word || *word == "no" || *word == "false") return;
     const Value& value = *find("mixed_precision");
     if (*word == "bf16" || *word == "fp16") {
       if (to_.given("fp16") && *word == "bf16")
-        return to_.problem(value.where(), concat("mixed_precision bf16 contradicts fp16 in line ", find("fp16")->where().line, "; keep one of them"), {"bf16", "fp16"});
+        return to_.problem(
+            value.where(),
+            concat("mixed_precision bf16 contradicts fp16 in line ", find("fp16")->where().line, "; keep one of them"),
+            {"bf16", "fp16"});
       return to_.give(*word, "mixed_precision", std::string("true"), value.where());
     }
     if (*word == "fp8")
-      return to_.problem(value.where(), "mixed_precision fp8 is not built: use bf16, the nearest that is", {"bf16", "fp16"});
+      return to_.problem(value.where(), "mixed_precision fp8 is not built: use bf16, the nearest that is",
+                         {"bf16", "fp16"});
     const auto near = nearest(*word, std::array<std::string, 4>{"no", "fp16", "bf16", "fp8"});
-    to_.problem(value.where(), concat("mixed_precision must be one of no, fp16, bf16, not '", *word, "'", near ? concat(" (did you mean ", *near, "?)") : ""),
+    to_.problem(value.where(),
+                concat("mixed_precision must be one of no, fp16, bf16, not '", *word, "'",
+                       near ? concat(" (did you mean ", *near, "?)") : ""),
                 {"bf16", "fp16"});
   }
 
   /// The number of all processes, or 0 when the file does not say.
   std::int64_t machine(Kind kind) {
     const AccelerateLaunch launch = accelerate_launch(file_, problems_);
-    if (s_.flag("", "use_cpu").value_or(false)) to_.give("device", "use_cpu", std::string("cpu"), find("use_cpu")->where());
+    if (s_.flag("", "use_cpu").value_or(false))
+      to_.give("device", "use_cpu", std::string("cpu"), find("use_cpu")->where());
     if (launch.main_process_port) to_.give("main_process_port", "main_process_port", *find("main_process_port"));
     const std::int64_t machines = launch.num_machines.value_or(1);
     if (machines > 1)
-      to_.note(find("num_machines")->where(), concat("num_machines ", machines, " is the launcher's: run tessera launch --config_file on each machine; without it one machine trains alone"));
+      to_.note(find("num_machines")->where(), concat("num_machines ", machines,
+                                                     " is the launcher's: run tessera launch --config_file on each "
+                                                     "machine; without it one machine trains alone"));
     if (!launch.num_processes) return 0;
     const Value& value = *find("num_processes");
     const Value* type = find("distributed_type");
     if (kind == Kind::data_parallel && means_no(*type) && *launch.num_processes > 1 && value.where().line > 0) {
-      to_.problem(value.where(), concat("num_processes ", *launch.num_processes, " contradicts distributed_type NO, which is one process: write MULTI_CPU, MULTI_GPU or FSDP"), {"num_processes"});
+      to_.problem(value.where(),
+                  concat("num_processes ", *launch.num_processes,
+                         " contradicts distributed_type NO, which is one process: write MULTI_CPU, MULTI_GPU or FSDP"),
+                  {"num_processes"});
     } else if (machines == 1) {
       to_.give("num_processes", "num_processes", value);
     }
@@ -296,7 +340,8 @@ std::optional<std::string> variable(const GetEnvironment& environment, const cha
 
 Value load_accelerate_file(const std::string& path) {
   if (!path_exists(path)) throw InputError(concat("--config_file ", path, ": no such file; tessera config writes one"));
-  if (is_directory(path)) throw InputError(concat("--config_file ", path, " is a folder; expected accelerate's YAML or JSON file"));
+  if (is_directory(path))
+    throw InputError(concat("--config_file ", path, " is a folder; expected accelerate's YAML or JSON file"));
   const std::string text = read_file(path, largest_file);
   Value file = to_lower(path).ends_with(".json") ? parse_json(text, path) : parse_yaml(text, path);
   if (!file.is_object())
@@ -336,7 +381,8 @@ AccelerateLaunch accelerate_launch(const Value& file, Problems& problems) {
   launch.num_processes = s.whole("", "num_processes", -1, 1 << 20);
   if (launch.num_processes == -1) launch.num_processes.reset();
   if (launch.num_processes == 0) {
-    to.problem(s.find("", "num_processes")->where(), "num_processes must be at least 1 (-1: not given)", {"num_processes"});
+    to.problem(s.find("", "num_processes")->where(), "num_processes must be at least 1 (-1: not given)",
+               {"num_processes"});
     launch.num_processes.reset();
   }
   launch.num_machines = s.whole("", "num_machines", 1, 65'536);
@@ -351,10 +397,13 @@ AccelerateLaunch accelerate_launch(const Value& file, Problems& problems) {
   launch.enable_cpu_affinity = s.flag("", "enable_cpu_affinity").value_or(false);
   const std::int64_t machines = launch.num_machines.value_or(1);
   if (launch.num_processes && *launch.num_processes % machines != 0)
-    to.problem(s.find("", "num_processes")->where(), concat("num_processes ", *launch.num_processes, " counts those of all machines and cannot be shared evenly by num_machines ", machines),
+    to.problem(s.find("", "num_processes")->where(),
+               concat("num_processes ", *launch.num_processes,
+                      " counts those of all machines and cannot be shared evenly by num_machines ", machines),
                {"num_processes"});
   if (launch.machine_rank && *launch.machine_rank >= machines)
-    to.problem(s.find("", "machine_rank")->where(), concat("machine_rank ", *launch.machine_rank, " of num_machines ", machines, ": they count from 0"));
+    to.problem(s.find("", "machine_rank")->where(),
+               concat("machine_rank ", *launch.machine_rank, " of num_machines ", machines, ": they count from 0"));
   return launch;
 }
 

@@ -14,7 +14,9 @@ constexpr std::string_view launcher = "it is the launcher's: tessera launch --co
 constexpr std::string_view tpu = "it is for TPUs";
 constexpr std::string_view compiled = "models are compiled ahead of time here";
 constexpr std::string_view fp8 = "it describes mixed_precision fp8, which is not built";
-constexpr std::string_view sagemaker = "it is for Amazon SageMaker, where Tessera does not start jobs; write a file with compute_environment: LOCAL_MACHINE";
+constexpr std::string_view sagemaker =
+    "it is for Amazon SageMaker, where Tessera does not start jobs; write a file with compute_environment: "
+    "LOCAL_MACHINE";
 constexpr std::string_view alone = "it describes a kind of parallelism whose size is 1";
 
 // clang-format off
@@ -173,7 +175,8 @@ const Value* find_accelerate(const Value& file, std::string_view section, std::s
   const std::string_view prefix = accelerate_prefix(section);
   const Value* found = scope->find(key);
   if (found == nullptr && !prefix.empty())
-    found = key.starts_with(prefix) ? scope->find(key.substr(prefix.size())) : scope->find(std::string(prefix) + std::string(key));
+    found = key.starts_with(prefix) ? scope->find(key.substr(prefix.size()))
+                                    : scope->find(std::string(prefix) + std::string(key));
   return found != nullptr && !found->is_null() ? found : nullptr;
 }
 

@@ -10,7 +10,8 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view deepspeed = "deepspeed_config", megatron = "megatron_lm_config", mesh_section = "parallelism_config";
+constexpr std::string_view deepspeed = "deepspeed_config", megatron = "megatron_lm_config",
+                           mesh_section = "parallelism_config";
 
 std::string full_name(std::string_view section, std::string_view key) {
   const std::string_view prefix = accelerate_prefix(section);
@@ -21,11 +22,13 @@ std::string full_name(std::string_view section, std::string_view key) {
 void only_one(const AccelerateSections& s, std::string_view section, std::string_view key, std::string_view what) {
   const auto size = s.whole(section, key, 1, 1 << 20);
   if (size && *size > 1)
-    s.to.problem(s.find(section, key)->where(), concat(full_name(section, key), " ", *size, ": ", parallelism_not_built(what)));
+    s.to.problem(s.find(section, key)->where(),
+                 concat(full_name(section, key), " ", *size, ": ", parallelism_not_built(what)));
 }
 
 /// Gives `setting` the key's value unless it is "auto" (DeepSpeed: to be filled from elsewhere) or nothing.
-void give_unless_auto(const AccelerateSections& s, std::string_view section, std::string_view key, std::string_view setting) {
+void give_unless_auto(const AccelerateSections& s, std::string_view section, std::string_view key,
+                      std::string_view setting) {
   const Value* value = s.find(section, key);
   if (value == nullptr || means_nothing(*value)) return;
   if (value->is_string() && to_lower(trim(value->as_string())) == "auto") return;
@@ -38,7 +41,9 @@ std::optional<std::string> offload_device(const AccelerateSections& s, std::stri
   if (!word || *word == "cpu" || *word == "nvme") return word;
   const auto near = nearest(*word, std::array<std::string, 3>{"none", "cpu", "nvme"});
   s.to.problem(s.find(deepspeed, key)->where(),
-               concat(key, " must be one of none, cpu, nvme, not '", *word, "'", near ? concat(" (did you mean ", *near, "?)") : ""), {"cpu_offload"});
+               concat(key, " must be one of none, cpu, nvme, not '", *word, "'",
+                      near ? concat(" (did you mean ", *near, "?)") : ""),
+               {"cpu_offload"});
   return std::nullopt;
 }
 
@@ -53,7 +58,8 @@ void deepspeed_offload(const AccelerateSections& s, std::int64_t stage) {
   const auto optimizer = offload_device(s, "offload_optimizer_device");
   auto parameters = offload_device(s, "offload_param_device");
   if (parameters && stage < 3) {
-    s.to.ignored(*s.find(deepspeed, "offload_param_device"), "offload_param_device", concat("zero_stage ", stage, " does not divide parameters; zero_stage 3 does"));
+    s.to.ignored(*s.find(deepspeed, "offload_param_device"), "offload_param_device",
+                 concat("zero_stage ", stage, " does not divide parameters; zero_stage 3 does"));
     parameters.reset();
   }
   if (optimizer || parameters) {
@@ -71,11 +77,14 @@ void megatron_recompute(const AccelerateSections& s) {
   const Value* switched = s.find(megatron, "recompute_activations");
   const bool attention = s.flag(megatron, "recompute_activations").value_or(false);
   if (word && *word != "full" && *word != "selective")
-    return s.to.problem(granularity->where(), concat("megatron_lm_recompute_granularity must be one of full, selective, not '", *word, "'"),
+    return s.to.problem(granularity->where(),
+                        concat("megatron_lm_recompute_granularity must be one of full, selective, not '", *word, "'"),
                         {"gradient_checkpointing"});
   if (word == "full" && attention)
-    return s.to.problem(switched->where(), concat("megatron_lm_recompute_activations recomputes the attention only, but megatron_lm_recompute_granularity full in line ",
-                                                  granularity->where().line, " whole blocks: keep one of them"),
+    return s.to.problem(switched->where(),
+                        concat("megatron_lm_recompute_activations recomputes the attention only, but "
+                               "megatron_lm_recompute_granularity full in line ",
+                               granularity->where().line, " whole blocks: keep one of them"),
                         {"gradient_checkpointing"});
   if (!word && !attention) return;
   const Value& from = attention ? *switched : *granularity;
@@ -86,7 +95,8 @@ void megatron_recompute(const AccelerateSections& s) {
 
 /// Takes the setting out of the translation.
 std::optional<FileSetting> taken(Translation& from, std::string_view name) {
-  const auto found = std::find_if(from.settings.begin(), from.settings.end(), [&](const FileSetting& setting) { return setting.name == name; });
+  const auto found = std::find_if(from.settings.begin(), from.settings.end(),
+                                  [&](const FileSetting& setting) { return setting.name == name; });
   if (found == from.settings.end()) return std::nullopt;
   FileSetting setting = std::move(*found);
   from.settings.erase(found);
@@ -97,8 +107,10 @@ std::optional<FileSetting> taken(Translation& from, std::string_view name) {
 bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation& fsdp) {
   if (mesh.shard == 1) {
     s.to.problem(mesh.replicate_from->where(),
-                 concat("parallelism_config_dp_replicate_size ", mesh.replicate, " with dp_shard_size 1 divides nothing, which contradicts "
-                        "distributed_type FSDP: give dp_shard_size, or distributed_type MULTI_GPU"), {"strategy"});
+                 concat("parallelism_config_dp_replicate_size ", mesh.replicate,
+                        " with dp_shard_size 1 divides nothing, which contradicts "
+                        "distributed_type FSDP: give dp_shard_size, or distributed_type MULTI_GPU"),
+                 {"strategy"});
     return false;
   }
   RunConfig named;
@@ -106,37 +118,49 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
   if (const auto strategy = taken(fsdp, "strategy")) {
     find_field("strategy")->set(named, strategy->text);
     if (named.sharding.strategy == "ddp") {
-      s.to.problem(strategy->where, concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size is ",
-                                           mesh.shard, ": keep one of them"), {"strategy"});
+      s.to.problem(
+          strategy->where,
+          concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size is ",
+                 mesh.shard, ": keep one of them"),
+          {"strategy"});
       return false;
     }
   }
   const auto reshard = taken(fsdp, "reshard_after_forward");
-  const bool keeps_whole = (reshard && parse_bool(reshard->text) == false) || named.sharding.strategy == "shard_grad_op" ||
+  const bool keeps_whole = (reshard && parse_bool(reshard->text) == false) ||
+                           named.sharding.strategy == "shard_grad_op" ||
                            named.sharding.strategy == "hybrid_shard_zero2";
-  s.to.give("strategy", "parallelism_config_dp_replicate_size", std::string(keeps_whole ? "hybrid_shard_zero2" : "hybrid_shard"),
-            mesh.replicate_from->where());
-  s.to.give("shard_group_size", "parallelism_config_dp_shard_size", std::to_string(mesh.shard), mesh.shard_from->where());
+  s.to.give("strategy", "parallelism_config_dp_replicate_size",
+            std::string(keeps_whole ? "hybrid_shard_zero2" : "hybrid_shard"), mesh.replicate_from->where());
+  s.to.give("shard_group_size", "parallelism_config_dp_shard_size", std::to_string(mesh.shard),
+            mesh.shard_from->where());
   return true;
 }
 
 }  // namespace
 
 std::string parallelism_not_built(std::string_view what) {
-  if (what == "tp") return "tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)";
-  if (what == "pp") return "pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)";
+  if (what == "tp")
+    return "tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
+           "(full_shard)";
+  if (what == "pp")
+    return "pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
+           "(full_shard)";
   if (what == "cp") return "context parallelism is not built yet; use 1, and save memory with gradient_checkpointing";
-  if (what == "sp") return "sequence parallelism (Ulysses) is not built yet; use 1, and save memory with gradient_checkpointing";
+  if (what == "sp")
+    return "sequence parallelism (Ulysses) is not built yet; use 1, and save memory with gradient_checkpointing";
   return "expert parallelism is not built yet; use 1";
 }
 
-std::optional<std::int64_t> AccelerateSections::whole(std::string_view section, std::string_view key, std::int64_t least, std::int64_t most) const {
+std::optional<std::int64_t> AccelerateSections::whole(std::string_view section, std::string_view key,
+                                                      std::int64_t least, std::int64_t most) const {
   const Value* value = find(section, key);
   if (value == nullptr || means_nothing(*value)) return std::nullopt;
   const auto text = as_text(*value, true);
   const auto number = text && !value->is_array() ? parse_int(*text) : std::nullopt;
   if (number && *number >= least && *number <= most) return number;
-  to.problem(value->where(), concat(full_name(section, key), " must be a whole number from ", least, " to ", most, text ? concat(", not '", *text, "'") : ""));
+  to.problem(value->where(), concat(full_name(section, key), " must be a whole number from ", least, " to ", most,
+                                    text ? concat(", not '", *text, "'") : ""));
   return std::nullopt;
 }
 
@@ -145,7 +169,9 @@ std::optional<bool> AccelerateSections::flag(std::string_view section, std::stri
   if (value == nullptr || means_nothing(*value)) return std::nullopt;
   const auto text = as_text(*value, false);
   const auto parsed = text && !value->is_array() ? parse_bool(*text) : std::nullopt;
-  if (!parsed) to.problem(value->where(), concat(full_name(section, key), " must be true or false", text ? concat(", not '", *text, "'") : ""));
+  if (!parsed)
+    to.problem(value->where(),
+               concat(full_name(section, key), " must be true or false", text ? concat(", not '", *text, "'") : ""));
   return parsed;
 }
 
@@ -167,10 +193,11 @@ AccelerateMesh accelerate_mesh(const AccelerateSections& s, std::int64_t num_pro
   mesh.shard = s.whole(mesh_section, "dp_shard_size", 1, 1 << 20).value_or(1);
   const std::int64_t product = mesh.replicate * mesh.shard;
   if (product > 1 && num_processes > 0 && product != num_processes)
-    s.to.problem((mesh.replicate > 1 ? mesh.replicate_from : mesh.shard_from)->where(),
-                 concat("parallelism_config_dp_replicate_size ", mesh.replicate, " x parallelism_config_dp_shard_size ", mesh.shard, " are ", product,
-                        " processes, but num_processes is ", num_processes, ": make them agree"),
-                 {"shard_group_size", "num_processes"});
+    s.to.problem(
+        (mesh.replicate > 1 ? mesh.replicate_from : mesh.shard_from)->where(),
+        concat("parallelism_config_dp_replicate_size ", mesh.replicate, " x parallelism_config_dp_shard_size ",
+               mesh.shard, " are ", product, " processes, but num_processes is ", num_processes, ": make them agree"),
+        {"shard_group_size", "num_processes"});
   return mesh;
 }
 
@@ -198,11 +225,17 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
   if (const Value* file = s.find(deepspeed, "deepspeed_config_file"); file != nullptr && !means_nothing(*file)) {
     s.to.give("deepspeed", "deepspeed_config_file", *file);
     // accelerate/utils/dataclasses.py, DeepSpeedPlugin: these are an error beside a file
-    for (const char* key : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping", "offload_optimizer_device", "offload_param_device", "zero3_save_16bit_model"})
+    for (const char* key : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping",
+                            "offload_optimizer_device", "offload_param_device", "zero3_save_16bit_model"})
       if (const Value* value = s.find(deepspeed, key))
-        s.to.problem(value->where(), concat(key, " stands beside deepspeed_config_file, which says it in its own words: remove it here"));
-    if (const Value* value = s.find("", "mixed_precision"); value != nullptr && value->where().line > 0 && !means_no(*value))
-      s.to.problem(value->where(), "mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, fp16): remove it here");
+        s.to.problem(
+            value->where(),
+            concat(key, " stands beside deepspeed_config_file, which says it in its own words: remove it here"));
+    if (const Value* value = s.find("", "mixed_precision");
+        value != nullptr && value->where().line > 0 && !means_no(*value))
+      s.to.problem(value->where(),
+                   "mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, fp16): "
+                   "remove it here");
     return;
   }
   const auto stage = s.whole(deepspeed, "zero_stage", 0, 3);
@@ -219,8 +252,9 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
 }
 
 void translate_accelerate_megatron(const AccelerateSections& s) {
-  for (const auto& [key, what] : {std::pair("tp_degree", "tp"), std::pair("pp_degree", "pp"), std::pair("context_parallel_size", "cp"),
-                                  std::pair("expert_model_parallel_size", "ep"), std::pair("expert_tensor_parallel_size", "tp")})
+  for (const auto& [key, what] :
+       {std::pair("tp_degree", "tp"), std::pair("pp_degree", "pp"), std::pair("context_parallel_size", "cp"),
+        std::pair("expert_model_parallel_size", "ep"), std::pair("expert_tensor_parallel_size", "tp")})
     only_one(s, megatron, key, what);
   give_unless_auto(s, megatron, "num_micro_batches", "gradient_accumulation_steps");
   give_unless_auto(s, megatron, "gradient_clipping", "max_grad_norm");
@@ -233,7 +267,8 @@ void translate_accelerate_megatron(const AccelerateSections& s) {
   strategy("use_custom_fsdp", "full_shard");
   strategy("use_distributed_optimizer", "zero1");
   if (s.flag(megatron, "optimizer_cpu_offload").value_or(false))
-    s.to.give("cpu_offload", "megatron_lm_optimizer_cpu_offload", std::string("optimizer"), s.find(megatron, "optimizer_cpu_offload")->where());
+    s.to.give("cpu_offload", "megatron_lm_optimizer_cpu_offload", std::string("optimizer"),
+              s.find(megatron, "optimizer_cpu_offload")->where());
   megatron_recompute(s);
 }
 

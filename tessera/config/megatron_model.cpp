@@ -14,11 +14,15 @@ class Model {
     const char* first = first_given();
     if (first == nullptr) return;
     if (config_name_given || overrides_given)
-      return a_.problem(first, concat("describes the model, which ", overrides_given ? "--config_overrides" : "--config_name or --model_name_or_path",
-                                      " does already: keep one of them"), {"config_overrides"});
+      return a_.problem(first,
+                        concat("describes the model, which ",
+                               overrides_given ? "--config_overrides" : "--config_name or --model_name_or_path",
+                               " does already: keep one of them"),
+                        {"config_overrides"});
     for (const char* name : {"num_layers", "hidden_size", "num_attention_heads"})
       if (!a_.has(name))
-        return a_.problem(first, concat("describes a model that has no --", dashed(name), ": add it"), {"config_overrides", "config_name"});
+        return a_.problem(first, concat("describes a model that has no --", dashed(name), ": add it"),
+                          {"config_overrides", "config_name"});
     llama_ = is_llama();
     if (!consistent()) return;
     a_.give(first, "config_name", llama_ ? "llama-tiny" : "gpt2");  // every member that counts is overridden
@@ -27,10 +31,27 @@ class Model {
   }
 
  private:
-  static constexpr const char* names[] = {"num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "kv_channels", "group_query_attention",
-      "num_query_groups", "max_position_embeddings", "vocab_size", "position_embedding_type", "use_rotary_position_embeddings", "rotary_base",
-      "normalization", "norm_epsilon", "layernorm_epsilon", "swiglu", "disable_bias_linear", "untie_embeddings_and_output_weights",
-      "attention_dropout", "hidden_dropout", "init_method_std"};
+  static constexpr const char* names[] = {"num_layers",
+                                          "hidden_size",
+                                          "num_attention_heads",
+                                          "ffn_hidden_size",
+                                          "kv_channels",
+                                          "group_query_attention",
+                                          "num_query_groups",
+                                          "max_position_embeddings",
+                                          "vocab_size",
+                                          "position_embedding_type",
+                                          "use_rotary_position_embeddings",
+                                          "rotary_base",
+                                          "normalization",
+                                          "norm_epsilon",
+                                          "layernorm_epsilon",
+                                          "swiglu",
+                                          "disable_bias_linear",
+                                          "untie_embeddings_and_output_weights",
+                                          "attention_dropout",
+                                          "hidden_dropout",
+                                          "init_method_std"};
 
   const char* first_given() const {
     for (const char* name : names)
@@ -44,7 +65,8 @@ class Model {
   }
 
   bool is_llama() {
-    position_ = a_.word("position_embedding_type", {"learned_absolute", "rope"}).value_or(a_.has("use_rotary_position_embeddings") ? "rope" : "learned_absolute");
+    position_ = a_.word("position_embedding_type", {"learned_absolute", "rope"})
+                    .value_or(a_.has("use_rotary_position_embeddings") ? "rope" : "learned_absolute");
     norm_ = a_.word("normalization", {"layernorm", "rmsnorm"}).value_or("layernorm");
     return position_ == "rope" || norm_ == "rmsnorm" || a_.has("swiglu") || a_.has("num_query_groups");
   }
@@ -58,10 +80,14 @@ class Model {
     if (!a_.has("swiglu")) missing.push_back("--swiglu");
     if (!a_.has("disable_bias_linear")) missing.push_back("--disable-bias-linear");
     if (missing.empty()) return true;
-    const char* sign = position_ == "rope" ? (a_.has("position_embedding_type") ? "position_embedding_type" : "use_rotary_position_embeddings")
-                       : norm_ == "rmsnorm" ? "normalization" : a_.has("swiglu") ? "swiglu" : "num_query_groups";
-    a_.problem(sign, concat("is Llama's, but ", join(missing), missing.size() == 1 ? " is" : " are",
-                            " missing: the models here are GPT-2's (learned positions, LayerNorm, GELU, biases) and Llama's"),
+    const char* sign = position_ == "rope"  ? (a_.has("position_embedding_type") ? "position_embedding_type"
+                                                                                 : "use_rotary_position_embeddings")
+                       : norm_ == "rmsnorm" ? "normalization"
+                       : a_.has("swiglu")   ? "swiglu"
+                                            : "num_query_groups";
+    a_.problem(sign,
+               concat("is Llama's, but ", join(missing), missing.size() == 1 ? " is" : " are",
+                      " missing: the models here are GPT-2's (learned positions, LayerNorm, GELU, biases) and Llama's"),
                {"config_overrides", "config_name"});
     return false;
   }
@@ -78,7 +104,8 @@ class Model {
     if (const auto value = a_.real(name, 0)) set(key, format_real(*value));
   }
 
-  void common(const char* layers, const char* hidden, const char* heads, const char* inner, const char* positions, const char* epsilon) {
+  void common(const char* layers, const char* hidden, const char* heads, const char* inner, const char* positions,
+              const char* epsilon) {
     whole("num_layers", layers);
     whole("hidden_size", hidden);
     whole("num_attention_heads", heads);
@@ -97,21 +124,30 @@ class Model {
 
   void gpt2() {
     common("n_layer", "n_embd", "n_head", "n_inner", "n_positions", "layer_norm_epsilon");
-    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1), channels = a_.whole("kv_channels", 1);
+    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1),
+               channels = a_.whole("kv_channels", 1);
     if (channels && hidden && heads && *channels * *heads != *hidden)
-      a_.problem("kv_channels", concat(*channels, ": GPT-2's heads have hidden-size / num-attention-heads = ", *hidden / *heads, " channels"), {"config_overrides"});
+      a_.problem(
+          "kv_channels",
+          concat(*channels, ": GPT-2's heads have hidden-size / num-attention-heads = ", *hidden / *heads, " channels"),
+          {"config_overrides"});
     if (a_.has("disable_bias_linear"))
-      a_.problem("disable_bias_linear", "is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu --normalization RMSNorm "
-                 "--position-embedding-type rope)", {"config_overrides"});
+      a_.problem(
+          "disable_bias_linear",
+          "is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu --normalization RMSNorm "
+          "--position-embedding-type rope)",
+          {"config_overrides"});
     real("attention_dropout", "attn_pdrop");
     real("hidden_dropout", "resid_pdrop");
     real("hidden_dropout", "embd_pdrop");
   }
 
   void llama() {
-    common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings", "rms_norm_eps");
+    common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+           "rms_norm_eps");
     const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1);
-    if (!a_.has("ffn_hidden_size") && hidden) set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
+    if (!a_.has("ffn_hidden_size") && hidden)
+      set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
     if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
     const auto groups = a_.whole("num_query_groups", 1);
     if (groups && !a_.has("group_query_attention"))
@@ -122,8 +158,10 @@ class Model {
     set("rope_theta", format_real(a_.real("rotary_base", 1).value_or(10000)));
     set("attention_dropout", format_real(a_.real("attention_dropout", 0).value_or(0.1)));
     if (a_.real("hidden_dropout", 0).value_or(0.1) != 0)
-      a_.problem(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers", "describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas "
-                 "do not have: give --hidden-dropout 0", {"config_overrides"});
+      a_.problem(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
+                 "describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas "
+                 "do not have: give --hidden-dropout 0",
+                 {"config_overrides"});
   }
 
   MegatronArguments& a_;

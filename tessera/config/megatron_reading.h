@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the parts of the Megatron front end share: the arguments as typed, by name. Internal to megatron_args.cpp and megatron_model.cpp.
+/// What the parts of the Megatron front end share: the arguments as typed, by name. Internal to megatron_args.cpp and
+/// megatron_model.cpp.
 
 #include <tessera/config/megatron_args.h>
 

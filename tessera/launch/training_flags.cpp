@@ -31,8 +31,8 @@ Value of_flag(const std::string& value, const std::string& flag) {
 }
 
 /// A key of accelerate's file as an option of its launcher.
-LaunchFlag key_flag(std::string name, std::string section, std::string key, bool is_switch = false, std::string help = "",
-                    std::string value = "X") {
+LaunchFlag key_flag(std::string name, std::string section, std::string key, bool is_switch = false,
+                    std::string help = "", std::string value = "X") {
   return {{"--" + std::move(name)},
           is_switch ? "" : std::move(value),
           std::move(help),
@@ -42,7 +42,9 @@ LaunchFlag key_flag(std::string name, std::string section, std::string key, bool
 }
 
 LaunchFlag kind_flag(std::string name, std::string type, std::string help = "") {
-  return {{"--" + std::move(name)}, "", std::move(help), [type = std::move(type)](C&, V& v, S n, S) { v.training.kinds.emplace_back(type, n); }};
+  return {{"--" + std::move(name)}, "", std::move(help), [type = std::move(type)](C&, V& v, S n, S) {
+            v.training.kinds.emplace_back(type, n);
+          }};
 }
 
 /// Options of accelerate's launcher that stand alone.
@@ -68,7 +70,9 @@ void fsdp_words(const std::string& given, const std::string& flag, std::vector<T
     return std::find_if(meanings.begin(), meanings.end(), [&](const auto& known) { return known.first == word; });
   };
   std::string text = to_lower(given);
-  std::replace_if(text.begin(), text.end(), [](char c) { return std::string_view(",[]'\"").find(c) != std::string_view::npos; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return std::string_view(",[]'\"").find(c) != std::string_view::npos; },
+      ' ');
   std::vector<std::string> words;
   for (std::istringstream in(text); in >> text;) words.push_back(text);
   std::vector<std::string> strategies;
@@ -80,15 +84,18 @@ void fsdp_words(const std::string& given, const std::string& flag, std::vector<T
       std::vector<std::string> names;
       for (const auto& known : meanings) names.push_back(known.first);
       const auto near = nearest(word, names);
-      throw InputError(concat("tessera launch: ", flag, ": unknown word '", word, "'", near ? concat("; did you mean ", *near, "?") : "",
-                              " (the words are ", join(names), ")"));
+      throw InputError(concat("tessera launch: ", flag, ": unknown word '", word, "'",
+                              near ? concat("; did you mean ", *near, "?") : "", " (the words are ", join(names), ")"));
     }
     if (found->second.first == "fsdp_sharding_strategy") strategies.push_back(word);
     keys.push_back({"fsdp_config", found->second.first, found->second.second, flag});
   }
-  if (strategies.size() > 1) throw InputError(concat("tessera launch: ", flag, " ", join(strategies, " and "), " are different strategies; keep one of them"));
+  if (strategies.size() > 1)
+    throw InputError(concat("tessera launch: ", flag, " ", join(strategies, " and "),
+                            " are different strategies; keep one of them"));
   if (strategies.empty() && !words.empty())
-    throw InputError(concat("tessera launch: ", flag, " ", join(words, " "), " names no strategy: write --fsdp \"full_shard ", join(words, " "), "\""));
+    throw InputError(concat("tessera launch: ", flag, " ", join(words, " "),
+                            " names no strategy: write --fsdp \"full_shard ", join(words, " "), "\""));
 }
 
 /// The file of --fsdp_config, or the only one in that folder; a JSON object.
@@ -98,12 +105,16 @@ Value read_fsdp_file(const std::string& given) {
   if (is_directory(given)) {
     std::vector<std::string> files;
     for (const std::string& name : list_folder(given))
-      if (const std::string lower = to_lower(name); lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml")) files.push_back(name);
+      if (const std::string lower = to_lower(name);
+          lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml"))
+        files.push_back(name);
     if (files.size() != 1)
-      throw InputError(concat("tessera launch: --fsdp_config ", given, " is a folder with ", files.size(), " .json and .yaml files; name the file"));
+      throw InputError(concat("tessera launch: --fsdp_config ", given, " is a folder with ", files.size(),
+                              " .json and .yaml files; name the file"));
     path = path_join(given, files[0]);
   }
-  if (!path_exists(path)) throw InputError(concat("tessera launch: --fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+  if (!path_exists(path))
+    throw InputError(concat("tessera launch: --fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
   const std::string text = read_file(path, 256 << 10), lower = to_lower(path);
   Value file = lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path) : parse_json(text, path);
   const Value* section = file.is_object() ? file.find("fsdp_config") : nullptr;
@@ -121,11 +132,13 @@ class Merged {
     read_file();
     if (!typed_.fsdp.empty()) {
       fsdp_words(typed_.fsdp, "--fsdp", typed_.keys);
-      if (std::any_of(typed_.keys.begin(), typed_.keys.end(), [](const auto& key) { return key.flag == "--fsdp"; })) typed_.kinds.emplace_back("FSDP", "--fsdp");
+      if (std::any_of(typed_.keys.begin(), typed_.keys.end(), [](const auto& key) { return key.flag == "--fsdp"; }))
+        typed_.kinds.emplace_back("FSDP", "--fsdp");
     }
     if (!typed_.fsdp_config.empty()) {
       const Value section = read_fsdp_file(typed_.fsdp_config);
-      for (const auto& [key, value] : section.members()) set("fsdp_config", key.starts_with("fsdp_") ? key : "fsdp_" + key, value);
+      for (const auto& [key, value] : section.members())
+        set("fsdp_config", key.starts_with("fsdp_") ? key : "fsdp_" + key, value);
       typed_.kinds.emplace_back("FSDP", "--fsdp_config");
     }
     for (const TrainingFlags::Key& key : typed_.keys) set(key.section, key.key, of_flag(key.value, key.flag));
@@ -140,11 +153,13 @@ class Merged {
  private:
   void read_file() {
     std::string path = typed_.config_file;
-    if (path.empty() && !typed_.cpu && !command_.secret_from_stdin) {  // an agent that ours has started is told everything
+    if (path.empty() && !typed_.cpu &&
+        !command_.secret_from_stdin) {  // an agent that ours has started is told everything
       const auto usual = config::default_accelerate_file();
       if (!usual) return;
       path = *usual;
-      command_.notes.push_back(concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)"));
+      command_.notes.push_back(
+          concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)"));
     }
     if (path.empty() || path == "none") return;
     root_ = config::load_accelerate_file(path);
@@ -154,7 +169,8 @@ class Merged {
   void set(const std::string& section, const std::string& key, Value value) {
     if (section.empty()) return root_.set(key, std::move(value));
     const std::string_view prefix = config::accelerate_prefix(section);
-    const std::string_view bare = key.starts_with(prefix) ? std::string_view(key).substr(prefix.size()) : std::string_view(key);
+    const std::string_view bare =
+        key.starts_with(prefix) ? std::string_view(key).substr(prefix.size()) : std::string_view(key);
     Value fresh = Value::make_object();
     fresh.set_where(value.where());
     if (const Value* old = root_.find(section); old != nullptr && old->is_object()) {
@@ -169,9 +185,11 @@ class Merged {
   void choose_kind() {
     for (const auto& [type, flag] : typed_.kinds)
       if (type != typed_.kinds[0].first)
-        throw InputError(concat("tessera launch: ", typed_.kinds[0].second, " and ", flag, " are two ways of training: give one of them"));
+        throw InputError(concat("tessera launch: ", typed_.kinds[0].second, " and ", flag,
+                                " are two ways of training: give one of them"));
     if (typed_.cpu && !typed_.kinds.empty() && typed_.kinds[0].first == "MULTI_GPU")
-      throw InputError(concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: give one of them"));
+      throw InputError(
+          concat("tessera launch: --cpu and ", typed_.kinds[0].second, " exclude each other: give one of them"));
     if (!typed_.kinds.empty()) root_.set("distributed_type", of_flag(typed_.kinds[0].first, typed_.kinds[0].second));
     if (root_.find("distributed_type") == nullptr && typed_.config_file.empty()) {
       root_.set("distributed_type", of_flag("NO", "(no --use_fsdp or --use_deepspeed)"));
@@ -180,10 +198,13 @@ class Merged {
     const Value* type = root_.find("distributed_type");
     const std::string kind = type == nullptr ? "" : to_lower(config::as_text(*type, true).value_or(""));
     for (const TrainingFlags::Key& key : typed_.keys)
-      for (const auto& [section, needed, how] : {std::array<const char*, 3>{"fsdp_config", "fsdp", "--use_fsdp"}, {"deepspeed_config", "deepspeed", "--use_deepspeed"},
+      for (const auto& [section, needed, how] : {std::array<const char*, 3>{"fsdp_config", "fsdp", "--use_fsdp"},
+                                                 {"deepspeed_config", "deepspeed", "--use_deepspeed"},
                                                  {"megatron_lm_config", "megatron_lm", "--use_megatron_lm"}})
         if (key.section == section && kind != needed)
-          throw InputError(concat("tessera launch: ", key.flag, " needs ", how, " (or a --config_file that says so); as a setting of tessera train it stands after the program"));
+          throw InputError(
+              concat("tessera launch: ", key.flag, " needs ", how,
+                     " (or a --config_file that says so); as a setting of tessera train it stands after the program"));
   }
 
   /// Wrong words end here, not in each rank.
@@ -192,7 +213,8 @@ class Merged {
     Value checked = root_;
     const bool counted = given_.total || given_.per_machine || !given_.hostfile.empty() || !given_.host_list.empty();
     if (counted && checked.find("num_processes") != nullptr) checked.set("num_processes", Value());
-    if (given_.total && checked.find("parallelism_config") != nullptr) checked.set("num_processes", of_flag(std::to_string(*given_.total), "--num_processes"));
+    if (given_.total && checked.find("parallelism_config") != nullptr)
+      checked.set("num_processes", of_flag(std::to_string(*given_.total), "--num_processes"));
     const config::Translation settings = config::read_accelerate(checked, problems);
     for (const config::FileSetting& setting : settings.settings)
       if (setting.name == "deepspeed") check_deepspeed(setting.text, problems);
@@ -205,13 +227,16 @@ class Merged {
   static void check_deepspeed(const std::string& given, config::Problems& problems) {
     const bool object = trim(given).starts_with("{");
     if (!object && !path_exists(given)) {
-      if (given.ends_with(".json") || given.find('/') != std::string::npos || given.size() < 16)  // else it may be base64
+      if (given.ends_with(".json") || given.find('/') != std::string::npos ||
+          given.size() < 16)  // else it may be base64
         problems.lines.push_back(concat("deepspeed_config_file ", given, ": no such file"));
       return;
     }
     try {
-      if (!parse_hjson(object ? given : tessera::read_file(given, 1 << 20), object ? "deepspeed_config_file" : given).is_object())
-        problems.lines.push_back(concat(given, ": expected a JSON object such as {\"zero_optimization\": {\"stage\": 2}}"));
+      if (!parse_hjson(object ? given : tessera::read_file(given, 1 << 20), object ? "deepspeed_config_file" : given)
+               .is_object())
+        problems.lines.push_back(
+            concat(given, ": expected a JSON object such as {\"zero_optimization\": {\"stage\": 2}}"));
     } catch (const InputError& error) {
       problems.lines.push_back(error.what());
     }
@@ -223,13 +248,16 @@ class Merged {
     const config::AccelerateLaunch file = config::accelerate_launch(root_, said_already);
     const Value* type = root_.find("distributed_type");
     const bool deepspeed = type != nullptr && to_lower(config::as_text(*type, true).value_or("")) == "deepspeed";
-    if (deepspeed && given_.hostfile.empty() && given_.host_list.empty() && !given_.machines && path_exists(file.hostfile)) given_.hostfile = file.hostfile;
+    if (deepspeed && given_.hostfile.empty() && given_.host_list.empty() && !given_.machines &&
+        path_exists(file.hostfile))
+      given_.hostfile = file.hostfile;
     if (deepspeed && !given_.hostfile.empty() && given_.include.empty() && given_.exclude.empty()) {
       given_.include = file.inclusion_filter;
       given_.exclude = file.exclusion_filter;
     }
     const bool hosts = !given_.hostfile.empty() || !given_.host_list.empty();
-    if (file.num_processes && !given_.total && !given_.per_machine && !hosts) given_.total = static_cast<int>(*file.num_processes);
+    if (file.num_processes && !given_.total && !given_.per_machine && !hosts)
+      given_.total = static_cast<int>(*file.num_processes);
     const int machines = static_cast<int>(file.num_machines.value_or(1));
     if (machines > 1 && !given_.machines && !hosts) {
       given_.machines = machines;
@@ -240,13 +268,15 @@ class Merged {
       if (!given_.port && file.main_process_port) given_.port = static_cast<int>(*file.main_process_port);
     }
     if (file.enable_cpu_affinity) command_.options.bind_cores = true;
-    if (!file.gpu_ids.empty()) command_.exports.insert(command_.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", file.gpu_ids));
+    if (!file.gpu_ids.empty())
+      command_.exports.insert(command_.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", file.gpu_ids));
   }
 
   /// Before what --export names, which wins.
   void export_all() {
     const std::string packed = config::packed_accelerate(root_);
-    if (packed.size() > 100'000) throw InputError("tessera launch: the settings of training are more than fits into an environment variable");
+    if (packed.size() > 100'000)
+      throw InputError("tessera launch: the settings of training are more than fits into an environment variable");
     std::vector<std::string> words;
     for (const auto& [name, value] : config::accelerate_variables(root_)) words.push_back(concat(name, "=", value));
     words.push_back(concat(config::accelerate_file_variable, "=", packed));
@@ -264,17 +294,26 @@ class Merged {
 std::vector<LaunchFlag> training_flags() {
   std::vector<LaunchFlag> rows = {
       {{}, "", "Training, with accelerate's names: checked here, and told to the ranks", {}},
-      {{"--config_file"}, "FILE", "accelerate's YAML or JSON (default: its own default file, if there is one; none: no file)",
+      {{"--config_file"},
+       "FILE",
+       "accelerate's YAML or JSON (default: its own default file, if there is one; none: no file)",
        [](C&, V& v, S, S s) { v.training.config_file = s.empty() ? "none" : s; }},
       key_flag("mixed_precision", "", "mixed_precision", false, "no, bf16 or fp16"),
       {{"--cpu", "--use_cpu"}, "", "on the CPU", [](C&, V& v, S, S) { v.training.cpu = true; }},
       kind_flag("multi_gpu", "MULTI_GPU", "data-parallel on GPUs"),
       kind_flag("use_fsdp", "FSDP", "fully sharded; its settings are --fsdp_..., as in fsdp_config"),
-      {{"--fsdp"}, "WORDS", "the same in words: \"full shard\", \"shard_grad_op offload auto_wrap\"",
+      {{"--fsdp"},
+       "WORDS",
+       "the same in words: \"full shard\", \"shard_grad_op offload auto_wrap\"",
        [](C&, V& v, S, S s) { v.training.fsdp = s.empty() ? "false" : s; }},
-      {{"--fsdp_config"}, "FILE", "Hugging Face's JSON or YAML of its settings", [](C&, V& v, S, S s) { v.training.fsdp_config = s; }},
+      {{"--fsdp_config"},
+       "FILE",
+       "Hugging Face's JSON or YAML of its settings",
+       [](C&, V& v, S, S s) { v.training.fsdp_config = s; }},
       kind_flag("use_deepspeed", "DEEPSPEED", "ZeRO; its settings are --zero_stage and the others of deepspeed_config"),
-      {{"--deepspeed", "--deepspeed_config", "--deepspeed_config_file"}, "FILE", "DeepSpeed's JSON",
+      {{"--deepspeed", "--deepspeed_config", "--deepspeed_config_file"},
+       "FILE",
+       "DeepSpeed's JSON",
        [](C&, V& v, S n, S s) {
          v.training.keys.push_back({"deepspeed_config", "deepspeed_config_file", s, n});
          v.training.kinds.emplace_back("DEEPSPEED", n);
@@ -290,8 +329,8 @@ std::vector<LaunchFlag> training_flags() {
   };
   for (const config::KeyRow& row : config::fsdp_keys())
     rows.push_back(key_flag(concat("fsdp_", row.key), "fsdp_config", concat("fsdp_", row.key)));
-  static constexpr std::array<std::string_view, 4> elsewhere = {"deepspeed_config_file", "deepspeed_hostfile", "deepspeed_exclusion_filter",
-                                                                "deepspeed_inclusion_filter"};
+  static constexpr std::array<std::string_view, 4> elsewhere = {
+      "deepspeed_config_file", "deepspeed_hostfile", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter"};
   for (const config::KeyRow& row : config::accelerate_keys()) {
     const std::size_t dot = row.key.find('.');
     if (dot == std::string_view::npos) continue;

@@ -1,4 +1,5 @@
-// The variables of `accelerate launch`: what it sets for a file (recorded from real runs, tests/fixtures/accelerate), and what they mean.
+// The variables of `accelerate launch`: what it sets for a file (recorded from real runs, tests/fixtures/accelerate),
+// and what they mean.
 
 #include "accelerate_under_test.h"
 
@@ -17,7 +18,8 @@ using testing::Words;
 using Variables = std::map<std::string, std::string>;
 
 const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/accelerate/";
-const Words names = {"deepspeed_fields", "deepspeed_file", "fsdp1", "fsdp2", "guide", "hybrid", "least", "megatron", "multi_gpu", "no"};
+const Words names = {"deepspeed_fields", "deepspeed_file", "fsdp1",    "fsdp2",     "guide",
+                     "hybrid",           "least",          "megatron", "multi_gpu", "no"};
 
 Variables recorded(const std::string& name) {
   Variables variables;
@@ -37,7 +39,8 @@ Read read_environment(const Variables& variables) {
   return testing::read_of(translation, problems);
 }
 
-/// Settings by what they mean, not how they are spelled; without those that are the launcher's or equal to what holds anyway.
+/// Settings by what they mean, not how they are spelled; without those that are the launcher's or equal to what holds
+/// anyway.
 Variables meaning(const Translation& translation) {
   RunConfig config;
   Variables meant;
@@ -45,7 +48,8 @@ Variables meaning(const Translation& translation) {
     const Field* field = find_field(setting.name);
     const std::string before = dump_json(field->get(config));
     EXPECT_EQ(field->set(config, setting.text), std::nullopt);
-    if (setting.name != "num_processes" && dump_json(field->get(config)) != before) meant[setting.name] = dump_json(field->get(config));
+    if (setting.name != "num_processes" && dump_json(field->get(config)) != before)
+      meant[setting.name] = dump_json(field->get(config));
   }
   return meant;
 }
@@ -53,14 +57,16 @@ Variables meaning(const Translation& translation) {
 TEST(AccelerateEnvironment, WrittenAsAccelerateWritesIt) {
   for (const std::string& name : names) {
     Variables expected = recorded(name), written;
-    for (const auto& [variable, value] : accelerate_variables(load_accelerate_file(fixtures + name + ".yaml"))) written[variable] = value;
-    if (name == "guide") expected["FSDP_BACKWARD_PREFETCH"] = "BACKWARD_PRE";  // accelerate never reads the name that the guide gives it
+    for (const auto& [variable, value] : accelerate_variables(load_accelerate_file(fixtures + name + ".yaml")))
+      written[variable] = value;
+    if (name == "guide")
+      expected["FSDP_BACKWARD_PREFETCH"] = "BACKWARD_PRE";  // accelerate never reads the name that the guide gives it
     EXPECT_EQ(written, expected) << name;
   }
 }
 
-// A file means the same when it is read and when its variables are. What accelerate writes though the file does not say it (it prefetches
-// nothing ahead in forward) is the one difference.
+// A file means the same when it is read and when its variables are. What accelerate writes though the file does not say
+// it (it prefetches nothing ahead in forward) is the one difference.
 TEST(AccelerateEnvironment, FileAndVariablesMeanTheSame) {
   for (const std::string& name : names) {
     Problems problems;
@@ -93,21 +99,40 @@ TEST(AccelerateEnvironment, WhatVariablesBecome) {
       {{{"ACCELERATE_USE_CPU", "False"}}, ""},
       {{{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"}}, "gradient_accumulation_steps=4"},
       {{{"ACCELERATE_USE_FSDP", "true"}}, "strategy=full_shard"},
-      {{{"ACCELERATE_USE_FSDP", "1"}, {"FSDP_SHARDING_STRATEGY", "HYBRID_SHARD"}, {"FSDP_VERSION", "1"}}, "strategy=HYBRID_SHARD"},
-      {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_SHARDING_STRATEGY", "FULL_SHARD"}, {"FSDP_RESHARD_AFTER_FORWARD", "shard_grad_op"}}, "strategy=shard_grad_op"},
-      {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "2"}, {"FSDP_SHARDING_STRATEGY", "FULL_SHARD"}, {"FSDP_RESHARD_AFTER_FORWARD", "false"}},
+      {{{"ACCELERATE_USE_FSDP", "1"}, {"FSDP_SHARDING_STRATEGY", "HYBRID_SHARD"}, {"FSDP_VERSION", "1"}},
+       "strategy=HYBRID_SHARD"},
+      {{{"ACCELERATE_USE_FSDP", "true"},
+        {"FSDP_SHARDING_STRATEGY", "FULL_SHARD"},
+        {"FSDP_RESHARD_AFTER_FORWARD", "shard_grad_op"}},
+       "strategy=shard_grad_op"},
+      {{{"ACCELERATE_USE_FSDP", "true"},
+        {"FSDP_VERSION", "2"},
+        {"FSDP_SHARDING_STRATEGY", "FULL_SHARD"},
+        {"FSDP_RESHARD_AFTER_FORWARD", "false"}},
        "reshard_after_forward=false strategy=full_shard"},
-      {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "true"}}, "strategy=full_shard",
-       {"environment FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: fsdp_activation_checkpointing_offload has no effect: gradient_checkpointing_kwargs "
+      {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "true"}},
+       "strategy=full_shard",
+       {"environment FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: fsdp_activation_checkpointing_offload has no effect: "
+        "gradient_checkpointing_kwargs "
         "offload_inputs_to=DIR moves the blocks' inputs out of memory"}},
-      {{{"FSDP_SHARDING_STRATEGY", "FULL_SHARD"}}, "", {"environment FSDP_SHARDING_STRATEGY: has no effect without ACCELERATE_USE_FSDP=true"}},
+      {{{"FSDP_SHARDING_STRATEGY", "FULL_SHARD"}},
+       "",
+       {"environment FSDP_SHARDING_STRATEGY: has no effect without ACCELERATE_USE_FSDP=true"}},
       {{{"ACCELERATE_USE_DEEPSPEED", "true"}}, "zero_stage=2"},
       {{{"ACCELERATE_USE_DEEPSPEED", "true"}, {"ACCELERATE_DEEPSPEED_CONFIG_FILE", "ds.json"}}, "deepspeed=ds.json"},
-      {{{"ACCELERATE_USE_DEEPSPEED", "true"}, {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"}, {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu"},
-        {"ACCELERATE_GRADIENT_CLIPPING", "none"}, {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto"}}, "cpu_offload=params zero_stage=3"},
-      {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_GRADIENT_CLIPPING", "1.0"}, {"MEGATRON_LM_TP_DEGREE", "1"},
-        {"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "True"}}, "strategy=zero1"},
-      {{{"ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"}}, "",
+      {{{"ACCELERATE_USE_DEEPSPEED", "true"},
+        {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"},
+        {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu"},
+        {"ACCELERATE_GRADIENT_CLIPPING", "none"},
+        {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto"}},
+       "cpu_offload=params zero_stage=3"},
+      {{{"ACCELERATE_USE_MEGATRON_LM", "true"},
+        {"MEGATRON_LM_GRADIENT_CLIPPING", "1.0"},
+        {"MEGATRON_LM_TP_DEGREE", "1"},
+        {"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "True"}},
+       "strategy=zero1"},
+      {{{"ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"}},
+       "",
        {"environment ACCELERATE_DYNAMO_BACKEND: dynamo_config has no effect: models are compiled ahead of time here"}},
       {{{"ACCELERATE_DYNAMO_BACKEND", "NO"}, {"ACCELERATE_DYNAMO_MODE", "default"}}, ""},
   };
@@ -122,19 +147,25 @@ TEST(AccelerateEnvironment, WhatVariablesBecome) {
 TEST(AccelerateEnvironment, Mistakes) {
   const std::vector<std::pair<Variables, Words>> cases = {
       {{{"ACCELERATE_USE_FSDP", "true"}, {"ACCELERATE_USE_DEEPSPEED", "true"}},
-       {"environment ACCELERATE_USE_FSDP and ACCELERATE_USE_DEEPSPEED are both on: a run is divided in one way; unset one of them"}},
-      {{{"ACCELERATE_MIXED_PRECISION", "fp8"}}, {"environment ACCELERATE_MIXED_PRECISION: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
-      {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}}, {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
+       {"environment ACCELERATE_USE_FSDP and ACCELERATE_USE_DEEPSPEED are both on: a run is divided in one way; unset "
+        "one of them"}},
+      {{{"ACCELERATE_MIXED_PRECISION", "fp8"}},
+       {"environment ACCELERATE_MIXED_PRECISION: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
+      {{{"ACCELERATE_USE_FSDP", "true"}, {"FSDP_VERSION", "3"}},
+       {"environment FSDP_VERSION: fsdp_version must be 1 or 2 (one engine here does what both do)"}},
       {{{"ACCELERATE_USE_MEGATRON_LM", "true"}, {"MEGATRON_LM_PP_DEGREE", "2"}},
-       {"environment MEGATRON_LM_PP_DEGREE: megatron_lm_pp_degree 2: pipeline parallelism is not built yet; use 1, and divide the parameters over "
+       {"environment MEGATRON_LM_PP_DEGREE: megatron_lm_pp_degree 2: pipeline parallelism is not built yet; use 1, and "
+        "divide the parameters over "
         "data-parallel processes (full_shard)"}},
       {{{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"}, {"PARALLELISM_CONFIG_TP_SIZE", "2"}},
-       {"environment PARALLELISM_CONFIG_TP_SIZE: parallelism_config_tp_size 2: tensor parallelism is not built yet; use 1, and divide the parameters "
+       {"environment PARALLELISM_CONFIG_TP_SIZE: parallelism_config_tp_size 2: tensor parallelism is not built yet; "
+        "use 1, and divide the parameters "
         "over data-parallel processes (full_shard)"}},
       {{{"ACCELERATE_USE_DEEPSPEED", "true"}, {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "5"}},
        {"environment ACCELERATE_DEEPSPEED_ZERO_STAGE: zero_stage must be a whole number from 0 to 3, not '5'"}},
       {{{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0"}},
-       {"environment ACCELERATE_GRADIENT_ACCUMULATION_STEPS: ACCELERATE_GRADIENT_ACCUMULATION_STEPS is 0; it must be at least 1"}},
+       {"environment ACCELERATE_GRADIENT_ACCUMULATION_STEPS: ACCELERATE_GRADIENT_ACCUMULATION_STEPS is 0; it must be "
+        "at least 1"}},
   };
   for (const auto& [variables, problems] : cases) EXPECT_EQ(read_environment(variables).problems, problems);
 }
@@ -149,10 +180,12 @@ TEST(AccelerateEnvironment, DefaultsSayNothing) {
 TEST(AccelerateEnvironment, OriginsAreVariables) {
   Problems problems;
   const Variables variables = recorded("guide");
-  const Translation translation = read_accelerate_environment([&](const std::string& name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  }, problems);
+  const Translation translation = read_accelerate_environment(
+      [&](const std::string& name) {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      },
+      problems);
   for (const FileSetting& setting : translation.settings)
     if (setting.name == "strategy") {
       EXPECT_EQ(file_and_line(setting.where), "environment FSDP_SHARDING_STRATEGY");

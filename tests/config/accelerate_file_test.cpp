@@ -1,4 +1,5 @@
-// accelerate's YAML: what each key becomes, what is said of those that have no place here, and every way to get one wrong.
+// accelerate's YAML: what each key becomes, what is said of those that have no place here, and every way to get one
+// wrong.
 
 #include "accelerate_under_test.h"
 
@@ -52,33 +53,52 @@ TEST(AccelerateFile, TheMachine) {
       {"distributed_type: no\n", ""},
       {"distributed_type: false\n", ""},
       {"distributed_type: MULTI_CPU\nnum_processes: 4\nuse_cpu: true\n", "device=cpu num_processes=4"},
-      {"distributed_type: multi_gpu\nnum_processes: 2\nmain_process_port: 29501\n", "main_process_port=29501 num_processes=2"},
+      {"distributed_type: multi_gpu\nnum_processes: 2\nmain_process_port: 29501\n",
+       "main_process_port=29501 num_processes=2"},
       {"distributed_type: MULTI_GPU\nnum_processes: -1\nmain_process_port: null\n", ""},
-      {"distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: node0\nmain_process_port: 29500\n",
+      {"distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: "
+       "node0\nmain_process_port: 29500\n",
        "main_process_port=29500",
-       {"a.yaml:3: num_machines 2 is the launcher's: run tessera launch --config_file on each machine; without it one machine trains alone"}},
-      {"distributed_type: NO\nuse_cpu: no\ndebug: 'no'\ndowncast_bf16: 'no'\ntpu_env: []\ntpu_use_sudo: false\nmain_training_function: main\n"
-       "rdzv_backend: static\nsame_network: true\ngpu_ids: all\ncommands: null\n", ""},
+       {"a.yaml:3: num_machines 2 is the launcher's: run tessera launch --config_file on each machine; without it one "
+        "machine trains alone"}},
+      {"distributed_type: NO\nuse_cpu: no\ndebug: 'no'\ndowncast_bf16: 'no'\ntpu_env: []\ntpu_use_sudo: "
+       "false\nmain_training_function: main\n"
+       "rdzv_backend: static\nsame_network: true\ngpu_ids: all\ncommands: null\n",
+       ""},
   });
 }
 
 TEST(AccelerateFile, WhatHasNoPlaceHereIsNamed) {
   expect_settings({
-      {"distributed_type: NO\ndebug: true\n", "", {"a.yaml:2: debug has no effect: the shapes of all collectives are always compared"}},
-      {"distributed_type: NO\ntpu_name: t\ndowncast_bf16: 'yes'\n", "",
+      {"distributed_type: NO\ndebug: true\n",
+       "",
+       {"a.yaml:2: debug has no effect: the shapes of all collectives are always compared"}},
+      {"distributed_type: NO\ntpu_name: t\ndowncast_bf16: 'yes'\n",
+       "",
        {"a.yaml:2: tpu_name has no effect: it is for TPUs", "a.yaml:3: downcast_bf16 has no effect: it is for TPUs"}},
-      {"distributed_type: NO\nrdzv_backend: etcd\n", "", {"a.yaml:2: rdzv_backend has no effect: the agents meet in a store of their own"}},
-      {"distributed_type: NO\ndynamo_config:\n  dynamo_backend: INDUCTOR\n", "",
+      {"distributed_type: NO\nrdzv_backend: etcd\n",
+       "",
+       {"a.yaml:2: rdzv_backend has no effect: the agents meet in a store of their own"}},
+      {"distributed_type: NO\ndynamo_config:\n  dynamo_backend: INDUCTOR\n",
+       "",
        {"a.yaml:3: dynamo_config has no effect: models are compiled ahead of time here"}},
       {"distributed_type: NO\ndynamo_config:\n  dynamo_backend: 'NO'\n", ""},
-      {"distributed_type: NO\ndynamo_backend: INDUCTOR\n", "", {"a.yaml:2: dynamo_backend has no effect: models are compiled ahead of time here"}},
+      {"distributed_type: NO\ndynamo_backend: INDUCTOR\n",
+       "",
+       {"a.yaml:2: dynamo_backend has no effect: models are compiled ahead of time here"}},
       {"distributed_type: NO\ndynamo_backend: 'NO'\n", ""},
-      {"distributed_type: NO\nfp8_config:\n  backend: TE\n", "",
+      {"distributed_type: NO\nfp8_config:\n  backend: TE\n",
+       "",
        {"a.yaml:3: fp8_config has no effect: it describes mixed_precision fp8, which is not built"}},
-      {"distributed_type: MULTI_CPU\nmpirun_config:\n  mpirun_hostfile: hosts\n", "",
-       {"a.yaml:3: mpirun_config has no effect: start the program with mpirun itself, or with tessera launch --hostfile"}},
-      {"distributed_type: MULTI_GPU\nfsdp_config:\n  fsdp_sharding_strategy: 2\n", "", {"a.yaml:3: fsdp_config has no effect: distributed_type is MULTI_GPU"}},
-      {"distributed_type: NO\ndeepspeed_config:\n  zero_stage: 2\nmegatron_lm_config: {}\n", "",
+      {"distributed_type: MULTI_CPU\nmpirun_config:\n  mpirun_hostfile: hosts\n",
+       "",
+       {"a.yaml:3: mpirun_config has no effect: start the program with mpirun itself, or with tessera launch "
+        "--hostfile"}},
+      {"distributed_type: MULTI_GPU\nfsdp_config:\n  fsdp_sharding_strategy: 2\n",
+       "",
+       {"a.yaml:3: fsdp_config has no effect: distributed_type is MULTI_GPU"}},
+      {"distributed_type: NO\ndeepspeed_config:\n  zero_stage: 2\nmegatron_lm_config: {}\n",
+       "",
        {"a.yaml:3: deepspeed_config has no effect: distributed_type is NO"}},
   });
 }
@@ -101,17 +121,23 @@ TEST(AccelerateFile, Fsdp) {
       {in(fsdp, "fsdp_config", "fsdp_sharding_strategy: SHARD_GRAD_OP"), "num_processes=2 strategy=SHARD_GRAD_OP"},
       {in(fsdp, "fsdp_config", "sharding_strategy: 2"), "num_processes=2 strategy=2"},
       {in(fsdp, "fsdp_config", "fsdp_reshard_after_forward: SHARD_GRAD_OP"), "num_processes=2 strategy=SHARD_GRAD_OP"},
-      {in(fsdp, "fsdp_config", "fsdp_version: 2\nfsdp_reshard_after_forward: false"), "num_processes=2 reshard_after_forward=false strategy=full_shard"},
+      {in(fsdp, "fsdp_config", "fsdp_version: 2\nfsdp_reshard_after_forward: false"),
+       "num_processes=2 reshard_after_forward=false strategy=full_shard"},
       {in(fsdp, "fsdp_config", "fsdp_min_num_params: 1e8\nfsdp_auto_wrap_policy: SIZE_BASED_WRAP"),
        "auto_wrap_policy=SIZE_BASED_WRAP min_num_params=100000000 num_processes=2 strategy=full_shard"},
       {in(fsdp, "fsdp_config", "fsdp_transformer_layer_cls_to_wrap: [BertLayer, GPT2Block]"),
        "num_processes=2 strategy=full_shard transformer_layer_cls_to_wrap=BertLayer,GPT2Block"},
-      {in(fsdp, "fsdp_config", "fsdp_backward_prefetch_policy: BACKWARD_PRE\nfsdp_wrap_policy: SIZE_BASED_WRAP\nmin_num_param: 5"),
-       "auto_wrap_policy=SIZE_BASED_WRAP backward_prefetch=BACKWARD_PRE min_num_params=5 num_processes=2 strategy=full_shard"},
-      {in(fsdp, "fsdp_config", "fsdp_offload_params: true\nfsdp_activation_checkpointing: true\nfsdp_ignored_modules: h\\.0.*"),
+      {in(fsdp, "fsdp_config",
+          "fsdp_backward_prefetch_policy: BACKWARD_PRE\nfsdp_wrap_policy: SIZE_BASED_WRAP\nmin_num_param: 5"),
+       "auto_wrap_policy=SIZE_BASED_WRAP backward_prefetch=BACKWARD_PRE min_num_params=5 num_processes=2 "
+       "strategy=full_shard"},
+      {in(fsdp, "fsdp_config",
+          "fsdp_offload_params: true\nfsdp_activation_checkpointing: true\nfsdp_ignored_modules: h\\.0.*"),
        "cpu_offload=all gradient_checkpointing=true ignored_modules=h\\.0.* num_processes=2 strategy=full_shard"},
-      {in(fsdp, "fsdp_config", "fsdp_activation_checkpointing_offload: true"), "num_processes=2 strategy=full_shard",
-       {"a.yaml:4: fsdp_activation_checkpointing_offload has no effect: gradient_checkpointing_kwargs offload_inputs_to=DIR moves the blocks' inputs out of memory"}},
+      {in(fsdp, "fsdp_config", "fsdp_activation_checkpointing_offload: true"),
+       "num_processes=2 strategy=full_shard",
+       {"a.yaml:4: fsdp_activation_checkpointing_offload has no effect: gradient_checkpointing_kwargs "
+        "offload_inputs_to=DIR moves the blocks' inputs out of memory"}},
       {in(fsdp, "fsdp_config", "fsdp_activation_checkpointing_offload: false"), "num_processes=2 strategy=full_shard"},
   });
 }
@@ -123,8 +149,10 @@ TEST(AccelerateFile, TheGuidesFile) {
   const Read read = testing::read_of(read_accelerate_file(path, problems), problems);
   EXPECT_EQ(read.problems, Words{});
   EXPECT_EQ(read.settings_text(),
-            "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all cpu_ram_efficient_loading=true "
-            "forward_prefetch=false num_processes=2 strategy=1 sync_module_states=true transformer_layer_cls_to_wrap=BertLayer");
+            "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all "
+            "cpu_ram_efficient_loading=true "
+            "forward_prefetch=false num_processes=2 strategy=1 sync_module_states=true "
+            "transformer_layer_cls_to_wrap=BertLayer");
 }
 
 TEST(AccelerateFile, DeepSpeedFields) {
@@ -132,23 +160,31 @@ TEST(AccelerateFile, DeepSpeedFields) {
       {deepspeed, "num_processes=2 zero_stage=2"},
       {in(deepspeed, "deepspeed_config", "zero_stage: 3\ngradient_accumulation_steps: 4\ngradient_clipping: 0.5"),
        "gradient_accumulation_steps=4 max_grad_norm=0.5 num_processes=2 zero_stage=3"},
-      {in(deepspeed, "deepspeed_config", "zero_stage: 3\ngradient_accumulation_steps: auto\ngradient_clipping: 'auto'"), "num_processes=2 zero_stage=3"},
+      {in(deepspeed, "deepspeed_config", "zero_stage: 3\ngradient_accumulation_steps: auto\ngradient_clipping: 'auto'"),
+       "num_processes=2 zero_stage=3"},
       {in(deepspeed, "deepspeed_config", "zero_stage: 3\noffload_optimizer_device: cpu\noffload_param_device: none"),
        "cpu_offload=optimizer num_processes=2 zero_stage=3"},
       {in(deepspeed, "deepspeed_config", "zero_stage: 3\noffload_optimizer_device: cpu\noffload_param_device: CPU"),
        "cpu_offload=all num_processes=2 zero_stage=3"},
       {in(deepspeed, "deepspeed_config", "zero_stage: 3\noffload_param_device: nvme\noffload_param_nvme_path: /fast"),
        "cpu_offload=params num_processes=2 offload_folder=/fast zero_stage=3"},
-      {in(deepspeed, "deepspeed_config", "zero_stage: 2\noffload_param_device: cpu"), "num_processes=2 zero_stage=2",
+      {in(deepspeed, "deepspeed_config", "zero_stage: 2\noffload_param_device: cpu"),
+       "num_processes=2 zero_stage=2",
        {"a.yaml:5: offload_param_device has no effect: zero_stage 2 does not divide parameters; zero_stage 3 does"}},
-      {in(deepspeed, "deepspeed_config", "zero_stage: 1\noffload_optimizer_nvme_path: /x"), "num_processes=2 zero_stage=1",
+      {in(deepspeed, "deepspeed_config", "zero_stage: 1\noffload_optimizer_nvme_path: /x"),
+       "num_processes=2 zero_stage=1",
        {"a.yaml:5: offload_optimizer_nvme_path has no effect: the device is not nvme"}},
-      {in(deepspeed, "deepspeed_config", "deepspeed_config_file: ds.json\nzero3_init_flag: false"), "deepspeed=ds.json num_processes=2"},
-      {in(deepspeed, "deepspeed_config", "zero_stage: 3\nzero3_init_flag: true\nzero3_save_16bit_model: true"), "num_processes=2 zero_stage=3",
+      {in(deepspeed, "deepspeed_config", "deepspeed_config_file: ds.json\nzero3_init_flag: false"),
+       "deepspeed=ds.json num_processes=2"},
+      {in(deepspeed, "deepspeed_config", "zero_stage: 3\nzero3_init_flag: true\nzero3_save_16bit_model: true"),
+       "num_processes=2 zero_stage=3",
        {"a.yaml:5: zero3_init_flag has no effect: weights are read or initialised straight into their shards",
-        "a.yaml:6: zero3_save_16bit_model has no effect: whole weights are always saved, in the model's own precision"}},
-      {in(deepspeed, "deepspeed_config", "deepspeed_multinode_launcher: pdsh\ndeepspeed_hostfile: hosts"), "num_processes=2 zero_stage=2",
-       {"a.yaml:4: deepspeed_multinode_launcher has no effect: tessera launch starts its agents with ssh, or runs under Slurm and mpirun",
+        "a.yaml:6: zero3_save_16bit_model has no effect: whole weights are always saved, in the model's own "
+        "precision"}},
+      {in(deepspeed, "deepspeed_config", "deepspeed_multinode_launcher: pdsh\ndeepspeed_hostfile: hosts"),
+       "num_processes=2 zero_stage=2",
+       {"a.yaml:4: deepspeed_multinode_launcher has no effect: tessera launch starts its agents with ssh, or runs "
+        "under Slurm and mpirun",
         "a.yaml:5: deepspeed_hostfile has no effect: it is the launcher's: tessera launch --config_file reads it"}},
   });
 }
@@ -156,50 +192,73 @@ TEST(AccelerateFile, DeepSpeedFields) {
 TEST(AccelerateFile, MegatronLm) {
   expect_settings({
       {megatron, "num_processes=2"},
-      {in(megatron, "megatron_lm_config", "megatron_lm_tp_degree: 1\nmegatron_lm_pp_degree: 1\nmegatron_lm_num_micro_batches: 4\nmegatron_lm_gradient_clipping: 0.8"),
+      {in(megatron, "megatron_lm_config",
+          "megatron_lm_tp_degree: 1\nmegatron_lm_pp_degree: 1\nmegatron_lm_num_micro_batches: "
+          "4\nmegatron_lm_gradient_clipping: 0.8"),
        "gradient_accumulation_steps=4 max_grad_norm=0.8 num_processes=2"},
-      {in(megatron, "megatron_lm_config", "megatron_lm_use_distributed_optimizer: true"), "num_processes=2 strategy=zero1"},
-      {in(megatron, "megatron_lm_config", "use_distributed_optimizer: true\nuse_custom_fsdp: true"), "num_processes=2 strategy=full_shard"},
+      {in(megatron, "megatron_lm_config", "megatron_lm_use_distributed_optimizer: true"),
+       "num_processes=2 strategy=zero1"},
+      {in(megatron, "megatron_lm_config", "use_distributed_optimizer: true\nuse_custom_fsdp: true"),
+       "num_processes=2 strategy=full_shard"},
       {in(megatron, "megatron_lm_config", "megatron_lm_use_distributed_optimizer: 'false'"), "num_processes=2"},
       {in(megatron, "megatron_lm_config", "megatron_lm_recompute_activations: true"),
        "gradient_checkpointing=true gradient_checkpointing_kwargs=part=attention num_processes=2"},
-      {in(megatron, "megatron_lm_config", "megatron_lm_recompute_granularity: full\nmegatron_lm_recompute_method: uniform"),
-       "gradient_checkpointing=true num_processes=2", {"a.yaml:5: megatron_lm_recompute_method has no effect: every block keeps its own inputs"}},
-      {in(megatron, "megatron_lm_config", "megatron_lm_optimizer_cpu_offload: true\nmegatron_lm_no_save_optim: true\nmegatron_lm_calculate_per_token_loss: false"),
+      {in(megatron, "megatron_lm_config",
+          "megatron_lm_recompute_granularity: full\nmegatron_lm_recompute_method: uniform"),
+       "gradient_checkpointing=true num_processes=2",
+       {"a.yaml:5: megatron_lm_recompute_method has no effect: every block keeps its own inputs"}},
+      {in(megatron, "megatron_lm_config",
+          "megatron_lm_optimizer_cpu_offload: true\nmegatron_lm_no_save_optim: "
+          "true\nmegatron_lm_calculate_per_token_loss: false"),
        "average_tokens_across_devices=false cpu_offload=optimizer num_processes=2 save_only_model=true"},
-      {in(megatron, "megatron_lm_config", "megatron_lm_sequence_parallelism: true"), "num_processes=2",
+      {in(megatron, "megatron_lm_config", "megatron_lm_sequence_parallelism: true"),
+       "num_processes=2",
        {"a.yaml:4: megatron_lm_sequence_parallelism has no effect: it belongs to tensor parallelism, whose size is 1"}},
   });
 }
 
 TEST(AccelerateFile, TheMesh) {
   const std::string four = "distributed_type: FSDP\nnum_processes: 4\n";
-  const auto mesh = [&](const std::string& lines, const std::string& more = "") { return in(four.c_str(), "parallelism_config", lines) + more; };
+  const auto mesh = [&](const std::string& lines, const std::string& more = "") {
+    return in(four.c_str(), "parallelism_config", lines) + more;
+  };
   expect_settings({
-      {mesh("parallelism_config_dp_shard_size: 4\nparallelism_config_tp_size: 1\nparallelism_config_cp_size: 1"), "num_processes=4 strategy=full_shard"},
-      {mesh("parallelism_config_dp_replicate_size: 2\nparallelism_config_dp_shard_size: 2"), "num_processes=4 shard_group_size=2 strategy=hybrid_shard"},
-      {mesh("dp_replicate_size: 2\ndp_shard_size: 2", "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n"),
+      {mesh("parallelism_config_dp_shard_size: 4\nparallelism_config_tp_size: 1\nparallelism_config_cp_size: 1"),
+       "num_processes=4 strategy=full_shard"},
+      {mesh("parallelism_config_dp_replicate_size: 2\nparallelism_config_dp_shard_size: 2"),
+       "num_processes=4 shard_group_size=2 strategy=hybrid_shard"},
+      {mesh("dp_replicate_size: 2\ndp_shard_size: 2",
+            "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n"),
        "num_processes=4 shard_group_size=2 strategy=hybrid_shard_zero2"},
       {mesh("dp_replicate_size: 2\ndp_shard_size: 2", "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"),
        "num_processes=4 shard_group_size=2 strategy=hybrid_shard_zero2"},
-      {mesh("dp_replicate_size: 1\nsp_size: 1\nsp_backend: deepspeed\ncp_backend: torch"), "num_processes=4 strategy=full_shard"},
+      {mesh("dp_replicate_size: 1\nsp_size: 1\nsp_backend: deepspeed\ncp_backend: torch"),
+       "num_processes=4 strategy=full_shard"},
   });
   expect_problems({
       {mesh("dp_replicate_size: 2\ndp_shard_size: 3"),
-       {"a.yaml:4:22: parallelism_config_dp_replicate_size 2 x parallelism_config_dp_shard_size 3 are 6 processes, but num_processes is 4: make them agree"}},
+       {"a.yaml:4:22: parallelism_config_dp_replicate_size 2 x parallelism_config_dp_shard_size 3 are 6 processes, but "
+        "num_processes is 4: make them agree"}},
       {mesh("dp_replicate_size: 4"),
-       {"a.yaml:4:22: parallelism_config_dp_replicate_size 4 with dp_shard_size 1 divides nothing, which contradicts distributed_type FSDP: give "
+       {"a.yaml:4:22: parallelism_config_dp_replicate_size 4 with dp_shard_size 1 divides nothing, which contradicts "
+        "distributed_type FSDP: give "
         "dp_shard_size, or distributed_type MULTI_GPU"}},
       {mesh("parallelism_config_tp_size: 2"),
-       {"a.yaml:4:31: parallelism_config_tp_size 2: tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)"}},
+       {"a.yaml:4:31: parallelism_config_tp_size 2: tensor parallelism is not built yet; use 1, and divide the "
+        "parameters over data-parallel processes (full_shard)"}},
       {mesh("cp_size: 2\nsp_size: 2"),
-       {"a.yaml:4:12: parallelism_config_cp_size 2: context parallelism is not built yet; use 1, and save memory with gradient_checkpointing",
-        "a.yaml:5:12: parallelism_config_sp_size 2: sequence parallelism (Ulysses) is not built yet; use 1, and save memory with gradient_checkpointing"}},
-      {mesh("dp_replicate_size: 0"), {"a.yaml:4:22: parallelism_config_dp_replicate_size must be a whole number from 1 to 1048576, not '0'"}},
+       {"a.yaml:4:12: parallelism_config_cp_size 2: context parallelism is not built yet; use 1, and save memory with "
+        "gradient_checkpointing",
+        "a.yaml:5:12: parallelism_config_sp_size 2: sequence parallelism (Ulysses) is not built yet; use 1, and save "
+        "memory with gradient_checkpointing"}},
+      {mesh("dp_replicate_size: 0"),
+       {"a.yaml:4:22: parallelism_config_dp_replicate_size must be a whole number from 1 to 1048576, not '0'"}},
       {mesh("dp_replicate_size: 2\ndp_shard_size: 2", "fsdp_config:\n  fsdp_sharding_strategy: NO_SHARD\n"),
-       {"a.yaml:7:27: fsdp_sharding_strategy NO_SHARD divides nothing, but parallelism_config_dp_shard_size is 2: keep one of them"}},
+       {"a.yaml:7:27: fsdp_sharding_strategy NO_SHARD divides nothing, but parallelism_config_dp_shard_size is 2: keep "
+        "one of them"}},
       {in("distributed_type: MULTI_GPU\n", "parallelism_config", "dp_shard_size: 2"),
-       {"a.yaml:3:18: parallelism_config_dp_shard_size 2 divides the parameters, which is distributed_type FSDP's: make it that, or the size 1"}},
+       {"a.yaml:3:18: parallelism_config_dp_shard_size 2 divides the parameters, which is distributed_type FSDP's: "
+        "make it that, or the size 1"}},
   });
 }
 
@@ -207,68 +266,105 @@ TEST(AccelerateFile, Mistakes) {
   expect_problems({
       {"num_processes: 2\n",
        {"a.yaml:1:1: distributed_type is missing: one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM"}},
-      {"distributed_type: FDSP\n", {"a.yaml:1:19: distributed_type must be one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM, not 'FDSP' (did you mean FSDP?)"}},
-      {"distributed_type: XLA\n", {"a.yaml:1:19: distributed_type XLA means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)"}},
+      {"distributed_type: FDSP\n",
+       {"a.yaml:1:19: distributed_type must be one of NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM, not "
+        "'FDSP' (did you mean FSDP?)"}},
+      {"distributed_type: XLA\n",
+       {"a.yaml:1:19: distributed_type XLA means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and "
+        "NVIDIA GPUs (MULTI_GPU, FSDP)"}},
       {"distributed_type: MULTI_NPU\n",
-       {"a.yaml:1:19: distributed_type MULTI_NPU means accelerators that are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)"}},
+       {"a.yaml:1:19: distributed_type MULTI_NPU means accelerators that are not supported: Tessera runs on CPUs "
+        "(MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)"}},
       {"distributed_type: TP\n",
-       {"a.yaml:1:19: distributed_type TP: tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard) (FSDP)"}},
+       {"a.yaml:1:19: distributed_type TP: tensor parallelism is not built yet; use 1, and divide the parameters over "
+        "data-parallel processes (full_shard) (FSDP)"}},
       {"compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nprofile: p\n",
-       {"a.yaml:1:22: compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you reach; write a file with "
+       {"a.yaml:1:22: compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you "
+        "reach; write a file with "
         "compute_environment: LOCAL_MACHINE"}},
       {"distributed_type: NO\niam_role_name: me\n",
-       {"a.yaml:2:16: iam_role_name: it is for Amazon SageMaker, where Tessera does not start jobs; write a file with compute_environment: LOCAL_MACHINE"}},
-      {"distributed_type: NO\nnum_procesess: 2\n", {"a.yaml:2:16: unknown key num_procesess; did you mean num_processes?"}},
-      {"distributed_type: NO\nzero_stage: 2\n", {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
-      {"distributed_type: FSDP\nfsdp_sharding_strategy: 2\n", {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs into fsdp_config"}},
+       {"a.yaml:2:16: iam_role_name: it is for Amazon SageMaker, where Tessera does not start jobs; write a file with "
+        "compute_environment: LOCAL_MACHINE"}},
+      {"distributed_type: NO\nnum_procesess: 2\n",
+       {"a.yaml:2:16: unknown key num_procesess; did you mean num_processes?"}},
+      {"distributed_type: NO\nzero_stage: 2\n",
+       {"a.yaml:2:13: unknown key zero_stage; it belongs into deepspeed_config"}},
+      {"distributed_type: FSDP\nfsdp_sharding_strategy: 2\n",
+       {"a.yaml:2:25: unknown key fsdp_sharding_strategy; it belongs into fsdp_config"}},
       {"distributed_type: NO\nnum_processes: 2\n",
-       {"a.yaml:2:16: num_processes 2 contradicts distributed_type NO, which is one process: write MULTI_CPU, MULTI_GPU or FSDP"}},
-      {"distributed_type: MULTI_CPU\nnum_processes: 0\n", {"a.yaml:2:16: num_processes must be at least 1 (-1: not given)"}},
-      {"distributed_type: MULTI_CPU\nnum_processes: two\n", {"a.yaml:2:16: num_processes must be a whole number from -1 to 1048576, not 'two'"}},
+       {"a.yaml:2:16: num_processes 2 contradicts distributed_type NO, which is one process: write MULTI_CPU, "
+        "MULTI_GPU or FSDP"}},
+      {"distributed_type: MULTI_CPU\nnum_processes: 0\n",
+       {"a.yaml:2:16: num_processes must be at least 1 (-1: not given)"}},
+      {"distributed_type: MULTI_CPU\nnum_processes: two\n",
+       {"a.yaml:2:16: num_processes must be a whole number from -1 to 1048576, not 'two'"}},
       {"distributed_type: MULTI_CPU\nnum_processes: 3\nnum_machines: 2\n",
        {"a.yaml:2:16: num_processes 3 counts those of all machines and cannot be shared evenly by num_machines 2"}},
-      {"distributed_type: MULTI_CPU\nmachine_rank: 1\n", {"a.yaml:2:15: machine_rank 1 of num_machines 1: they count from 0"}},
-      {"distributed_type: NO\nmixed_precision: bf-16\n", {"a.yaml:2:18: mixed_precision must be one of no, fp16, bf16, not 'bf-16' (did you mean bf16?)"}},
-      {"distributed_type: NO\nmixed_precision: fp8\n", {"a.yaml:2:18: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
-      {"distributed_type: NO\nfp16: true\nmixed_precision: bf16\n", {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 in line 2; keep one of them"}},
+      {"distributed_type: MULTI_CPU\nmachine_rank: 1\n",
+       {"a.yaml:2:15: machine_rank 1 of num_machines 1: they count from 0"}},
+      {"distributed_type: NO\nmixed_precision: bf-16\n",
+       {"a.yaml:2:18: mixed_precision must be one of no, fp16, bf16, not 'bf-16' (did you mean bf16?)"}},
+      {"distributed_type: NO\nmixed_precision: fp8\n",
+       {"a.yaml:2:18: mixed_precision fp8 is not built: use bf16, the nearest that is"}},
+      {"distributed_type: NO\nfp16: true\nmixed_precision: bf16\n",
+       {"a.yaml:3:18: mixed_precision bf16 contradicts fp16 in line 2; keep one of them"}},
       {"distributed_type: NO\nuse_cpu: maybe\n", {"a.yaml:2:10: use_cpu must be true or false, not 'maybe'"}},
-      {"distributed_type: FSDP\nfsdp_config: FULL_SHARD\n", {"a.yaml:2:14: fsdp_config takes keys and values, such as fsdp_sharding_strategy"}},
+      {"distributed_type: FSDP\nfsdp_config: FULL_SHARD\n",
+       {"a.yaml:2:14: fsdp_config takes keys and values, such as fsdp_sharding_strategy"}},
       {"- a\n", {"a.yaml:1:1: expected keys such as distributed_type: this is no file of accelerate"}},
   });
 }
 
 TEST(AccelerateFile, MistakesInSections) {
   expect_problems({
-      {in(fsdp, "fsdp_config", "fsdp_shardng_strategy: 2"), {"a.yaml:4:26: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?"}},
-      {in("distributed_type: NO\n", "fsdp_config", "fsdp_shardng_strategy: 2"), {"a.yaml:3:26: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?"}},
-      {in(deepspeed, "deepspeed_config", "zero_stag: 2"), {"a.yaml:4:14: unknown key deepspeed_config.zero_stag; did you mean zero_stage?"}},
-      {in(deepspeed, "deepspeed_config", "zero_stage: 4"), {"a.yaml:4:15: zero_stage must be a whole number from 0 to 3, not '4'"}},
+      {in(fsdp, "fsdp_config", "fsdp_shardng_strategy: 2"),
+       {"a.yaml:4:26: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?"}},
+      {in("distributed_type: NO\n", "fsdp_config", "fsdp_shardng_strategy: 2"),
+       {"a.yaml:3:26: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?"}},
+      {in(deepspeed, "deepspeed_config", "zero_stag: 2"),
+       {"a.yaml:4:14: unknown key deepspeed_config.zero_stag; did you mean zero_stage?"}},
+      {in(deepspeed, "deepspeed_config", "zero_stage: 4"),
+       {"a.yaml:4:15: zero_stage must be a whole number from 0 to 3, not '4'"}},
       {in(deepspeed, "deepspeed_config", "offload_optimizer_device: gpu"),
        {"a.yaml:4:29: offload_optimizer_device must be one of none, cpu, nvme, not 'gpu' (did you mean cpu?)"}},
-      {in(deepspeed, "deepspeed_config", "deepspeed_config_file: ds.json\nzero_stage: 3\ngradient_clipping: 1.0") + "mixed_precision: bf16\n",
+      {in(deepspeed, "deepspeed_config", "deepspeed_config_file: ds.json\nzero_stage: 3\ngradient_clipping: 1.0") +
+           "mixed_precision: bf16\n",
        {"a.yaml:5:15: zero_stage stands beside deepspeed_config_file, which says it in its own words: remove it here",
-        "a.yaml:6:22: gradient_clipping stands beside deepspeed_config_file, which says it in its own words: remove it here",
-        "a.yaml:7:18: mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, fp16): remove it here"}},
-      {in(deepspeed, "deepspeed_config", "gradient_clipping: much"), {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
+        "a.yaml:6:22: gradient_clipping stands beside deepspeed_config_file, which says it in its own words: remove it "
+        "here",
+        "a.yaml:7:18: mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, "
+        "fp16): remove it here"}},
+      {in(deepspeed, "deepspeed_config", "gradient_clipping: much"),
+       {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_tp_degree: 2\nmegatron_lm_pp_degree: 4"),
-       {"a.yaml:4:26: megatron_lm_tp_degree 2: tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)",
-        "a.yaml:5:26: megatron_lm_pp_degree 4: pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)"}},
+       {"a.yaml:4:26: megatron_lm_tp_degree 2: tensor parallelism is not built yet; use 1, and divide the parameters "
+        "over data-parallel processes (full_shard)",
+        "a.yaml:5:26: megatron_lm_pp_degree 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
+        "over data-parallel processes (full_shard)"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_expert_model_parallel_size: 2"),
        {"a.yaml:4:43: megatron_lm_expert_model_parallel_size 2: expert parallelism is not built yet; use 1"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_recompute_granularity: some"),
        {"a.yaml:4:38: megatron_lm_recompute_granularity must be one of full, selective, not 'some'"}},
-      {in(megatron, "megatron_lm_config", "megatron_lm_recompute_granularity: full\nmegatron_lm_recompute_activations: true"),
-       {"a.yaml:5:38: megatron_lm_recompute_activations recomputes the attention only, but megatron_lm_recompute_granularity full in line 4 whole blocks: keep one of them"}},
+      {in(megatron, "megatron_lm_config",
+          "megatron_lm_recompute_granularity: full\nmegatron_lm_recompute_activations: true"),
+       {"a.yaml:5:38: megatron_lm_recompute_activations recomputes the attention only, but "
+        "megatron_lm_recompute_granularity full in line 4 whole blocks: keep one of them"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_eod_mask_loss: true"),
        {"a.yaml:4:30: megatron_lm_eod_mask_loss: all tokens of a block are scored; leave it out"}},
-      {in(megatron, "megatron_lm_config", "megatron_lm_tp_degre: 1\ntp_degree: 1"), {"a.yaml:4:25: unknown key megatron_lm_config.megatron_lm_tp_degre; did you mean megatron_lm_tp_degree?"}},
+      {in(megatron, "megatron_lm_config", "megatron_lm_tp_degre: 1\ntp_degree: 1"),
+       {"a.yaml:4:25: unknown key megatron_lm_config.megatron_lm_tp_degre; did you mean megatron_lm_tp_degree?"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_num_micro_batches: 1\nnum_micro_batches: 2"),
-       {"a.yaml:5:22: num_micro_batches contradicts megatron_lm_num_micro_batches in line 4, which is the same key: keep one of them"}},
-      {in("distributed_type: NO\n", "dynamo_config", "dynamo_bakend: x"), {"a.yaml:3:18: unknown key dynamo_config.dynamo_bakend; did you mean dynamo_backend?"}},
+       {"a.yaml:5:22: num_micro_batches contradicts megatron_lm_num_micro_batches in line 4, which is the same key: "
+        "keep one of them"}},
+      {in("distributed_type: NO\n", "dynamo_config", "dynamo_bakend: x"),
+       {"a.yaml:3:18: unknown key dynamo_config.dynamo_bakend; did you mean dynamo_backend?"}},
       {in("distributed_type: NO\n", "fp8_config", "amax_history_length: 16\nlevel: 2"),
-       {"a.yaml:4:10: unknown key fp8_config.level; the keys are backend, use_autocast_during_eval, margin, interval, format, amax_history_len, amax_history_length, "
-        "amax_compute_algo, amax_compute_algorithm, override_linear_precision, opt_level, optimization_level, enable_fsdp_float8_all_gather, pad_inner_dim"}},
-      {in("distributed_type: NO\n", "parallelism_config", "tp_sise: 2"), {"a.yaml:3:12: unknown key parallelism_config.tp_sise; did you mean tp_size?"}},
+       {"a.yaml:4:10: unknown key fp8_config.level; the keys are backend, use_autocast_during_eval, margin, interval, "
+        "format, amax_history_len, amax_history_length, "
+        "amax_compute_algo, amax_compute_algorithm, override_linear_precision, opt_level, optimization_level, "
+        "enable_fsdp_float8_all_gather, pad_inner_dim"}},
+      {in("distributed_type: NO\n", "parallelism_config", "tp_sise: 2"),
+       {"a.yaml:3:12: unknown key parallelism_config.tp_sise; did you mean tp_size?"}},
   });
 }
 
@@ -280,7 +376,8 @@ TEST(AccelerateFile, FilesThatCannotBeRead) {
     return problems.lines.size() == 1 ? problems.lines[0] : concat(problems.lines.size(), " problems");
   };
   EXPECT_EQ(problem_of("missing.yaml"), "--config_file missing.yaml: no such file; tessera config writes one");
-  EXPECT_EQ(problem_of(folder.path()), concat("--config_file ", folder.path(), " is a folder; expected accelerate's YAML or JSON file"));
+  EXPECT_EQ(problem_of(folder.path()),
+            concat("--config_file ", folder.path(), " is a folder; expected accelerate's YAML or JSON file"));
   const std::string json = path_join(folder.path(), "a.json");
   write_file_atomically(json, "{\"distributed_type\": \"NO\",}");
   EXPECT_NE(problem_of(json).find("a.json:1:"), std::string::npos) << problem_of(json);
@@ -294,11 +391,13 @@ TEST(AccelerateFile, FilesThatCannotBeRead) {
 // Large, deep, or full of mistakes: refused at once, with no more words than help.
 TEST(AccelerateFile, HostileFilesAreRefusedQuickly) {
   const TemporaryFolder folder;
-  std::string keys = "distributed_type: NO\n", nested = "distributed_type: FSDP\nfsdp_config:\n", deep = "distributed_type: ";
+  std::string keys = "distributed_type: NO\n", nested = "distributed_type: FSDP\nfsdp_config:\n",
+              deep = "distributed_type: ";
   while (keys.size() < 250'000) keys += concat("num_process_", keys.size(), ": 1\n");
   while (nested.size() < 250'000) nested += concat("  fsdp_shard_", nested.size(), ": 1\n");
   deep += std::string(120'000, '[') + std::string(120'000, ']');
-  for (const std::string& text : {keys, nested, deep, std::string(1 << 20, 'x'), std::string(1 << 20, '['), keys + keys + keys + keys + keys}) {
+  for (const std::string& text :
+       {keys, nested, deep, std::string(1 << 20, 'x'), std::string(1 << 20, '['), keys + keys + keys + keys + keys}) {
     const std::string path = path_join(folder.path(), "hostile.yaml");
     write_file_atomically(path, text);
     const auto start = std::chrono::steady_clock::now();
@@ -335,9 +434,12 @@ TEST(AccelerateFile, DefaultPath) {
 TEST(AccelerateFile, WhatTheLauncherLearns) {
   Problems problems;
   const AccelerateLaunch launch = accelerate_launch(
-      parse_yaml("distributed_type: DEEPSPEED\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n"
-                 "main_process_port: 29511\ngpu_ids: 0,3\nenable_cpu_affinity: true\n"
-                 "deepspeed_config:\n  deepspeed_hostfile: hosts\n  deepspeed_exclusion_filter: a:1\n", "a.yaml"), problems);
+      parse_yaml(
+          "distributed_type: DEEPSPEED\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n"
+          "main_process_port: 29511\ngpu_ids: 0,3\nenable_cpu_affinity: true\n"
+          "deepspeed_config:\n  deepspeed_hostfile: hosts\n  deepspeed_exclusion_filter: a:1\n",
+          "a.yaml"),
+      problems);
   EXPECT_TRUE(problems.lines.empty());
   EXPECT_EQ(launch.num_processes, 8);
   EXPECT_EQ(launch.num_machines, 2);
@@ -351,7 +453,8 @@ TEST(AccelerateFile, WhatTheLauncherLearns) {
   EXPECT_EQ(accelerate_launch(parse_yaml("gpu_ids: [0, 2]\n", "a.yaml"), problems).gpu_ids, "0,2");
 }
 
-// The table itself: every setting exists, every reason is there, every nested key carries its section's prefix, and no key twice.
+// The table itself: every setting exists, every reason is there, every nested key carries its section's prefix, and no
+// key twice.
 TEST(AccelerateFile, Table) {
   std::set<std::string_view> seen;
   for (const KeyRow& row : accelerate_keys()) {
@@ -369,30 +472,51 @@ TEST(AccelerateFile, Table) {
   }
 }
 
-// Every row: known in its place, with a value of its own kind; what is refused is a problem, what is ignored a note, what acts a setting.
+// Every row: known in its place, with a value of its own kind; what is refused is a problem, what is ignored a note,
+// what acts a setting.
 TEST(AccelerateFile, EveryRow) {
-  const std::map<std::string_view, const char*> values = {
-      {"compute_environment", "LOCAL_MACHINE"}, {"distributed_type", "FSDP"}, {"mixed_precision", "bf16"}, {"num_processes", "1"},
-      {"num_machines", "1"}, {"machine_rank", "0"}, {"main_process_ip", "host"}, {"main_process_port", "29500"}, {"gpu_ids", "0"},
-      {"zero_stage", "1"}, {"gradient_accumulation_steps", "2"}, {"gradient_clipping", "0.5"}, {"offload_optimizer_device", "cpu"},
-      {"offload_param_device", "cpu"}, {"offload_optimizer_nvme_path", "/x"}, {"offload_param_nvme_path", "/x"}, {"deepspeed_config_file", "ds.json"},
-      {"megatron_lm_num_micro_batches", "2"}, {"megatron_lm_gradient_clipping", "0.5"}, {"megatron_lm_recompute_granularity", "full"}};
+  const std::map<std::string_view, const char*> values = {{"compute_environment", "LOCAL_MACHINE"},
+                                                          {"distributed_type", "FSDP"},
+                                                          {"mixed_precision", "bf16"},
+                                                          {"num_processes", "1"},
+                                                          {"num_machines", "1"},
+                                                          {"machine_rank", "0"},
+                                                          {"main_process_ip", "host"},
+                                                          {"main_process_port", "29500"},
+                                                          {"gpu_ids", "0"},
+                                                          {"zero_stage", "1"},
+                                                          {"gradient_accumulation_steps", "2"},
+                                                          {"gradient_clipping", "0.5"},
+                                                          {"offload_optimizer_device", "cpu"},
+                                                          {"offload_param_device", "cpu"},
+                                                          {"offload_optimizer_nvme_path", "/x"},
+                                                          {"offload_param_nvme_path", "/x"},
+                                                          {"deepspeed_config_file", "ds.json"},
+                                                          {"megatron_lm_num_micro_batches", "2"},
+                                                          {"megatron_lm_gradient_clipping", "0.5"},
+                                                          {"megatron_lm_recompute_granularity", "full"}};
   for (const KeyRow& row : accelerate_keys()) {
     const std::size_t dot = row.key.find('.');
     const std::string section(dot == std::string_view::npos ? "" : row.key.substr(0, dot));
     const std::string key(dot == std::string_view::npos ? row.key : row.key.substr(dot + 1));
     if (section.empty() && key.ends_with("_config")) continue;  // a section: see the others
-    const std::string type = section == "deepspeed_config" ? "DEEPSPEED" : section == "megatron_lm_config" ? "MEGATRON_LM" : "FSDP";
+    const std::string type = section == "deepspeed_config"     ? "DEEPSPEED"
+                             : section == "megatron_lm_config" ? "MEGATRON_LM"
+                                                               : "FSDP";
     const bool size = key.ends_with("_size") || key.ends_with("_degree");
     const std::string value = values.contains(key) ? values.at(key) : size ? "1" : "true";
     std::string yaml = key == "distributed_type" ? "" : concat("distributed_type: ", type, "\n");
-    if (key == "rdzv_backend") yaml += "rdzv_backend: etcd\n";
-    else if (section.empty()) yaml += concat(key, ": ", value, "\n");
+    if (key == "rdzv_backend")
+      yaml += "rdzv_backend: etcd\n";
+    else if (section.empty())
+      yaml += concat(key, ": ", value, "\n");
     else {
       yaml += concat(section, ":\n  ", key, ": ", value, "\n");
       if (section == "dynamo_config" && key != "dynamo_backend") yaml += "  dynamo_backend: INDUCTOR\n";
       if (key == "offload_param_device") yaml += "  zero_stage: 3\n";
-      if (key.ends_with("nvme_path")) yaml += concat("  zero_stage: 3\n  offload_", key.find("param") == std::string::npos ? "optimizer" : "param", "_device: nvme\n");
+      if (key.ends_with("nvme_path"))
+        yaml += concat("  zero_stage: 3\n  offload_", key.find("param") == std::string::npos ? "optimizer" : "param",
+                       "_device: nvme\n");
     }
     const Read read = read_yaml_text(yaml);
     if (row.effect == Effect::refused) {
@@ -400,7 +524,9 @@ TEST(AccelerateFile, EveryRow) {
       continue;
     }
     EXPECT_EQ(read.problems, Words{}) << yaml;
-    const bool usual = key == "same_network" || (section == "parallelism_config" && key.find("seq_length") == std::string::npos) || key.ends_with("is_variable");
+    const bool usual = key == "same_network" ||
+                       (section == "parallelism_config" && key.find("seq_length") == std::string::npos) ||
+                       key.ends_with("is_variable");
     if (row.effect == Effect::ignored && !usual) {
       EXPECT_EQ(read.notes.size(), 1u) << yaml << join(read.notes, "\n");
     }

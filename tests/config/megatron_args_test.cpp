@@ -41,8 +41,10 @@ std::string settings(const std::string& line) {
 }
 
 constexpr const char* shape = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 ";
-constexpr const char* llama = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --swiglu --normalization RMSNorm --position-embedding-type rope "
-                              "--disable-bias-linear --hidden-dropout 0 --attention-dropout 0.0 ";
+constexpr const char* llama =
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope "
+    "--disable-bias-linear --hidden-dropout 0 --attention-dropout 0.0 ";
 
 TEST(MegatronArgs, OnlyWhenTheyAreMegatrons) {
   Problems problems;
@@ -59,7 +61,9 @@ TEST(MegatronArgs, OnlyWhenTheyAreMegatrons) {
 
 TEST(MegatronArgs, WhatBothHaveStays) {
   Words rest;
-  const Read result = read("--train-iters 5 --bf16 --seed 3 --weight-decay 0.1 --adam-beta1 0.9 --output_dir o --unknown 4 --lr=1e-4", &rest);
+  const Read result =
+      read("--train-iters 5 --bf16 --seed 3 --weight-decay 0.1 --adam-beta1 0.9 --output_dir o --unknown 4 --lr=1e-4",
+           &rest);
   EXPECT_EQ(rest, words("--bf16 --seed 3 --weight-decay 0.1 --adam-beta1 0.9 --output_dir o --unknown 4"));
   EXPECT_EQ(result.settings_text(), "learning_rate=1e-4 max_steps=5");
   EXPECT_EQ(read("--train-iters 5").settings_text(), "max_steps=5 seed=1234 weight_decay=0.01");
@@ -68,15 +72,18 @@ TEST(MegatronArgs, WhatBothHaveStays) {
 TEST(MegatronArgs, BecomeSettings) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"--train-iters 100 --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --lr-warmup-iters 10",
-       "learning_rate=3e-4 lr_scheduler_kwargs=min_lr=3e-05 lr_scheduler_type=cosine_with_min_lr max_steps=100 warmup_steps=10"},
+       "learning_rate=3e-4 lr_scheduler_kwargs=min_lr=3e-05 lr_scheduler_type=cosine_with_min_lr max_steps=100 "
+       "warmup_steps=10"},
       {"--lr-decay-style cosine --lr-warmup-fraction 0.1", "lr_scheduler_type=cosine warmup_ratio=0.1"},
-      {"--lr-decay-style linear --min-lr 1e-5", "lr_scheduler_kwargs=power=1,lr_end=1e-05 lr_scheduler_type=polynomial"},
+      {"--lr-decay-style linear --min-lr 1e-5",
+       "lr_scheduler_kwargs=power=1,lr_end=1e-05 lr_scheduler_type=polynomial"},
       {"--lr-decay-style linear", "lr_scheduler_type=linear"},
       {"--train-iters 5 --min-lr 0", "lr_scheduler_type=linear max_steps=5"},
       {"--lr-decay-style constant", "lr_scheduler_type=constant_with_warmup"},
       {"--lr-decay-style inverse-square-root", "lr_scheduler_type=inverse_sqrt"},
       {"--train-iters 10 --lr-decay-iters 10", "max_steps=10"},
-      {"--micro-batch-size 2 --global-batch-size 16 --num_processes 4", "gradient_accumulation_steps=2 per_device_train_batch_size=2"},
+      {"--micro-batch-size 2 --global-batch-size 16 --num_processes 4",
+       "gradient_accumulation_steps=2 per_device_train_batch_size=2"},
       {"--micro-batch-size 2 --global-batch-size 16", "gradient_accumulation_steps=8 per_device_train_batch_size=2"},
       {"--micro-batch-size 2 --global-batch-size 4 --train-samples 100 --lr-warmup-samples 8",
        "gradient_accumulation_steps=2 max_steps=25 per_device_train_batch_size=2 warmup_steps=2"},
@@ -84,7 +91,8 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--clip-grad 0.5 --adam-eps 1e-8 --optimizer adam", "adam_epsilon=1e-8 max_grad_norm=0.5 optim=adamw"},
       {"--clip-grad 0.5 --sgd-momentum 0.9 --optimizer sgd", "max_grad_norm=0.5 momentum=0.9 optim=sgd"},
       {"--use-distributed-optimizer --overlap-grad-reduce", "overlap_comm=true strategy=zero1"},
-      {"--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads", "strategy=zero2"},
+      {"--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads",
+       "strategy=zero2"},
       {"--use-torch-fsdp2 --use-distributed-optimizer", "strategy=full_shard"},
       {"--use-custom-fsdp --train-iters 1 --data-parallel-sharding-strategy no_shard", "max_steps=1 strategy=ddp"},
       {"--recompute-activations", "gradient_checkpointing=true gradient_checkpointing_kwargs=part=attention"},
@@ -104,67 +112,102 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--save-interval 5 --load old --save new", "output_dir=new resume_from_checkpoint=old save_steps=5"},
       {"--train-iters 5 --tokenizer-type HuggingFaceTokenizer --tokenizer-model dir", "max_steps=5 tokenizer_name=dir"},
       {concat(shape, "--seq-length 32 --max-position-embeddings 64 --vocab-size 100"),
-       "block_size=32 config_name=gpt2 config_overrides=n_layer=2,n_embd=64,n_head=4,n_positions=64,vocab_size=100,bos_token_id=99,eos_token_id=99,"
+       "block_size=32 config_name=gpt2 "
+       "config_overrides=n_layer=2,n_embd=64,n_head=4,n_positions=64,vocab_size=100,bos_token_id=99,eos_token_id=99,"
        "tie_word_embeddings=true"},
-      {concat(shape, "--ffn-hidden-size 96 --attention-dropout 0 --hidden-dropout 0.2 --norm-epsilon 1e-6 --init-method-std 0.01 "
-              "--untie-embeddings-and-output-weights"),
-       "config_name=gpt2 config_overrides=n_layer=2,n_embd=64,n_head=4,n_inner=96,layer_norm_epsilon=1e-06,initializer_range=0.01,tie_word_embeddings=false,"
+      {concat(
+           shape,
+           "--ffn-hidden-size 96 --attention-dropout 0 --hidden-dropout 0.2 --norm-epsilon 1e-6 --init-method-std 0.01 "
+           "--untie-embeddings-and-output-weights"),
+       "config_name=gpt2 "
+       "config_overrides=n_layer=2,n_embd=64,n_head=4,n_inner=96,layer_norm_epsilon=1e-06,initializer_range=0.01,tie_"
+       "word_embeddings=false,"
        "attn_pdrop=0,resid_pdrop=0.2,embd_pdrop=0.2"},
       {concat(llama, "--group-query-attention --num-query-groups 2 --max-position-embeddings 128 --rotary-base 500000"),
-       "config_name=llama-tiny config_overrides=num_hidden_layers=2,hidden_size=64,num_attention_heads=4,max_position_embeddings=128,tie_word_embeddings=true,"
-       "intermediate_size=128,rms_norm_eps=1e-05,num_key_value_heads=2,head_dim=16,rope_theta=5e+05,attention_dropout=0"},
+       "config_name=llama-tiny "
+       "config_overrides=num_hidden_layers=2,hidden_size=64,num_attention_heads=4,max_position_embeddings=128,tie_word_"
+       "embeddings=true,"
+       "intermediate_size=128,rms_norm_eps=1e-05,num_key_value_heads=2,head_dim=16,rope_theta=5e+05,attention_dropout="
+       "0"},
   };
   for (const auto& [line, expected] : cases) EXPECT_EQ(settings(line), expected) << line;
 }
 
 TEST(MegatronArgs, TheWorldsSizeDividesTheBatch) {
-  const auto world = [](const std::string& name) { return name == "WORLD_SIZE" ? std::optional<std::string>("8") : std::nullopt; };
-  EXPECT_EQ(read("--micro-batch-size 1 --global-batch-size 16 --seed 1 --weight-decay 0", nullptr, world).settings_text(),
-            "gradient_accumulation_steps=2 per_device_train_batch_size=1");
+  const auto world = [](const std::string& name) {
+    return name == "WORLD_SIZE" ? std::optional<std::string>("8") : std::nullopt;
+  };
+  EXPECT_EQ(
+      read("--micro-batch-size 1 --global-batch-size 16 --seed 1 --weight-decay 0", nullptr, world).settings_text(),
+      "gradient_accumulation_steps=2 per_device_train_batch_size=1");
 }
 
 TEST(MegatronArgs, Mistakes) {
   const std::vector<std::pair<std::string, Words>> cases = {
       {"--tensor-model-parallel-size 2",
-       {"--tensor-model-parallel-size 2: tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)"}},
+       {"--tensor-model-parallel-size 2: tensor parallelism is not built yet; use 1, and divide the parameters over "
+        "data-parallel processes (full_shard)"}},
       {"--pipeline-model-parallel-size=4 --context-parallel-size 2",
-       {"--pipeline-model-parallel-size 4: pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes (full_shard)",
-        "--context-parallel-size 2: context parallelism is not built yet; use 1, and save memory with gradient_checkpointing"}},
+       {"--pipeline-model-parallel-size 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
+        "over data-parallel processes (full_shard)",
+        "--context-parallel-size 2: context parallelism is not built yet; use 1, and save memory with "
+        "gradient_checkpointing"}},
       {"--train-iters 5 --expert-model-parallel-size 2 --num-experts 8",
-       {"--num-experts is not supported: mixtures of experts are not built yet; leave it out", "--expert-model-parallel-size 2: expert parallelism is not built yet; use 1"}},
+       {"--num-experts is not supported: mixtures of experts are not built yet; leave it out",
+        "--expert-model-parallel-size 2: expert parallelism is not built yet; use 1"}},
       {"--train-iters five", {"--train-iters is 'five'; it takes an integer"}},
       {"--train-iters", {"--train-iters needs a value"}},
       {"--train-iters 5 6", {"--train-iters takes one value, not 5 6"}},
-      {"--train-iters 5 --train-iters 6", {"--train-iters 6 contradicts --train-iters 5 given before; keep one of them"}},
-      {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2", {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 processes = 6"}},
+      {"--train-iters 5 --train-iters 6",
+       {"--train-iters 6 contradicts --train-iters 5 given before; keep one of them"}},
+      {"--micro-batch-size 3 --global-batch-size 16 --num_processes 2",
+       {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 processes = 6"}},
       {"--global-batch-size 16", {"--global-batch-size 16 needs --micro-batch-size"}},
       {"--train-samples 16", {"--train-samples 16 needs --global-batch-size"}},
-      {"--lr-decay-style cosin", {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root (did you mean cosine?)"}},
+      {"--lr-decay-style cosin",
+       {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root (did you mean "
+        "cosine?)"}},
       {"--train-iters 10 --lr-decay-iters 20",
-       {"--lr-decay-iters 20 differs from --train-iters 10: the rate falls over the whole run; give the same number, or leave it out"}},
-      {"--lr-decay-style inverse-square-root --min-lr 1", {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: leave it out"}},
+       {"--lr-decay-iters 20 differs from --train-iters 10: the rate falls over the whole run; give the same number, "
+        "or leave it out"}},
+      {"--lr-decay-style inverse-square-root --min-lr 1",
+       {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: leave it out"}},
       {"--recompute-granularity full --recompute-activations",
-       {"--recompute-activations recomputes the attention only, but --recompute-granularity full whole blocks: keep one of them"}},
-      {"--train-iters 5 --data-parallel-sharding-strategy optim", {"--data-parallel-sharding-strategy optim needs --use-megatron-fsdp, whose strategy it is"}},
+       {"--recompute-activations recomputes the attention only, but --recompute-granularity full whole blocks: keep "
+        "one of them"}},
+      {"--train-iters 5 --data-parallel-sharding-strategy optim",
+       {"--data-parallel-sharding-strategy optim needs --use-megatron-fsdp, whose strategy it is"}},
       {"--data-path 0.3 a 0.7 b", {"--data-path 0.3 a 0.7 b: blends of several data sets are not built; give one"}},
-      {"--data-path a --split 90,x", {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
+      {"--data-path a --split 90,x",
+       {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
-      {"--train-iters 5 --finetune", {"--finetune is not supported: give --model_name_or_path the folder of the weights to start from"}},
-      {"--train-iters 5 --eod-mask-loss", {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
-      {"--train-iters 5 --rotary-percent 0.5", {"--rotary-percent 0.5 is not supported: partly rotated heads are not built; the value is 1"}},
-      {"--train-iters 5 --initial-loss-scale 1000", {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
+      {"--train-iters 5 --finetune",
+       {"--finetune is not supported: give --model_name_or_path the folder of the weights to start from"}},
+      {"--train-iters 5 --eod-mask-loss",
+       {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
+      {"--train-iters 5 --rotary-percent 0.5",
+       {"--rotary-percent 0.5 is not supported: partly rotated heads are not built; the value is 1"}},
+      {"--train-iters 5 --initial-loss-scale 1000",
+       {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --optimizer adamw", {"--optimizer is 'adamw'; it is one of adam, sgd (did you mean adam?)"}},
       {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
-      {concat(shape, "--config_name gpt2"), {"--num-layers describes the model, which --config_name or --model_name_or_path does already: keep one of them"}},
-      {concat(shape, "--config_overrides n_layer=2"), {"--num-layers describes the model, which --config_overrides does already: keep one of them"}},
+      {concat(shape, "--config_name gpt2"),
+       {"--num-layers describes the model, which --config_name or --model_name_or_path does already: keep one of "
+        "them"}},
+      {concat(shape, "--config_overrides n_layer=2"),
+       {"--num-layers describes the model, which --config_overrides does already: keep one of them"}},
       {concat(shape, "--swiglu"),
-       {"--swiglu is Llama's, but --position-embedding-type rope, --normalization RMSNorm, --disable-bias-linear are missing: the models here are GPT-2's "
+       {"--swiglu is Llama's, but --position-embedding-type rope, --normalization RMSNorm, --disable-bias-linear are "
+        "missing: the models here are GPT-2's "
         "(learned positions, LayerNorm, GELU, biases) and Llama's"}},
       {concat(shape, "--swiglu --normalization RMSNorm --use-rotary-position-embeddings --disable-bias-linear"),
-       {"--num-layers describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas do not have: give --hidden-dropout 0"}},
-      {concat(shape, "--kv-channels 8"), {"--kv-channels 8: GPT-2's heads have hidden-size / num-attention-heads = 16 channels"}},
+       {"--num-layers describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas do not have: "
+        "give --hidden-dropout 0"}},
+      {concat(shape, "--kv-channels 8"),
+       {"--kv-channels 8: GPT-2's heads have hidden-size / num-attention-heads = 16 channels"}},
       {concat(shape, "--disable-bias-linear"),
-       {"--disable-bias-linear is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu --normalization RMSNorm "
+       {"--disable-bias-linear is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu "
+        "--normalization RMSNorm "
         "--position-embedding-type rope)"}},
       {concat(llama, "--num-query-groups 2"), {"--num-query-groups 2 needs --group-query-attention"}},
       {concat(shape, "--hidden-dropout 2x"), {"--hidden-dropout is '2x'; it takes a number from 0"}},
@@ -176,9 +219,11 @@ TEST(MegatronArgs, Notes) {
   EXPECT_EQ(read("--train-iters 5 --transformer-impl local --sequence-parallel").notes,
             (Words{"--sequence-parallel: has no effect: it belongs to tensor parallelism, whose size is 1",
                    "--transformer-impl: has no effect: the fastest kernels that the machine has are chosen"}));
-  EXPECT_EQ(read("--data-path a --split 949,50,1").notes, Words{"--split: 949,50,1: there is no test after the training; its share is trained on"});
+  EXPECT_EQ(read("--data-path a --split 949,50,1").notes,
+            Words{"--split: 949,50,1: there is no test after the training; its share is trained on"});
   EXPECT_EQ(read("--train-iters 5 --tokenizer-type GPT2BPETokenizer").notes,
-            Words{"--tokenizer-type: GPT2BPETokenizer has no effect without --tokenizer-model: tokens of .bin files need no tokenizer, text is read byte by byte"});
+            Words{"--tokenizer-type: GPT2BPETokenizer has no effect without --tokenizer-model: tokens of .bin files "
+                  "need no tokenizer, text is read byte by byte"});
 }
 
 TEST(MegatronArgs, LoadingWhatWasSaved) {
@@ -186,8 +231,10 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
   const std::string both = concat("--train-iters 5 --load ", folder.path(), " --save ", folder.path());
   EXPECT_EQ(read(both).notes, Words{concat("--load: ", folder.path(), " holds no checkpoint: the run begins anew")});
   write_file_atomically(path_join(folder.path(), "latest_checkpointed_iteration.txt"), "5");
-  EXPECT_EQ(read(both).problems, Words{concat("--load ", folder.path(), " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
-                                              "Face folder and give it to --model_name_or_path")});
+  EXPECT_EQ(read(both).problems,
+            Words{concat("--load ", folder.path(),
+                         " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
+                         "Face folder and give it to --model_name_or_path")});
   make_folders(path_join(folder.path(), "checkpoint-5"));
   EXPECT_EQ(read(both).settings["resume_from_checkpoint"], "last");
 }
@@ -195,28 +242,51 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
 // Every row: taken out of the arguments unless it is ours, too; acting, ignored with a note, or refused.
 TEST(MegatronArgs, EveryRow) {
   const std::map<std::string_view, std::string> values = {
-      {"distributed_backend", "gloo"}, {"data_parallel_sharding_strategy", "optim --use-megatron-fsdp"}, {"recompute_granularity", "full"},
-      {"position_embedding_type", concat("learned_absolute ", shape)}, {"normalization", concat("LayerNorm ", shape)}, {"optimizer", "adam"},
-      {"lr_decay_style", "cosine"}, {"tokenizer_type", "NullTokenizer"}, {"global_batch_size", "4 --micro-batch-size 2"},
-      {"train_samples", "8 --global-batch-size 4 --micro-batch-size 2"}, {"lr_warmup_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
-      {"lr_warmup_init", "0"}, {"lr_warmup_fraction", "0.5"}, {"lr_decay_iters", "5 --train-iters 5"}, {"split", "90,10"}, {"initial_loss_scale", "8"},
-      {"kv_channels", concat("16 ", shape)}, {"swiglu", llama}, {"disable_bias_linear", llama}, {"use_rotary_position_embeddings", llama},
-      {"num_query_groups", concat("2 --group-query-attention ", llama)}, {"group_query_attention", llama}, {"min_lr", "1e-5"}, {"seq_length", "8"},
+      {"distributed_backend", "gloo"},
+      {"data_parallel_sharding_strategy", "optim --use-megatron-fsdp"},
+      {"recompute_granularity", "full"},
+      {"position_embedding_type", concat("learned_absolute ", shape)},
+      {"normalization", concat("LayerNorm ", shape)},
+      {"optimizer", "adam"},
+      {"lr_decay_style", "cosine"},
+      {"tokenizer_type", "NullTokenizer"},
+      {"global_batch_size", "4 --micro-batch-size 2"},
+      {"train_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
+      {"lr_warmup_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
+      {"lr_warmup_init", "0"},
+      {"lr_warmup_fraction", "0.5"},
+      {"lr_decay_iters", "5 --train-iters 5"},
+      {"split", "90,10"},
+      {"initial_loss_scale", "8"},
+      {"kv_channels", concat("16 ", shape)},
+      {"swiglu", llama},
+      {"disable_bias_linear", llama},
+      {"use_rotary_position_embeddings", llama},
+      {"num_query_groups", concat("2 --group-query-attention ", llama)},
+      {"group_query_attention", llama},
+      {"min_lr", "1e-5"},
+      {"seq_length", "8"},
       {"sgd_momentum", "0.5"}};
-  const std::set<std::string_view> shapes = {"ffn_hidden_size", "max_position_embeddings", "vocab_size", "norm_epsilon", "layernorm_epsilon", "attention_dropout",
-                                             "hidden_dropout", "init_method_std", "untie_embeddings_and_output_weights", "rotary_base"};
+  const std::set<std::string_view> shapes = {
+      "ffn_hidden_size", "max_position_embeddings", "vocab_size",
+      "norm_epsilon",    "layernorm_epsilon",       "attention_dropout",
+      "hidden_dropout",  "init_method_std",         "untie_embeddings_and_output_weights",
+      "rotary_base"};
   std::set<std::string_view> seen;
   for (const KeyRow& row : megatron_keys()) {
     EXPECT_TRUE(seen.insert(row.key).second) << row.key;
     if (!row.setting.empty()) {
       EXPECT_NE(find_field(row.setting), nullptr) << row.key;
     }
-    if (row.key == "num_layers" || row.key == "hidden_size" || row.key == "num_attention_heads") continue;  // each needs the others: see above
+    if (row.key == "num_layers" || row.key == "hidden_size" || row.key == "num_attention_heads")
+      continue;  // each needs the others: see above
     std::string value = is_megatron_switch(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
     if (values.contains(row.key)) value = values.at(row.key);
     std::string line = concat("--", row.key, " ", value);
-    if (line.find("--train-iters") == std::string::npos && row.key != "train_iters" && line.find("train_samples") == std::string::npos) line += " --train-iters 5";
+    if (line.find("--train-iters") == std::string::npos && row.key != "train_iters" &&
+        line.find("train_samples") == std::string::npos)
+      line += " --train-iters 5";
     Words rest;
     const Read result = read(line, &rest);
     const bool ours = find_field(row.key) != nullptr;
@@ -236,9 +306,11 @@ TEST(MegatronArgs, EveryRow) {
 
 // Whatever the words are: no crash, and what is not Megatron's is untouched and in its order.
 RC_GTEST_PROP(MegatronArgs, AnyWords, ()) {
-  const auto one = rc::gen::oneOf(rc::gen::elementOf(Words{"--num-layers", "--train-iters", "--lr", "--data-path", "--split", "--swiglu", "5", "-1", "", "--", "x=y",
-                                                           "--vocab-size=9", "--hidden-size", "--bf16", "1e400", "--global-batch-size", "--micro-batch-size", "0"}),
-                                  rc::gen::string<std::string>());
+  const auto one =
+      rc::gen::oneOf(rc::gen::elementOf(Words{"--num-layers", "--train-iters", "--lr", "--data-path", "--split",
+                                              "--swiglu", "5", "-1", "", "--", "x=y", "--vocab-size=9", "--hidden-size",
+                                              "--bf16", "1e400", "--global-batch-size", "--micro-batch-size", "0"}),
+                     rc::gen::string<std::string>());
   const auto given = *rc::gen::container<Words>(one);
   Words arguments = given;
   Problems problems;

@@ -42,7 +42,8 @@ class TrainingFlagsTest : public ::testing::Test {
   }
   static Variables variables(const LaunchCommand& command) {
     Variables all;
-    for (const std::string& word : command.exports) all[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+    for (const std::string& word : command.exports)
+      all[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
     return all;
   }
   /// What a rank of ours makes of the environment it is given: "name=value" of all settings, and where one comes from.
@@ -79,20 +80,23 @@ TEST_F(TrainingFlagsTest, NothingIsSaidWhenNothingIsGiven) {
 // The commands of the Hugging Face FSDP guide. (It forgets a quotation mark, and names a folder.)
 TEST_F(TrainingFlagsTest, TheGuidesCommands) {
   make_folders(at("fsdp_config"));
-  write_file_atomically(at("fsdp_config/fsdp.json"),
-                        R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer", "BertLayer"],
+  write_file_atomically(
+      at("fsdp_config/fsdp.json"),
+      R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer", "BertLayer"],
                             "fsdp_backward_prefetch": "backward_pre", "fsdp_forward_prefetch": true, "fsdp_limit_all_gathers": true,
                             "fsdp_use_orig_params": true, "fsdp_sync_module_states": true})");
   const LaunchCommand command = parse({"--fsdp=full shard", concat("--fsdp_config=", at("fsdp_config/"))});
   EXPECT_EQ(settings(command),
-            "backward_prefetch=backward_pre forward_prefetch=true limit_all_gathers=true min_num_params=1000000000 strategy=FULL_SHARD "
+            "backward_prefetch=backward_pre forward_prefetch=true limit_all_gathers=true min_num_params=1000000000 "
+            "strategy=FULL_SHARD "
             "sync_module_states=true transformer_layer_cls_to_wrap=LlamaDecoderLayer,BertLayer");
   const Variables all = variables(command);
   EXPECT_EQ(all.at("ACCELERATE_USE_FSDP"), "true");  // for programs in Python
   EXPECT_EQ(all.at("FSDP_SHARDING_STRATEGY"), "FULL_SHARD");
   EXPECT_EQ(all.at("FSDP_MIN_NUM_PARAMS"), "1000000000");
   EXPECT_EQ(all.at("FSDP_TRANSFORMER_CLS_TO_WRAP"), "LlamaDecoderLayer,BertLayer");
-  EXPECT_EQ(settings(parse({"--fsdp", "full_shard offload auto_wrap"})), "auto_wrap_policy=TRANSFORMER_BASED_WRAP cpu_offload=all strategy=FULL_SHARD");
+  EXPECT_EQ(settings(parse({"--fsdp", "full_shard offload auto_wrap"})),
+            "auto_wrap_policy=TRANSFORMER_BASED_WRAP cpu_offload=all strategy=FULL_SHARD");
 }
 
 TEST_F(TrainingFlagsTest, AcceleratesFile) {
@@ -100,18 +104,26 @@ TEST_F(TrainingFlagsTest, AcceleratesFile) {
   EXPECT_EQ(command.options.num_processes, 2);
   std::map<std::string, std::string> origins;
   EXPECT_EQ(settings(command, &origins),
-            "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all cpu_ram_efficient_loading=true "
+            "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all "
+            "cpu_ram_efficient_loading=true "
             "forward_prefetch=false strategy=1 sync_module_states=true transformer_layer_cls_to_wrap=BertLayer");
   EXPECT_EQ(origins.at("strategy"), concat(fixtures, "guide.yaml:12"));
-  EXPECT_EQ(command.notes, (Strings{concat(fixtures, "guide.yaml:13: fsdp_state_dict_type has no effect: checkpoints hold whole tensors, written one by one, "
-                                           "which every strategy and number of processes reads"),
-                                    concat(fixtures, "guide.yaml:16: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
-                                           "optimizer and every grouping works")}));
+  EXPECT_EQ(
+      command.notes,
+      (Strings{
+          concat(
+              fixtures,
+              "guide.yaml:13: fsdp_state_dict_type has no effect: checkpoints hold whole tensors, written one by one, "
+              "which every strategy and number of processes reads"),
+          concat(fixtures,
+                 "guide.yaml:16: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
+                 "optimizer and every grouping works")}));
 }
 
 TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
-  const LaunchCommand command = parse({"--config_file", fixtures + "guide.yaml", "--num_processes", "4", "--mixed_precision", "no",
-                                       "--fsdp-sharding-strategy", "SHARD_GRAD_OP", "--fsdp_offload_params=false", "--main_process_port", "0"});
+  const LaunchCommand command =
+      parse({"--config_file", fixtures + "guide.yaml", "--num_processes", "4", "--mixed_precision", "no",
+             "--fsdp-sharding-strategy", "SHARD_GRAD_OP", "--fsdp_offload_params=false", "--main_process_port", "0"});
   EXPECT_EQ(command.options.num_processes, 4);
   std::map<std::string, std::string> origins;
   const std::string all = settings(command, &origins);
@@ -122,8 +134,10 @@ TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {
 }
 
 TEST_F(TrainingFlagsTest, TheMachineIsTheFiles) {
-  write_file_atomically(at("a.yaml"), "distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n"
-                                      "main_process_port: 29511\ngpu_ids: 0,1,2,3\nenable_cpu_affinity: true\n");
+  write_file_atomically(
+      at("a.yaml"),
+      "distributed_type: MULTI_GPU\nnum_processes: 8\nnum_machines: 2\nmachine_rank: 1\nmain_process_ip: 10.0.0.1\n"
+      "main_process_port: 29511\ngpu_ids: 0,1,2,3\nenable_cpu_affinity: true\n");
   const LaunchCommand command = parse({"--config_file", at("a.yaml")});
   EXPECT_EQ(command.options.num_processes, 4);
   EXPECT_EQ(command.options.num_machines, 2);
@@ -133,7 +147,9 @@ TEST_F(TrainingFlagsTest, TheMachineIsTheFiles) {
   EXPECT_TRUE(command.options.bind_cores);
   EXPECT_EQ(variables(command).at("CUDA_VISIBLE_DEVICES"), "0,1,2,3");
   EXPECT_EQ(settings(command), "");
-  EXPECT_EQ(parse({"--config_file", at("a.yaml"), "--machine_rank", "0", "--export", "CUDA_VISIBLE_DEVICES=7"}).options.machine_rank, 0);
+  EXPECT_EQ(parse({"--config_file", at("a.yaml"), "--machine_rank", "0", "--export", "CUDA_VISIBLE_DEVICES=7"})
+                .options.machine_rank,
+            0);
 }
 
 TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
@@ -142,7 +158,8 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   write_file_atomically(path, "distributed_type: FSDP\nnum_processes: 3\n");
   const LaunchCommand command = parse({});
   EXPECT_EQ(command.options.num_processes, 3);
-  EXPECT_EQ(command.notes, Strings{concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)")});
+  EXPECT_EQ(command.notes, Strings{concat("settings are taken from ", path,
+                                          ", as accelerate launch does (--config_file none leaves it out)")});
   EXPECT_EQ(settings(command), "strategy=full_shard");
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--cpu"}).options.num_processes, 1);
@@ -157,9 +174,11 @@ TEST_F(TrainingFlagsTest, DeepSpeed) {
     EXPECT_EQ(settings(command), concat("deepspeed=", at("ds.json")));
     EXPECT_EQ(variables(command).at("ACCELERATE_DEEPSPEED_CONFIG_FILE"), at("ds.json"));
   }
-  EXPECT_EQ(settings(parse({"--use_deepspeed", "--zero_stage", "3", "--offload_param_device", "cpu", "--gradient_accumulation_steps=2"})),
+  EXPECT_EQ(settings(parse({"--use_deepspeed", "--zero_stage", "3", "--offload_param_device", "cpu",
+                            "--gradient_accumulation_steps=2"})),
             "cpu_offload=params gradient_accumulation_steps=2 zero_stage=3");
-  EXPECT_EQ(settings(parse({"--use_deepspeed", "--zero_stage=3", "--offload_optimizer_device=nvme", "--offload_optimizer_nvme_path=/fast"})),
+  EXPECT_EQ(settings(parse({"--use_deepspeed", "--zero_stage=3", "--offload_optimizer_device=nvme",
+                            "--offload_optimizer_nvme_path=/fast"})),
             "cpu_offload=optimizer offload_folder=/fast zero_stage=3");  // which accelerate loses on the way
 }
 
@@ -168,51 +187,73 @@ TEST_F(TrainingFlagsTest, OtherKinds) {
   EXPECT_EQ(settings(parse({"--cpu", "--mixed_precision", "bf16"})), "bf16=true device=cpu");
   EXPECT_EQ(settings(parse({"--use_fsdp", "--cpu"})), "device=cpu strategy=full_shard");
   EXPECT_EQ(settings(parse({"--multi_gpu", "-n", "2"})), "");
-  EXPECT_EQ(settings(parse({"--use_megatron_lm", "--megatron_lm_use_distributed_optimizer=true", "--megatron_lm_num_micro_batches", "2"})),
+  EXPECT_EQ(settings(parse({"--use_megatron_lm", "--megatron_lm_use_distributed_optimizer=true",
+                            "--megatron_lm_num_micro_batches", "2"})),
             "gradient_accumulation_steps=2 strategy=zero1");
-  EXPECT_EQ(settings(parse({"--use_fsdp", "-n", "4", "--parallelism_config_dp_replicate_size=2", "--parallelism_config_dp_shard_size=2"})),
+  EXPECT_EQ(settings(parse({"--use_fsdp", "-n", "4", "--parallelism_config_dp_replicate_size=2",
+                            "--parallelism_config_dp_shard_size=2"})),
             "shard_group_size=2 strategy=hybrid_shard");
   EXPECT_EQ(parse({"--include", "localhost:1,3"}).options.num_processes, 2);
   EXPECT_EQ(variables(parse({"--include=localhost:1,3"})).at("CUDA_VISIBLE_DEVICES"), "1,3");
 }
 
 TEST_F(TrainingFlagsTest, MistakesEndHere) {
-  write_file_atomically(at("bad.yaml"), "distributed_type: FSDP\nfsdp_config:\n  fsdp_shardng_strategy: 2\nnum_proceses: 2\n");
+  write_file_atomically(at("bad.yaml"),
+                        "distributed_type: FSDP\nfsdp_config:\n  fsdp_shardng_strategy: 2\nnum_proceses: 2\n");
   write_file_atomically(at("bad.json"), "{\"zero_optimization\": }");
   make_folders(at("empty"));
   const std::vector<std::pair<Strings, std::string>> cases = {
-      {{"--mixed_precision", "bf61"}, "tessera launch: --mixed_precision: mixed_precision must be one of no, fp16, bf16, not 'bf61' (did you mean bf16?)"},
+      {{"--mixed_precision", "bf61"},
+       "tessera launch: --mixed_precision: mixed_precision must be one of no, fp16, bf16, not 'bf61' (did you mean "
+       "bf16?)"},
       {{"--use_fsdp", "--fsdp_sharding_strategy", "FULL"},
        "tessera launch: --fsdp_sharding_strategy: fsdp_sharding_strategy is 'FULL'"},
-      {{"--use_fsdp", "--fsdp_sharding_strateg", "1"}, "tessera launch: unknown option --fsdp_sharding_strateg; did you mean --fsdp_sharding_strategy?"},
+      {{"--use_fsdp", "--fsdp_sharding_strateg", "1"},
+       "tessera launch: unknown option --fsdp_sharding_strateg; did you mean --fsdp_sharding_strategy?"},
       {{"--fsdp", "full_shrad"}, "tessera launch: --fsdp: unknown word 'full_shrad'; did you mean full_shard?"},
       {{"--fsdp", "offload"}, "tessera launch: --fsdp offload names no strategy: write --fsdp \"full_shard offload\""},
-      {{"--fsdp", "full_shard no_shard"}, "tessera launch: --fsdp full_shard and no_shard are different strategies; keep one of them"},
-      {{"--fsdp_config", at("missing.json")}, concat("tessera launch: --fsdp_config ", at("missing.json"), ": no such file (a JSON object begins with '{')")},
-      {{"--fsdp_config", at("empty")}, concat("tessera launch: --fsdp_config ", at("empty"), " is a folder with 0 .json and .yaml files; name the file")},
+      {{"--fsdp", "full_shard no_shard"},
+       "tessera launch: --fsdp full_shard and no_shard are different strategies; keep one of them"},
+      {{"--fsdp_config", at("missing.json")},
+       concat("tessera launch: --fsdp_config ", at("missing.json"), ": no such file (a JSON object begins with '{')")},
+      {{"--fsdp_config", at("empty")},
+       concat("tessera launch: --fsdp_config ", at("empty"),
+              " is a folder with 0 .json and .yaml files; name the file")},
       {{"--config_file", at("bad.yaml")},
-       concat("2 problems in the configuration:\n  ", at("bad.yaml"), ":4:15: unknown key num_proceses; did you mean num_processes?\n  ", at("bad.yaml"),
+       concat("2 problems in the configuration:\n  ", at("bad.yaml"),
+              ":4:15: unknown key num_proceses; did you mean num_processes?\n  ", at("bad.yaml"),
               ":3:26: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?")},
-      {{"--config_file", at("none.yaml")}, concat("--config_file ", at("none.yaml"), ": no such file; tessera config writes one")},
-      {{"--deepspeed", at("missing.json")}, concat("tessera launch: deepspeed_config_file ", at("missing.json"), ": no such file")},
+      {{"--config_file", at("none.yaml")},
+       concat("--config_file ", at("none.yaml"), ": no such file; tessera config writes one")},
+      {{"--deepspeed", at("missing.json")},
+       concat("tessera launch: deepspeed_config_file ", at("missing.json"), ": no such file")},
       {{"--deepspeed", at("bad.json")}, concat("tessera launch: ", at("bad.json"), ":1:")},
-      {{"--use_fsdp", "--use_deepspeed"}, "tessera launch: --use_fsdp and --use_deepspeed are two ways of training: give one of them"},
+      {{"--use_fsdp", "--use_deepspeed"},
+       "tessera launch: --use_fsdp and --use_deepspeed are two ways of training: give one of them"},
       {{"--cpu", "--multi_gpu"}, "tessera launch: --cpu and --multi_gpu exclude each other: give one of them"},
-      {{"--fsdp_offload_params", "true"}, "tessera launch: --fsdp_offload_params needs --use_fsdp (or a --config_file that says so); as a setting of tessera train it stands after the program"},
-      {{"--gradient_accumulation_steps", "2"}, "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that says so)"},
-      {{"--use_fsdp", "--parallelism_config_tp_size", "2"}, "tessera launch: --parallelism_config_tp_size: parallelism_config_tp_size 2: tensor parallelism is not built yet"},
+      {{"--fsdp_offload_params", "true"},
+       "tessera launch: --fsdp_offload_params needs --use_fsdp (or a --config_file that says so); as a setting of "
+       "tessera train it stands after the program"},
+      {{"--gradient_accumulation_steps", "2"},
+       "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that says so)"},
+      {{"--use_fsdp", "--parallelism_config_tp_size", "2"},
+       "tessera launch: --parallelism_config_tp_size: parallelism_config_tp_size 2: tensor parallelism is not built "
+       "yet"},
       {{"--use_fsdp", "-n", "3", "--parallelism_config_dp_replicate_size=2", "--parallelism_config_dp_shard_size=2"},
-       "tessera launch: --parallelism_config_dp_replicate_size: parallelism_config_dp_replicate_size 2 x parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},
+       "tessera launch: --parallelism_config_dp_replicate_size: parallelism_config_dp_replicate_size 2 x "
+       "parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},
       {{"--include", "localhost:a"}, "--include localhost:a: expected numbers of devices: localhost:0,1"},
       {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already says how many ranks"},
       {{"--tpu"}, "tessera launch: --tpu asks for TPUs"},
   };
-  for (const auto& [words, message] : cases) EXPECT_EQ(message_of(words).substr(0, message.size()), message) << join(words, " ") << "\n" << message_of(words);
+  for (const auto& [words, message] : cases)
+    EXPECT_EQ(message_of(words).substr(0, message.size()), message) << join(words, " ") << "\n" << message_of(words);
 }
 
 // A job file says all of it, and the default file of the machine that it runs on does not come in between.
 TEST_F(TrainingFlagsTest, JobFilesCarryTheSettings) {
-  const LaunchCommand command = parse({"--emit", "slurm", "--use_fsdp", "--num_machines", "2", "--nproc_per_node", "2"});
+  const LaunchCommand command =
+      parse({"--emit", "slurm", "--use_fsdp", "--num_machines", "2", "--nproc_per_node", "2"});
   const std::string script = emit_slurm({command.options, command.command, command.emission, "", command.exports});
   EXPECT_NE(script.find("--export ACCELERATE_USE_FSDP=true"), std::string::npos) << script;
   EXPECT_NE(script.find("--config_file none"), std::string::npos) << script;
