@@ -80,7 +80,8 @@ std::optional<FileKind> kind_of_word(std::string_view word) {
 }
 
 bool only_describes(std::string_view setting) {
-  static constexpr std::string_view names[] = {"config", "config_file", "deepspeed", "args_file", "compat", "fsdp", "fsdp_config", "zero_stage", "group_by_length"};
+  static constexpr std::string_view names[] = {"config", "config_file", "deepspeed",  "args_file",      "compat",
+                                               "fsdp",   "fsdp_config", "zero_stage", "group_by_length"};
   return std::find(std::begin(names), std::end(names), setting) != std::end(names);
 }
 
@@ -97,7 +98,8 @@ std::vector<std::pair<std::string, std::string>> needed_settings(const Resolved&
     std::vector<std::pair<std::string, std::string>> out;
     for (const Field& field : fields())  // in the order of the table
       if (std::find(chosen.begin(), chosen.end(), &field) != chosen.end())
-        if (std::string text = flag_text(field, resolved.values); !text.empty()) out.emplace_back(field.name, std::move(text));
+        if (std::string text = flag_text(field, resolved.values); !text.empty())
+          out.emplace_back(field.name, std::move(text));
     return out;
   };
   for (const Field& field : fields()) {
@@ -108,7 +110,8 @@ std::vector<std::pair<std::string, std::string>> needed_settings(const Resolved&
   for (std::size_t before = chosen.size() + 1; before != chosen.size();) {
     before = chosen.size();
     for (const std::string& name : differences(resolve_settings(listed()), resolved.values))
-      if (const Field* field = find_field(name); std::find(chosen.begin(), chosen.end(), field) == chosen.end()) chosen.push_back(field);
+      if (const Field* field = find_field(name); std::find(chosen.begin(), chosen.end(), field) == chosen.end())
+        chosen.push_back(field);
   }
   return listed();
 }
@@ -137,7 +140,8 @@ std::string file_text(const Value& file, FileKind kind, bool json) {
 Plan::Plan(const Resolved& resolved) : config(resolved.values), settings_(needed_settings(resolved)) {}
 
 bool Plan::take(std::string_view name) {
-  const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const auto& setting) { return setting.first == name; });
+  const auto found =
+      std::find_if(settings_.begin(), settings_.end(), [&](const auto& setting) { return setting.first == name; });
   if (found == settings_.end()) return false;
   settings_.erase(found);
   return true;

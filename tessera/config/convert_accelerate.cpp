@@ -21,7 +21,8 @@ Value sorted(const Value& object) {
 std::string_view without_prefix(std::string_view name) { return name.starts_with("fsdp_") ? name.substr(5) : name; }
 
 const Value& object_of(const Value& file) {
-  if (!file.is_object()) throw InputError(concat(file.where().str(), ": expected keys such as distributed_type and fsdp_config"));
+  if (!file.is_object())
+    throw InputError(concat(file.where().str(), ": expected keys such as distributed_type and fsdp_config"));
   return file;
 }
 
@@ -36,7 +37,8 @@ class Fsdp2 {
       notes_.push_back("the file has no fsdp_config: nothing to convert");
       return file_;
     }
-    if (!section->is_object()) throw InputError(concat(section->where().str(), ": fsdp_config must hold keys such as fsdp_version"));
+    if (!section->is_object())
+      throw InputError(concat(section->where().str(), ": fsdp_config must hold keys such as fsdp_version"));
     for (const auto& [key, value] : section->members())
       if (without_prefix(key) == "version" && as_text(value, true) == "2") {
         notes_.push_back(concat(file_and_line(value.where()), ": ", key, " is 2 already: nothing to convert"));
@@ -60,8 +62,10 @@ class Fsdp2 {
     const std::string_view bare = without_prefix(key);
     if (bare == "version") return;
     if (bare == "sharding_strategy" || bare == "reshard_after_forward") return strategy(key, value);
-    static constexpr std::string_view gone[] = {"backward_prefetch", "backward_prefetch_policy", "sync_module_states", "use_orig_params"};
-    if (std::find(std::begin(gone), std::end(gone), bare) != std::end(gone)) return note(value, key, " is left out: version 2 has no such key");
+    static constexpr std::string_view gone[] = {"backward_prefetch", "backward_prefetch_policy", "sync_module_states",
+                                                "use_orig_params"};
+    if (std::find(std::begin(gone), std::end(gone), bare) != std::end(gone))
+      return note(value, key, " is left out: version 2 has no such key");
     if (bare == "forward_prefetch") return note(value, key, " is left out: version 2 does not have it yet");
     if (bare == "state_dict_type" && to_lower(as_text(value, true).value_or("")) == "local_state_dict") {
       note(value, key, " LOCAL_STATE_DICT becomes SHARDED_STATE_DICT: version 2 refuses the former");
@@ -78,11 +82,14 @@ class Fsdp2 {
     if (value.kind() == Value::Kind::boolean) return reshard(value, key, value.as_bool());
     const std::string text = as_text(value, true).value_or("");
     RunConfig scratch;
-    if (const auto wrong = find_field("strategy")->set(scratch, text); wrong || scratch.sharding.strategy.starts_with("zero"))
-      throw InputError(concat(value.where().str(), ": ", key, " is '", text,
-                              "'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5"));
+    if (const auto wrong = find_field("strategy")->set(scratch, text);
+        wrong || scratch.sharding.strategy.starts_with("zero"))
+      throw InputError(concat(
+          value.where().str(), ": ", key, " is '", text,
+          "'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5"));
     const std::string& strategy = scratch.sharding.strategy;
-    if (strategy == "ddp") note(value, key, " ", text, " becomes fsdp_reshard_after_forward: false: version 2 always divides parameters");
+    if (strategy == "ddp")
+      note(value, key, " ", text, " becomes fsdp_reshard_after_forward: false: version 2 always divides parameters");
     if (strategy.starts_with("hybrid_shard")) hybrid_ = &value;
     reshard(value, key, strategy == "full_shard" || strategy == "hybrid_shard");
   }
@@ -90,7 +97,8 @@ class Fsdp2 {
   void reshard(const Value& value, const std::string& key, bool after_forward) {
     const Value* before = out_.find("fsdp_reshard_after_forward");
     if (before != nullptr && before->as_bool() != after_forward)
-      throw InputError(concat(value.where().str(), ": ", key, " contradicts the strategy given before it; keep one of them"));
+      throw InputError(
+          concat(value.where().str(), ": ", key, " contradicts the strategy given before it; keep one of them"));
     out_.set("fsdp_reshard_after_forward", Value::of(after_forward));
   }
 
@@ -100,19 +108,25 @@ class Fsdp2 {
       const Value* value = file_.find(key);
       return value == nullptr ? fallback : parse_int(as_text(*value, true).value_or("")).value_or(fallback);
     };
-    if (const Value* given = file_.find("parallelism_config"); given != nullptr && given->is_object() && !given->members().empty())
+    if (const Value* given = file_.find("parallelism_config");
+        given != nullptr && given->is_object() && !given->members().empty())
       return note(*hybrid_, "the copies of the hybrid strategy are those of the file's parallelism_config");
     const std::int64_t machines = number("num_machines", 1), processes = number("num_processes", -1);
     if (machines <= 1)
-      return note(*hybrid_, "the hybrid strategy shards inside a machine; with one machine that is full sharding, and no parallelism_config is needed");
+      return note(*hybrid_,
+                  "the hybrid strategy shards inside a machine; with one machine that is full sharding, and no "
+                  "parallelism_config is needed");
     if (processes < 1 || processes % machines != 0)
-      throw InputError(concat(hybrid_->where().str(), ": the hybrid strategy's copies become parallelism_config, whose sizes follow from "
-                              "num_processes divided by num_machines (", machines, "); num_processes is ",
+      throw InputError(concat(hybrid_->where().str(),
+                              ": the hybrid strategy's copies become parallelism_config, whose sizes follow from "
+                              "num_processes divided by num_machines (",
+                              machines, "); num_processes is ",
                               processes < 1 ? std::string("missing") : std::to_string(processes)));
-    file.set("parallelism_config", Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(machines)},
-                                                       {"parallelism_config_dp_shard_size", Value::of(processes / machines)}}));
-    note(*hybrid_, "the copies of the hybrid strategy are kept as parallelism_config: ", machines, " copies, each sharded over ",
-         processes / machines, " processes");
+    file.set("parallelism_config",
+             Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(machines)},
+                                 {"parallelism_config_dp_shard_size", Value::of(processes / machines)}}));
+    note(*hybrid_, "the copies of the hybrid strategy are kept as parallelism_config: ", machines,
+         " copies, each sharded over ", processes / machines, " processes");
   }
 
   const Value& file_;
@@ -134,7 +148,9 @@ std::string default_accelerate_path(const GetEnvironment& environment) {
     std::string cache = variable("XDG_CACHE_HOME");
     if (cache.empty()) {
       const std::string user = variable("HOME");
-      if (user.empty()) throw InputError("no place for accelerate's default file: HF_HOME, XDG_CACHE_HOME and HOME are not set; give --config_file");
+      if (user.empty())
+        throw InputError(
+            "no place for accelerate's default file: HF_HOME, XDG_CACHE_HOME and HOME are not set; give --config_file");
       cache = path_join(user, ".cache");
     }
     home = path_join(cache, "huggingface");
@@ -165,7 +181,8 @@ Value new_accelerate_file(const std::string& mixed_precision, int gpus) {
 Value update_accelerate_file(const Value& file, std::vector<std::string>& notes) {
   object_of(file);
   if (file.find("distributed_type") == nullptr)
-    throw InputError(concat(file.where().file ? *file.where().file : "the file", ": distributed_type is missing (NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM)"));
+    throw InputError(concat(file.where().file ? *file.where().file : "the file",
+                            ": distributed_type is missing (NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM)"));
   Value out = Value::make_object();
   for (const auto& [key, value] : file.members()) {
     if (value.is_null()) continue;
@@ -173,9 +190,12 @@ Value update_accelerate_file(const Value& file, std::vector<std::string>& notes)
     const bool section = key.ends_with("_config");
     if (section && value.is_object() && value.members().empty()) continue;
     // YAML 1.2 and JSON readers take no for a word, YAML 1.1 for a boolean
-    if (key == "mixed_precision" && means_no(value)) out.set(key, Value::of("no"));
-    else if (key == "distributed_type" && means_no(value)) out.set(key, Value::of("NO"));
-    else out.set(key, section && value.is_object() ? sorted(value) : value);
+    if (key == "mixed_precision" && means_no(value))
+      out.set(key, Value::of("no"));
+    else if (key == "distributed_type" && means_no(value))
+      out.set(key, Value::of("NO"));
+    else
+      out.set(key, section && value.is_object() ? sorted(value) : value);
   }
   if (const Value* old = file.find("fp16"); old != nullptr && file.find("mixed_precision") == nullptr) {
     const bool on = parse_bool(as_text(*old, false).value_or("")) == true;

@@ -16,12 +16,14 @@ namespace {
 struct Word {
   std::string_view ours, theirs;
 };
-constexpr std::array optimizers{Word{"adamw", "AdamW"}, Word{"adam", "Adam"}, Word{"sgd", "SGD"},
+constexpr std::array optimizers{Word{"adamw", "AdamW"},     Word{"adam", "Adam"}, Word{"sgd", "SGD"},
                                 Word{"adagrad", "Adagrad"}, Word{"lion", "Lion"}, Word{"lamb", "Lamb"}};
 constexpr std::array schedules{Word{"warmup_lr", "WarmupLR"}, Word{"warmup_decay_lr", "WarmupDecayLR"},
-                               Word{"warmup_cosine_lr", "WarmupCosineLR"}, Word{"one_cycle", "OneCycle"}, Word{"lr_range_test", "LRRangeTest"}};
+                               Word{"warmup_cosine_lr", "WarmupCosineLR"}, Word{"one_cycle", "OneCycle"},
+                               Word{"lr_range_test", "LRRangeTest"}};
 /// optim_args of Adagrad and Lamb.
-constexpr std::array parameters{Word{"eps", "eps"}, Word{"lr_decay", "lr_decay"}, Word{"initial_accumulator_value", "initial_accumulator_value"},
+constexpr std::array parameters{Word{"eps", "eps"}, Word{"lr_decay", "lr_decay"},
+                                Word{"initial_accumulator_value", "initial_accumulator_value"},
                                 Word{"max_trust_ratio", "max_coeff"}, Word{"bias_correction", "bias_correction"}};
 
 template <std::size_t n>
@@ -31,18 +33,20 @@ std::optional<std::string> translated(const std::array<Word, n>& words, std::str
   return std::nullopt;
 }
 
-/// The parameters in optim_args under DeepSpeed's names; nullopt when one of them has none, or when DeepSpeed's Lamb is another one: it
-/// scales every parameter, and always has eps and an upper bound.
+/// The parameters in optim_args under DeepSpeed's names; nullopt when one of them has none, or when DeepSpeed's Lamb is
+/// another one: it scales every parameter, and always has eps and an upper bound.
 std::optional<Value> named_parameters(const OptimizationConfig& o) {
   Value out = Value::make_object();
   const Value given = Value::make_object(parse_overrides(o.optim_args, "--optim_args"));
   for (const auto& [name, value] : given.members()) {
-    if (o.optim == "lamb" && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean && value.as_bool()) continue;
+    if (o.optim == "lamb" && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean && value.as_bool())
+      continue;
     const auto theirs = translated(parameters, name);
     if (!theirs) return std::nullopt;
     out.set(*theirs, value);
   }
-  const bool same_lamb = given.find("adapt_undecayed") != nullptr && given.find("eps") != nullptr && given.find("max_trust_ratio") != nullptr;
+  const bool same_lamb = given.find("adapt_undecayed") != nullptr && given.find("eps") != nullptr &&
+                         given.find("max_trust_ratio") != nullptr;
   return o.optim == "lamb" && !same_lamb ? std::nullopt : std::optional(std::move(out));
 }
 
@@ -82,7 +86,9 @@ Value scheduler_of(Plan& plan) {
   if (!type) return {};
   plan.take("lr_scheduler_type");
   plan.take("lr_scheduler_kwargs");
-  return Value::make_object({{"type", Value::of(*type)}, {"params", Value::make_object(parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs"))}});
+  return Value::make_object(
+      {{"type", Value::of(*type)},
+       {"params", Value::make_object(parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs"))}});
 }
 
 Value zero_of(Plan& plan) {
@@ -102,7 +108,8 @@ Value zero_of(Plan& plan) {
     plan.take("persistence_threshold");
     zero.set("stage3_param_persistence_threshold", Value::of(s.persistence_threshold));
   }
-  const bool optimizer = s.cpu_offload == "optimizer" || s.cpu_offload == "all", params = s.cpu_offload == "params" || s.cpu_offload == "all";
+  const bool optimizer = s.cpu_offload == "optimizer" || s.cpu_offload == "all",
+             params = s.cpu_offload == "params" || s.cpu_offload == "all";
   if ((stage > 0 || !optimizer) && (third || !params)) {
     plan.take("cpu_offload");
     const bool folder = (optimizer || params) && plan.take("offload_folder");
@@ -119,7 +126,8 @@ Value zero_of(Plan& plan) {
 Value fp16_of(Plan& plan, bool automatic) {
   Value fp16 = Value::make_object({{"enabled", automatic ? Value::of("auto") : Value::of(true)}});
   if (!automatic) plan.take("fp16");
-  for (const char* name : {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"}) {
+  for (const char* name : {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
+                           "consecutive_hysteresis", "min_loss_scale"}) {
     plan.take(name);
     fp16.set(name, plan.value(name));
   }
@@ -150,9 +158,11 @@ Value deepspeed_json(Plan& plan, bool automatic) {
     if (plan.take("bf16_optimizer_states")) bf16.set("bf16_optimizer_states", Value::of(true));
     out.set("bf16", std::move(bf16));
   }
-  if (plan.take("gradient_predivide_factor")) out.set("gradient_predivide_factor", Value::of(o.gradient_predivide_factor));
+  if (plan.take("gradient_predivide_factor"))
+    out.set("gradient_predivide_factor", Value::of(o.gradient_predivide_factor));
   if (plan.take("reduce_dtype")) out.set("communication_data_type", Value::of(plan.config.sharding.reduce_dtype));
-  if (!automatic && plan.take("dataloader_drop_last")) out.set("dataloader_drop_last", Value::of(plan.config.data.dataloader_drop_last));
+  if (!automatic && plan.take("dataloader_drop_last"))
+    out.set("dataloader_drop_last", Value::of(plan.config.data.dataloader_drop_last));
   if (plan.has("param_dtype") || plan.has("buffer_dtype")) {
     Value types = Value::make_object();
     for (const char* name : {"param_dtype", "buffer_dtype"})

@@ -24,7 +24,8 @@ std::string_view mixed_precision(const RunConfig& config) {
 /// Copies of a hybrid strategy as sizes, when they are known; null: the strategy's name says it all.
 Value mesh_section(const Plan& plan) {
   const std::int64_t processes = plan.config.parallel.num_processes, group = plan.config.sharding.shard_group_size;
-  if (!is_hybrid(plan.config.sharding.strategy) || group <= 0 || processes % group != 0 || processes <= group) return {};
+  if (!is_hybrid(plan.config.sharding.strategy) || group <= 0 || processes % group != 0 || processes <= group)
+    return {};
   return Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(processes / group)},
                              {"parallelism_config_dp_shard_size", Value::of(group)}});
 }
@@ -55,7 +56,8 @@ Converted to_tessera(const Resolved& resolved) {
   for (const Section section : all_sections) {
     Value members = Value::make_object();
     for (const auto& [name, text] : plan.left())
-      if (const Field* field = find_field(name); field->section == section) members.set(name, field->get(resolved.values));
+      if (const Field* field = find_field(name); field->section == section)
+        members.set(name, field->get(resolved.values));
     if (!members.members().empty()) file.set(std::string(section_key(section)), std::move(members));
   }
   return {std::move(file), {}};

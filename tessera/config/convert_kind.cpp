@@ -12,11 +12,13 @@
 namespace tessera::config {
 namespace {
 
-/// Of two kinds that fit alike the earlier one is meant: a flat file of TrainingArguments is one of settings of ours, too, and read alike.
-constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args, FileKind::tessera};
+/// Of two kinds that fit alike the earlier one is meant: a flat file of TrainingArguments is one of settings of ours,
+/// too, and read alike.
+constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
+                           FileKind::tessera};
 
-/// Files of configurations are small; what is larger is none.
-constexpr std::uint64_t most_bytes = 1 << 20;
+/// Files of configurations are small; what is larger is none. YAML takes longer to read.
+constexpr std::uint64_t most_json = 1 << 20, most_yaml = 256 << 10;
 
 }  // namespace
 
@@ -29,8 +31,10 @@ std::optional<FileKind> guess_kind(const Value& file) {
     int score = 0;
     for (std::size_t i = 0; i < std::min<std::size_t>(file.members().size(), 200); ++i) {
       const std::string& key = file.members()[i].first;
-      if (std::find(known.begin(), known.end(), key) != known.end()) score += 3;
-      else if (nearest(key, known)) score += 1;
+      if (std::find(known.begin(), known.end(), key) != known.end())
+        score += 3;
+      else if (nearest(key, known))
+        score += 1;
     }
     if (score > best_score) {
       best = kind;
@@ -42,9 +46,13 @@ std::optional<FileKind> guess_kind(const Value& file) {
 
 Value read_any(const std::string& path) {
   if (is_directory(path)) throw InputError(concat(path, " is a folder; expected a file of settings"));
-  const std::string text = read_file(path, most_bytes), lower = to_lower(path);
-  if (lower.ends_with(".yaml") || lower.ends_with(".yml")) return parse_yaml(text, path);
-  if (lower.ends_with(".json") || trim(text.substr(0, 4096)).starts_with("{")) return parse_hjson(text, path);
+  const std::string lower = to_lower(path);
+  const bool yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
+  const std::string text = read_file(path, yaml ? most_yaml : most_json);
+  if (!yaml && (lower.ends_with(".json") || trim(text.substr(0, 4096)).starts_with("{")))
+    return parse_hjson(text, path);
+  if (text.size() > most_yaml)
+    throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
   return parse_yaml(text, path);
 }
 

@@ -12,7 +12,8 @@ namespace tessera::config {
 namespace {
 
 std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return text;
 }
 
@@ -21,7 +22,8 @@ class Section {
  public:
   Section(Plan& plan, std::string prefix) : plan_(plan), prefix_(std::move(prefix)) {}
   void add(const char* key, Value value) { value_.set(prefix_ + key, std::move(value)); }
-  /// The setting's value under `key`, whether it has to be said or not (where the other system's default is another one).
+  /// The setting's value under `key`, whether it has to be said or not (where the other system's default is another
+  /// one).
   void always(const char* key, const char* setting) {
     plan_.take(setting);
     add(key, plan_.value(setting));
@@ -43,7 +45,8 @@ bool is_full_shard(const RunConfig& config) { return same_strategy(config.shardi
 
 bool speaks_deepspeed(const RunConfig& config) {
   const std::string &strategy = config.sharding.strategy, &offload = config.sharding.cpu_offload;
-  return strategy == "zero1" || strategy == "zero2" || (is_full_shard(config) && (offload == "optimizer" || offload == "params"));
+  return strategy == "zero1" || strategy == "zero2" ||
+         (is_full_shard(config) && (offload == "optimizer" || offload == "params"));
 }
 
 Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
@@ -55,11 +58,14 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
   if (second) {
     plan.take("strategy");
     plan.take("reshard_after_forward");
-    const bool reshards = sharding.reshard_after_forward == "auto" ? sharding.strategy != "hybrid_shard_zero2" : sharding.reshard_after_forward == "true";
+    const bool reshards = sharding.reshard_after_forward == "auto" ? sharding.strategy != "hybrid_shard_zero2"
+                                                                   : sharding.reshard_after_forward == "true";
     out.add("reshard_after_forward", Value::of(reshards));
   } else if (shards_parameters(sharding.strategy) || sharding.strategy == "ddp") {
     plan.take("strategy");
-    const std::string word = sharding.strategy == "ddp" ? "no_shard" : sharding.strategy == "zero3" ? "full_shard" : sharding.strategy;
+    const std::string word = sharding.strategy == "ddp"     ? "no_shard"
+                             : sharding.strategy == "zero3" ? "full_shard"
+                                                            : sharding.strategy;
     out.add("sharding_strategy", Value::of(upper(word)));
   }
   if (sharding.cpu_offload == "none" || sharding.cpu_offload == "all") {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The writers behind convert.h: one for each format, and what they share. Each takes from a Plan the settings that its format can say;
-/// what is left in the plan is what the format cannot say.
+/// The writers behind convert.h: one for each format, and what they share. Each takes from a Plan the settings that its
+/// format can say; what is left in the plan is what the format cannot say.
 
 #include <tessera/config/convert.h>
 #include <tessera/config/translation.h>
@@ -13,7 +13,8 @@ class Plan {
  public:
   explicit Plan(const Resolved& resolved);
 
-  /// Removes the setting from those to be said; false when it was not among them (it has its default, or was taken before).
+  /// Removes the setting from those to be said; false when it was not among them (it has its default, or was taken
+  /// before).
   bool take(std::string_view name);
   bool has(std::string_view name) const;
   Value value(std::string_view name) const;  ///< of the configuration, whether it has to be said or not
@@ -33,10 +34,11 @@ Converted to_deepspeed(const Resolved& resolved);
 Converted to_training_args(const Resolved& resolved);
 Converted to_fsdp_config(const Resolved& resolved);
 
-/// The keys of an fsdp_config (with the prefix "fsdp_" when `prefix`), as accelerate and transformers read them: of version 1,
-/// or of 2 for what only that can say (also copies as sizes). Takes what it says from the plan.
+/// The keys of an fsdp_config (with the prefix "fsdp_" when `prefix`), as accelerate and transformers read them: of
+/// version 1, or of 2 for what only that can say (also copies as sizes). Takes what it says from the plan.
 Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies = false);
-/// DeepSpeed's JSON for what the plan has; takes what it says. `automatic`: what TrainingArguments say, too, is "auto" and not taken.
+/// DeepSpeed's JSON for what the plan has; takes what it says. `automatic`: what TrainingArguments say, too, is "auto"
+/// and not taken.
 Value deepspeed_json(Plan& plan, bool automatic);
 /// Whether DeepSpeed's words, not FSDP's, say how the run is divided: ZeRO-1, ZeRO-2, offload of the optimizer alone.
 bool speaks_deepspeed(const RunConfig& config);

@@ -10,7 +10,8 @@ namespace {
 /// Whether a YAML 1.1 or 1.2 reader would take the plain text for something else than this text.
 bool needs_quotes(const std::string& text) {
   if (text.empty() || text != trim(text)) return true;
-  static constexpr std::string_view words[] = {"~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", ".nan", ".inf", "-.inf", "="};
+  static constexpr std::string_view words[] = {"~",   "null", "true", "false", "yes",  "no",    "on",
+                                               "off", "y",    "n",    ".nan",  ".inf", "-.inf", "="};
   const std::string lower = to_lower(text);
   if (std::find(std::begin(words), std::end(words), lower) != std::end(words)) return true;
   // what may be a number, a date or sexagesimal (1:30): everything that begins like one
@@ -33,7 +34,8 @@ std::string scalar(const Value& value) {
       const std::size_t exponent = text.find('e');
       if (text.find('.') == std::string::npos && text.find_first_of("ni") == std::string::npos)
         text.insert(exponent == std::string::npos ? text.size() : exponent, ".0");
-      if (const std::size_t e = text.find('e'); e != std::string::npos && text[e + 1] != '-' && text[e + 1] != '+') text.insert(e + 1, "+");
+      if (const std::size_t e = text.find('e'); e != std::string::npos && text[e + 1] != '-' && text[e + 1] != '+')
+        text.insert(e + 1, "+");
       return text;
     }
     case Value::Kind::string: {

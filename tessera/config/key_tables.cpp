@@ -45,18 +45,26 @@ std::string effect_cell(const KeyRow& row) {
 std::vector<KeyTable> key_tables() {
   return {
       {FileKind::training_args, "TrainingArguments",
-       "Flags of `tessera train` and members of a `.json`, `.yaml` or `.args` file (`--args_file`, or as the only argument without a flag): "
-       "transformers 4 and 5, `run_clm.py`, `run_mlm.py`.", training_args_rows()},
+       "Flags of `tessera train` and members of a `.json`, `.yaml` or `.args` file (`--args_file`, or as the only "
+       "argument without a flag): "
+       "transformers 4 and 5, `run_clm.py`, `run_mlm.py`.",
+       training_args_rows()},
       {FileKind::accelerate, "accelerate's file",
-       "`--config_file`, and `tessera launch --config_file`. Keys of sections also without their prefix. What the questionnaire writes in any "
-       "case is ignored without a warning.", accelerate_keys()},
+       "`--config_file`, and `tessera launch --config_file`. Keys of sections also without their prefix. What the "
+       "questionnaire writes in any "
+       "case is ignored without a warning.",
+       accelerate_keys()},
       {FileKind::fsdp_config, "fsdp_config",
-       "`--fsdp_config` and the section of that name in accelerate's file. Every key also with the prefix `fsdp_`.", fsdp_keys()},
+       "`--fsdp_config` and the section of that name in accelerate's file. Every key also with the prefix `fsdp_`.",
+       fsdp_keys()},
       {FileKind::deepspeed, "DeepSpeed's JSON",
-       "`--deepspeed`, `deepspeed_config_file` in accelerate's file, `deepspeed` in TrainingArguments.", deepspeed_rows()},
+       "`--deepspeed`, `deepspeed_config_file` in accelerate's file, `deepspeed` in TrainingArguments.",
+       deepspeed_rows()},
       {std::nullopt, "Megatron-LM's arguments",
-       "Flags of `tessera train`, when one of them is a name that only Megatron-LM has (`--num-layers`, `--train-iters`, ...); here with `_` "
-       "for `-`.", megatron_keys()},
+       "Flags of `tessera train`, when one of them is a name that only Megatron-LM has (`--num-layers`, "
+       "`--train-iters`, ...); here with `_` "
+       "for `-`.",
+       megatron_keys()},
   };
 }
 
@@ -68,8 +76,9 @@ std::string key_tables_markdown() {
       acts += row.effect == Effect::acts;
       ignored += row.effect == Effect::ignored;
     }
-    out += concat("\n## ", table.title, "\n", table.introduction, " ", table.rows.size(), " keys: ", acts, " act, ", ignored,
-                  " are accepted and ignored, ", table.rows.size() - acts - ignored, " are refused.\n\n| key | what becomes of it |\n|---|---|\n");
+    out += concat("\n## ", table.title, "\n", table.introduction, " ", table.rows.size(), " keys: ", acts, " act, ",
+                  ignored, " are accepted and ignored, ", table.rows.size() - acts - ignored,
+                  " are refused.\n\n| key | what becomes of it |\n|---|---|\n");
     for (const KeyRow& row : table.rows) {
       const std::size_t dot = row.key.rfind('.');
       const KeyRow* told = row.why.starts_with("see the section") ? exactly(table.rows, row.key.substr(0, dot)) : &row;
@@ -110,30 +119,36 @@ const KeyRow* around(std::span<const KeyRow> rows, std::string_view path) {
   }
 }
 
-const KeyRow* fsdp_row(std::string_view path) { return around(fsdp_keys(), path.starts_with("fsdp_") ? path.substr(5) : path); }
+const KeyRow* fsdp_row(std::string_view path) {
+  return around(fsdp_keys(), path.starts_with("fsdp_") ? path.substr(5) : path);
+}
 
 /// What stands behind the section's name; empty when the path is not below it.
 std::string_view below(std::string_view section, std::string_view path) {
-  return path.size() > section.size() && path.starts_with(section) && path[section.size()] == '.' ? path.substr(section.size() + 1)
-                                                                                                 : std::string_view{};
+  return path.size() > section.size() && path.starts_with(section) && path[section.size()] == '.'
+             ? path.substr(section.size() + 1)
+             : std::string_view{};
 }
 
 const KeyRow* row_of(FileKind kind, std::string_view path) {
   if (kind == FileKind::tessera) return nullptr;
   if (kind == FileKind::fsdp_config) return fsdp_row(path);
-  if (kind == FileKind::deepspeed) return around(deepspeed_rows(), path.starts_with("bfloat16.") ? concat("bf16", path.substr(8)) : std::string(path));
+  if (kind == FileKind::deepspeed)
+    return around(deepspeed_rows(), path.starts_with("bfloat16.") ? concat("bf16", path.substr(8)) : std::string(path));
   if (const std::string_view key = below("fsdp_config", path); !key.empty())
     if (const KeyRow* row = fsdp_row(key)) return row;
   if (kind == FileKind::training_args) {
     if (const std::string_view key = below("deepspeed", path); !key.empty()) return around(deepspeed_rows(), key);
     return around(training_args_rows(), path);
   }
-  if (const std::string_view key = below("deepspeed_config.deepspeed_config_file", path); !key.empty()) return around(deepspeed_rows(), key);
+  if (const std::string_view key = below("deepspeed_config.deepspeed_config_file", path); !key.empty())
+    return around(deepspeed_rows(), key);
   const std::size_t dot = path.find('.');
   if (dot != std::string_view::npos) {
     const std::string_view section = path.substr(0, dot), key = path.substr(dot + 1);
     if (const KeyRow* row = exactly(accelerate_keys(), path)) return row;
-    if (const KeyRow* row = exactly(accelerate_keys(), concat(section, ".", accelerate_prefix(section), key))) return row;
+    if (const KeyRow* row = exactly(accelerate_keys(), concat(section, ".", accelerate_prefix(section), key)))
+      return row;
   }
   return around(accelerate_keys(), path);
 }
@@ -143,7 +158,8 @@ void collect(const Value& value, const std::string& path, FileKind kind, std::ve
     if (!path.empty()) out.push_back({path, value.where(), row_of(kind, path)});
     return;
   }
-  for (const auto& [key, member] : value.members()) collect(member, path.empty() ? key : concat(path, ".", key), kind, out);
+  for (const auto& [key, member] : value.members())
+    collect(member, path.empty() ? key : concat(path, ".", key), kind, out);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The tables of all front ends in one place: which keys a format has and what becomes of each. docs/configuration_keys.md, the guess of a
-/// file's kind and the counts of `tessera config check` are made from it.
+/// The tables of all front ends in one place: which keys a format has and what becomes of each.
+/// docs/configuration_keys.md, the guess of a file's kind and the counts of `tessera config check` are made from it.
 
 #include <tessera/config/convert.h>
 #include <tessera/config/translation.h>
@@ -33,7 +33,7 @@ std::vector<std::string> top_level_keys(FileKind kind);
 
 /// A key with a value in a file.
 struct Leaf {
-  std::string path;            ///< "zero_optimization.stage", as it is spelled there
+  std::string path;  ///< "zero_optimization.stage", as it is spelled there
   SourcePos where;
   const KeyRow* row = nullptr;  ///< what the tables say of it, or of the section that it stands in; nullptr: nothing
 };

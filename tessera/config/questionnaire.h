@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// `tessera config` without a subcommand: accelerate's questions in accelerate's order (accelerate/commands/config/cluster.py), as plain
-/// text. An answer is a number of the list, a word of it, or nothing for what stands in brackets.
+/// `tessera config` without a subcommand: accelerate's questions in accelerate's order
+/// (accelerate/commands/config/cluster.py), as plain text. An answer is a number of the list, a word of it, or nothing
+/// for what stands in brackets.
 
 #include <tessera/base/value.h>
 
@@ -16,8 +17,8 @@ namespace tessera::config {
 /// Questions on `out`, answers as lines of `in`.
 class Dialog {
  public:
-  /// `patient`: what is no answer is explained and asked again (a person at a terminal); else it throws InputError (a pipe, where the
-  /// next line answers the next question), and answers are shown behind their questions.
+  /// `patient`: what is no answer is explained and asked again (a person at a terminal); else it throws InputError (a
+  /// pipe, where the next line answers the next question), and answers are shown behind their questions.
   Dialog(std::istream& in, std::ostream& out, bool patient) : in_(in), out_(out), patient_(patient) {}
 
   /// The index of the option. `refused`: by option, why it cannot be chosen here; empty or missing: it can.
@@ -46,8 +47,8 @@ class Dialog {
   bool patient_;
 };
 
-/// accelerate's file from the answers, keys in alphabetical order. Throws InputError when the answers end early or contradict one
-/// another; nothing is written.
+/// accelerate's file from the answers, keys in alphabetical order. Throws InputError when the answers end early or
+/// contradict one another; nothing is written.
 Value ask_configuration(Dialog& dialog);
 
 }  // namespace tessera::config

@@ -52,7 +52,8 @@ std::size_t Dialog::choose(const std::string& question, const std::vector<std::s
                if (answer.empty()) chosen = by_default;
                for (std::size_t i = 0; i < options.size() && !chosen; ++i)
                  if (to_lower(options[i]) == to_lower(answer) && !number) chosen = i;
-               if (number && *number >= 0 && static_cast<std::size_t>(*number) < options.size()) chosen = static_cast<std::size_t>(*number);
+               if (number && *number >= 0 && static_cast<std::size_t>(*number) < options.size())
+                 chosen = static_cast<std::size_t>(*number);
                if (!chosen) {
                  rule = concat("enter a number from 0 to ", options.size() - 1, " or one of ", join(options));
                } else if (*chosen < refused.size() && !refused[*chosen].empty()) {
@@ -86,24 +87,27 @@ std::optional<std::int64_t> whole(const std::string& answer) {
 
 }  // namespace
 
-std::int64_t Dialog::integer(const std::string& question, std::int64_t by_default, std::int64_t least, std::int64_t most) {
+std::int64_t Dialog::integer(const std::string& question, std::int64_t by_default, std::int64_t least,
+                             std::int64_t most) {
   return ask(concat(question, " [", by_default, "]: "), question,
              [&](const std::string& answer, std::string& rule) -> std::optional<std::int64_t> {
                const auto value = answer.empty() ? by_default : whole(answer);
                if (value && *value >= least && *value <= most) return value;
-               rule = most == std::numeric_limits<std::int64_t>::max() ? concat("please enter an integer of at least ", least)
-                                                                       : concat("please enter an integer from ", least, " to ", most);
+               rule = most == std::numeric_limits<std::int64_t>::max()
+                          ? concat("please enter an integer of at least ", least)
+                          : concat("please enter an integer from ", least, " to ", most);
                return std::nullopt;
              });
 }
 
 std::int64_t Dialog::integer_of(const std::string& question, std::int64_t least, std::int64_t most) {
-  return ask(concat(question, question.ends_with("?") ? " " : ": "), question, [&](const std::string& answer, std::string& rule) -> std::optional<std::int64_t> {
-    const auto value = whole(answer);
-    if (value && *value >= least && *value <= most) return value;
-    rule = concat("please enter an integer from ", least, " to ", most);
-    return std::nullopt;
-  });
+  return ask(concat(question, question.ends_with("?") ? " " : ": "), question,
+             [&](const std::string& answer, std::string& rule) -> std::optional<std::int64_t> {
+               const auto value = whole(answer);
+               if (value && *value >= least && *value <= most) return value;
+               rule = concat("please enter an integer from ", least, " to ", most);
+               return std::nullopt;
+             });
 }
 
 double Dialog::real(const std::string& question, double by_default, double least) {
@@ -118,11 +122,12 @@ double Dialog::real(const std::string& question, double by_default, double least
 
 std::string Dialog::text(const std::string& question, const std::string& by_default) {
   const std::string end = !by_default.empty() ? concat(" [", by_default, "]: ") : question.ends_with("?") ? " " : ": ";
-  return ask(concat(question, end), question, [&](const std::string& answer, std::string& rule) -> std::optional<std::string> {
-    if (!answer.empty() || !by_default.empty()) return answer.empty() ? by_default : answer;
-    rule = "please enter a text";
-    return std::nullopt;
-  });
+  return ask(concat(question, end), question,
+             [&](const std::string& answer, std::string& rule) -> std::optional<std::string> {
+               if (!answer.empty() || !by_default.empty()) return answer.empty() ? by_default : answer;
+               rule = "please enter a text";
+               return std::nullopt;
+             });
 }
 
 }  // namespace tessera::config

@@ -9,7 +9,9 @@
 namespace tessera::config {
 namespace {
 
-Value bound(double value, bool integer) { return integer ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value); }
+Value bound(double value, bool integer) {
+  return integer ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);
+}
 
 /// A value that the rule lets through; the default may lie outside, as "not given".
 bool can_be_given(const Field& field, const Value& value) {
@@ -25,17 +27,20 @@ void add_words(const Field& field, Value& schema) {
   // case does not count: as other systems write them
   for (const std::string& word : field.rule.words) {
     std::string upper = word;
-    std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::transform(upper.begin(), upper.end(), upper.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     if (upper != word) words.push_back(Value::of(upper));
   }
   if (can_be_given(field, Value::of("true"))) words.push_back(Value::of(true));
-  if (can_be_given(field, Value::of("false")) || can_be_given(field, Value::of("no"))) words.push_back(Value::of(false));
+  if (can_be_given(field, Value::of("false")) || can_be_given(field, Value::of("no")))
+    words.push_back(Value::of(false));
   schema.set("enum", Value::make_array(std::move(words)));
 }
 
 void add_range(const Field& field, Value& schema, bool integer) {
   const Rule& rule = field.rule;
-  if (std::isfinite(rule.least)) schema.set(rule.above_least ? "exclusiveMinimum" : "minimum", bound(rule.least, integer));
+  if (std::isfinite(rule.least))
+    schema.set(rule.above_least ? "exclusiveMinimum" : "minimum", bound(rule.least, integer));
   if (std::isfinite(rule.most)) schema.set(rule.below_most ? "exclusiveMaximum" : "maximum", bound(rule.most, integer));
 }
 
@@ -71,12 +76,16 @@ Value file_schema() {
     for (const Field& field : fields()) {
       if (field.section != section) continue;
       members.set(std::string(field.name), schema_of(field));
-      properties.set(std::string(field.name), Value::make_object({{"$ref", Value::of(concat("#/properties/", section_key(section), "/properties/", field.name))}}));
+      properties.set(
+          std::string(field.name),
+          Value::make_object(
+              {{"$ref", Value::of(concat("#/properties/", section_key(section), "/properties/", field.name))}}));
     }
-    properties.set(std::string(section_key(section)), Value::make_object({{"type", Value::of("object")},
-                                                                          {"description", Value::of(std::string(section_title(section)))},
-                                                                          {"properties", std::move(members)},
-                                                                          {"additionalProperties", Value::of(false)}}));
+    properties.set(std::string(section_key(section)),
+                   Value::make_object({{"type", Value::of("object")},
+                                       {"description", Value::of(std::string(section_title(section)))},
+                                       {"properties", std::move(members)},
+                                       {"additionalProperties", Value::of(false)}}));
   }
   return Value::make_object({{"$schema", Value::of("https://json-schema.org/draft/2020-12/schema")},
                              {"title", Value::of("Tessera's configuration file (--config)")},

@@ -103,14 +103,16 @@ std::vector<std::string> outcome(const Case& c) {
   };
   Problems problems;
   // what every run needs and no case is about
-  problems.doubtful = {"train_file", "validation_file", "output_dir", "model_name_or_path", "config_name", "tokenizer_name"};
+  problems.doubtful = {"train_file",         "validation_file", "output_dir",
+                       "model_name_or_path", "config_name",     "tokenizer_name"};
   const Resolved resolved = resolve_flags(c.flags, problems, environment);
   validate(resolved, problems);
   std::vector<std::string> lines;
   if (problems.lines.empty()) {
     for (const Field& field : fields()) {
       const std::string& origin = resolved.origins.at(std::string(field.name));
-      if (origin != "default") lines.push_back(concat(field.name, " = ", value_text(field.get(resolved.values)), " (", origin, ")"));
+      if (origin != "default")
+        lines.push_back(concat(field.name, " = ", value_text(field.get(resolved.values)), " (", origin, ")"));
     }
     for (const std::string& note : unused_settings(resolved)) lines.push_back("~ " + note);
   }

@@ -12,7 +12,8 @@
 ///     ! a.yaml:3:9: unknown key ...            every problem
 ///     ~ a.yaml:4: ... has no effect: ...       every warning
 ///
-/// TESSERA_WRITE_CASES=1 makes the test write what came instead of comparing: the difference is then to be read with git diff.
+/// TESSERA_WRITE_CASES=1 makes the test write what came instead of comparing: the difference is then to be read with
+/// git diff.
 
 #include <map>
 #include <string>

@@ -65,9 +65,12 @@ bool has_word_of(const std::string& message, const Case& c) {
 /// A remedy: what is allowed, what was meant, or what to do instead.
 bool has_remedy(const std::string& message) {
   static const std::regex remedy(
-      "must be|must say|must not|it takes| takes |did you mean|keep one|keep it|leave |give |given with|use |write |choose |make |the keys are|the "
-      "words are|the types are|needs |expected|are supported|is supported|instead|say |put |remove |belongs|set |--help|lists all|at least|at most|"
-      "one of|only with|runs on|greater than|it has |halves |has small states|its section is|: add it|look at the|no such file|fits |continue|divide|: correct|should be|switch to|multiply|shorter|= ");
+      "must be|must say|must not|it takes| takes |did you mean|keep one|keep it|leave |give |given with|use |write "
+      "|choose |make |the keys are|the "
+      "words are|the types are|needs |expected|are supported|is supported|instead|say |put |remove |belongs|set "
+      "|--help|lists all|at least|at most|"
+      "one of|only with|runs on|greater than|it has |halves |has small states|its section is|: add it|look at the|no "
+      "such file|fits |continue|divide|: correct|should be|switch to|multiply|shorter|= ");
   return std::regex_search(message, remedy);
 }
 
@@ -85,8 +88,11 @@ TEST(Cases, NoMessageLacksWhatItTakesToActOnIt) {
         EXPECT_GT(message.size(), 25u) << "says no reason: " << where;
         if (c.files.empty()) continue;
         // from a file: its name with the line, unless a flag or variable is at fault
-        bool located = message.starts_with("--") || message.starts_with("unknown flag") || message.find("environment ") != std::string::npos;
-        for (const auto& [name, text] : c.files) located = located || std::regex_search(message, std::regex("(^|[^a-z])" + name + ":[0-9]+")) || message.find(name) != std::string::npos;
+        bool located = message.starts_with("--") || message.starts_with("unknown flag") ||
+                       message.find("environment ") != std::string::npos;
+        for (const auto& [name, text] : c.files)
+          located = located || std::regex_search(message, std::regex("(^|[^a-z])" + name + ":[0-9]+")) ||
+                    message.find(name) != std::string::npos;
         EXPECT_TRUE(located) << "says no place: " << where;
       }
   EXPECT_GE(problems, 100u);

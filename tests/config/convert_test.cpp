@@ -1,4 +1,5 @@
-// `tessera config convert`, default, update, to-fsdp2: what the writers say, that readers find it again, and that nothing is lost in silence.
+// `tessera config convert`, default, update, to-fsdp2: what the writers say, that readers find it again, and that
+// nothing is lost in silence.
 
 #include <tessera/config/convert.h>
 
@@ -25,7 +26,8 @@ Resolved resolve(const Words& flags) { return resolve_flags(flags, no_environmen
 /// What the file, written and read again, resolves to; `lost` are given as flags, as the warnings say.
 Resolved again(const Converted& converted, FileKind kind) {
   const TemporaryFolder folder;
-  const std::string path = path_join(folder.path(), kind == FileKind::tessera || kind == FileKind::accelerate ? "file.yaml" : "file.json");
+  const std::string path =
+      path_join(folder.path(), kind == FileKind::tessera || kind == FileKind::accelerate ? "file.yaml" : "file.json");
   write_file_atomically(path, file_text(converted.file, kind));
   Words flags = {std::string(kind_flag(kind)), path};
   for (const std::string& line : converted.lost) {
@@ -45,15 +47,18 @@ const std::vector<Words>& runs() {
       {"--bf16", "--num_processes", "2"},
       {"--fsdp", "full_shard", "--bf16"},
       {"--fsdp", "full_shard auto_wrap offload", "--num_processes", "4"},
-      {"--fsdp", "shard_grad_op", "--fsdp_config", R"({"transformer_layer_cls_to_wrap": ["GPT2Block", "GPT2MLP"], "forward_prefetch": false})"},
+      {"--fsdp", "shard_grad_op", "--fsdp_config",
+       R"({"transformer_layer_cls_to_wrap": ["GPT2Block", "GPT2MLP"], "forward_prefetch": false})"},
       {"--fsdp", "hybrid_shard", "--num_processes", "4", "--shard_group_size", "2"},
       {"--strategy", "hybrid_shard_zero2", "--num_processes", "4", "--shard_group_size", "2"},
       {"--strategy", "hybrid_shard"},
       {"--fsdp_config", R"({"version": 2, "reshard_after_forward": false, "min_num_params": 1000})"},
-      {"--fsdp_config", R"({"auto_wrap_policy": "NO_WRAP", "backward_prefetch": "BACKWARD_POST", "ignored_modules": "lm_head"})"},
+      {"--fsdp_config",
+       R"({"auto_wrap_policy": "NO_WRAP", "backward_prefetch": "BACKWARD_POST", "ignored_modules": "lm_head"})"},
       {"--strategy", "full_shard", "--auto_wrap_policy", "regex_wrap", "--wrap_pattern", "h\\.[0-9]"},
       {"--zero_stage", "1", "--max_grad_norm", "0.5"},
-      {"--zero_stage", "2", "--cpu_offload", "optimizer", "--reduce_bucket_size", "1000000", "--gradient_accumulation_steps", "4"},
+      {"--zero_stage", "2", "--cpu_offload", "optimizer", "--reduce_bucket_size", "1000000",
+       "--gradient_accumulation_steps", "4"},
       {"--zero_stage", "3", "--cpu_offload", "params", "--stage3_param_persistence_threshold", "1000"},
       {"--zero_stage", "3", "--cpu_offload", "all", "--offload_folder", "/fast"},
       {"--fp16", "--loss_scale_window", "500", "--hysteresis", "2", "--zero_stage", "1"},
@@ -65,7 +70,8 @@ const std::vector<Words>& runs() {
       {"--optim", "adagrad", "--optim_args", "eps=1e-8,lr_decay=0.1"},
       {"--optim", "adafactor"},
       {"--lr_scheduler_type", "cosine_with_restarts", "--lr_scheduler_kwargs", "num_cycles=3", "--warmup_steps", "10"},
-      {"--lr_scheduler_type", "warmup_decay_lr", "--lr_scheduler_kwargs", R"({"warmup_max_lr": 0.001, "warmup_num_steps": 10})", "--max_steps", "100"},
+      {"--lr_scheduler_type", "warmup_decay_lr", "--lr_scheduler_kwargs",
+       R"({"warmup_max_lr": 0.001, "warmup_num_steps": 10})", "--max_steps", "100"},
       {"--warmup_ratio", "0.1", "--max_steps", "100", "--eval_steps", "5", "--save_strategy", "no"},
       {"--group_by_length", "--validation_file", "v.jsonl", "--report_to", "none"},
       {"--logging_steps", "0.5", "--greater_is_better", "true", "--metric_for_best_model", "loss", "--disable_tqdm"},
@@ -79,22 +85,26 @@ const std::vector<Words>& runs() {
 
 TEST(Convert, EveryFormatIsReadBackToTheSameRun) {
   for (const Words& flags : runs())
-    for (const FileKind kind : {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed, FileKind::training_args}) {
+    for (const FileKind kind :
+         {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed, FileKind::training_args}) {
       const Resolved first = resolve(flags);
       const Converted converted = convert(first, kind);
       const Resolved second = again(converted, kind);
-      EXPECT_EQ(text(differences(first.values, second.values)), "") << kind_word(kind) << " of " << text(flags) << "\n"
-                                                                    << file_text(converted.file, kind) << text(converted.lost);
+      EXPECT_EQ(text(differences(first.values, second.values)), "")
+          << kind_word(kind) << " of " << text(flags) << "\n"
+          << file_text(converted.file, kind) << text(converted.lost);
     }
 }
 
 TEST(Convert, FromAnyFormatToAnyOther) {
   for (std::size_t i = 0; i < runs().size(); i += 3)  // a third of them: the readers' own tests have the rest
     for (const FileKind by : {FileKind::accelerate, FileKind::deepspeed, FileKind::training_args})
-      for (const FileKind to : {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed, FileKind::training_args}) {
+      for (const FileKind to :
+           {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed, FileKind::training_args}) {
         const Words& flags = runs()[i];
         const Resolved first = again(convert(resolve(flags), by), by);
-        EXPECT_EQ(text(differences(first.values, again(convert(first, to), to).values)), "") << kind_word(by) << " -> " << kind_word(to) << " of " << text(flags);
+        EXPECT_EQ(text(differences(first.values, again(convert(first, to), to).values)), "")
+            << kind_word(by) << " -> " << kind_word(to) << " of " << text(flags);
       }
 }
 
@@ -103,7 +113,8 @@ TEST(Convert, OurOwnFileLosesNothing) {
 }
 
 TEST(Convert, AnFsdpConfig) {
-  const Resolved first = resolve({"--fsdp", "hybrid_shard", "--fsdp_config", R"({"min_num_params": 1000, "limit_all_gathers": false})", "--bf16"});
+  const Resolved first = resolve(
+      {"--fsdp", "hybrid_shard", "--fsdp_config", R"({"min_num_params": 1000, "limit_all_gathers": false})", "--bf16"});
   const Converted converted = convert(first, FileKind::fsdp_config);
   EXPECT_EQ(text(converted.lost), "--bf16 true: an fsdp_config has no key for it");
   EXPECT_EQ(converted.file.at("sharding_strategy").as_string(), "HYBRID_SHARD");
@@ -112,16 +123,20 @@ TEST(Convert, AnFsdpConfig) {
 }
 
 TEST(Convert, WhatAcceleratesFileSays) {
-  const Converted c = convert(resolve({"--fsdp", "full_shard", "--bf16", "--num_processes", "2", "--learning_rate", "1e-3"}), FileKind::accelerate);
+  const Converted c =
+      convert(resolve({"--fsdp", "full_shard", "--bf16", "--num_processes", "2", "--learning_rate", "1e-3"}),
+              FileKind::accelerate);
   EXPECT_EQ(text(c.lost), "--learning_rate 0.001: accelerate's file has no key for it");
-  EXPECT_EQ(file_text(c.file, FileKind::accelerate),
-            "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: 'no'\nenable_cpu_affinity: false\n"
-            "fsdp_config:\n  fsdp_activation_checkpointing: false\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
-            "  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: true\n"
-            "  fsdp_offload_params: false\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_state_dict_type: FULL_STATE_DICT\n"
-            "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_version: 1\nmachine_rank: 0\n"
-            "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nrdzv_backend: static\n"
-            "same_network: true\nuse_cpu: false\n");
+  EXPECT_EQ(
+      file_text(c.file, FileKind::accelerate),
+      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: "
+      "'no'\nenable_cpu_affinity: false\n"
+      "fsdp_config:\n  fsdp_activation_checkpointing: false\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: true\n"
+      "  fsdp_offload_params: false\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_state_dict_type: FULL_STATE_DICT\n"
+      "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_version: 1\nmachine_rank: 0\n"
+      "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nrdzv_backend: static\n"
+      "same_network: true\nuse_cpu: false\n");
 }
 
 TEST(Convert, NeededSettingsAreThoseThatWereGivenAndWhatFollowsOnlyFromDescriptions) {
@@ -154,7 +169,8 @@ TEST(Convert, KindsAreGuessedFromTheKeys) {
 }
 
 TEST(DumpYaml, WhatAnyReaderTakesForTheSame) {
-  const std::string json = R"({"no": "no", "text": "plain words", "empty": "", "number": "1e8", "date": "2024-01-01", "sexagesimal": "1:30",
+  const std::string json =
+      R"({"no": "no", "text": "plain words", "empty": "", "number": "1e8", "date": "2024-01-01", "sexagesimal": "1:30",
     "colon": "a: b", "hash": "a #b", "dash": "- a", "quote": "it's", "lines": "a\nb", "star": "*", "tilde": "~", "space": " a",
     "real": 1e-08, "whole": 100000000, "one": 1.0, "null": null, "yes": true, "list": ["a", "on", 3], "none": {}, "nothing": [],
     "deep": {"a": {"b": [{"c": 1}, []]}}})";
@@ -166,7 +182,8 @@ TEST(DumpYaml, WhatAnyReaderTakesForTheSame) {
 }
 
 RC_GTEST_PROP(DumpYaml, AnyTextIsReadBack, ()) {
-  const std::string text = *rc::gen::container<std::string>(rc::gen::oneOf(rc::gen::inRange<char>(' ', '~'), rc::gen::element('\n', '\t', ':', '-', '#', '\'', '"')));
+  const std::string text = *rc::gen::container<std::string>(
+      rc::gen::oneOf(rc::gen::inRange<char>(' ', '~'), rc::gen::element('\n', '\t', ':', '-', '#', '\'', '"')));
   const Value value = Value::make_object({{"key", Value::of(text)}, {"list", Value::make_array({Value::of(text)})}});
   RC_ASSERT(dump_json(parse_yaml(dump_yaml(value), "yaml"), -1) == dump_json(value, -1));
 }
@@ -181,26 +198,42 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
     return out;
   };
   Words notes;
-  EXPECT_EQ(converted("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_backward_prefetch: BACKWARD_PRE\n"
-                      "  fsdp_use_orig_params: true\n  fsdp_sync_module_states: true\n  fsdp_forward_prefetch: false\n  fsdp_offload_params: true\n", &notes),
-            "distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: true\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\n");
+  EXPECT_EQ(converted("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n  fsdp_sharding_strategy: FULL_SHARD\n "
+                      " fsdp_backward_prefetch: BACKWARD_PRE\n"
+                      "  fsdp_use_orig_params: true\n  fsdp_sync_module_states: true\n  fsdp_forward_prefetch: false\n "
+                      " fsdp_offload_params: true\n",
+                      &notes),
+            "distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: true\n  fsdp_reshard_after_forward: true\n  "
+            "fsdp_version: 2\n");
   EXPECT_EQ(notes.size(), 4u) << join(notes, "\n");
   EXPECT_EQ(notes.at(0), "a.yaml:5: fsdp_backward_prefetch is left out: version 2 has no such key");
   // numbers, which accelerate hands on as "2"
-  EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 2\n").find("fsdp_reshard_after_forward: false"), std::string::npos);
-  EXPECT_NE(converted("fsdp_config:\n  sharding_strategy: shard_grad_op\n").find("fsdp_reshard_after_forward: false"), std::string::npos);
-  EXPECT_NE(converted("fsdp_config:\n  fsdp_reshard_after_forward: SHARD_GRAD_OP\n").find("fsdp_reshard_after_forward: false"), std::string::npos);
-  EXPECT_NE(converted("fsdp_config:\n  fsdp_reshard_after_forward: true\n").find("fsdp_reshard_after_forward: true"), std::string::npos);
+  EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 2\n").find("fsdp_reshard_after_forward: false"),
+            std::string::npos);
+  EXPECT_NE(converted("fsdp_config:\n  sharding_strategy: shard_grad_op\n").find("fsdp_reshard_after_forward: false"),
+            std::string::npos);
+  EXPECT_NE(converted("fsdp_config:\n  fsdp_reshard_after_forward: SHARD_GRAD_OP\n")
+                .find("fsdp_reshard_after_forward: false"),
+            std::string::npos);
+  EXPECT_NE(converted("fsdp_config:\n  fsdp_reshard_after_forward: true\n").find("fsdp_reshard_after_forward: true"),
+            std::string::npos);
   // the copies of a hybrid strategy, which accelerate loses
-  EXPECT_EQ(converted("num_machines: 2\nnum_processes: 8\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n", &notes),
-            "fsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\nnum_machines: 2\nnum_processes: 8\nparallelism_config:\n"
-            "  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n");
-  EXPECT_EQ(join(notes), "a.yaml:4: the copies of the hybrid strategy are kept as parallelism_config: 2 copies, each sharded over 4 processes");
-  EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 5\n", &notes).find("fsdp_reshard_after_forward: false"), std::string::npos);
+  EXPECT_EQ(
+      converted("num_machines: 2\nnum_processes: 8\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n", &notes),
+      "fsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\nnum_machines: 2\nnum_processes: "
+      "8\nparallelism_config:\n"
+      "  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n");
+  EXPECT_EQ(join(notes),
+            "a.yaml:4: the copies of the hybrid strategy are kept as parallelism_config: 2 copies, each sharded over 4 "
+            "processes");
+  EXPECT_NE(converted("fsdp_config:\n  fsdp_sharding_strategy: 5\n", &notes).find("fsdp_reshard_after_forward: false"),
+            std::string::npos);
   EXPECT_NE(join(notes).find("with one machine that is full sharding"), std::string::npos);
-  EXPECT_NE(converted("fsdp_config:\n  fsdp_min_num_params: 1e8\n").find("fsdp_min_num_params: 100000000"), std::string::npos);
+  EXPECT_NE(converted("fsdp_config:\n  fsdp_min_num_params: 1e8\n").find("fsdp_min_num_params: 100000000"),
+            std::string::npos);
   // nothing to do
-  EXPECT_EQ(converted("fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n", &notes), "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
+  EXPECT_EQ(converted("fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n", &notes),
+            "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
   EXPECT_EQ(join(notes), "a.yaml:2: fsdp_version is 2 already: nothing to convert");
   EXPECT_EQ(converted("distributed_type: MULTI_GPU\n", &notes), "distributed_type: MULTI_GPU\n");
   const auto error = [&](const char* yaml) -> std::string {
@@ -212,9 +245,11 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
     return "";
   };
   EXPECT_EQ(error("fsdp_config:\n  fsdp_sharding_strategy: 7\n"),
-            "a.yaml:2:27: fsdp_sharding_strategy is '7'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5");
+            "a.yaml:2:27: fsdp_sharding_strategy is '7'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, "
+            "HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5");
   EXPECT_EQ(error("num_machines: 2\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n"),
-            "a.yaml:3:27: the hybrid strategy's copies become parallelism_config, whose sizes follow from num_processes divided by num_machines (2); "
+            "a.yaml:3:27: the hybrid strategy's copies become parallelism_config, whose sizes follow from "
+            "num_processes divided by num_machines (2); "
             "num_processes is missing");
   EXPECT_EQ(error("fsdp_config: 3\n"), "a.yaml:1:14: fsdp_config must hold keys such as fsdp_version");
 }
@@ -222,7 +257,9 @@ TEST(ToFsdp2, AsAccelerateDoesWithoutItsBugs) {
 TEST(ToFsdp2, MeansTheSameRun) {
   const TemporaryFolder folder;
   for (const char* strategy : {"FULL_SHARD", "SHARD_GRAD_OP", "1", "2", "HYBRID_SHARD", "5"}) {
-    const std::string yaml = concat("distributed_type: FSDP\nnum_machines: 2\nnum_processes: 4\nfsdp_config:\n  fsdp_sharding_strategy: ", strategy, "\n");
+    const std::string yaml = concat(
+        "distributed_type: FSDP\nnum_machines: 2\nnum_processes: 4\nfsdp_config:\n  fsdp_sharding_strategy: ", strategy,
+        "\n");
     Words notes;
     const std::string old_file = path_join(folder.path(), "old.yaml"), new_file = path_join(folder.path(), "new.yaml");
     write_file_atomically(old_file, yaml);
@@ -230,17 +267,23 @@ TEST(ToFsdp2, MeansTheSameRun) {
     const Resolved first = resolve({"--config_file", old_file}), second = resolve({"--config_file", new_file});
     // version 2 says SHARD_GRAD_OP as "do not reshard after forward", and how large the groups of a host are
     for (const std::string& name : differences(first.values, second.values))
-      EXPECT_TRUE(name == "reshard_after_forward" || name == "shard_group_size" || name == "strategy") << strategy << ": " << name;
-    EXPECT_EQ(std::string(strategy) == "HYBRID_SHARD" || std::string(strategy) == "5", second.values.sharding.strategy.starts_with("hybrid")) << strategy;
+      EXPECT_TRUE(name == "reshard_after_forward" || name == "shard_group_size" || name == "strategy")
+          << strategy << ": " << name;
+    EXPECT_EQ(std::string(strategy) == "HYBRID_SHARD" || std::string(strategy) == "5",
+              second.values.sharding.strategy.starts_with("hybrid"))
+        << strategy;
   }
 }
 
 TEST(UpdateAccelerate, OldFormsAndDefaults) {
   Words notes;
-  const Value file = update_accelerate_file(parse_yaml("fp16: true\ndynamo_backend: 'NO'\ndistributed_type: NO\nfsdp_config: {}\n", "a.yaml"), notes);
+  const Value file = update_accelerate_file(
+      parse_yaml("fp16: true\ndynamo_backend: 'NO'\ndistributed_type: NO\nfsdp_config: {}\n", "a.yaml"), notes);
   EXPECT_EQ(dump_yaml(file),
-            "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: 'NO'\nenable_cpu_affinity: false\nmachine_rank: 0\n"
-            "main_training_function: main\nmixed_precision: fp16\nnum_machines: 1\nnum_processes: 1\nrdzv_backend: static\nsame_network: false\nuse_cpu: false\n");
+            "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: 'NO'\nenable_cpu_affinity: "
+            "false\nmachine_rank: 0\n"
+            "main_training_function: main\nmixed_precision: fp16\nnum_machines: 1\nnum_processes: 1\nrdzv_backend: "
+            "static\nsame_network: false\nuse_cpu: false\n");
   EXPECT_EQ(notes.at(0), "a.yaml:1: fp16 is said as mixed_precision: fp16");
   Words none;
   EXPECT_EQ(dump_yaml(update_accelerate_file(file, none)), dump_yaml(file)) << "a second time changes nothing";

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The same run described five ways: flags, accelerate's YAML, DeepSpeed's JSON, an FSDP JSON, our own YAML. What a format cannot say
-/// (accelerate's has no learning rate) is given as flags.
+/// The same run described five ways: flags, accelerate's YAML, DeepSpeed's JSON, an FSDP JSON, our own YAML. What a
+/// format cannot say (accelerate's has no learning rate) is given as flags.
 
 #include <tessera/base/file.h>
 
@@ -11,9 +11,9 @@
 namespace tessera::config::testing {
 
 struct Way {
-  std::string name;               ///< "accelerate's YAML"
+  std::string name;                ///< "accelerate's YAML"
   std::vector<std::string> flags;  ///< FILE stands for the file
-  std::string file, text;         ///< its name and contents
+  std::string file, text;          ///< its name and contents
 };
 struct Run {
   std::string name;
@@ -33,8 +33,8 @@ inline std::vector<std::string> flags_of(const Way& way, const std::string& fold
 
 inline std::vector<Run> runs_in_five_ways() {
   const std::vector<std::string> rate = {"--learning_rate", "0.01"}, size = {"--per_device_train_batch_size", "2"},
-                                 accumulation = {"--gradient_accumulation_steps", "2"}, clip = {"--max_grad_norm", "0.5"},
-                                 processes = {"--num_processes", "2"};
+                                 accumulation = {"--gradient_accumulation_steps", "2"},
+                                 clip = {"--max_grad_norm", "0.5"}, processes = {"--num_processes", "2"};
   const auto all = [](std::vector<std::vector<std::string>> parts) {
     std::vector<std::string> flags;
     for (const auto& part : parts) flags.insert(flags.end(), part.begin(), part.end());
@@ -44,7 +44,8 @@ inline std::vector<Run> runs_in_five_ways() {
       {"full sharding",
        {{"flags", all({{"--fsdp", "full_shard"}, rate, size, accumulation, clip, processes}), "", ""},
         {"accelerate's YAML", all({{"--config_file", "FILE"}, rate, size, accumulation, clip}), "accelerate.yaml",
-         "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: no\nnum_processes: 2\nfsdp_config:\n"
+         "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: no\nnum_processes: "
+         "2\nfsdp_config:\n"
          "  fsdp_sharding_strategy: 1\n"},
         {"DeepSpeed's JSON", all({{"--deepspeed", "FILE"}, processes}), "deepspeed.json",
          "{\n  \"train_batch_size\": 8, \"gradient_accumulation_steps\": 2, // the micro batch is inferred\n"
@@ -52,22 +53,33 @@ inline std::vector<Run> runs_in_five_ways() {
          "  \"zero_optimization\": {\"stage\": 3},\n}\n"},
         {"an FSDP JSON", all({{"--fsdp_config", "FILE"}, rate, size, accumulation, clip, processes}), "fsdp.json",
          "{\n  \"sharding_strategy\": \"FULL_SHARD\"\n}\n"},
-        {"our own YAML", {"--config", "FILE"}, "tessera.yaml",
-         "learning_rate: 1e-2\nmax_grad_norm: 0.5\nsharding:\n  strategy: zero3\nparallel:\n  num_processes: 2\noptimization:\n"
+        {"our own YAML",
+         {"--config", "FILE"},
+         "tessera.yaml",
+         "learning_rate: 1e-2\nmax_grad_norm: 0.5\nsharding:\n  strategy: zero3\nparallel:\n  num_processes: "
+         "2\noptimization:\n"
          "  per_device_train_batch_size: 2\n  gradient_accumulation_steps: 2\n"}}},
       {"sharded gradients and optimizer, without communication in the background",
        {{"flags", all({{"--zero_stage", "2", "--no_overlap_comm"}, rate, size, accumulation, clip, processes}), "", ""},
         {"accelerate's YAML", all({{"--config_file", "FILE", "--no_overlap_comm"}, rate, size}), "accelerate.yaml",
-         "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: 2\n"
+         "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 2\n  "
+         "gradient_accumulation_steps: 2\n"
          "  gradient_clipping: 0.5\n"},
         {"DeepSpeed's JSON", all({{"--deepspeed", "FILE"}, rate, processes}), "deepspeed.json",
          "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, \"gradient_clipping\": 0.5,\n"
-         " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": \"auto\"}}, \"zero_optimization\": {\"stage\": 2, \"overlap_comm\": false}}\n"},
-        {"TrainingArguments", {"FILE"}, "arguments.json",
-         "{\"learning_rate\": 0.01, \"max_grad_norm\": 0.5, \"per_device_train_batch_size\": 2, \"gradient_accumulation_steps\": 2,\n"
+         " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": \"auto\"}}, \"zero_optimization\": {\"stage\": 2, "
+         "\"overlap_comm\": false}}\n"},
+        {"TrainingArguments",
+         {"FILE"},
+         "arguments.json",
+         "{\"learning_rate\": 0.01, \"max_grad_norm\": 0.5, \"per_device_train_batch_size\": 2, "
+         "\"gradient_accumulation_steps\": 2,\n"
          " \"num_processes\": 2, \"deepspeed\": {\"zero_optimization\": {\"stage\": 2}}}\n"},
-        {"our own YAML", {"--config", "FILE"}, "tessera.yaml",
-         "learning_rate: 1e-2\nmax_grad_norm: 0.5\nstrategy: zero2\noverlap_comm: false\nnum_processes: 2\nper_device_train_batch_size: 2\n"
+        {"our own YAML",
+         {"--config", "FILE"},
+         "tessera.yaml",
+         "learning_rate: 1e-2\nmax_grad_norm: 0.5\nstrategy: zero2\noverlap_comm: false\nnum_processes: "
+         "2\nper_device_train_batch_size: 2\n"
          "gradient_accumulation_steps: 2\n"}}},
   };
 }

@@ -1,4 +1,5 @@
-// One run, described five ways, is one configuration: five_ways.h has the descriptions, which tests/tool/config_command_test.cpp trains.
+// One run, described five ways, is one configuration: five_ways.h has the descriptions, which
+// tests/tool/config_command_test.cpp trains.
 
 #include "five_ways.h"
 

@@ -41,7 +41,9 @@ RunConfig meaning(const std::string& yaml) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "a.yaml");
   write_file_atomically(path, yaml);
-  return resolve_flags({"--config_file", path}, [](const std::string&) -> std::optional<std::string> { return std::nullopt; }).values;
+  return resolve_flags({"--config_file", path},
+                       [](const std::string&) -> std::optional<std::string> { return std::nullopt; })
+      .values;
 }
 
 TEST(Questionnaire, OneProcessOnTheCpu) {
@@ -49,8 +51,10 @@ TEST(Questionnaire, OneProcessOnTheCpu) {
   const Talk t = talk(lines({"", "", "yes", "", "", "bf16"}));
   EXPECT_EQ(t.error, "") << t.questions;
   EXPECT_EQ(t.yaml,
-            "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: 'NO'\nenable_cpu_affinity: false\nmachine_rank: 0\n"
-            "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 1\nrdzv_backend: static\nsame_network: true\nuse_cpu: true\n");
+            "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: 'NO'\nenable_cpu_affinity: "
+            "false\nmachine_rank: 0\n"
+            "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 1\nrdzv_backend: "
+            "static\nsame_network: true\nuse_cpu: true\n");
   EXPECT_TRUE(meaning(t.yaml).optimization.bf16);
 }
 
@@ -63,7 +67,8 @@ TEST(Questionnaire, SeveralProcessesOnTheCpu) {
 }
 
 TEST(Questionnaire, FsdpVersion1) {
-  const Talk t = talk(lines({"", "4", "", "", "", "", "yes", "1", "SHARD_GRAD_OP", "yes", "1", "1e6", "1", "0", "yes", "no", "yes", "no", "2", "1"}));
+  const Talk t = talk(lines({"",  "4", "",    "",   "",    "",   "yes", "1", "SHARD_GRAD_OP", "yes", "1", "1e6",
+                             "1", "0", "yes", "no", "yes", "no", "2",   "1"}));
   EXPECT_EQ(t.error, "") << t.questions;
   EXPECT_NE(t.yaml.find("distributed_type: FSDP\n"), std::string::npos) << t.yaml;
   const RunConfig run = meaning(t.yaml);
@@ -78,7 +83,8 @@ TEST(Questionnaire, FsdpVersion1) {
 }
 
 TEST(Questionnaire, FsdpVersion2WithSizes) {
-  const Talk t = talk(lines({"", "multi-GPU", "", "", "", "", "yes", "", "", "", "", "no", "BertLayer", "1", "", "yes", "yes", "2", "2", "1", "1", "4", "2"}));
+  const Talk t = talk(lines({"",          "multi-GPU", "", "",    "",    "",  "yes", "",  "",  "",  "", "no",
+                             "BertLayer", "1",         "", "yes", "yes", "2", "2",   "1", "1", "4", "2"}));
   EXPECT_EQ(t.error, "") << t.questions;
   const RunConfig run = meaning(t.yaml);
   EXPECT_EQ(run.sharding.strategy, "hybrid_shard");
@@ -88,7 +94,8 @@ TEST(Questionnaire, FsdpVersion2WithSizes) {
 }
 
 TEST(Questionnaire, DeepSpeed) {
-  const Talk t = talk(lines({"", "multi-GPU", "", "", "", "yes", "", "2", "cpu", "none", "4", "yes", "0.5", "", "", "2", "fp16"}));
+  const Talk t =
+      talk(lines({"", "multi-GPU", "", "", "", "yes", "", "2", "cpu", "none", "4", "yes", "0.5", "", "", "2", "fp16"}));
   EXPECT_EQ(t.error, "") << t.questions;
   const RunConfig run = meaning(t.yaml);
   EXPECT_EQ(run.sharding.strategy, "zero2");
@@ -98,14 +105,31 @@ TEST(Questionnaire, DeepSpeed) {
 }
 
 TEST(Questionnaire, AskedInAcceleratesOrder) {
-  const Talk t = talk(lines({"", "multi-GPU", "2", "1", "10.0.0.1", "29500", "", "", "", "", "yes", "", "", "", "", "yes", "", "", "", "", "4", "0"}));
+  const Talk t = talk(lines({"", "multi-GPU", "2", "1", "10.0.0.1", "29500", "", "", "", "",  "yes",
+                             "", "",          "",  "",  "yes",      "",      "", "", "", "4", "0"}));
   EXPECT_EQ(t.error, "") << t.questions;
   std::size_t at = 0;
-  for (const char* question : {"In which compute environment", "Which type of machine", "How many different machines", "What is the rank of this machine",
-                               "What is the IP address", "What is the port", "Are all the machines on the same local network",
-                               "Should distributed operations be checked", "torch dynamo", "use DeepSpeed", "FullyShardedDataParallel",
-                               "FSDP version", "resharding after forward", "offload parameters and gradients", "auto wrap policy", "_no_split_modules",
-                               "state dict type", "CPU RAM efficient", "activation checkpointing", "parallelism config", "How many GPU(s)",
+  for (const char* question : {"In which compute environment",
+                               "Which type of machine",
+                               "How many different machines",
+                               "What is the rank of this machine",
+                               "What is the IP address",
+                               "What is the port",
+                               "Are all the machines on the same local network",
+                               "Should distributed operations be checked",
+                               "torch dynamo",
+                               "use DeepSpeed",
+                               "FullyShardedDataParallel",
+                               "FSDP version",
+                               "resharding after forward",
+                               "offload parameters and gradients",
+                               "auto wrap policy",
+                               "_no_split_modules",
+                               "state dict type",
+                               "CPU RAM efficient",
+                               "activation checkpointing",
+                               "parallelism config",
+                               "How many GPU(s)",
                                "mixed precision"}) {
     const std::size_t next = t.questions.find(question, at);
     EXPECT_NE(next, std::string::npos) << question << " after\n" << t.questions.substr(0, at);
@@ -114,21 +138,28 @@ TEST(Questionnaire, AskedInAcceleratesOrder) {
 }
 
 TEST(Questionnaire, TheEndOfTheAnswersIsNamed) {
-  EXPECT_EQ(talk("").error, "the answers end at the question \"In which compute environment are you running?\"; nothing was written");
-  EXPECT_EQ(talk("\n\nyes\n").error, "the answers end at the question \"Do you wish to optimize your script with torch dynamo?\"; nothing was written");
+  EXPECT_EQ(talk("").error,
+            "the answers end at the question \"In which compute environment are you running?\"; nothing was written");
+  EXPECT_EQ(talk("\n\nyes\n").error,
+            "the answers end at the question \"Do you wish to optimize your script with torch dynamo?\"; nothing was "
+            "written");
 }
 
 TEST(Questionnaire, NoAnswerThroughAPipeIsAnError) {
   EXPECT_EQ(talk(lines({"", "", "perhaps"})).error,
-            "'perhaps' is no answer to \"Do you want to run your training on CPU only (even if a GPU / Apple Silicon / Ascend NPU device is available)?\": "
+            "'perhaps' is no answer to \"Do you want to run your training on CPU only (even if a GPU / Apple Silicon / "
+            "Ascend NPU device is available)?\": "
             "please enter yes or no; nothing was written");
   EXPECT_NE(talk(lines({"", "TPU"})).error.find("Tessera runs on CPUs and NVIDIA GPUs"), std::string::npos);
   EXPECT_NE(talk(lines({"1"})).error.find("SageMaker"), std::string::npos);
-  EXPECT_NE(talk(lines({"7"})).error.find("enter a number from 0 to 1 or one of This machine, AWS (Amazon SageMaker)"), std::string::npos);
+  EXPECT_NE(talk(lines({"7"})).error.find("enter a number from 0 to 1 or one of This machine, AWS (Amazon SageMaker)"),
+            std::string::npos);
   EXPECT_NE(talk(lines({"", "multi-CPU", "-3"})).error.find("an integer of at least 1"), std::string::npos);
-  EXPECT_NE(talk(lines({"", "", "yes", "", "", "fp8"})).error.find("fp8 is not supported: choose bf16"), std::string::npos);
+  EXPECT_NE(talk(lines({"", "", "yes", "", "", "fp8"})).error.find("fp8 is not supported: choose bf16"),
+            std::string::npos);
   // one GPU is no distributed training
-  EXPECT_NE(talk(lines({"", "multi-GPU", "", "", "", "", "", "", "1"})).error.find("choose `No distributed training`"), std::string::npos);
+  EXPECT_NE(talk(lines({"", "multi-GPU", "", "", "", "", "", "", "1"})).error.find("choose `No distributed training`"),
+            std::string::npos);
 }
 
 TEST(Questionnaire, APersonIsAskedAgain) {

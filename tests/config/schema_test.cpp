@@ -33,10 +33,12 @@ class Validator {
     if (keyword == "$ref") return accepts(resolve(rule.as_string()), value);
     if (keyword == "type") {
       if (rule.is_string()) return is_a(rule.as_string(), value);
-      return std::any_of(rule.items().begin(), rule.items().end(), [&](const Value& type) { return is_a(type.as_string(), value); });
+      return std::any_of(rule.items().begin(), rule.items().end(),
+                         [&](const Value& type) { return is_a(type.as_string(), value); });
     }
     if (keyword == "enum")
-      return std::any_of(rule.items().begin(), rule.items().end(), [&](const Value& one) { return dump_json(one) == dump_json(value); });
+      return std::any_of(rule.items().begin(), rule.items().end(),
+                         [&](const Value& one) { return dump_json(one) == dump_json(value); });
     if (keyword == "minimum") return !value.is_number() || value.as_real() >= rule.as_real();
     if (keyword == "maximum") return !value.is_number() || value.as_real() <= rule.as_real();
     if (keyword == "exclusiveMinimum") return !value.is_number() || value.as_real() > rule.as_real();
@@ -70,7 +72,8 @@ class Validator {
     if (type == "string") return value.is_string();
     if (type == "boolean") return value.kind() == Value::Kind::boolean;
     if (type == "number") return value.is_number();
-    if (type == "integer") return value.is_number() && value.as_real() == static_cast<double>(static_cast<std::int64_t>(value.as_real()));
+    if (type == "integer")
+      return value.is_number() && value.as_real() == static_cast<double>(static_cast<std::int64_t>(value.as_real()));
     ADD_FAILURE() << "type " << type;
     return false;
   }
@@ -88,7 +91,8 @@ bool reader_accepts(const std::string& yaml) {
   const std::string path = path_join(folder.path(), "file.yaml");
   write_file_atomically(path, yaml);
   Problems problems;
-  resolve_flags({"--config", path}, problems, [](const std::string&) -> std::optional<std::string> { return std::nullopt; });
+  resolve_flags({"--config", path}, problems,
+                [](const std::string&) -> std::optional<std::string> { return std::nullopt; });
   return problems.lines.empty();
 }
 
@@ -143,9 +147,13 @@ TEST(Schema, EverySettingHasAKindAndAHelp) {
 
 TEST(Schema, LetsThroughWhatConvertWrites) {
   const auto none = [](const std::string&) -> std::optional<std::string> { return std::nullopt; };
-  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
-           {"--fsdp", "full_shard", "--bf16"}, {"--zero_stage", "2", "--learning_rate", "1e-3"}, {"--lr_scheduler_type", "cosine", "--output_dir", "out"}})
-    EXPECT_TRUE(schema_accepts(file_text(convert(resolve_flags(flags, none), FileKind::tessera).file, FileKind::tessera))) << flags[1];
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--fsdp", "full_shard", "--bf16"},
+                                             {"--zero_stage", "2", "--learning_rate", "1e-3"},
+                                             {"--lr_scheduler_type", "cosine", "--output_dir", "out"}})
+    EXPECT_TRUE(
+        schema_accepts(file_text(convert(resolve_flags(flags, none), FileKind::tessera).file, FileKind::tessera)))
+        << flags[1];
 }
 
 }  // namespace

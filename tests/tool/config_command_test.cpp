@@ -3,7 +3,6 @@
 #include "../config/five_ways.h"
 #include "program.h"
 
-
 namespace tessera::testing {
 namespace {
 
@@ -19,7 +18,9 @@ class ConfigCommand : public ToolTest {
   }
   /// The same with answers on standard input.
   launch::Captured answer(const std::string& answers, const std::string& arguments) const {
-    return launch::run_and_capture({"/bin/sh", "-c", concat("'", program, "' config ", arguments, " < '", file("answers", answers), "'")}, {{"HF_HOME", at("hf")}}, 30);
+    return launch::run_and_capture(
+        {"/bin/sh", "-c", concat("'", program, "' config ", arguments, " < '", file("answers", answers), "'")},
+        {{"HF_HOME", at("hf")}}, 30);
   }
 };
 
@@ -39,7 +40,8 @@ TEST_F(ConfigCommand, ShowsValuesAndOrigins) {
   EXPECT_EQ(dump_json(parse_yaml(as_yaml.out, "yaml")), dump_json(json));
   // what is shown can be given back
   const auto back = config({"show", "--format", "json", "--config", file("shown.yaml", as_yaml.out)});
-  EXPECT_EQ(parse_json(back.out, "json").at("sharding").at("strategy").at("value").as_string(), "full_shard") << back.err;
+  EXPECT_EQ(parse_json(back.out, "json").at("sharding").at("strategy").at("value").as_string(), "full_shard")
+      << back.err;
   const auto wrong = config({"show", "--learning_rat", "1"});
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_EQ(wrong.err, "tessera: unknown flag --learning_rat; did you mean --learning_rate?\n");
@@ -47,18 +49,23 @@ TEST_F(ConfigCommand, ShowsValuesAndOrigins) {
 }
 
 TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
-  const std::string good = file("good.yaml", "distributed_type: FSDP\nnum_processes: 2\ndebug: true\nfsdp_config:\n  fsdp_use_orig_params: true\n  fsdp_sharding_strategy: 1\n");
+  const std::string good = file("good.yaml",
+                                "distributed_type: FSDP\nnum_processes: 2\ndebug: true\nfsdp_config:\n  "
+                                "fsdp_use_orig_params: true\n  fsdp_sharding_strategy: 1\n");
   const auto ok = config({"check", good});
   EXPECT_EQ(ok.exit_code, 0) << ok.out;
   EXPECT_TRUE(ok.out.starts_with(concat(good, ": accelerate's file, ok: 3 keys act, 2 ignored\n"))) << ok.out;
   EXPECT_TRUE(contains(ok.out, concat("  ", good, ":5: fsdp_config.fsdp_use_orig_params is ignored: "))) << ok.out;
 
-  const std::string bad = file("bad.yaml", "distributed_type: FSDPP\nnum_process: 4\nfsdp_config:\n  fsdp_shardng_strategy: 2\n");
+  const std::string bad =
+      file("bad.yaml", "distributed_type: FSDPP\nnum_process: 4\nfsdp_config:\n  fsdp_shardng_strategy: 2\n");
   const auto two = config({"check", good, bad});
   EXPECT_EQ(two.exit_code, 2);
   EXPECT_TRUE(contains(two.out, concat(bad, ":1:19: distributed_type must be one of "))) << two.out;
-  EXPECT_TRUE(contains(two.out, concat("\n", bad, ":2:14: unknown key num_process; did you mean num_processes?\n", bad, ":4:26: unknown key "
-                                       "fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?\n"))) << two.out;
+  EXPECT_TRUE(contains(two.out, concat("\n", bad, ":2:14: unknown key num_process; did you mean num_processes?\n", bad,
+                                       ":4:26: unknown key "
+                                       "fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?\n")))
+      << two.out;
 
   const std::pair<const char*, const char*> kinds[] = {
       {R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})", "DeepSpeed's JSON"},
@@ -80,7 +87,9 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
 }
 
 TEST_F(ConfigCommand, ConvertsAndSaysWhatIsLost) {
-  const std::string json = file("ds.json", R"({"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "zero_optimization": {"stage": 2}})");
+  const std::string json = file(
+      "ds.json",
+      R"({"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "zero_optimization": {"stage": 2}})");
   const auto run = config({"convert", json, "--to", "accelerate", "--output", at("a.yaml")});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "");
@@ -90,7 +99,8 @@ TEST_F(ConfigCommand, ConvertsAndSaysWhatIsLost) {
   EXPECT_EQ(written.at("deepspeed_config").at("zero_stage").as_int(), 2);
   const auto again = config({"convert", json, "--to", "accelerate", "--output", at("a.yaml")});
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_EQ(again.err, concat("tessera: ", at("a.yaml"), " exists already; choose another file, or give --overwrite\n"));
+  EXPECT_EQ(again.err,
+            concat("tessera: ", at("a.yaml"), " exists already; choose another file, or give --overwrite\n"));
   EXPECT_EQ(config({"convert", json, "--to", "accelerate", "--output", at("a.yaml"), "--overwrite"}).exit_code, 0);
   EXPECT_EQ(config({"convert", json, "--to", "megatron"}).exit_code, 2);
   EXPECT_EQ(config({"convert", "--to", "tessera"}).exit_code, 2);
@@ -108,7 +118,8 @@ TEST_F(ConfigCommand, DefaultUpdateAndToFsdp2) {
   EXPECT_TRUE(contains(config({"default"}).out, "already exists")) << "it is not overwritten";
   EXPECT_EQ(config({"default", "--mixed_precision", "fp12", "--config_file", at("x.yaml")}).exit_code, 2);
 
-  const std::string old_file = file("old.yaml", "distributed_type: FSDP\nfp16: true\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: 2\n");
+  const std::string old_file = file(
+      "old.yaml", "distributed_type: FSDP\nfp16: true\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: 2\n");
   const auto update = config({"update", "--config_file", old_file});
   EXPECT_EQ(update.exit_code, 0) << update.err;
   EXPECT_EQ(update.out, concat("Successfully updated the configuration file at ", old_file, ".\n"));
@@ -119,7 +130,8 @@ TEST_F(ConfigCommand, DefaultUpdateAndToFsdp2) {
   EXPECT_EQ(converted.exit_code, 0) << converted.err;
   EXPECT_EQ(read_yaml(at("new.yaml")).at("fsdp_config").at("fsdp_reshard_after_forward").as_bool(), false);
   EXPECT_EQ(config({"to-fsdp2", "--config_file", old_file}).exit_code, 2) << "neither --output_file nor --overwrite";
-  EXPECT_EQ(config({"to-fsdp2", "--config_file", old_file, "--output_file", at("new.yaml")}).exit_code, 2) << "the file exists";
+  EXPECT_EQ(config({"to-fsdp2", "--config_file", old_file, "--output_file", at("new.yaml")}).exit_code, 2)
+      << "the file exists";
   EXPECT_EQ(config({"to-fsdp2", "--config_file", old_file, "--overwrite"}).exit_code, 0);
   EXPECT_EQ(read_yaml(old_file).at("fsdp_config").at("fsdp_version").as_int(), 2);
 }
@@ -131,7 +143,8 @@ TEST_F(ConfigCommand, AsksThroughAPipe) {
   EXPECT_EQ(config({"check", at("asked.yaml")}).exit_code, 0);
   const auto early = answer("\n\n", "--config_file '" + at("none.yaml") + "'");
   EXPECT_EQ(early.exit_code, 2);
-  EXPECT_TRUE(contains(early.err, "the answers end at the question \"Do you want to run your training on CPU only")) << early.err;
+  EXPECT_TRUE(contains(early.err, "the answers end at the question \"Do you want to run your training on CPU only"))
+      << early.err;
   EXPECT_FALSE(path_exists(at("none.yaml")));
   EXPECT_EQ(answer("\n\nyes\n\n\nbf16\n", "").exit_code, 0);
   EXPECT_TRUE(path_exists(at("hf/accelerate/default_config.yaml")));
@@ -165,10 +178,28 @@ TEST_F(ConfigCommand, TheSameRunDescribedFiveWaysHasTheSameLossesBitForBit) {
       const std::string output = concat("out_", way.file);
       // DeepSpeed's file has the learning rate of its own optimizer, the others' come with it
       const Strings flags = config::testing::flags_of(way, at(""));
-      const auto done = tessera(Strings{"train", "--config_name", "gpt2-tiny", "--config_overrides",
-                                        "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
-                                        "--tokenizer_name", "byte", "--train_file", at("text.txt"), "--block_size", "32", "--logging_steps", "1",
-                                        "--max_steps", "4", "--save_strategy", "no", "--overwrite_output_dir", "--output_dir", at(output)} + flags);
+      const auto done = tessera(
+          Strings{"train",
+                  "--config_name",
+                  "gpt2-tiny",
+                  "--config_overrides",
+                  "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+                  "--tokenizer_name",
+                  "byte",
+                  "--train_file",
+                  at("text.txt"),
+                  "--block_size",
+                  "32",
+                  "--logging_steps",
+                  "1",
+                  "--max_steps",
+                  "4",
+                  "--save_strategy",
+                  "no",
+                  "--overwrite_output_dir",
+                  "--output_dir",
+                  at(output)} +
+          flags);
       ASSERT_EQ(done.exit_code, 0) << run.name << ", " << way.name << "\n" << done.err;
       const Strings came = losses(at(output + "/metrics.jsonl"));
       ASSERT_GE(came.size(), 4u) << way.name;

@@ -51,7 +51,8 @@ struct Row {
 };
 
 void without_arguments(const char* command, const Arguments& arguments) {
-  if (!arguments.empty()) throw InputError(concat("tessera config ", command, " takes no arguments, not '", arguments[0], "'"));
+  if (!arguments.empty())
+    throw InputError(concat("tessera config ", command, " takes no arguments, not '", arguments[0], "'"));
 }
 
 int config_schema(const Arguments& arguments) {
@@ -66,9 +67,9 @@ int config_docs(const Arguments& arguments) {
   return 0;
 }
 
-constexpr Row rows[] = {{"show", config_show},       {"check", config_check},   {"convert", config_convert},   {"default", config_default},
-                        {"update", config_update},   {"to-fsdp2", config_to_fsdp2}, {"to_fsdp2", config_to_fsdp2}, {"schema", config_schema},
-                        {"docs", config_docs}};
+constexpr Row rows[] = {{"show", config_show},         {"check", config_check},   {"convert", config_convert},
+                        {"default", config_default},   {"update", config_update}, {"to-fsdp2", config_to_fsdp2},
+                        {"to_fsdp2", config_to_fsdp2}, {"schema", config_schema}, {"docs", config_docs}};
 
 }  // namespace
 
@@ -78,15 +79,18 @@ config::FileKind kind_of_file(const std::string& path, const std::optional<std::
   if (word) {
     if (const auto kind = config::kind_of_word(*word)) return *kind;
     const auto near = nearest(*word, words);
-    throw InputError(concat("--kind is '", *word, "'; it must be one of ", join(words), near ? concat(" (did you mean ", *near, "?)") : ""));
+    throw InputError(concat("--kind is '", *word, "'; it must be one of ", join(words),
+                            near ? concat(" (did you mean ", *near, "?)") : ""));
   }
   if (to_lower(path).ends_with(".args")) return config::FileKind::training_args;
   if (const auto kind = config::guess_kind(config::read_any(path))) return *kind;
-  throw InputError(concat(path, ": no key of it is known, so its kind cannot be guessed; give --kind, one of ", join(words)));
+  throw InputError(
+      concat(path, ": no key of it is known, so its kind cannot be guessed; give --kind, one of ", join(words)));
 }
 
 void write_configuration(const std::string& path, const std::string& text, bool overwrite) {
-  if (!overwrite && path_exists(path)) throw InputError(concat(path, " exists already; choose another file, or give --overwrite"));
+  if (!overwrite && path_exists(path))
+    throw InputError(concat(path, " exists already; choose another file, or give --overwrite"));
   if (is_directory(path)) throw InputError(concat(path, " is a folder; expected a file to write"));
   write_file_atomically(path, text);
 }

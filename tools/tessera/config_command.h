@@ -20,8 +20,8 @@ int config_questionnaire(const Arguments& arguments);
 /// The file's kind: `word` (of --kind) or a guess. Throws InputError that lists the kinds.
 config::FileKind kind_of_file(const std::string& path, const std::optional<std::string>& word);
 
-/// Settings as for `tessera train`, in which FILE may stand without its flag; nothing is taken from the environment unless `environment`.
-/// Problems are added.
+/// Settings as for `tessera train`, in which FILE may stand without its flag; nothing is taken from the environment
+/// unless `environment`. Problems are added.
 config::Resolved resolve_arguments(const Arguments& arguments, bool environment, config::Problems& problems);
 
 /// Warnings of the reader, one line each, to stderr.

@@ -8,10 +8,10 @@
 #include <tessera/config/questionnaire.h>
 #include <tools/tessera/config_command.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cctype>
 #include <iostream>
-#include <unistd.h>
 
 namespace tessera::tool {
 namespace {
@@ -20,7 +20,8 @@ namespace {
 int count_gpus() {
   const auto names = list_folder("/dev");
   return static_cast<int>(std::count_if(names.begin(), names.end(), [](const std::string& name) {
-    return name.starts_with("nvidia") && name.size() > 6 && std::all_of(name.begin() + 6, name.end(), [](unsigned char c) { return std::isdigit(c); });
+    return name.starts_with("nvidia") && name.size() > 6 &&
+           std::all_of(name.begin() + 6, name.end(), [](unsigned char c) { return std::isdigit(c); });
   }));
 }
 
@@ -50,7 +51,8 @@ int config_default(const Arguments& arguments) {
   const std::string path = file_of(flags);
   const Value file = config::new_accelerate_file(flags.text("mixed_precision").value_or("no"), count_gpus());
   if (path_exists(path)) {
-    std::cout << "Configuration already exists at " << path << ", will not override. Run `tessera config` or pass another --config_file.\n";
+    std::cout << "Configuration already exists at " << path
+              << ", will not override. Run `tessera config` or pass another --config_file.\n";
     return 0;
   }
   make_folder_of(path);

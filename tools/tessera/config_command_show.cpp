@@ -24,20 +24,24 @@ std::string underscored(std::string name) {
   return name;
 }
 
-/// Removes "--name VALUE" or "--name=VALUE" and returns the value. Throws InputError when the value is missing or two are given.
+/// Removes "--name VALUE" or "--name=VALUE" and returns the value. Throws InputError when the value is missing or two
+/// are given.
 std::optional<std::string> take_flag(Arguments& arguments, const std::string& command, const std::string& name) {
   std::optional<std::string> found;
   for (std::size_t i = 0; i < arguments.size();) {
     const std::size_t equals = arguments[i].find('=');
-    if (!arguments[i].starts_with("--") || underscored(arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2)) != name) {
+    if (!arguments[i].starts_with("--") ||
+        underscored(arguments[i].substr(2, equals == std::string::npos ? equals : equals - 2)) != name) {
       ++i;
       continue;
     }
-    if (equals == std::string::npos && i + 1 == arguments.size()) throw InputError(concat("tessera config ", command, ": --", name, " needs a value"));
+    if (equals == std::string::npos && i + 1 == arguments.size())
+      throw InputError(concat("tessera config ", command, ": --", name, " needs a value"));
     const std::string value = equals == std::string::npos ? arguments[i + 1] : arguments[i].substr(equals + 1);
     if (found) throw InputError(concat("tessera config ", command, ": --", name, " is given twice"));
     found = value;
-    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.begin() + static_cast<std::ptrdiff_t>(i + (equals == std::string::npos ? 2 : 1)));
+    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                    arguments.begin() + static_cast<std::ptrdiff_t>(i + (equals == std::string::npos ? 2 : 1)));
   }
   return found;
 }
@@ -69,7 +73,8 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
       first = false;
       const std::string value = text_of(field->get(resolved.values));
       out += concat("  ", field->name, std::string(names - field->name.size(), ' '), " = ", value,
-                    std::string(values - std::min(values, value.size()), ' '), "   (", resolved.origins.at(std::string(field->name)), ")\n");
+                    std::string(values - std::min(values, value.size()), ' '), "   (",
+                    resolved.origins.at(std::string(field->name)), ")\n");
     }
   }
   if (shown.empty()) out = "every setting has its default (--all shows them)\n";
@@ -89,10 +94,12 @@ Value tree_value(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// What is wrong with what the file says, and not with what it does not say: paths and the model come from the command line.
+/// What is wrong with what the file says, and not with what it does not say: paths and the model come from the command
+/// line.
 config::Problems unasked() {
   config::Problems problems;
-  problems.doubtful = {"train_file", "validation_file", "output_dir", "model_name_or_path", "config_name", "tokenizer_name", "resume_from_checkpoint"};
+  problems.doubtful = {"train_file",     "validation_file",       "output_dir", "model_name_or_path", "config_name",
+                       "tokenizer_name", "resume_from_checkpoint"};
   return problems;
 }
 
@@ -105,7 +112,9 @@ void print_summary(const std::string& path, FileKind kind, const config::Resolve
     for (const config::Leaf& leaf : config::leaves_of(config::read_any(path), kind)) {
       const bool acts = leaf.row == nullptr || leaf.row->effect == config::Effect::acts;
       ++(acts ? acting : idle);
-      if (!acts) ignored += concat("  ", config::file_and_line(leaf.where), ": ", leaf.path, " is ignored: ", leaf.row->why, "\n");
+      if (!acts)
+        ignored +=
+            concat("  ", config::file_and_line(leaf.where), ": ", leaf.path, " is ignored: ", leaf.row->why, "\n");
     }
     std::cout << ": " << acting << (acting == 1 ? " key acts, " : " keys act, ") << idle << " ignored";
   }
@@ -126,7 +135,8 @@ bool check_file(const std::string& path, const std::optional<std::string>& word)
   config::Problems problems = unasked();
   try {
     const FileKind kind = kind_of_file(path, word);
-    const config::Resolved resolved = config::resolve_flags({std::string(config::kind_flag(kind)), path}, problems, no_environment);
+    const config::Resolved resolved =
+        config::resolve_flags({std::string(config::kind_flag(kind)), path}, problems, no_environment);
     config::validate(resolved, problems);
     if (problems.lines.empty()) {
       print_summary(path, kind, resolved);
@@ -135,8 +145,9 @@ bool check_file(const std::string& path, const std::optional<std::string>& word)
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
   }
-  std::stable_sort(problems.lines.begin(), problems.lines.end(),
-                   [&](const std::string& a, const std::string& b) { return line_number(path, a) < line_number(path, b); });
+  std::stable_sort(problems.lines.begin(), problems.lines.end(), [&](const std::string& a, const std::string& b) {
+    return line_number(path, a) < line_number(path, b);
+  });
   for (const std::string& line : problems.lines) std::cout << line << '\n';
   return false;
 }
@@ -144,7 +155,8 @@ bool check_file(const std::string& path, const std::optional<std::string>& word)
 }  // namespace
 
 config::Resolved resolve_arguments(const Arguments& arguments, bool environment, config::Problems& problems) {
-  return environment ? config::resolve_flags(arguments, problems) : config::resolve_flags(arguments, problems, no_environment);
+  return environment ? config::resolve_flags(arguments, problems)
+                     : config::resolve_flags(arguments, problems, no_environment);
 }
 
 void print_notes(const config::Resolved& resolved) {
@@ -172,7 +184,8 @@ int config_check(const Arguments& given) {
   Arguments arguments = given;
   const auto kind = take_flag(arguments, "check", "kind");
   for (const std::string& argument : arguments)
-    if (argument.starts_with("--")) throw InputError(concat("tessera config check: unknown flag ", argument, " (see tessera config --help)"));
+    if (argument.starts_with("--"))
+      throw InputError(concat("tessera config check: unknown flag ", argument, " (see tessera config --help)"));
   if (arguments.empty()) throw InputError("tessera config check: no file is named (tessera config check FILE...)");
   bool right = true;
   for (const std::string& path : arguments) right = check_file(path, kind) && right;
@@ -182,22 +195,27 @@ int config_check(const Arguments& given) {
 
 int config_convert(const Arguments& given) {
   Arguments arguments = given;
-  const auto to = take_flag(arguments, "convert", "to"), kind = take_flag(arguments, "convert", "kind"), output = take_flag(arguments, "convert", "output");
+  const auto to = take_flag(arguments, "convert", "to"), kind = take_flag(arguments, "convert", "kind"),
+             output = take_flag(arguments, "convert", "output");
   const bool overwrite = take_switch(arguments, "overwrite");
   const auto target = to ? config::kind_of_word(*to) : std::nullopt;
   if (!target)
-    throw InputError(concat("tessera config convert: ", to ? concat("--to is '", *to, "'; it") : "--to", " must be one of tessera, accelerate, deepspeed, fsdp_config, training_args"));
+    throw InputError(concat("tessera config convert: ", to ? concat("--to is '", *to, "'; it") : "--to",
+                            " must be one of tessera, accelerate, deepspeed, fsdp_config, training_args"));
   if (!arguments.empty() && !arguments[0].starts_with("--"))  // FILE stands for the flag of its kind
     arguments.insert(arguments.begin(), std::string(config::kind_flag(kind_of_file(arguments[0], kind))));
-  if (arguments.empty()) throw InputError("tessera config convert: no file is named (tessera config convert FILE --to KIND)");
+  if (arguments.empty())
+    throw InputError("tessera config convert: no file is named (tessera config convert FILE --to KIND)");
   config::Problems problems;
   const config::Resolved resolved = resolve_arguments(arguments, false, problems);
   config::throw_if_any(problems);
   const config::Converted converted = config::convert(resolved, *target);
   const bool json = output && to_lower(*output).ends_with(".json");
   const std::string text = config::file_text(converted.file, *target, json);
-  if (output) write_configuration(*output, text, overwrite);
-  else std::cout << text << std::flush;
+  if (output)
+    write_configuration(*output, text, overwrite);
+  else
+    std::cout << text << std::flush;
   print_notes(resolved);
   for (const std::string& line : converted.lost) std::cerr << "warning: " << line << '\n';
   return 0;
