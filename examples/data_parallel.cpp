@@ -48,7 +48,7 @@ int main(int argc, char** argv) try {
   }
   at::set_num_threads(1);
   at::manual_seed(0);
-  const MyConfig config;
+  const MyConfig config{.layers = 2};
   MyTransformer model(config);
   torch::optim::AdamW optimizer(model->parameters(), 3e-3);
   tessera::DataParallel dp(model, {.replicas = replicas, .threads_per_replica = 1});
