@@ -312,7 +312,11 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
   // accelerate's Accelerator reads this one whatever the type
   if (const auto steps = tree.text("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
       steps && type != "DEEPSPEED" && *steps != "auto") {
-    Translator extra(problems);
+    Translator extra(problems);  // which says it when Megatron's micro-batches are others
+    for (const FileSetting& setting : out.settings)
+      if (setting.name == "gradient_accumulation_steps")
+        extra.give(setting.name, setting.key, setting.text, setting.where);
+    std::erase_if(out.settings, [](const FileSetting& setting) { return setting.name == "gradient_accumulation_steps"; });
     extra.give("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps,
                environment_position("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"));
     for (FileSetting& setting : extra.take().settings) out.settings.push_back(std::move(setting));

@@ -92,7 +92,9 @@ void Translator::give(std::string_view setting, const std::string& key, const st
     if (before.name != setting) continue;
     field->set(first, before.text);
     if (dump_json(field->get(first)) == dump_json(field->get(second))) return;
-    return problem(where, concat(key, " ", text, " contradicts ", before.key, " ", before.text, " in line ", before.where.line, "; keep one of them"), {setting});
+    return problem(where, concat(key, " ", text, " contradicts ", before.key, " ", before.text,
+                                  before.where.line == 0 ? concat(" (", file_and_line(before.where), ")") : concat(" in line ", before.where.line),
+                                  "; keep one of them"), {setting});
   }
   out_.settings.push_back({std::string(setting), text, key, where});
 }

@@ -163,6 +163,11 @@ TEST(AccelerateEnvironment, Mistakes) {
         "over data-parallel processes (full_shard)"}},
       {{{"ACCELERATE_USE_DEEPSPEED", "true"}, {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "5"}},
        {"environment ACCELERATE_DEEPSPEED_ZERO_STAGE: zero_stage must be a whole number from 0 to 3, not '5'"}},
+      {{{"ACCELERATE_USE_MEGATRON_LM", "true"},
+        {"MEGATRON_LM_NUM_MICRO_BATCHES", "2"},
+        {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"}},
+       {"environment ACCELERATE_GRADIENT_ACCUMULATION_STEPS: ACCELERATE_GRADIENT_ACCUMULATION_STEPS 4 contradicts "
+        "megatron_lm_num_micro_batches 2 (environment MEGATRON_LM_NUM_MICRO_BATCHES); keep one of them"}},
       {{{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0"}},
        {"environment ACCELERATE_GRADIENT_ACCUMULATION_STEPS: ACCELERATE_GRADIENT_ACCUMULATION_STEPS is 0; it must be "
         "at least 1"}},
