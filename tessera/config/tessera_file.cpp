@@ -41,6 +41,8 @@ class Reader {
       if (key == "$schema") continue;  // an editor's
       if (is_section(key))
         read_section(key, value);
+      else if (const auto meant = misspelt_section(key, value))
+        problem(value, concat("unknown section ", key, "; did you mean ", *meant, "?"));
       else
         add(key, value, {});
     }
@@ -50,6 +52,15 @@ class Reader {
  private:
   void problem(const Value& value, const std::string& what) {
     problems_.lines.push_back(concat(value.where().str(), ": ", what));
+  }
+
+  /// The section whose name is near, when the member can be nothing else.
+  static std::optional<std::string> misspelt_section(const std::string& key, const Value& value) {
+    if (!value.is_object() || is_leaf(value) || find_field(key) != nullptr || find_training_argument(key) != nullptr)
+      return std::nullopt;
+    std::vector<std::string> names;
+    for (const Section section : all_sections) names.emplace_back(section_key(section));
+    return nearest(key, names);
   }
 
   void read_section(const std::string& section, const Value& value) {

@@ -109,6 +109,7 @@ TEST(Schema, AgreesWithTheReader) {
       {"transformer_layer_cls_to_wrap: [GPT2Block, GPT2MLP]\n", true},
       {"reshard_after_forward: true\n", true},
       {"greater_is_better: false\n", true},
+      {"$schema: schema.json\nlearning_rate: 1.0e-3\n", true},
       {"learning_rte: 3.0e-4\n", false},
       {"optimisation:\n  learning_rate: 1.0e-3\n", false},
       {"sharding:\n  learning_rate: 1.0e-3\n", false},

@@ -193,7 +193,7 @@ TEST_F(ConfigCommand, TheSameRunDescribedFiveWaysHasTheSameLossesBitForBit) {
                   "--logging_steps",
                   "1",
                   "--max_steps",
-                  "4",
+                  "3",
                   "--save_strategy",
                   "no",
                   "--overwrite_output_dir",
@@ -202,7 +202,7 @@ TEST_F(ConfigCommand, TheSameRunDescribedFiveWaysHasTheSameLossesBitForBit) {
           flags);
       ASSERT_EQ(done.exit_code, 0) << run.name << ", " << way.name << "\n" << done.err;
       const Strings came = losses(at(output + "/metrics.jsonl"));
-      ASSERT_GE(came.size(), 4u) << way.name;
+      ASSERT_GE(came.size(), 3u) << way.name;
       if (first.empty()) first = came;
       EXPECT_EQ(join(came), join(first)) << run.name << ", " << way.name;
     }
