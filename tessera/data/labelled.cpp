@@ -14,12 +14,15 @@ namespace {
 
 constexpr std::int64_t most_classes = 10'000;  // a label beyond it is no class number
 
-bool is_number(const Value& label) { return label.kind() == Value::Kind::integer || label.kind() == Value::Kind::boolean; }
+bool is_number(const Value& label) {
+  return label.kind() == Value::Kind::integer || label.kind() == Value::Kind::boolean;
+}
 
 std::int64_t number_of(const Value& label) {
   const std::int64_t n = label.kind() == Value::Kind::boolean ? std::int64_t{label.as_bool()} : label.as_int();
   if (n < 0 || n >= most_classes)
-    throw InputError(concat(label.where().str(), ": label ", n, " is outside [0, ", most_classes, "): it cannot be the number of a class"));
+    throw InputError(concat(label.where().str(), ": label ", n, " is outside [0, ", most_classes,
+                            "): it cannot be the number of a class"));
   return n;
 }
 
@@ -65,35 +68,41 @@ std::optional<std::vector<std::string>> label_names(const std::string& path, con
   for (bool first = true; const auto line = reader.next(); first = false) {
     const Value* label = line->is_object() ? line->find("label") : nullptr;
     if (first && (label == nullptr || line->find(text_field) == nullptr)) return std::nullopt;
-    if (label == nullptr) throw InputError(concat(line->where().str(), ": has no \"label\", unlike the lines before it"));
+    if (label == nullptr)
+      throw InputError(concat(line->where().str(), ": has no \"label\", unlike the lines before it"));
     if (is_number(*label))
       largest = std::max(largest, number_of(*label));
     else
       names.insert(label->as_string());
     if (largest >= 0 && !names.empty())
-      throw InputError(concat(label->where().str(), ": some labels are numbers and others names; give all of one kind"));
+      throw InputError(
+          concat(label->where().str(), ": some labels are numbers and others names; give all of one kind"));
   }
-  if (largest < 0) return names.empty() ? std::nullopt : std::optional(std::vector<std::string>(names.begin(), names.end()));
+  if (largest < 0)
+    return names.empty() ? std::nullopt : std::optional(std::vector<std::string>(names.begin(), names.end()));
   std::vector<std::string> numbered;
   for (std::int64_t i = 0; i <= largest; ++i) numbered.push_back(concat("LABEL_", i));
   return numbered;
 }
 
 Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer& tokenizer, std::int64_t max_length,
-                       const std::map<std::string, std::int64_t>& classes, std::int64_t class_count, bool want_validation) {
+                       const std::map<std::string, std::int64_t>& classes, std::int64_t class_count,
+                       bool want_validation) {
   Datasets datasets;
   const auto class_of = [&](const Value& label) {
     if (is_number(label)) {
       const std::int64_t n = number_of(label);
       if (n >= class_count)
-        throw InputError(concat(label.where().str(), ": label ", n, ", but the model has ", class_count, " classes (0 to ", class_count - 1, ")"));
+        throw InputError(concat(label.where().str(), ": label ", n, ", but the model has ", class_count,
+                                " classes (0 to ", class_count - 1, ")"));
       return n;
     }
     const auto found = classes.find(label.as_string());
     if (found == classes.end()) {
       std::vector<std::string> known;
       for (const auto& [name, number] : classes) known.push_back(name);
-      throw InputError(concat(label.where().str(), ": the model has no class \"", label.as_string(), "\"; it has ", join(known)));
+      throw InputError(
+          concat(label.where().str(), ": the model has no class \"", label.as_string(), "\"; it has ", join(known)));
     }
     return found->second;
   };
@@ -106,7 +115,8 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
       const Value* pair = line->find("text_pair");
       text::Encoding encoding = pair ? tokenizer.encode_pair(text.as_string(), pair->as_string(), max_length)
                                      : tokenizer.encode_text(text.as_string(), max_length);
-      if (encoding.ids.empty()) throw InputError(concat(text.where().str(), ": the text is empty and the tokenizer adds no special tokens"));
+      if (encoding.ids.empty())
+        throw InputError(concat(text.where().str(), ": the text is empty and the tokenizer adds no special tokens"));
       tokens += static_cast<std::int64_t>(encoding.ids.size());
       rows->add(std::move(encoding), pair != nullptr, class_of(label));
     }
@@ -122,11 +132,15 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
   }
   const double percentage = config.validation_split_percentage;
   if (!(percentage >= 0 && percentage < 100))
-    throw InputError(concat("--validation_split_percentage is ", percentage, "; it must be at least 0 and less than 100"));
+    throw InputError(
+        concat("--validation_split_percentage is ", percentage, "; it must be at least 0 and less than 100"));
   const std::int64_t all = datasets.train->size();
   if (percentage == 0) return datasets;
-  if (all < 2) throw InputError(concat(config.train_file, ": has ", all, " text: none can be held out; give --validation_file or more data"));
-  const std::int64_t out = std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(all) * percentage / 100), 1, all - 1);
+  if (all < 2)
+    throw InputError(
+        concat(config.train_file, ": has ", all, " text: none can be held out; give --validation_file or more data"));
+  const std::int64_t out =
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(all) * percentage / 100), 1, all - 1);
   datasets.validation = slice(datasets.train, all - out, out);
   datasets.train = slice(datasets.train, 0, all - out);
   return datasets;

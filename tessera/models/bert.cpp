@@ -42,7 +42,8 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config)
     : pad_token_id(config.pad_token_id), dropout(config.hidden_dropout) {
   const std::int64_t c = config.hidden_size;
   word_embeddings = register_module("word_embeddings", std::make_shared<Table>(config.vocab_size, c));
-  position_embeddings = register_module("position_embeddings", std::make_shared<Table>(config.max_position_embeddings, c));
+  position_embeddings =
+      register_module("position_embeddings", std::make_shared<Table>(config.max_position_embeddings, c));
   token_type_embeddings = register_module("token_type_embeddings", std::make_shared<Table>(config.type_vocab_size, c));
   norm = register_module("LayerNorm", std::make_shared<LayerNorm>(c, config.layer_norm_eps));
 }
@@ -80,7 +81,8 @@ BertOutput::BertOutput(const BertConfig& config, std::int64_t in) : dropout(conf
 
 at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual) {
   if (is_training() && dropout > 0)
-    return nn::add_layer_norm(residual, at::dropout(dense->forward(h), dropout, true), {}, norm->weight, norm->bias, norm->eps)
+    return nn::add_layer_norm(residual, at::dropout(dense->forward(h), dropout, true), {}, norm->weight, norm->bias,
+                              norm->eps)
         .normed;
   return nn::add_layer_norm(residual, dense->project(h), dense->bias, norm->weight, norm->bias, norm->eps).normed;
 }
@@ -94,7 +96,9 @@ BertIntermediate::BertIntermediate(const BertConfig& config) : activation(config
   dense = register_module("dense", std::make_shared<Linear>(config.hidden_size, config.intermediate_size, true));
 }
 
-at::Tensor BertIntermediate::forward(const at::Tensor& x) { return activated(dense->project(x), dense->bias, activation); }
+at::Tensor BertIntermediate::forward(const at::Tensor& x) {
+  return activated(dense->project(x), dense->bias, activation);
+}
 
 BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index) {
   attention = register_module("attention", std::make_shared<BertAttention>(config));
@@ -123,7 +127,8 @@ BertModel::BertModel(const BertConfig& config, bool with_pooler) {
   pooler = parent->register_module("dense", std::make_shared<Linear>(config.hidden_size, config.hidden_size, true));
 }
 
-at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen, ForwardContext given) {
+at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen,
+                              ForwardContext given) {
   TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
   const std::int64_t positions = embeddings->position_embeddings->weight.size(0);
   if (ids.size(1) > positions)

@@ -39,7 +39,8 @@ BertConfig parse_bert_config(const Value& json) {
   if (const Value* pad = given(json, "pad_token_id")) {
     c.pad_token_id = pad->as_int();
     if (c.pad_token_id < 0 || c.pad_token_id >= c.vocab_size)
-      throw InputError(concat(pad->where().str(), ": pad_token_id ", c.pad_token_id, " is outside [0, ", c.vocab_size, ")"));
+      throw InputError(
+          concat(pad->where().str(), ": pad_token_id ", c.pad_token_id, " is outside [0, ", c.vocab_size, ")"));
   }
   c.activation = activation(json);
   c.hidden_dropout = probability(json, "hidden_dropout_prob", 0.1);

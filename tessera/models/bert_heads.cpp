@@ -81,13 +81,14 @@ BertForMaskedLM::BertForMaskedLM(const Value& hf_config, std::optional<std::uint
 }
 
 at::Tensor BertForMaskedLM::scores(const at::Tensor& hidden) {
-  const at::Tensor& table = predictions->decoder ? predictions->decoder->weight : bert->embeddings->word_embeddings->weight;
+  const at::Tensor& table =
+      predictions->decoder ? predictions->decoder->weight : bert->embeddings->word_embeddings->weight;
   return nn::linear(predictions->transform(hidden), table, predictions->bias, nn::WeightLayout::out_in).to(at::kFloat);
 }
 
 at::Tensor BertForMaskedLM::loss(const data::Batch& batch, double scale) {
-  const at::Tensor h = BertWithHead::hidden(batch);            // [B, T, C]
-  const at::Tensor labels = batch.labels.reshape({-1});        // [B T]
+  const at::Tensor h = BertWithHead::hidden(batch);                       // [B, T, C]
+  const at::Tensor labels = batch.labels.reshape({-1});                   // [B T]
   at::Tensor places = labels.ne(nn::ignored_label).nonzero().squeeze(1);  // [N]
   if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head takes part, with a loss of 0
   const at::Tensor scored = h.reshape({-1, h.size(2)}).index_select(0, places);  // [N, C]
@@ -114,14 +115,16 @@ at::Tensor BertForSequenceClassification::loss(const data::Batch& batch, double 
   return summed_loss(scores(BertWithHead::hidden(batch)), batch.labels.select(1, 0), scale, label_smoothing());
 }
 
-at::Tensor BertForSequenceClassification::logits(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
+at::Tensor BertForSequenceClassification::logits(const at::Tensor& ids, const at::Tensor& types,
+                                                 const at::Tensor& seen) {
   return scores(hidden(ids, types, seen));
 }
 
 std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {
   std::string name = name_in_file;
   for (const auto& [old, now] : {std::pair(".gamma", ".weight"), std::pair(".beta", ".bias")})
-    if (name.ends_with(old)) name.replace(name.size() - std::string_view(old).size(), std::string_view(old).size(), now);
+    if (name.ends_with(old))
+      name.replace(name.size() - std::string_view(old).size(), std::string_view(old).size(), now);
   for (const char* part : {"embeddings.", "encoder.", "pooler."})
     if (name.starts_with(part)) name = "bert." + name;
   const bool classifies = has_architecture(hf_config, "BertForSequenceClassification");

@@ -16,7 +16,8 @@ namespace {
 
 /// Of 1_Pooling/config.json: one true member per way that is used; newer files name it.
 Pooling read_pooling(const Value& json) {
-  static constexpr std::pair<const char*, Pooling> known[] = {{"mean", Pooling::mean}, {"cls", Pooling::cls}, {"max", Pooling::max}};
+  static constexpr std::pair<const char*, Pooling> known[] = {
+      {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"max", Pooling::max}};
   const Value* chosen = nullptr;
   std::string name;
   if (const Value* mode = json.find("pooling_mode"); mode && mode->is_string()) {
@@ -25,7 +26,9 @@ Pooling read_pooling(const Value& json) {
   }
   for (const auto& [key, value] : json.members()) {
     if (!key.starts_with("pooling_mode_") || !value.as_bool()) continue;
-    if (chosen) throw InputError(concat(value.where().str(), ": several ways of pooling at once are not supported; choose one (--pooling)"));
+    if (chosen)
+      throw InputError(
+          concat(value.where().str(), ": several ways of pooling at once are not supported; choose one (--pooling)"));
     chosen = &value;
     name = key.substr(13);
     if (name.ends_with("_tokens")) name.resize(name.size() - 7);
@@ -34,12 +37,14 @@ Pooling read_pooling(const Value& json) {
   if (!chosen) throw InputError(concat(json.where().str(), ": no way of pooling is chosen; choose one (--pooling)"));
   for (const auto& [word, pooling] : known)
     if (name == word) return pooling;
-  throw InputError(concat(chosen->where().str(), ": pooling \"", name, "\" is not supported; supported: mean, cls, max (--pooling)"));
+  throw InputError(concat(chosen->where().str(), ": pooling \"", name,
+                          "\" is not supported; supported: mean, cls, max (--pooling)"));
 }
 
 }  // namespace
 
-SentenceOptions read_sentence_options(const std::string& folder, std::string& weights_folder, std::optional<Pooling> pooling) {
+SentenceOptions read_sentence_options(const std::string& folder, std::string& weights_folder,
+                                      std::optional<Pooling> pooling) {
   SentenceOptions options;
   if (pooling) options.pooling = *pooling;
   weights_folder = folder;
@@ -57,7 +62,8 @@ SentenceOptions read_sentence_options(const std::string& folder, std::string& we
       } else if (kind == "Normalize") {
         options.normalize = true;
       } else {
-        throw InputError(concat(type.where().str(), ": the module ", name, " is not supported; supported: Transformer, Pooling, Normalize"));
+        throw InputError(concat(type.where().str(), ": the module ", name,
+                                " is not supported; supported: Transformer, Pooling, Normalize"));
       }
     }
   }
@@ -89,8 +95,10 @@ at::Tensor SentenceEncoder::forward(const at::Tensor& ids, const std::vector<std
       pooled = hidden.select(1, 0);
       break;
     case Pooling::max:
-      pooled = (seen.defined() ? hidden.masked_fill(seen.logical_not().unsqueeze(2), -std::numeric_limits<float>::infinity()) : hidden)
-                   .amax(1);
+      pooled =
+          (seen.defined() ? hidden.masked_fill(seen.logical_not().unsqueeze(2), -std::numeric_limits<float>::infinity())
+                          : hidden)
+              .amax(1);
       break;
     case Pooling::mean: {
       const at::Tensor counts = at::tensor(lengths, at::kFloat).to(ids.device()).unsqueeze(1);  // [B, 1]
@@ -111,12 +119,14 @@ std::shared_ptr<SentenceEncoder> load_sentence_encoder(const std::string& folder
   Value config = read_json(path_join(weights_folder, "config.json"));
   const Value* type = config.find("model_type");
   if (type && type->as_string() != "bert")
-    throw InputError(concat(type->where().str(), ": model type \"", type->as_string(), "\" cannot embed texts here; supported: bert"));
+    throw InputError(concat(type->where().str(), ": model type \"", type->as_string(),
+                            "\" cannot embed texts here; supported: bert"));
   config.set("model_type", Value::of("bert"));
   config.set("architectures", Value::make_array({Value::of("BertModel")}));
   const std::int64_t positions = parse_bert_config(config).max_position_embeddings;
   if (max_length > positions)
-    throw InputError(concat("--max_length ", max_length, " is longer than the model's ", positions, " positions: lower it"));
+    throw InputError(
+        concat("--max_length ", max_length, " is longer than the model's ", positions, " positions: lower it"));
   if (max_length > 0) options.max_length = max_length;
   options.max_length = options.max_length > 0 ? std::min(options.max_length, positions) : positions;
   auto encoder = std::make_shared<SentenceEncoder>(config, options);

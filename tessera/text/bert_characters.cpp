@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint32_t dotted_capital_i = 0x130, dot_above = 0x307;
 
-/// Copies `text`, except that change(its properties, code point, its bytes) writes those that have one of `flags`; no flags:
-/// those that have a lower case.
+/// Copies `text`, except that change(its properties, code point, its bytes) writes those that have one of `flags`; no
+/// flags: those that have a lower case.
 template <class Change>
 std::string_view rewrite(std::string_view text, std::string& storage, std::uint8_t flags, const Change& change) {
   const BertCharacters& characters = BertCharacters::get();
@@ -92,10 +92,11 @@ std::string_view remove_marks(std::string_view text, std::string& storage) {
 }
 
 std::string_view to_lower_case(std::string_view text, std::string& storage) {
-  return rewrite(text, storage, 0, [&](const BertCharacters::Character& character, std::uint32_t code, std::string_view) {
-    append_utf8(storage, static_cast<std::uint32_t>(static_cast<std::int32_t>(code) + character.lower));
-    if (code == dotted_capital_i) append_utf8(storage, dot_above);
-  });
+  return rewrite(text, storage, 0,
+                 [&](const BertCharacters::Character& character, std::uint32_t code, std::string_view) {
+                   append_utf8(storage, static_cast<std::uint32_t>(static_cast<std::int32_t>(code) + character.lower));
+                   if (code == dotted_capital_i) append_utf8(storage, dot_above);
+                 });
 }
 
 }  // namespace tessera::text

@@ -50,15 +50,17 @@ Value with_config(Value normalizer, const Value& config) {
   if (!normalizer.is_object() || normalizer.at("type").as_string() != "BertNormalizer" || !config.is_object())
     return normalizer;
   static constexpr std::array<std::pair<const char*, const char*>, 3> names{
-      {{"do_lower_case", "lowercase"}, {"strip_accents", "strip_accents"}, {"tokenize_chinese_chars", "handle_chinese_chars"}}};
+      {{"do_lower_case", "lowercase"},
+       {"strip_accents", "strip_accents"},
+       {"tokenize_chinese_chars", "handle_chinese_chars"}}};
   for (const auto& [ours, theirs] : names) {
     const Value* given = config.find(ours);
     if (!is_set(given)) continue;
     const Value* there = normalizer.find(theirs);
     if (is_set(there) && there->as_bool() == given->as_bool()) continue;
     if (is_set(there))
-      log::info(given->where().str(), ": \"", ours, "\" differs from the normalizer of tokenizer.json (", there->where().str(),
-                ") and replaces it, as in transformers");
+      log::info(given->where().str(), ": \"", ours, "\" differs from the normalizer of tokenizer.json (",
+                there->where().str(), ") and replaces it, as in transformers");
     normalizer.set(theirs, Value::of(given->as_bool()));
   }
   return normalizer;
@@ -71,7 +73,9 @@ WordPieceParts read_parts(const Value& root, const Value& config) {
   const Value* prefix = model.find("continuing_subword_prefix");
   const Value& pre_tokenizer = member_or_null(root, "pre_tokenizer");
   if (pre_tokenizer.is_null())
-    throw InputError(concat(root.where().str(), ": a WordPiece tokenizer without pre_tokenizer is not supported; supported: BertPreTokenizer"));
+    throw InputError(
+        concat(root.where().str(),
+               ": a WordPiece tokenizer without pre_tokenizer is not supported; supported: BertPreTokenizer"));
   if (pre_tokenizer.at("type").as_string() != "BertPreTokenizer")
     refuse_component(pre_tokenizer, "pre_tokenizer", "BertPreTokenizer (with a WordPiece model)");
   note_what_is_not_applied(root);
@@ -113,7 +117,8 @@ WordPieceParts read_parts(const Value& root, const Value& config) {
 /// What transformers needs beside tokenizer.json to build the same tokenizer.
 std::string config_of(const Value& normalizer) {
   const bool bert = normalizer.is_object() && normalizer.at("type").as_string() == "BertNormalizer";
-  Value config = Value::make_object({{"tokenizer_class", Value::of(bert ? "BertTokenizer" : "PreTrainedTokenizerFast")}});
+  Value config =
+      Value::make_object({{"tokenizer_class", Value::of(bert ? "BertTokenizer" : "PreTrainedTokenizerFast")}});
   if (bert) {
     config.set("do_lower_case", Value::of(read_flag(normalizer, "lowercase", true)));
     config.set("tokenize_chinese_chars", Value::of(read_flag(normalizer, "handle_chinese_chars", true)));
@@ -143,8 +148,8 @@ std::shared_ptr<const Tokenizer> read_wordpiece(const Value& root, std::string t
   }
 }
 
-std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std::string& path, const std::string& config_json,
-                                         const std::string& config_path) {
+std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std::string& path,
+                                         const std::string& config_json, const std::string& config_path) {
   if (!is_utf8(vocabulary)) throw InputError(concat(path, ": a vocabulary must be UTF-8"));
   const Value config = config_json.empty() ? Value() : parse_json(config_json, config_path);
   std::map<std::string, std::int64_t> ids;  // of equal lines the last one counts, as in transformers
@@ -168,8 +173,9 @@ std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std:
     const std::string content = role_content(config, special_roles[i].first, special_roles[i].second);
     const auto found = ids.find(content);
     if (found == ids.end())
-      throw InputError(concat(path, ": the ", special_roles[i].first, " \"", content, "\" is not among its ", lines,
-                              " lines; a WordPiece vocabulary holds all special tokens (tokenizer_config.json may rename them)"));
+      throw InputError(
+          concat(path, ": the ", special_roles[i].first, " \"", content, "\" is not among its ", lines,
+                 " lines; a WordPiece vocabulary holds all special tokens (tokenizer_config.json may rename them)"));
     roles[i] = {content, found->second};
   }
   std::sort(roles.begin(), roles.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -191,24 +197,26 @@ std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std:
     return Value::of(is_set(given) ? given->as_bool() : true);
   };
   const Value* accents = config.is_object() ? config.find("strip_accents") : nullptr;
-  return dump_json(
-      object({{"version", Value::of("1.0")},
-              {"truncation", Value()},
-              {"padding", Value()},
-              {"added_tokens", Value::make_array(std::move(added))},
-              {"normalizer", object({{"type", Value::of("BertNormalizer")},
-                                     {"clean_text", Value::of(true)},
-                                     {"handle_chinese_chars", flag("tokenize_chinese_chars")},
-                                     {"strip_accents", is_set(accents) ? Value::of(accents->as_bool()) : Value()},
-                                     {"lowercase", flag("do_lower_case")}})},
-              {"pre_tokenizer", object({{"type", Value::of("BertPreTokenizer")}})},
-              {"post_processor", object({{"type", Value::of("BertProcessing")}, {"sep", pair_of(1)}, {"cls", pair_of(3)}})},
-              {"decoder", object({{"type", Value::of("WordPiece")}, {"prefix", Value::of("##")}, {"cleanup", Value::of(true)}})},
-              {"model", object({{"type", Value::of("WordPiece")},
-                                {"unk_token", Value::of(role_content(config, special_roles[0].first, special_roles[0].second))},
-                                {"continuing_subword_prefix", Value::of("##")},
-                                {"max_input_chars_per_word", Value::of(most_word_characters)},
-                                {"vocab", object(std::move(members))}})}}));
+  return dump_json(object(
+      {{"version", Value::of("1.0")},
+       {"truncation", Value()},
+       {"padding", Value()},
+       {"added_tokens", Value::make_array(std::move(added))},
+       {"normalizer", object({{"type", Value::of("BertNormalizer")},
+                              {"clean_text", Value::of(true)},
+                              {"handle_chinese_chars", flag("tokenize_chinese_chars")},
+                              {"strip_accents", is_set(accents) ? Value::of(accents->as_bool()) : Value()},
+                              {"lowercase", flag("do_lower_case")}})},
+       {"pre_tokenizer", object({{"type", Value::of("BertPreTokenizer")}})},
+       {"post_processor", object({{"type", Value::of("BertProcessing")}, {"sep", pair_of(1)}, {"cls", pair_of(3)}})},
+       {"decoder",
+        object({{"type", Value::of("WordPiece")}, {"prefix", Value::of("##")}, {"cleanup", Value::of(true)}})},
+       {"model",
+        object({{"type", Value::of("WordPiece")},
+                {"unk_token", Value::of(role_content(config, special_roles[0].first, special_roles[0].second))},
+                {"continuing_subword_prefix", Value::of("##")},
+                {"max_input_chars_per_word", Value::of(most_word_characters)},
+                {"vocab", object(std::move(members))}})}}));
 }
 
 }  // namespace tessera::text

@@ -29,16 +29,16 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 /// stands before a token.
 void clean_up(std::string& token) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 11> changes{{{" .", "."},
-                                                                                         {" ?", "?"},
-                                                                                         {" !", "!"},
-                                                                                         {" ,", ","},
-                                                                                         {" ' ", "'"},
-                                                                                         {" n't", "n't"},
-                                                                                         {" 'm", "'m"},
-                                                                                         {" do not", " don't"},
-                                                                                         {" 's", "'s"},
-                                                                                         {" 've", "'ve"},
-                                                                                         {" 're", "'re"}}};
+                                                                                          {" ?", "?"},
+                                                                                          {" !", "!"},
+                                                                                          {" ,", ","},
+                                                                                          {" ' ", "'"},
+                                                                                          {" n't", "n't"},
+                                                                                          {" 'm", "'m"},
+                                                                                          {" do not", " don't"},
+                                                                                          {" 's", "'s"},
+                                                                                          {" 've", "'ve"},
+                                                                                          {" 're", "'re"}}};
   for (const auto& [from, to] : changes) replace_all(token, from, to);
 }
 
@@ -68,7 +68,8 @@ std::size_t room(std::int64_t most_ids, std::size_t special) {
   return static_cast<std::size_t>(std::max(most_ids - static_cast<std::int64_t>(special), std::int64_t{0}));
 }
 
-Encoding filled(const std::vector<TemplatePiece>& pieces, std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
+Encoding filled(const std::vector<TemplatePiece>& pieces, std::span<const std::int32_t> a,
+                std::span<const std::int32_t> b) {
   Encoding out;
   for (const TemplatePiece& piece : pieces) {
     const auto ids = piece.text == 'A' ? a : piece.text == 'B' ? b : std::span<const std::int32_t>(piece.ids);
@@ -95,7 +96,8 @@ WordPieceTokenizer::WordPieceTokenizer(WordPieceParts parts)
       parts_.contents[static_cast<std::size_t>(token.id)] = parts_.normalizer.apply(token.content, storage);
     if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
   }
-  for (const auto& id : {parts_.special.cls, parts_.special.sep, parts_.special.pad, parts_.special.mask, parts_.special.unknown})
+  for (const auto& id :
+       {parts_.special.cls, parts_.special.sep, parts_.special.pad, parts_.special.mask, parts_.special.unknown})
     if (id) special_[static_cast<std::size_t>(*id)] = true;
 }
 
@@ -139,7 +141,8 @@ std::string WordPieceTokenizer::decode(std::span<const std::int32_t> ids) const 
     const std::string& content = parts_.contents[static_cast<std::size_t>(id)];
     std::string token = content;
     if (i > 0)
-      token = decoder.joins && content.starts_with(decoder.prefix) ? content.substr(decoder.prefix.size()) : " " + content;
+      token =
+          decoder.joins && content.starts_with(decoder.prefix) ? content.substr(decoder.prefix.size()) : " " + content;
     if (decoder.joins && decoder.cleanup) clean_up(token);
     out += token;
   }

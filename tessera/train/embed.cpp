@@ -54,7 +54,8 @@ Embedder::Embedder(std::shared_ptr<models::SentenceEncoder> encoder, std::shared
   if (tokenizer_->vocab_size() > encoder_->vocab_size())
     throw InputError(concat("the tokenizer has ", tokenizer_->vocab_size(), " tokens but the model's embedding has ",
                             encoder_->vocab_size(), " rows: they do not belong together"));
-  if (options_.batch_size < 1) throw InputError(concat("--batch_size is ", options_.batch_size, "; it must be at least 1"));
+  if (options_.batch_size < 1)
+    throw InputError(concat("--batch_size is ", options_.batch_size, "; it must be at least 1"));
   if (options_.replicas < 1) throw InputError(concat("--replicas is ", options_.replicas, "; it must be at least 1"));
   const int threads = options_.threads_per_replica > 0 ? options_.threads_per_replica
                                                        : std::max(1, at::get_num_threads() / options_.replicas);
@@ -78,14 +79,16 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
       ++cut;
       const std::vector<std::int32_t> end = tokenizer_->suffix();  // the special tokens stay
       ids[i].resize(most_ids);
-      std::copy_backward(end.begin(), end.begin() + static_cast<std::ptrdiff_t>(std::min(end.size(), most_ids)), ids[i].end());
+      std::copy_backward(end.begin(), end.begin() + static_cast<std::ptrdiff_t>(std::min(end.size(), most_ids)),
+                         ids[i].end());
     }
   });
 
   // the longest first: what does not fit the memory fails at once, and the last pieces are short
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ids[a].size() > ids[b].size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ids[a].size() > ids[b].size(); });
 
   at::Tensor out = at::empty({static_cast<std::int64_t>(texts.size()), encoder_->width()}, at::kFloat);
   const auto width = static_cast<std::size_t>(encoder_->width());
@@ -96,7 +99,8 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
   std::int64_t finished = 0;
   const at::NoGradGuard no_grad;
   teams_->share_out((texts.size() + batch_size - 1) / batch_size, [&](std::size_t piece) {
-    const auto batch = std::span(order).subspan(piece * batch_size, std::min(batch_size, texts.size() - piece * batch_size));
+    const auto batch =
+        std::span(order).subspan(piece * batch_size, std::min(batch_size, texts.size() - piece * batch_size));
     const auto count = static_cast<std::int64_t>(batch.size());
     const auto length = static_cast<std::int64_t>(ids[batch.front()].size());
     const at::Tensor input = at::full({count, length}, encoder_->pad_token_id(), at::kLong);  // [B, T]

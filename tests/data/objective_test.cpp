@@ -46,7 +46,8 @@ TEST(Masking, HidesTheShareThatIsAskedFor) {
   const Sampler in_order("sequential", plain->size(), 0);
   const Batch before = make_batch(*plain, in_order, 0, 200), batch = make_batch(*rows, in_order, 0, 200);
   const at::Tensor scored = batch.labels.ne(-100);
-  EXPECT_TRUE(at::equal(batch.labels.masked_select(scored), before.ids.masked_select(scored))) << "labels are the true tokens";
+  EXPECT_TRUE(at::equal(batch.labels.masked_select(scored), before.ids.masked_select(scored)))
+      << "labels are the true tokens";
   EXPECT_TRUE(at::equal(batch.ids.masked_select(scored.logical_not()), before.ids.masked_select(scored.logical_not())));
   EXPECT_EQ(scored.select(1, 0).sum().item<std::int64_t>(), 0) << "special tokens are never hidden";
   const double all = 200 * 99, hidden = scored.sum().item<double>();
@@ -69,7 +70,8 @@ TEST(Masking, DependsOnSeedAndSampleOnly) {
     EXPECT_TRUE(at::equal(part.ids, whole.ids.narrow(0, first, 4)));
     EXPECT_TRUE(at::equal(part.labels, whole.labels.narrow(0, first, 4)));
   }
-  EXPECT_FALSE(at::equal(make_batch(*rows, in_order, 12, 12).labels, whole.labels)) << "the next epoch hides other tokens";
+  EXPECT_FALSE(at::equal(make_batch(*rows, in_order, 12, 12).labels, whole.labels))
+      << "the next epoch hides other tokens";
   const auto others = std::make_shared<ObjectiveRows>(plain, masking(8));
   EXPECT_FALSE(at::equal(make_batch(*others, in_order, 0, 12).labels, whole.labels));
 }
@@ -98,20 +100,28 @@ TEST_F(LabelledTest, NamesTheClasses) {
   using Names = std::vector<std::string>;
   const auto names = [&](const std::string& text) { return label_names(write(text), "text"); };
   EXPECT_EQ(names("{\"text\":\"a\",\"label\":\"up\"}\n{\"text\":\"b\",\"label\":\"down\"}\n"), (Names{"down", "up"}));
-  EXPECT_EQ(names("{\"text\":\"a\",\"label\":2}\n{\"text\":\"b\",\"label\":0}\n"), (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  EXPECT_EQ(names("{\"text\":\"a\",\"label\":2}\n{\"text\":\"b\",\"label\":0}\n"),
+            (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
   EXPECT_EQ(names("{\"text\":\"a\",\"label\":true}\n"), (Names{"LABEL_0", "LABEL_1"}));
   EXPECT_EQ(names("{\"text\":\"a\"}\n"), std::nullopt);
   EXPECT_EQ(label_names(write("x", "a.txt"), "text"), std::nullopt);
-  EXPECT_NE(message_of([&] { names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\",\"label\":\"up\"}\n"); }).find("l.jsonl:2:21: some labels are numbers"),
+  EXPECT_NE(message_of([&] {
+              names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\",\"label\":\"up\"}\n");
+            }).find("l.jsonl:2:21: some labels are numbers"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { names("{\"text\":\"a\",\"label\":-1}\n"); }).find("label -1 is outside"), std::string::npos);
-  EXPECT_NE(message_of([&] { names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\"}\n"); }).find("l.jsonl:2:1: has no \"label\""), std::string::npos);
+  EXPECT_NE(message_of([&] { names("{\"text\":\"a\",\"label\":-1}\n"); }).find("label -1 is outside"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] {
+              names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\"}\n");
+            }).find("l.jsonl:2:1: has no \"label\""),
+            std::string::npos);
 }
 
 TEST_F(LabelledTest, RowsHoldClassAndPairs) {
-  const Datasets datasets = open_labelled(
-      config("{\"text\":\"the earth\",\"label\":\"b\"}\n{\"text\":\"the\",\"text_pair\":\"earth\",\"label\":\"a\"}\n{\"text\":\"x\",\"label\":1}\n"),
-      tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, /*want_validation=*/true);
+  const Datasets datasets = open_labelled(config("{\"text\":\"the "
+                                                 "earth\",\"label\":\"b\"}\n{\"text\":\"the\",\"text_pair\":\"earth\","
+                                                 "\"label\":\"a\"}\n{\"text\":\"x\",\"label\":1}\n"),
+                                          tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, /*want_validation=*/true);
   EXPECT_EQ(datasets.train->size(), 2);
   EXPECT_EQ(datasets.validation->size(), 1);
   const Row first = datasets.train->read(0);
@@ -136,8 +146,10 @@ TEST_F(LabelledTest, UnknownClassesAreNamed) {
   const auto open = [&](const std::string& text) {
     return message_of([&] { open_labelled(config(text), tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, false); });
   };
-  EXPECT_NE(open("{\"text\":\"x\",\"label\":\"c\"}\n").find("l.jsonl:1:21: the model has no class \"c\"; it has a, b"), std::string::npos);
-  EXPECT_NE(open("{\"text\":\"x\",\"label\":2}\n").find("label 2, but the model has 2 classes (0 to 1)"), std::string::npos);
+  EXPECT_NE(open("{\"text\":\"x\",\"label\":\"c\"}\n").find("l.jsonl:1:21: the model has no class \"c\"; it has a, b"),
+            std::string::npos);
+  EXPECT_NE(open("{\"text\":\"x\",\"label\":2}\n").find("label 2, but the model has 2 classes (0 to 1)"),
+            std::string::npos);
   EXPECT_NE(open("{\"label\":1}\n").find("\"text\""), std::string::npos);
   EXPECT_NE(open("").find("has no lines"), std::string::npos);
 }

@@ -30,7 +30,8 @@ void append(const Value& value, std::vector<double>& out) {
 /// Nested lists as a tensor of fp64.
 at::Tensor tensor(const Value& value) {
   std::vector<std::int64_t> shape;
-  for (const Value* at = &value; at->is_array(); at = &at->items()[0]) shape.push_back(static_cast<std::int64_t>(at->items().size()));
+  for (const Value* at = &value; at->is_array(); at = &at->items()[0])
+    shape.push_back(static_cast<std::int64_t>(at->items().size()));
   std::vector<double> numbers;
   append(value, numbers);
   return at::tensor(numbers, at::kDouble).view(shape);
@@ -60,7 +61,9 @@ double grad_norm(const torch::nn::Module& module) {
   return std::sqrt(sum);
 }
 
-double farthest(const at::Tensor& a, const at::Tensor& b) { return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>(); }
+double farthest(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
 
 template <class Model>
 std::shared_ptr<Model> load(const std::string& folder, const ConfigEdit& edit = {}) {
@@ -104,7 +107,9 @@ TEST(Bert, PaddingChangesNothing) {
   const at::Tensor all = model->bert->forward(ids, types, seen_of(expected));
   const auto lengths = lengths_of(expected);
   for (std::size_t row = 0; row < lengths.size(); ++row) {
-    const auto part = [&](const at::Tensor& x) { return x.narrow(0, static_cast<std::int64_t>(row), 1).narrow(1, 0, lengths[row]); };
+    const auto part = [&](const at::Tensor& x) {
+      return x.narrow(0, static_cast<std::int64_t>(row), 1).narrow(1, 0, lengths[row]);
+    };
     EXPECT_LE(farthest(model->bert->forward(part(ids), part(types), {}), part(all)), 1e-5) << row;
   }
 }
@@ -124,7 +129,8 @@ TEST(Bert, TrainsAsTransformersDoes) {
   const auto model = load<BertForMaskedLM>(masked_folder);
   model->train();
   std::vector<at::Tensor> first, second;  // AdamW's moments
-  for (const at::Tensor& p : model->parameters()) first.push_back(at::zeros_like(p)), second.push_back(at::zeros_like(p));
+  for (const at::Tensor& p : model->parameters())
+    first.push_back(at::zeros_like(p)), second.push_back(at::zeros_like(p));
   int step = 0;
   for (const Value& given : expected.at("steps").items()) {
     ++step;
@@ -165,7 +171,9 @@ TEST(Bert, ClassifierIsTransformers) {
   ASSERT_TRUE(model);
   EXPECT_EQ(model->num_labels(), 3);
   const at::Tensor ids = integers(expected.at("ids"));
-  EXPECT_LE(farthest(model->logits(ids, integers(expected.at("types")), seen_of(expected)), tensor(expected.at("logits"))), 1e-5);
+  EXPECT_LE(
+      farthest(model->logits(ids, integers(expected.at("types")), seen_of(expected)), tensor(expected.at("logits"))),
+      1e-5);
   data::Batch batch;
   batch.ids = ids;
   batch.types = integers(expected.at("types"));
@@ -206,9 +214,11 @@ TEST(Bert, NamesAreHuggingFaces) {
   for (const auto& m : model->modules()) classes.insert(m->name());
   EXPECT_TRUE(classes.contains("tessera::models::BertLayer"));
   const Value config = read_json(path_join(masked_folder, "config.json"));
-  EXPECT_EQ(bert_tensor_name("encoder.layer.0.output.LayerNorm.gamma", config), "bert.encoder.layer.0.output.LayerNorm.weight");
+  EXPECT_EQ(bert_tensor_name("encoder.layer.0.output.LayerNorm.gamma", config),
+            "bert.encoder.layer.0.output.LayerNorm.weight");
   EXPECT_EQ(bert_tensor_name("bert.embeddings.LayerNorm.beta", config), "bert.embeddings.LayerNorm.bias");
-  for (const char* aside : {"embeddings.position_ids", "cls.seq_relationship.weight", "cls.predictions.decoder.weight", "pooler.dense.bias"})
+  for (const char* aside : {"embeddings.position_ids", "cls.seq_relationship.weight", "cls.predictions.decoder.weight",
+                            "pooler.dense.bias"})
     EXPECT_EQ(bert_tensor_name(aside, config), "") << aside;
 }
 
@@ -237,7 +247,9 @@ TEST(Bert, OldNamesAndAMissingPrefixAreAccepted) {
     EXPECT_TRUE(at::equal(item.value(), other->named_parameters()[item.key()])) << "of the seed: " << item.key();
   }
   EXPECT_EQ(again->hf_config().at("architectures").items()[0].as_string(), "BertForMaskedLM");
-  EXPECT_LE(farthest(load_sentence_encoder(folder.path())->bert->embeddings->norm->weight, model->bert->embeddings->norm->weight), 0);
+  EXPECT_LE(farthest(load_sentence_encoder(folder.path())->bert->embeddings->norm->weight,
+                     model->bert->embeddings->norm->weight),
+            0);
 }
 
 TEST(Bert, AnotherTasksHeadIsReplaced) {
@@ -259,7 +271,8 @@ TEST(Bert, CheckpointedBlocksGiveTheSame) {
   model->loss(batch, 1).backward();
   std::vector<at::Tensor> plain;
   for (const at::Tensor& p : model->parameters()) plain.push_back(p.grad().clone());
-  for (const auto part : {parallel::CheckpointPart::block, parallel::CheckpointPart::attention, parallel::CheckpointPart::mlp}) {
+  for (const auto part :
+       {parallel::CheckpointPart::block, parallel::CheckpointPart::attention, parallel::CheckpointPart::mlp}) {
     model->zero_grad();
     checkpoint_blocks(*model, {.part = part});
     model->loss(batch, 1).backward();
@@ -291,16 +304,21 @@ TEST(Bert, WrongConfigurationsAreNamed) {
     config.set(key, std::move(value));
     return message_of([&] { make_language_model(config, 1); });
   };
-  EXPECT_NE(with("num_attention_heads", Value::of(3)).find("hidden_size 16 is not a multiple of num_attention_heads 3"), std::string::npos);
+  EXPECT_NE(with("num_attention_heads", Value::of(3)).find("hidden_size 16 is not a multiple of num_attention_heads 3"),
+            std::string::npos);
   EXPECT_NE(with("is_decoder", Value::of(true)).find("is_decoder is not supported"), std::string::npos);
   EXPECT_NE(with("position_embedding_type", Value::of("relative_key")).find("supported: absolute"), std::string::npos);
   EXPECT_NE(with("hidden_act", Value::of("mish")).find("hidden_act \"mish\""), std::string::npos);
   EXPECT_NE(message_of([] { load_folder(masked_folder); }).find("\"bert\" does not continue texts"), std::string::npos);
   const auto model = load<BertForMaskedLM>(masked_folder);
-  EXPECT_NE(message_of([&] { model->logits(at::zeros({1, 49}, at::kLong)); }).find("49 tokens does not fit the model's 48 positions"),
+  EXPECT_NE(message_of([&] {
+              model->logits(at::zeros({1, 49}, at::kLong));
+            }).find("49 tokens does not fit the model's 48 positions"),
             std::string::npos);
-  EXPECT_NE(message_of([] { load_sentence_encoder(masked_folder, {}, {}, 64); }).find("--max_length 64"), std::string::npos);
-  EXPECT_NE(message_of([] { load_sentence_encoder(fixtures + "/gpt2_tiny"); }).find("supported: bert"), std::string::npos);
+  EXPECT_NE(message_of([] { load_sentence_encoder(masked_folder, {}, {}, 64); }).find("--max_length 64"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { load_sentence_encoder(fixtures + "/gpt2_tiny"); }).find("supported: bert"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST(WordPiece, PairsGetSpecialTokensAndTypes) {
 
 TEST(WordPiece, CutsTexts) {
   const auto tokenizer = load(fixtures + "/uncased.json");
-  const std::vector<std::int32_t> all = tokenizer->encode_text("in the beginning god created the heaven and the earth").ids;
+  const std::vector<std::int32_t> all =
+      tokenizer->encode_text("in the beginning god created the heaven and the earth").ids;
   ASSERT_GT(all.size(), 12u);
   EXPECT_EQ(all.front(), tokenizer->special().cls);
   EXPECT_EQ(all.back(), tokenizer->special().sep);
@@ -109,7 +110,8 @@ TEST(VocabTxt, IsTheSameTokenizer) {
   ASSERT_TRUE(tokenizer);
   for (const Value& row : cases()) {
     EXPECT_EQ(tokenizer->encode(row.at("text").as_string()), to_ids(row.at("uncased")));
-    EXPECT_EQ(tokenizer->encode_pair(row.at("text").as_string(), row.at("pair").as_string()).ids, to_ids(row.at("pair_ids")));
+    EXPECT_EQ(tokenizer->encode_pair(row.at("text").as_string(), row.at("pair").as_string()).ids,
+              to_ids(row.at("pair_ids")));
   }
   EXPECT_EQ(tokenizer->special().mask, 4);
   EXPECT_EQ(other->special().pad, 0);
@@ -123,7 +125,8 @@ TEST(VocabTxt, ReadsItsConfiguration) {
     write_file_atomically(path_join(folder.path(), name), text);
   };
   write("vocab.txt", "<u>\r\n<s>\r\n<p>\r\n<c>\r\n<m>\r\nA\r\na\r\n\xC3\xA9\r\na\r\n");
-  const std::string names = R"("unk_token": "<u>", "sep_token": "<s>", "pad_token": {"content": "<p>"}, "cls_token": "<c>",
+  const std::string names =
+      R"("unk_token": "<u>", "sep_token": "<s>", "pad_token": {"content": "<p>"}, "cls_token": "<c>",
                                "mask_token": "<m>")";
   write("tokenizer_config.json", concat("{", names, R"(, "do_lower_case": false})"));
   const auto tokenizer = load(folder.path());
@@ -145,7 +148,8 @@ TEST(VocabTxt, MustHoldTheSpecialTokens) {
     load_tokenizer(folder.path());
     ADD_FAILURE();
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("vocab.txt: the mask_token \"[MASK]\" is not among its 5 lines"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("vocab.txt: the mask_token \"[MASK]\" is not among its 5 lines"),
+              std::string::npos)
         << error.what();
   }
 }
@@ -169,14 +173,20 @@ TEST(WordPieceFile, RefusesWhatItDoesNotKnow) {
       EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
     }
   };
-  expect_refused(tree, "decoder", R"({"type": "ByteLevel"})", "the decoder ByteLevel is not supported; supported: WordPiece");
-  expect_refused(tree, "pre_tokenizer", R"({"type": "Whitespace"})", "the pre_tokenizer Whitespace is not supported; supported: BertPreTokenizer");
+  expect_refused(tree, "decoder", R"({"type": "ByteLevel"})",
+                 "the decoder ByteLevel is not supported; supported: WordPiece");
+  expect_refused(tree, "pre_tokenizer", R"({"type": "Whitespace"})",
+                 "the pre_tokenizer Whitespace is not supported; supported: BertPreTokenizer");
   expect_refused(tree, "pre_tokenizer", "null", "without pre_tokenizer");
-  expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "?", "vocab": {"a": 0}})", "the unk_token \"?\" is not in the vocabulary");
-  expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "a", "vocab": {"a": 0, "b": 0}})", "token id 0 is given twice");
-  expect_refused(tree, "added_tokens", R"([{"id": 700, "content": "\u200b", "normalized": true}])", "normalization leaves nothing");
+  expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "?", "vocab": {"a": 0}})",
+                 "the unk_token \"?\" is not in the vocabulary");
+  expect_refused(tree, "model", R"({"type": "WordPiece", "unk_token": "a", "vocab": {"a": 0, "b": 0}})",
+                 "token id 0 is given twice");
+  expect_refused(tree, "added_tokens", R"([{"id": 700, "content": "\u200b", "normalized": true}])",
+                 "normalization leaves nothing");
   expect_refused(tree, "post_processor", R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}],
-      "pair": [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}], "special_tokens": {}})", "the template for two texts");
+      "pair": [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}], "special_tokens": {}})",
+                 "the template for two texts");
 }
 
 TEST(WordPiece, ThreadsShareOneObject) {
@@ -186,7 +196,8 @@ TEST(WordPiece, ThreadsShareOneObject) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 3; ++t)
       threads.emplace_back([&] {
-        for (const Value& row : cases()) wrong += tokenizer->encode(row.at("text").as_string()) != to_ids(row.at("uncased"));
+        for (const Value& row : cases())
+          wrong += tokenizer->encode(row.at("text").as_string()) != to_ids(row.at("uncased"));
       });
   }
   EXPECT_EQ(wrong, 0);

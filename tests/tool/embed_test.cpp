@@ -20,7 +20,10 @@ Matrix read_npy(const std::string& path) {
   const std::string header = bytes.substr(10, 118);
   EXPECT_EQ(header.back(), '\n');
   Matrix m;
-  EXPECT_EQ(std::sscanf(header.c_str(), "{'descr': '<f4', 'fortran_order': False, 'shape': (%ld, %ld), }", &m.rows, &m.columns), 2) << header;
+  EXPECT_EQ(std::sscanf(header.c_str(), "{'descr': '<f4', 'fortran_order': False, 'shape': (%ld, %ld), }", &m.rows,
+                        &m.columns),
+            2)
+      << header;
   m.values.resize((bytes.size() - 128) / sizeof(float));
   std::memcpy(m.values.data(), bytes.data() + 128, m.values.size() * sizeof(float));
   EXPECT_EQ(static_cast<std::int64_t>(m.values.size()), m.rows * m.columns);
@@ -51,7 +54,8 @@ class EmbedTest : public ToolTest {
 };
 
 TEST_F(EmbedTest, WritesWhatTransformersComputes) {
-  for (const Strings& options : {Strings{}, Strings{"--batch_size", "1"}, Strings{"--replicas", "2", "--batch_size", "2"}}) {
+  for (const Strings& options :
+       {Strings{}, Strings{"--batch_size", "1"}, Strings{"--replicas", "2", "--batch_size", "2"}}) {
     const auto run = embed(Strings{"--input", at("texts.jsonl"), "--output", at("out.npy")} + options);
     ASSERT_EQ(run.exit_code, 0) << run.err;
     expect_vectors(read_npy(at("out.npy")), "mean");
@@ -79,12 +83,15 @@ TEST_F(EmbedTest, LinesOfTextAndJson) {
 }
 
 TEST_F(EmbedTest, MaxLengthAndNormalisation) {
-  ASSERT_EQ(embed({"--input", at("texts.jsonl"), "--output", at("a.npy"), "--normalize", "no", "--max_length", "4"}).exit_code, 0);
+  ASSERT_EQ(embed({"--input", at("texts.jsonl"), "--output", at("a.npy"), "--normalize", "no", "--max_length", "4"})
+                .exit_code,
+            0);
   const Matrix m = read_npy(at("a.npy"));
   bool all_one = true;
   for (std::int64_t row = 0; row < m.rows; ++row) {
     double sum = 0;
-    for (std::int64_t k = 0; k < m.columns; ++k) sum += std::pow(m.values[static_cast<std::size_t>(row * m.columns + k)], 2);
+    for (std::int64_t k = 0; k < m.columns; ++k)
+      sum += std::pow(m.values[static_cast<std::size_t>(row * m.columns + k)], 2);
     all_one = all_one && std::abs(sum - 1) < 1e-3;
   }
   EXPECT_FALSE(all_one);
@@ -99,12 +106,15 @@ TEST_F(EmbedTest, RefusesBadInput) {
   };
   refused(Strings{"embed", "--model", at("nowhere")} + good, "does not exist");
   refused(Strings{"embed", "--model", TESSERA_SOURCE_DIR "/tests/fixtures/gpt2_tiny"} + good, "supported: bert");
-  refused(Strings{"embed", "--model", model, "--pooling", "sum"} + good, "--pooling is sum; it must be auto, mean, cls or max");
+  refused(Strings{"embed", "--model", model, "--pooling", "sum"} + good,
+          "--pooling is sum; it must be auto, mean, cls or max");
   refused(Strings{"embed", "--model", model, "--replicas", "0"} + good, "--replicas is 0");
   refused(Strings{"embed", "--model", model, "--batch_size", "0"} + good, "--batch_size is 0");
-  refused(Strings{"embed", "--model", model, "--max_length", "49"} + good, "--max_length 49 is longer than the model's 48 positions");
+  refused(Strings{"embed", "--model", model, "--max_length", "49"} + good,
+          "--max_length 49 is longer than the model's 48 positions");
   refused(Strings{"embed", "--model", model, "--text_column_name", "body"} + good, "texts.jsonl:1:1: has no \"body\"");
-  refused({"embed", "--model", model, "--input", at("texts.jsonl"), "--output", at("out.csv")}, "ends with .npy or .jsonl");
+  refused({"embed", "--model", model, "--input", at("texts.jsonl"), "--output", at("out.csv")},
+          "ends with .npy or .jsonl");
   refused({"embed", "--model", model, "--input", at("nothing.txt"), "--output", at("out.npy")}, "no such file");
   refused({"embed", "--model", model, "--input", at("texts.jsonl")}, "--output is missing");
   EXPECT_EQ(tessera({"embed", "--help"}).exit_code, 0);

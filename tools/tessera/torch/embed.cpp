@@ -58,7 +58,8 @@ class Texts {
     else if (name.ends_with(".txt"))
       file_.emplace(path);
     else
-      throw InputError(concat("--input ", path, ": unknown kind of file; expected .txt (a text per line) or .jsonl (objects)"));
+      throw InputError(
+          concat("--input ", path, ": unknown kind of file; expected .txt (a text per line) or .jsonl (objects)"));
     if (file_) rest_ = {reinterpret_cast<const char*>(file_->bytes().data()), file_->bytes().size()};
   }
 
@@ -78,7 +79,8 @@ class Texts {
         if (!value) break;
         const Value* text = value->find(field_);
         if (text == nullptr)
-          throw InputError(concat(value->where().str(), ": has no \"", field_, "\" (--text_column_name names the field with the text)"));
+          throw InputError(concat(value->where().str(), ": has no \"", field_,
+                                  "\" (--text_column_name names the field with the text)"));
         texts.push_back(text->as_string());
       }
     }
@@ -134,7 +136,8 @@ class ProgressLine {
     shown_ = true;
     const double left = share > 0 ? seconds / share - seconds : 0;
     std::fputs(concat("\r\033[K", texts, " texts (", static_cast<int>(100 * share), "%), ",
-                      format_real(static_cast<double>(texts) / std::max(seconds, 1e-9), 3), " texts/s, ", format_duration(left), " left")
+                      format_real(static_cast<double>(texts) / std::max(seconds, 1e-9), 3), " texts/s, ",
+                      format_duration(left), " left")
                    .c_str(),
                stderr);
   }
@@ -166,23 +169,26 @@ std::optional<bool> normalize_of(const Flags& flags) {
 
 int embed(const Arguments& arguments) {
   const Flags flags("embed", arguments,
-                    {"model", "model_name_or_path", "input", "text_column_name", "output", "batch_size", "replicas", "pooling", "normalize",
-                     "max_length", "threads_per_process"},
+                    {"model", "model_name_or_path", "input", "text_column_name", "output", "batch_size", "replicas",
+                     "pooling", "normalize", "max_length", "threads_per_process"},
                     {"help"});
   if (flags.has("help")) {
     std::fputs(help, stdout);
     return 0;
   }
-  const std::string folder =
-      flags.has("model_name_or_path") ? *flags.text("model_name_or_path") : flags.required("model", "the folder of an encoder");
+  const std::string folder = flags.has("model_name_or_path") ? *flags.text("model_name_or_path")
+                                                             : flags.required("model", "the folder of an encoder");
   const std::string output = flags.required("output", "the .npy or .jsonl that receives the vectors");
   const bool npy = to_lower(output).ends_with(".npy");
-  if (!npy && !to_lower(output).ends_with(".jsonl")) throw InputError(concat("--output ", output, ": expected a name that ends with .npy or .jsonl"));
+  if (!npy && !to_lower(output).ends_with(".jsonl"))
+    throw InputError(concat("--output ", output, ": expected a name that ends with .npy or .jsonl"));
   const std::int64_t threads = flags.integer("threads_per_process", 0), replicas = flags.integer("replicas", 1);
   if (threads < 0) throw InputError(concat("--threads_per_process is ", threads, ", must be >= 0"));
-  if (replicas < 1 || replicas > 1024) throw InputError(concat("--replicas is ", replicas, "; it must be between 1 and 1024"));
+  if (replicas < 1 || replicas > 1024)
+    throw InputError(concat("--replicas is ", replicas, "; it must be between 1 and 1024"));
   train::set_threads(threads, 1);
-  Texts texts(flags.required("input", "the .txt or .jsonl that holds the texts"), flags.text("text_column_name").value_or("text"));
+  Texts texts(flags.required("input", "the .txt or .jsonl that holds the texts"),
+              flags.text("text_column_name").value_or("text"));
   const std::int64_t max_length = flags.integer("max_length", 0);
   if (max_length < 0) throw InputError(concat("--max_length is ", max_length, "; it must be positive"));
   const auto encoder = models::load_sentence_encoder(folder, pooling_of(flags), normalize_of(flags), max_length);
@@ -209,7 +215,8 @@ int embed(const Arguments& arguments) {
                       seconds());
       });
       if (npy)
-        write({reinterpret_cast<const char*>(vectors.const_data_ptr<float>()), static_cast<std::size_t>(vectors.numel()) * sizeof(float)});
+        write({reinterpret_cast<const char*>(vectors.const_data_ptr<float>()),
+               static_cast<std::size_t>(vectors.numel()) * sizeof(float)});
       else
         write(json_lines(vectors, rows));
       rows += vectors.size(0);
@@ -223,12 +230,14 @@ int embed(const Arguments& arguments) {
   const train::EmbedCounts& counts = embedder.counts();
   const auto per_second = [&](std::int64_t n) { return format_count(static_cast<double>(n) / seconds()); };
   if (counts.cut > 0)
-    log::warning(counts.cut, " of ", counts.texts, " texts are longer than ", encoder->options().max_length, " tokens and were cut (--max_length)");
-  log::info(counts.texts, " texts, ", counts.tokens, " tokens in ", format_real(seconds(), 3), " s: ", per_second(counts.texts),
-            " texts/s, ", per_second(counts.tokens), " tokens/s with ", replicas, replicas == 1 ? " replica of " : " replicas of ",
-            embedder.threads_per_replica(), embedder.threads_per_replica() == 1 ? " thread" : " threads", " (",
-            100 * (counts.padded_tokens - counts.tokens) / std::max<std::int64_t>(1, counts.padded_tokens), "% padding) -> ", output, " [",
-            counts.texts, ", ", encoder->width(), "]");
+    log::warning(counts.cut, " of ", counts.texts, " texts are longer than ", encoder->options().max_length,
+                 " tokens and were cut (--max_length)");
+  log::info(counts.texts, " texts, ", counts.tokens, " tokens in ", format_real(seconds(), 3),
+            " s: ", per_second(counts.texts), " texts/s, ", per_second(counts.tokens), " tokens/s with ", replicas,
+            replicas == 1 ? " replica of " : " replicas of ", embedder.threads_per_replica(),
+            embedder.threads_per_replica() == 1 ? " thread" : " threads", " (",
+            100 * (counts.padded_tokens - counts.tokens) / std::max<std::int64_t>(1, counts.padded_tokens),
+            "% padding) -> ", output, " [", counts.texts, ", ", encoder->width(), "]");
   return 0;
 }
 
