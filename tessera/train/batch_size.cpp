@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
 #include <new>
 
 #include <tessera/base/error.h>
@@ -15,9 +17,11 @@ bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const nn::OutOfMemory*>(&error) ||
       dynamic_cast<const c10::OutOfMemoryError*>(&error))
     return true;
-  if (dynamic_cast<const c10::Error*>(&error) == nullptr) return false;
-  const std::string text = error.what();  // c10's CPU allocator has no type of its own
-  return text.find("can't allocate memory") != std::string::npos || text.find("not enough memory") != std::string::npos;
+  // c10's CPU allocator has no type of its own; oneDNN tells no reason when the scratch memory of a product is not to be had
+  static constexpr std::array texts = {"can't allocate memory", "not enough memory", "could not create a primitive",
+                                       "could not execute a primitive"};
+  const std::string text = error.what();
+  return std::any_of(texts.begin(), texts.end(), [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
 bool fits_everywhere(const comm::Group& group, const std::function<void()>& probe) {

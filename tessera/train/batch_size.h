@@ -14,7 +14,7 @@
 
 namespace tessera::train {
 
-/// Whether an exception says that memory ran out: std::bad_alloc, LibTorch's allocators, our own.
+/// Whether an exception says that memory ran out: std::bad_alloc, LibTorch's and oneDNN's complaints, our own.
 bool is_out_of_memory(const std::exception& error);
 
 /// Runs `probe` on every rank; false, everywhere, when memory ran out anywhere. `probe` must not be collective. Any other error is
