@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include <tessera/base/error.h>
@@ -55,11 +54,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   if (!precision.empty() && precision != "no" && precision != "fp16" && precision != "bf16")
     throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; known are no, fp16, bf16"));
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
-  const config::Resolved resolved =
-      config::resolve_flags(flags, [](const std::string& name) -> std::optional<std::string> {
-        const char* value = std::getenv(name.c_str());
-        return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-      });
+  const config::Resolved resolved = config::resolve_flags(flags);
   config_ = resolved.values;
   if (!precision.empty()) {  // what the program says is stronger than the environment
     config_.optimization.fp16 = precision == "fp16";

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdlib>
-
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
@@ -17,11 +15,6 @@ namespace {
 
 constexpr const char* kLatest = "latest";
 
-std::optional<std::string> from_environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 /// The file alone as DeepSpeed reads it; with arguments besides, "auto" is filled from them as Hugging Face's Trainer
 /// does.
 config::Resolved resolve(const InitializeOptions& options, int ranks) {
@@ -34,7 +27,7 @@ config::Resolved resolve(const InitializeOptions& options, int ranks) {
   std::vector<std::string> flags = options.arguments;
   if (!options.config.empty()) flags.push_back("--deepspeed=" + options.config);
   flags.push_back(concat("--num_processes=", ranks));
-  return config::resolve_flags(flags, from_environment);
+  return config::resolve_flags(flags);
 }
 
 int ranks_of(const InitializeOptions& options) {
@@ -47,7 +40,7 @@ int ranks_of(const InitializeOptions& options) {
 /// not its default).
 RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
   if (options.lr_lambda)
-    return [factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); };
+    return {[factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); }, {}};
   const auto origin = resolved.origins.find("lr_scheduler_type");
   if (origin == resolved.origins.end() || origin->second == "default") return {};
   const OptimizationConfig& config = resolved.values.optimization;

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -32,14 +31,9 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::optional<std::string> from_environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::string>& defaults) {
   launch::read_rank_environment(&flags);  // takes --local-rank away
-  config::Resolved given = config::resolve_flags(flags, from_environment);
+  config::Resolved given = config::resolve_flags(flags);
   if (defaults.empty()) return given;
   for (const std::string& flag : defaults) {
     std::string name = flag.substr(0, flag.find('=')).substr(flag.starts_with("--") ? 2 : 0);
@@ -47,7 +41,54 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
     const auto origin = given.origins.find(name);
     if (origin == given.origins.end() || origin->second == "default") flags.push_back(flag);
   }
-  return config::resolve_flags(flags, from_environment);
+  return config::resolve_flags(flags);
+}
+
+/// Settings of `tessera train` that this Trainer has nothing to do with: what was given of them is named in a warning.
+void name_unused(const config::Resolved& given) {
+  static const std::vector<std::string> unused = {"model_name_or_path",
+                                                  "config_name",
+                                                  "config_overrides",
+                                                  "tokenizer_name",
+                                                  "lora_r",
+                                                  "train_file",
+                                                  "validation_file",
+                                                  "block_size",
+                                                  "max_seq_length",
+                                                  "packing",
+                                                  "group_by_length",
+                                                  "mlm_probability",
+                                                  "label_smoothing_factor",
+                                                  "average_tokens_across_devices",
+                                                  "neftune_noise_alpha",
+                                                  "auto_find_batch_size",
+                                                  "load_best_model_at_end",
+                                                  "metric_for_best_model",
+                                                  "save_only_model",
+                                                  "ignore_data_skip",
+                                                  "report_to",
+                                                  "logging_dir",
+                                                  "run_name",
+                                                  "log_format",
+                                                  "hf_loss_scale",
+                                                  "profile",
+                                                  "bf16_full_eval",
+                                                  "fp16_full_eval",
+                                                  "max_restarts",
+                                                  "include_num_input_tokens_seen",
+                                                  "logging_nan_inf_filter",
+                                                  "eval_delay",
+                                                  "data_seed",
+                                                  "dataloader_drop_last"};
+  std::vector<std::string> names;
+  for (const std::string& name : unused) {
+    const auto origin = given.origins.find(name);
+    if (origin != given.origins.end() && origin->second != "default" && !origin->second.starts_with("derived"))
+      names.push_back(name);
+  }
+  if (!names.empty())
+    log::warning(join(names), names.size() == 1 ? " has" : " have",
+                 " no effect on tessera::Trainer, whose model, data and loss are the program's");
 }
 
 /// {'loss': 0.5123, 'epoch': 1.0}, as transformers prints it.
@@ -92,8 +133,10 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   const comm::World& ranks = engine::ensure_world(config);
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   state_.is_world_process_zero = ranks.rank() == 0;
-  if (state_.is_world_process_zero)
+  if (state_.is_world_process_zero) {
     for (const std::string& note : options_.arguments.notes) log::warning(note);
+    name_unused(options_.arguments);
+  }
   const engine::MakeUpdate update =
       options_.optimizer != nullptr
           ? engine::torch_update(*options_.optimizer)
@@ -165,6 +208,7 @@ TrainOutput Trainer::train() {
   options_.model->train();
   training_->zero_grad();
   call(&TrainerCallback::on_train_begin);
+  if (config.output.eval_on_start && options_.eval_dataset) evaluate();
   while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
     call(&TrainerCallback::on_step_begin);
     const double rate = training_->update().learning_rates().front();

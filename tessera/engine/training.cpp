@@ -113,16 +113,19 @@ void Training::step_schedule() { set_schedule_steps(schedule_steps_ + 1); }
 
 void Training::set_schedule_steps(std::int64_t steps) {
   schedule_steps_ = steps;
-  if (schedule_) update_->set_learning_rates([&](double base) { return schedule_(steps, base); });
+  if (schedule_.rate) update_->set_learning_rates([&](double base) { return schedule_.rate(steps, base); });
+  if (schedule_.betas)
+    if (const auto betas = schedule_.betas(steps)) update_->set_betas(*betas);
 }
 
 RateSchedule rate_schedule(optim::Schedule schedule) {
   optim::check_schedule(schedule);
-  return [schedule = std::move(schedule)](std::int64_t steps, double base) {
+  const auto rate = [schedule](std::int64_t steps, double base) {
     optim::Schedule own = schedule;
     own.learning_rate = base;
     return optim::schedule_rate(own, steps);
   };
+  return {rate, [schedule](std::int64_t steps) { return optim::schedule_betas(schedule, steps); }};
 }
 
 RateSchedule configured_schedule(const OptimizationConfig& config, std::int64_t total_steps) {

@@ -25,8 +25,12 @@
 
 namespace tessera::engine {
 
-/// The learning rate after so many steps of a parameter group whose base rate is `base`.
-using RateSchedule = std::function<double(std::int64_t steps, double base)>;
+/// What a schedule says after so many steps: the learning rate of a parameter group whose base rate is `base`, and, of
+/// one_cycle, the optimizer's betas.
+struct RateSchedule {
+  std::function<double(std::int64_t steps, double base)> rate = {};
+  std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};
+};
 RateSchedule rate_schedule(optim::Schedule schedule);
 
 /// Collective where Sharded's functions are. Not thread-safe.

@@ -16,6 +16,7 @@ class OwnUpdate final : public Update {
 
   void step(double gradient_scale) override { optimizer_->step(rate_, gradient_scale); }
   void set_learning_rates(const std::function<double(double)>& rate) override { rate_ = rate(base_); }
+  void set_betas(const optim::Betas& betas) override { optimizer_->set_betas(betas); }
   std::vector<double> learning_rates() const override { return {rate_}; }
   train::GatheredTensors states(const Sharded& sharded) const override {
     return train::optimizer_states(sharded, *optimizer_);

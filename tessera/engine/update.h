@@ -26,6 +26,8 @@ class Update {
   virtual void step(double gradient_scale) = 0;
   /// Every learning rate becomes rate(the one that the optimizer was made with).
   virtual void set_learning_rates(const std::function<double(double base)>& rate) = 0;
+  /// Of optimizers that have them, among this library's; nothing elsewhere.
+  virtual void set_betas(const optim::Betas&) {}
   /// Of each parameter group; of this library's optimizers: one.
   virtual std::vector<double> learning_rates() const = 0;
 

@@ -285,6 +285,28 @@ TEST(Accelerator, saved_models_are_whole_in_files_of_a_size_and_stale_ones_go) {
   });
 }
 
+TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
+  RankOptions ranks;
+  ranks.before_init = [](launch::RankEnvironment&, InitOptions&) {
+    for (const auto& [name, value] :
+         {std::pair("ACCELERATE_MIXED_PRECISION", "bf16"), std::pair("ACCELERATE_USE_FSDP", "true"),
+          std::pair("FSDP_VERSION", "1"), std::pair("FSDP_SHARDING_STRATEGY", "FULL_SHARD"),
+          std::pair("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3")})
+      setenv(name, value, 1);
+  };
+  run_ranks(
+      2,
+      [](comm::World&) {
+        Accelerator accelerator;
+        EXPECT_EQ(accelerator.mixed_precision(), "bf16");
+        EXPECT_EQ(accelerator.config().sharding.strategy, "full_shard");
+        EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
+        EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no") << "the program's word is stronger";
+        EXPECT_EQ(Accelerator({.mixed_precision = "fp16"}).mixed_precision(), "fp16");
+      },
+      ranks);
+}
+
 TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
   run_ranks(2, [](comm::World& world) {
     Accelerator accelerator({.mixed_precision = "fp16"});

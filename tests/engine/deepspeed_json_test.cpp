@@ -4,6 +4,8 @@
 #include <tessera/base/file.h>
 #include <tessera/engine/deepspeed.h>
 
+#include <algorithm>
+
 namespace {
 
 using namespace tessera;
@@ -65,6 +67,25 @@ TEST(DeepSpeedJson, every_section_acts) {
         train_plain(6, steps, decay_all, [&](int step) { return rates[static_cast<std::size_t>(step)]; });
     expect_close(weights_of(engine.sharded()), plain.weights, 2e-5, "ds.json");
     EXPECT_NEAR(rates[2], rate(2), 0.0006) << "linear, begun at the first or the second step";
+  });
+}
+
+TEST(DeepSpeedJson, one_cycle_moves_rate_and_betas) {
+  run_ranks(1, [](comm::World&) {
+    auto engine = initialize(make_net(), {.config = R"({"train_batch_size": 8,
+        "optimizer": {"type": "Adam", "params": {"lr": 0.01}},
+        "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.001, "cycle_max_lr": 0.01, "cycle_first_step_size": 2}}})"});
+    std::vector<double> rates;
+    for (int step = 0; step < 5; ++step) {
+      rates.push_back(engine.get_lr().at(0));
+      const Batch batch = micro_batch(step, 0, 1);
+      engine.backward((engine(batch.x) - batch.y).square().mean());
+      engine.step();
+    }
+    const auto peak = std::max_element(rates.begin(), rates.end());
+    EXPECT_NEAR(*peak, 0.01, 1e-12);
+    EXPECT_LT(rates.front(), *peak);
+    EXPECT_LT(rates.back(), *peak);
   });
 }
 
