@@ -10,6 +10,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert_accelerate.h>
 #include <tessera/config/fields.h>
+#include <tessera/config/fsdp_config.h>
 #include <tessera/config/key_tables.h>
 
 #include <algorithm>
@@ -323,6 +324,27 @@ TEST(KeyTables, EveryRowSaysWhatBecomesOfIt) {
   const std::string page = key_tables_markdown();
   EXPECT_NE(page.find("| `zero_optimization.stage` | acts: `zero_stage` |"), std::string::npos);
   EXPECT_EQ(page.find("see the section |"), std::string::npos) << "the section's reason stands in each of its rows";
+}
+
+// A test for each row of fsdp_config; the other formats' own tests have theirs.
+TEST(KeyTables, EveryKeyOfFsdpConfigDoesWhatItsRowSays) {
+  for (const KeyRow& row : fsdp_keys()) {
+    bool as_told = false;
+    for (const char* value : {"true", "2", "\"backward_post\"", "\"bf16\"", "\"size_based_wrap\"", "\"full_shard\"",
+                              "\"sharded_state_dict\"", "[\"GPT2Block\"]", "{}"}) {
+      Problems problems;
+      const Translation read = read_fsdp_config(concat("{\"fsdp_", row.key, "\": ", value, "}"), problems);
+      const bool named = std::any_of(problems.lines.begin(), problems.lines.end(),
+                                     [&](const std::string& line) { return line.find(row.key) != std::string::npos; });
+      if (row.effect == Effect::refused) as_told |= named;
+      if (row.effect == Effect::ignored) as_told |= problems.lines.empty() && read.settings.empty();
+      if (row.effect == Effect::acts)
+        as_told |= problems.lines.empty() &&
+                   std::any_of(read.settings.begin(), read.settings.end(),
+                               [&](const FileSetting& setting) { return setting.name == row.setting; });
+    }
+    EXPECT_TRUE(as_told) << row.key;
+  }
 }
 
 }  // namespace
