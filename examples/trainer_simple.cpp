@@ -61,7 +61,7 @@ int main(int argc, char** argv) try {
   tessera::shutdown();
   return 0;
 } catch (const tessera::Error& error) {
-  tessera::log::error(error.what());
+  if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank tells why
   return static_cast<int>(error.exit_code());
 } catch (const std::exception& error) {
   tessera::log::error(error.what());
