@@ -197,13 +197,17 @@ TEST(Gpt2Config, ComplaintsNamePlaceAndKey) {
 }
 
 TEST(Registry, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
-  for (const char* text : {R"({"model_type": "bert"})", R"({"architectures": ["BertModel"]})", R"({})"}) {
+  for (const char* text : {R"({"model_type": "t5"})", R"({"architectures": ["T5Model"]})", R"({})"}) {
     const std::string message = message_of([&] { models::make_model(parse_json(text, "c.json"), 0); });
     EXPECT_NE(message.find("c.json:1"), std::string::npos) << message;
     EXPECT_NE(message.find("gpt2"), std::string::npos) << message;
   }
   EXPECT_STREQ(models::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
                "gpt2");
+  const auto class_of = [](const char* text) { return models::architecture_of(parse_json(text, "c.json")).architecture; };
+  EXPECT_STREQ(class_of(R"({"model_type": "bert", "architectures": ["BertForSequenceClassification"]})"),
+               "BertForSequenceClassification");
+  EXPECT_STREQ(class_of(R"({"model_type": "bert", "architectures": ["BertModel"]})"), "BertForMaskedLM");
 }
 
 TEST(Presets, AreValidAndHaveTheirPublishedSizes) {
