@@ -7,7 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
-#include <chrono>
+#include <ctime>
 
 namespace tessera {
 namespace {
@@ -129,10 +129,9 @@ TEST(JsonLenient, HostileFiles) {
        {repeated("["), repeated("{a:"), "[" + repeated("1,") + "]", keys + "}", "{a: " + repeated("1") + "}",
         "{a: " + repeated("1x,") + "}", "{a: \"" + repeated("x") + "\"}", repeated("/*"), repeated("# \n"),
         "[" + repeated("'''"), repeated("a"), repeated("{a:'''")}) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // of this process: other work on the machine does not count
     const std::string said = problem(text);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(took.count(), 0.1) << text.substr(0, 20) << "... " << said.substr(0, 100);
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 0.1) << text.substr(0, 20) << "... " << said.substr(0, 100);
   }
   EXPECT_EQ(problem("[" + repeated("1,") + "]"), "a.hjson:1:20000: more than 10000 values, found '1'");
 }

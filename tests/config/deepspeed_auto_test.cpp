@@ -45,7 +45,7 @@ std::string canonical(const std::string& mismatch) {
   return out;
 }
 
-class Cases : public testing::Test {
+class DeepspeedAuto : public testing::Test {
  protected:
   const Value cases_ = read_json(std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/deepspeed/auto.json");
   const TemporaryFolder folder_;
@@ -56,7 +56,7 @@ class Cases : public testing::Test {
   }
 };
 
-TEST_F(Cases, FilledAsTransformersFills) {
+TEST_F(DeepspeedAuto, FilledAsTransformersFills) {
   int compared = 0;
   for (const Value& c : cases_.items()) {
     SCOPED_TRACE(c.at("name").as_string());
@@ -117,7 +117,7 @@ TEST_F(Cases, FilledAsTransformersFills) {
   EXPECT_GT(compared, 70);
 }
 
-TEST_F(Cases, MismatchesAreTransformers) {
+TEST_F(DeepspeedAuto, MismatchesAreTransformers) {
   int compared = 0;
   for (const Value& c : cases_.items()) {
     SCOPED_TRACE(c.at("name").as_string());
@@ -141,7 +141,7 @@ TEST_F(Cases, MismatchesAreTransformers) {
   EXPECT_GE(compared, 11);
 }
 
-TEST_F(Cases, ComplaintWithoutHiddenSize) {
+TEST_F(DeepspeedAuto, ComplaintWithoutHiddenSize) {
   int compared = 0;
   for (const Value& c : cases_.items()) {
     if (c.at("complaint").is_null()) continue;

@@ -6,8 +6,8 @@
 #include <tessera/base/file.h>
 #include <tessera/config/fields.h>
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 
 namespace tessera::config {
 namespace {
@@ -421,7 +421,7 @@ TEST(Deepspeed, ResolvesAloneForProgramsOfOnesOwn) {
   EXPECT_EQ(r.values.sharding.strategy, "zero2");
   EXPECT_EQ(r.values.parallel.num_processes, 4);
   EXPECT_EQ(r.origins.at("zero_stage"), "deepspeed:2");
-  EXPECT_EQ(r.origins.at("strategy"), "derived (deepspeed:2 2)");
+  EXPECT_EQ(r.origins.at("strategy"), "derived (deepspeed:2 zero_stage 2)");
 }
 
 TEST(Deepspeed, UndecidedBatchSizesLeaveTheProgramsOwnDefaultsAlone) {
@@ -452,10 +452,10 @@ TEST(Deepspeed, HostileFilesAreRefusedAtOnce) {
         "{optimizer: {type: Adam\n params: {betas: [" + repeated("1,", 120'000) + "]}}}",
         "{" + repeated("\"a\":1,", 1'000'000) + "}", repeated("A", 1'400'000),
         "{compression_training: " + repeated("{a:", 600) + "1" + repeated("}", 600) + "}"}) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // of this process: other work on the machine does not count
     const Outcome outcome = read_case(json);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(took.count(), 0.1) << json.substr(0, 40);
+    const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    EXPECT_LT(took, 0.1) << json.substr(0, 40);
     EXPECT_FALSE(outcome.problems.empty()) << json.substr(0, 40);
     EXPECT_LE(outcome.problems.size(), 21u) << json.substr(0, 40);
     for (const std::string& line : outcome.problems) EXPECT_LT(line.size(), 1000u) << json.substr(0, 40);
