@@ -83,7 +83,8 @@ void fsdp_words(const std::string& given, const std::string& flag, std::vector<T
     if (found == meanings.end()) {
       std::vector<std::string> names;
       for (const auto& known : meanings) names.push_back(known.first);
-      const auto near = nearest(word, names);
+      auto near = nearest(word, names);
+      if (!near && i + 1 < words.size()) near = nearest(word + "_" + words[i + 1], names);
       throw InputError(concat("tessera launch: ", flag, ": unknown word '", word, "'",
                               near ? concat("; did you mean ", *near, "?") : "", " (the words are ", join(names), ")"));
     }

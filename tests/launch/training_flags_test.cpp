@@ -21,11 +21,17 @@ using Variables = std::map<std::string, std::string>;
 
 const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/accelerate/";
 
-/// No file of this user's.
+/// All tests of this program: no default file of this user's.
+class NoDefaultFile : public ::testing::Environment {
+ public:
+  void SetUp() override { ::setenv("HF_HOME", "/nonexistent", 1); }
+};
+[[maybe_unused]] const auto* const no_default_file = ::testing::AddGlobalTestEnvironment(new NoDefaultFile);
+
 class TrainingFlagsTest : public ::testing::Test {
  protected:
   TrainingFlagsTest() { ::setenv("HF_HOME", folder_.path().c_str(), 1); }
-  ~TrainingFlagsTest() override { ::unsetenv("HF_HOME"); }
+  ~TrainingFlagsTest() override { ::setenv("HF_HOME", "/nonexistent", 1); }
   std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
 
   LaunchCommand parse(Strings words) {
@@ -211,6 +217,7 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
       {{"--use_fsdp", "--fsdp_sharding_strateg", "1"},
        "tessera launch: unknown option --fsdp_sharding_strateg; did you mean --fsdp_sharding_strategy?"},
       {{"--fsdp", "full_shrad"}, "tessera launch: --fsdp: unknown word 'full_shrad'; did you mean full_shard?"},
+      {{"--fsdp", "full shrad"}, "tessera launch: --fsdp: unknown word 'full'; did you mean full_shard?"},
       {{"--fsdp", "offload"}, "tessera launch: --fsdp offload names no strategy: write --fsdp \"full_shard offload\""},
       {{"--fsdp", "full_shard no_shard"},
        "tessera launch: --fsdp full_shard and no_shard are different strategies; keep one of them"},
