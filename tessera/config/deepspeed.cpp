@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint64_t max_bytes = 1u << 20;
 constexpr std::size_t max_text = 4096;
+constexpr std::size_t max_listed = 16;
 constexpr int max_unknown = 20;  // more of them are counted only: the file is something else
 
 std::string below(const std::string& section, const std::string& name) {
@@ -157,6 +158,15 @@ class Walk {
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
+  /// A name with few typing errors, or the only one that begins so.
+  static std::optional<std::string> likely(const std::string& name, const std::vector<std::string>& names) {
+    if (const auto near = nearest(name, names)) return near;
+    const auto begins = [&](const std::string& other) { return name.size() > 3 && other.starts_with(name); };
+    const auto first = std::find_if(names.begin(), names.end(), begins);
+    return first != names.end() && std::count_if(names.begin(), names.end(), begins) == 1 ? std::optional(*first)
+                                                                                          : std::nullopt;
+  }
+
   std::string hint(const std::string& section_path, const std::string& name) {
     if (name.size() > 80) return {};
     const std::vector<std::string> here = names_below(section_path), elsewhere = paths_of(name);
@@ -166,13 +176,13 @@ class Walk {
       return dot == std::string::npos ? std::string("; it belongs to the top level")
                                       : concat("; it belongs into ", elsewhere.front().substr(0, dot));
     }
-    if (const auto near = nearest(name, here)) {
+    if (const auto near = likely(name, here)) {
       doubt(below(section_path, *near));
       return concat("; did you mean ", *near, "?");
     }
     if (find_field(name) != nullptr) return concat("; it is no key of DeepSpeed's, but a setting of the run: --", name);
-    return section_path.empty() ? std::string("; docs/configuration.md lists the keys")
-                                : concat("; the keys there are ", join(here));
+    if (section_path.empty() || here.size() > max_listed) return "; docs/configuration.md lists the keys";
+    return concat("; the keys there are ", join(here));
   }
 
   void doubt(const std::string& path) {

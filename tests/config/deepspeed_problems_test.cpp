@@ -137,6 +137,15 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:47: unknown key comms_logger.verbse; did you mean verbose?"}));
 
 INSTANTIATE_TEST_SUITE_P(
+    UnknownKeysOfLongSections, DeepspeedProblem,
+    testing::Values(ProblemCase{R"({"zero_optimization": {"stage3_param": 1}})",
+                                "deepspeed:1:40: unknown key zero_optimization.stage3_param; did you mean "
+                                "stage3_param_persistence_threshold?"},
+                    ProblemCase{
+                        R"({"zero_optimization": {"xyzzy": 1}})",
+                        "deepspeed:1:33: unknown key zero_optimization.xyzzy; docs/configuration.md lists the keys"}));
+
+INSTANTIATE_TEST_SUITE_P(
     Kinds, DeepspeedProblem,
     testing::Values(
         ProblemCase{R"({"zero_optimization": 2})",
