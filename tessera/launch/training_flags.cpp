@@ -151,6 +151,9 @@ class Merged {
     export_all();
   }
 
+  /// accelerate's own, when it is used; else empty.
+  const std::string& default_file() const { return default_file_; }
+
  private:
   void read_file() {
     std::string path = typed_.config_file;
@@ -158,7 +161,7 @@ class Merged {
         !command_.secret_from_stdin) {  // an agent that ours has started is told everything
       const auto usual = config::default_accelerate_file();
       if (!usual) return;
-      path = *usual;
+      path = default_file_ = *usual;
       command_.notes.push_back(
           concat("settings are taken from ", path, ", as accelerate launch does (--config_file none leaves it out)"));
     }
@@ -288,6 +291,7 @@ class Merged {
   TrainingFlags& typed_;
   C& command_;
   Value root_ = Value::make_object();
+  std::string default_file_;
 };
 
 }  // namespace
@@ -345,6 +349,16 @@ std::vector<LaunchFlag> training_flags() {
   return rows;
 }
 
-void take_training(FlagValues& given, LaunchCommand& command) { Merged(given, command).take(); }
+void take_training(FlagValues& given, LaunchCommand& command) {
+  Merged merged(given, command);
+  try {
+    merged.take();
+  } catch (const InputError& error) {
+    if (merged.default_file().empty()) throw;
+    throw InputError(concat(error.what(), "\n  (", merged.default_file(),
+                            " is accelerate's default file, which is read when no --config_file is given; "
+                            "--config_file none leaves it out)"));
+  }
+}
 
 }  // namespace tessera::launch

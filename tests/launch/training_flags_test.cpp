@@ -170,6 +170,10 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--cpu"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--nproc_per_node", "2"}).options.num_processes, 2);
+  write_file_atomically(path, "distributed_type: XLA\n");
+  const std::string message = message_of({});
+  EXPECT_NE(message.find("means TPUs"), std::string::npos) << message;
+  EXPECT_NE(message.find("--config_file none leaves it out"), std::string::npos) << message;
   EXPECT_EQ(parse({"--secret_from_stdin"}).exports, Strings{});  // an agent that ours has started
 }
 
