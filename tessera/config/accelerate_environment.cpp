@@ -267,7 +267,10 @@ std::string packed_accelerate(const Value& file) {
   Value kept = without(file);
   if (const Value* section = kept.find("deepspeed_config"); section != nullptr && section->is_object())
     kept.set("deepspeed_config", without(*section));
-  return dump_json(packed(kept), -1);
+  std::string text = dump_json(packed(kept), -1);
+  if (!is_utf8(text))  // YAML's escapes in double quotes can make any bytes
+    throw InputError(concat(file_and_line(file.where()), ": some text is not UTF-8; write it without escapes"));
+  return text;
 }
 
 Value unpacked_accelerate(const std::string& text) {

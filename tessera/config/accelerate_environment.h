@@ -16,7 +16,8 @@ namespace tessera::config {
 /// What `tessera launch` hands to its ranks besides: the checked file with its positions, which all of the above are
 /// then read from, so that nothing is lost which has no variable and origins stay "a.yaml:4".
 inline constexpr const char* accelerate_file_variable = "TESSERA_ACCELERATE_CONFIG";
-/// The text of that variable; keys that are the launcher's own are left out.
+/// The text of that variable; keys that are the launcher's own are left out. Throws InputError when a text is not
+/// UTF-8.
 std::string packed_accelerate(const Value& file);
 /// Throws InputError when the text is something else.
 Value unpacked_accelerate(const std::string& text);

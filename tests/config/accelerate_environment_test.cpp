@@ -182,6 +182,15 @@ TEST(AccelerateEnvironment, DefaultsSayNothing) {
   EXPECT_EQ(read.notes, Words{});
 }
 
+TEST(AccelerateEnvironment, WhatIsPackedForRanksIsText) {
+  const Value escaped = parse_yaml("distributed_type: NO\ntpu_name: \"a\\xA0\"\n", "a.yaml");
+  try {
+    EXPECT_TRUE(is_utf8(packed_accelerate(escaped)));
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "a.yaml:1: some text is not UTF-8; write it without escapes");
+  }
+}
+
 TEST(AccelerateEnvironment, OriginsAreVariables) {
   Problems problems;
   const Variables variables = recorded("guide");

@@ -45,7 +45,12 @@ void file(std::string_view text) {
   if (problems.lines.empty()) check(translation);
   if (!value.is_object() || !problems.lines.empty()) return;
   accelerate_variables(value);
-  const std::string packed = packed_accelerate(value);
+  std::string packed;
+  try {
+    packed = packed_accelerate(value);
+  } catch (const InputError&) {  // text that is not UTF-8
+    return;
+  }
   const Translation in_rank = read_accelerate_environment(
       [&](const std::string& name) { return name == accelerate_file_variable ? std::optional(packed) : std::nullopt; },
       again);
