@@ -90,10 +90,31 @@ class Sharding {
         strategies_.push_back({scratch.sharding.strategy, source});
         continue;
       }
-      if (!is_default(setting.name.c_str())) continue;
-      field.set(resolved_.values, setting.text);
-      resolved_.origins[setting.name] = file_and_line(setting.where);
+      if (is_default(setting.name.c_str())) {
+        field.set(resolved_.values, setting.text);
+        resolved_.origins[setting.name] = file_and_line(setting.where);
+      } else if (by_file(setting.name.c_str())) {
+        must_agree(field, setting, source);
+      }
     }
+  }
+
+  /// "FILE:LINE", rather than a flag or a variable, which beat files, or something derived.
+  bool by_file(const char* name) const {
+    const std::string& from = origin(name);
+    const std::size_t colon = from.rfind(':');
+    return !from.starts_with("--") && colon != std::string::npos && parse_int(from.substr(colon + 1)).has_value();
+  }
+
+  /// Two files about one setting: neither is stronger.
+  void must_agree(const Field& field, const FileSetting& setting, const std::string& source) {
+    RunConfig theirs;
+    field.set(theirs, setting.text);
+    const Value here = field.get(resolved_.values);
+    if (dump_json(field.get(theirs)) == dump_json(here) || doubtful(setting.name.c_str())) return;
+    problems_.doubtful.insert(setting.name);
+    problems_.lines.push_back(concat(source, " contradicts ", origin(setting.name.c_str()), " ", setting.name, " ", as_text(here, false).value_or(dump_json(here)),
+                                     "; keep one of them"));
   }
 
   void read_words() {
