@@ -2,7 +2,6 @@
 #include <tessera/text/bert_characters.h>
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 namespace tessera::text {
@@ -34,36 +33,28 @@ std::string_view rewrite(std::string_view text, std::string& storage, std::uint8
   return storage;
 }
 
-}  // namespace
-
-BertCharacters::BertCharacters() {
-  std::vector<Character> flat(0x110000);
-  const auto paint = [&](const auto& ranges, Flag flag) {
+std::vector<BertCharacters::Character> flat_characters() {
+  using Flags = BertCharacters;
+  std::vector<BertCharacters::Character> flat(0x110000);
+  const auto paint = [&](const auto& ranges, BertCharacters::Flag flag) {
     for (const CodeRange& range : ranges)
       for (std::uint32_t c = range.first; c <= range.last; ++c) flat[c].flags |= flag;
   };
-  paint(bert_removed_ranges, removed);
-  paint(bert_space_ranges, space);
-  paint(bert_chinese_ranges, chinese);
-  paint(bert_mark_ranges, mark);
-  paint(bert_separator_ranges, separator);
-  paint(bert_punctuation_ranges, punctuation);
+  paint(bert_removed_ranges, Flags::removed);
+  paint(bert_space_ranges, Flags::space);
+  paint(bert_chinese_ranges, Flags::chinese);
+  paint(bert_mark_ranges, Flags::mark);
+  paint(bert_separator_ranges, Flags::separator);
+  paint(bert_punctuation_ranges, Flags::punctuation);
   for (const LowerRun& run : lower_runs)
     for (std::uint32_t c = run.first; c <= run.last; c += run.step) flat[c].lower = run.delta;
   flat[dotted_capital_i].lower = 'i' - static_cast<std::int32_t>(dotted_capital_i);
-
-  std::map<Block, std::uint16_t> seen;
-  std::vector<Block> distinct;
-  for (std::size_t i = 0; i < block_of_.size(); ++i) {
-    Block block;
-    std::copy_n(flat.begin() + static_cast<std::ptrdiff_t>(i * 256), 256, block.begin());
-    const auto [entry, is_new] = seen.emplace(block, static_cast<std::uint16_t>(distinct.size()));
-    if (is_new) distinct.push_back(block);
-    block_of_[i] = entry->second;
-  }
-  blocks_ = std::make_unique<Block[]>(distinct.size());
-  std::copy(distinct.begin(), distinct.end(), blocks_.get());
+  return flat;
 }
+
+}  // namespace
+
+BertCharacters::BertCharacters() : table_(flat_characters()) {}
 
 const BertCharacters& BertCharacters::get() {
   static const BertCharacters table;

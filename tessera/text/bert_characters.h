@@ -4,12 +4,11 @@
 /// version (bert_character_tables.h). The functions take well-formed UTF-8 and return `text` itself where nothing
 /// changes, else a view of `storage`, which is overwritten. ASCII costs one lookup a byte.
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
+#include <tessera/text/code_point_table.h>
 #include <tessera/text/utf8.h>
 
 namespace tessera::text {
@@ -37,13 +36,11 @@ class BertCharacters {
   static const BertCharacters& get();
 
   /// code_point < 0x110000.
-  const Character& of(std::uint32_t code_point) const { return blocks_[block_of_[code_point >> 8]][code_point & 255]; }
+  const Character& of(std::uint32_t code_point) const { return table_.of(code_point); }
 
  private:
-  using Block = std::array<Character, 256>;
   BertCharacters();
-  std::array<std::uint16_t, 0x1100> block_of_{};
-  std::unique_ptr<Block[]> blocks_;  ///< equal blocks are shared
+  CodePointTable<Character> table_;
 };
 
 /// Removes what is no text, turns white space into blanks.
