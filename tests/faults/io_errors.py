@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The disk fails while checkpoints are saved: every system call of a save on one rank, one after another; and a disk that is full.
+
+    tests/faults/io_errors.py [--build DIR] [--ranks 2] [--only sweep|full_disk] [--train_flags "--fsdp full_shard"]
+
+sweep      A library that is loaded before libc's calls (failing_calls.c, built here with cc) lets the n-th call on the checkpoint's
+           files fail on one chosen rank, in every second save, for n over all calls of a save: once, or that one and all that follow.
+full_disk  The output folder lies on a tmpfs (needs root) that is filled so far that the next checkpoint does not fit; later it is freed.
+
+What must hold: the training ends with exit code 0 and with the very weights of a run that nothing happened to (so the ranks agree at
+every step); each failure is told with its cause, or the checkpoint is there and whole; the saves in between succeed; every
+checkpoint-N verifies. One row per kind; exit code 1 when one fails, 77 when nothing could run.
+"""
+import errno
+import os
+import subprocess
+import sys
+
+import job
+import training
+
+parser = training.arguments(__doc__, trials=1, full=1)
+parser.add_argument("--only", choices=["sweep", "full_disk"], default=None)
+options = parser.parse_args()
+HERE = os.path.dirname(os.path.abspath(__file__))
+folder = training.work_folder(options, "io")
+text = training.write_text(folder)
+stories = []
+
+
+def run(name, steps, environment=None, flags=()):
+    """(exit code, output folder, lines) of a run of `steps` steps that saves after each."""
+    output = os.path.join(folder, name)
+    work = job.Job(training.command(options, text, output, *flags, *options.train_flags.split(), model=training.TINY_MODEL, steps=steps),
+                   environment)
+    code, _ = work.finish(300)
+    return code, output, work
+
+
+def weights(output):
+    with open(os.path.join(output, "model.safetensors"), "rb") as file:
+        return file.read()
+
+
+def calls_of(log):
+    """{save: [(call, name, path)]} of a log that failing_calls.c has written."""
+    saves = {}
+    if os.path.exists(log):
+        with open(log) as file:
+            for line in file:
+                save, call, name, path = line.rstrip("\n").split(" ", 3)
+                saves.setdefault(int(save), []).append((int(call), name, path))
+    return saves
+
+
+def sweep():
+    library = os.path.join(folder, "failing_calls.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, os.path.join(HERE, "failing_calls.c"), "-ldl"], check=True)
+    good, any_calls = True, False
+    for rank in range(options.ranks):
+        def injected(name, **more):
+            return dict({"LD_PRELOAD": library, "FAULT_RANK": str(rank), "FAULT_BELOW": os.path.join(folder, name),
+                         "FAULT_LOG": os.path.join(folder, name + ".log")}, **more)
+
+        counted = f"count{rank}"
+        code, _, work = run(counted, 6, injected(counted, FAULT_COUNT="1"))
+        if code != 0:
+            stories.append(f"rank {rank}: the run without failures ended with {code}:\n{work.text()[-2000:]}")
+            good = False
+            continue
+        calls = max((len(made) for made in calls_of(os.path.join(folder, counted + ".log")).values()), default=0)
+        if calls == 0:  # another rank writes alone
+            print(f"rank {rank} writes nothing of a checkpoint with {options.train_flags}")
+            continue
+        any_calls = True
+        steps = 2 * (calls + 2)
+        code, undisturbed, work = run(f"undisturbed{rank}", steps, flags=("--save_strategy", "no"))
+        if code != 0:
+            stories.append(work.text()[-2000:])
+        for number in (errno.EIO, errno.ENOSPC):
+            for sticky in (False, True):
+                name = f"rank{rank}-{errno.errorcode[number]}{'-sticky' if sticky else ''}"
+                more = {"FAULT_ERRNO": str(number), **({"FAULT_STICKY": "1"} if sticky else {})}
+                code, output, work = run(name, steps, injected(name, **more))
+                good = judge_sweep(name, code, output, work, calls_of(os.path.join(folder, name + ".log")), steps, number,
+                                   undisturbed, calls) and good
+    return good and any_calls
+
+
+def judge_sweep(name, code, output, work, failed, steps, number, undisturbed, calls):
+    problems = []
+    if code != 0:
+        problems.append(f"exit code {code}, last step {training.last_step(output)} of {steps}:\n{work.text()[-1500:]}")
+    elif weights(output) != weights(undisturbed):
+        problems.append("the weights at the end are not those of the undisturbed run")
+    there, cause = training.steps_in(output), os.strerror(number)
+    text_of_run = work.text()
+    untold = dropped = 0
+    for step in range(1, training.last_step(output) + 1):
+        if step in failed and step not in there:
+            dropped += 1
+            said = [line for line in text_of_run.splitlines() if "warning" in line and cause in line and f"checkpoint-{step}" in line]
+            if not said:
+                untold += 1
+                problems.append(f"save {step}: {failed[step][0]} failed, the checkpoint was dropped, and no warning names it and '{cause}'")
+        elif step not in there and code == 0:
+            problems.append(f"checkpoint-{step} is missing although nothing failed in its save")
+    problems += training.not_whole(options, output)
+    if training.unfinished(output):
+        problems.append(f"left behind: {', '.join(training.unfinished(output))}")
+    stories.extend(f"{name}: {problem}" for problem in problems[:4])
+    kept = sum(step in there for step in failed)
+    names = sorted({call[1] for made in failed.values() for call in made[:1]})
+    return job.row(f"{errno.errorcode[number]} in call n of a save, n = 1..{calls}, {name.split('-')[0]} of {options.ranks} ranks"
+                   f"{', and in all that follow' if 'sticky' in name else ''}",
+                   f"{len(failed)} saves hurt ({', '.join(names)}): {dropped} checkpoints dropped with a warning of the cause ({untold} without), "
+                   f"{kept} complete all the same; {len(there)} checkpoints whole; exit code {code}",
+                   "training ends, same weights, old checkpoints whole, next save works", not problems)
+
+
+def full_disk():
+    if os.geteuid() != 0:
+        print("skipped: needs root (mount -t tmpfs)")
+        return None
+    disk = os.path.join(folder, "disk")
+    os.mkdir(disk)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        print(f"skipped: a tmpfs mount is not allowed here ({mounted.stderr.strip()})")
+        return None
+    output, ballast, problems = os.path.join(disk, "out"), os.path.join(disk, "ballast"), []
+    work = job.Job(training.command(options, text, output, "--save_total_limit", "1", *options.train_flags.split(), steps=100_000))
+    failures, again, newest = [], [], 0
+    try:
+        if not work.wait_for(training.SAVED, timeout=60):
+            problems.append(f"nothing was saved:\n{work.text()[-2000:]}")
+        else:
+            one = max(folder_bytes(os.path.join(output, f"checkpoint-{n}")) for n in training.steps_in(output))
+            fill(disk, ballast, leave=int(1.4 * one))  # of the two that a save needs for a moment
+            at = len(work.lines)
+            failures = work.wait_for(r"warning.*" + os.strerror(errno.ENOSPC), count=3, timeout=60, start=at)
+            if len(failures) < 3:
+                problems.append(f"{len(failures)} warnings of the cause after the disk was filled:\n{work.text()[-2000:]}")
+            if work.process.poll() is not None:
+                problems.append("the training ended")
+            damaged = training.not_whole(options, output)
+            newest = max(training.steps_in(output), default=0)
+            if damaged or not newest:
+                problems.append(f"the old checkpoint: {damaged}")
+            os.remove(ballast)
+            at = len(work.lines)
+            again = work.wait_for(training.SAVED, count=3, timeout=60, start=at)
+            if len(again) < 3:
+                problems.append(f"{len(again)} saves after the disk was freed:\n{work.text()[-2000:]}")
+            problems += training.not_whole(options, output)
+        work.process.terminate()  # it saves and ends
+        work.finish(60)
+        if work.process.returncode != 3:
+            problems.append(f"ended with {work.process.returncode} instead of 3 after SIGTERM:\n{work.text()[-1000:]}")
+    finally:
+        training.end(work)
+        subprocess.run(["umount", "-l", disk])
+    stories.extend(f"full disk: {problem}" for problem in problems[:4])
+    return job.row(f"disk full (tmpfs), {options.ranks} ranks", f"{len(failures)} saves failed with a warning of the cause, training went on; "
+                   f"checkpoint-{newest} stayed whole; after space was freed {len(again)} saves of {len(again)} worked",
+                   "training goes on, old checkpoint whole, next save works", not problems)
+
+
+def folder_bytes(path):
+    return sum(os.path.getsize(os.path.join(path, name)) for name in os.listdir(path))
+
+
+def fill(disk, path, leave):
+    """Writes a file until no more than `leave` bytes are free."""
+    with open(path, "wb") as file:
+        while (free := os.statvfs(disk)).f_bavail * free.f_frsize > leave:
+            file.write(bytes(min(1 << 16, free.f_bavail * free.f_frsize - leave)))
+            file.flush()
+
+
+results = []
+if options.only != "full_disk":
+    results.append(sweep())
+if options.only != "sweep":
+    results.append(full_disk())
+for story in stories[:8]:
+    print(story, file=sys.stderr)
+ran = [result for result in results if result is not None]
+if all(ran) and ran:
+    training.remove(folder)
+elif ran:
+    print(f"kept: {folder}", file=sys.stderr)
+sys.exit(training.SKIPPED if not ran else 0 if all(ran) else 1)
