@@ -1,0 +1,36 @@
+#include <tessera/base/error.h>
+#include <tessera/layout/owners.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
+
+namespace tessera::layout {
+
+std::vector<int> assign_owners(std::span<const std::int64_t> bytes, int ranks) {
+  TESSERA_CHECK(ranks >= 1, "tensors dealt out to ", ranks, " ranks");
+  std::int64_t all = 0;
+  for (const std::int64_t size : bytes) {
+    TESSERA_CHECK(size >= 0, "a tensor of ", size, " bytes");
+    TESSERA_CHECK(!__builtin_add_overflow(all, size, &all), "tensors of more than 2^63 bytes together");
+  }
+  std::vector<std::size_t> largest_first(bytes.size());
+  std::iota(largest_first.begin(), largest_first.end(), std::size_t{0});
+  std::stable_sort(largest_first.begin(), largest_first.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
+
+  using Load = std::pair<std::int64_t, int>;  // bytes so far, rank: the smallest pair is the next to get one
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (int rank = 0; rank < ranks; ++rank) loads.emplace(0, rank);
+  std::vector<int> owner(bytes.size());
+  for (const std::size_t tensor : largest_first) {
+    const auto [load, rank] = loads.top();
+    loads.pop();
+    owner[tensor] = rank;
+    loads.emplace(load + bytes[tensor], rank);
+  }
+  return owner;
+}
+
+}  // namespace tessera::layout

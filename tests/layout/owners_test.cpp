@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/layout/owners.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera::layout {
+namespace {
+
+std::vector<std::int64_t> loads_of(const std::vector<std::int64_t>& bytes, const std::vector<int>& owner, int ranks) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
+  for (std::size_t i = 0; i < bytes.size(); ++i) loads[static_cast<std::size_t>(owner[i])] += bytes[i];
+  return loads;
+}
+
+/// The least maximum that any assignment has: all of them, tried.
+std::int64_t best_maximum(const std::vector<std::int64_t>& bytes, std::size_t next, std::vector<std::int64_t>& loads) {
+  if (next == bytes.size()) return *std::max_element(loads.begin(), loads.end());
+  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t& load : loads) {
+    load += bytes[next];
+    best = std::min(best, best_maximum(bytes, next + 1, loads));
+    load -= bytes[next];
+  }
+  return best;
+}
+
+RC_GTEST_PROP(Owners, AtMostFourThirdsOfTheBestMaximum, ()) {
+  const int ranks = *rc::gen::inRange(1, 4);
+  const auto size = rc::gen::inRange<std::int64_t>(0, 30);
+  const auto bytes = *rc::gen::resize(7, rc::gen::container<std::vector<std::int64_t>>(size));
+  const std::vector<int> owner = assign_owners(bytes, ranks);
+  RC_ASSERT(owner.size() == bytes.size());
+  for (const int rank : owner) RC_ASSERT(0 <= rank && rank < ranks);
+  const auto loads = loads_of(bytes, owner, ranks);
+  std::vector<std::int64_t> empty(static_cast<std::size_t>(ranks));
+  RC_ASSERT(3 * *std::max_element(loads.begin(), loads.end()) <= 4 * best_maximum(bytes, 0, empty));
+}
+
+RC_GTEST_PROP(Owners, NoRankIsAheadByMoreThanTheLastItGot, ()) {
+  const int ranks = *rc::gen::inRange(1, 9);
+  const auto bytes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 1 << 30));
+  const std::vector<int> owner = assign_owners(bytes, ranks);
+  const auto loads = loads_of(bytes, owner, ranks);
+  const std::int64_t least = *std::min_element(loads.begin(), loads.end());
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::int64_t smallest = -1;  // of what the rank owns: what it got last
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (owner[i] == rank && (smallest < 0 || bytes[i] < smallest)) smallest = bytes[i];
+    if (smallest >= 0) RC_ASSERT(loads[static_cast<std::size_t>(rank)] - smallest <= least);
+  }
+}
+
+TEST(Owners, AnExampleByHand) {
+  const std::vector<std::int64_t> bytes = {3, 100, 40, 50, 40, 0};
+  // 100 to rank 0, 50 and 40 (the earlier one) to ranks 1 and 2, 40 to rank 2 (has 40), 3 to rank 1 (has 50), nothing to rank 1
+  EXPECT_EQ(assign_owners(bytes, 3), (std::vector<int>{1, 0, 2, 1, 2, 1}));
+  EXPECT_EQ(assign_owners(bytes, 1), std::vector<int>(6, 0));
+  EXPECT_TRUE(assign_owners({}, 2).empty());
+  const std::vector<std::int64_t> equal(4, 8);
+  EXPECT_EQ(assign_owners(equal, 4), (std::vector<int>{0, 1, 2, 3}));  // of equal ranks the lowest
+}
+
+TEST(Owners, ImpossibleCallsAreErrors) {
+  const std::vector<std::int64_t> negative = {4, -1};
+  const std::vector<std::int64_t> huge(2, std::numeric_limits<std::int64_t>::max());
+  EXPECT_THROW(assign_owners(std::vector<std::int64_t>{1}, 0), Error);
+  EXPECT_THROW(assign_owners(negative, 2), Error);
+  EXPECT_THROW(assign_owners(huge, 2), Error);
+}
+
+}  // namespace
+}  // namespace tessera::layout
