@@ -109,6 +109,18 @@ Rule strategy() {
                  {"5", "hybrid_shard_zero2"}});
 }
 
+Rule state_dict_type() {
+  return one_of({"sharded", "full", "local"}, {{"sharded_state_dict", "sharded"},
+                                               {"full_state_dict", "full"},
+                                               {"local_state_dict", "local"},
+                                               {"statedicttype.sharded_state_dict", "sharded"},
+                                               {"statedicttype.full_state_dict", "full"},
+                                               {"statedicttype.local_state_dict", "local"},
+                                               {"1", "full"},  // torch.distributed.fsdp.StateDictType
+                                               {"2", "local"},
+                                               {"3", "sharded"}});
+}
+
 // ---- the table ------------------------------------------------------------------------------------------------
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = {
@@ -356,6 +368,17 @@ const std::vector<Field>& table() {
       output<&W::save_steps>("save_steps", steps_or_share(), "steps between two checkpoints; below 1: a share of all steps"),
       output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
       output<&W::save_only_model>("save_only_model", anything(), "checkpoints without optimizer state, which cannot be resumed"),
+      output<&W::save_state_dict_type>("save_state_dict_type", state_dict_type(),
+                                       "each process writes its part of a checkpoint (sharded), or the first one whole "
+                                       "tensors, gathered one by one (full); local is written as sharded. Every number of "
+                                       "processes reads both"),
+      output<&W::async_save>("async_save", anything(), "training goes on while a sharded checkpoint is written"),
+      output<&W::async_save_when_busy>("async_save_when_busy", one_of({"wait", "skip"}),
+                                       "when a checkpoint is due and the one before is still being written: wait for it, or "
+                                       "leave this one out"),
+      output<&W::checkpoint_in_memory>("checkpoint_in_memory", at_least(0),
+                                       "steps between copies of the training in memory, from which a job is restarted "
+                                       "(max_restarts) when a process died; 0 = none"),
       output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
       output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
                                 "when the model is evaluated; eval_steps alone means steps"),
@@ -366,6 +389,12 @@ const std::vector<Field>& table() {
       output<&W::load_best_model_at_end>("load_best_model_at_end", anything(), "the final model is the best checkpoint's"),
       output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
       output<&W::greater_is_better>("greater_is_better", one_of({"auto", "true", "false"}), "of that metric; auto: not for losses"),
+      output<&W::nan_policy>("nan_policy", one_of({"stop", "skip"}),
+                             "a step whose loss or gradients are not finite ends the run, or is left out"),
+      output<&W::nan_skip_limit>("nan_skip_limit", at_least(1),
+                                 "steps in a row that nan_policy skip leaves out; one more ends the run"),
+      output<&W::check_replicas_steps>("check_replicas_steps", at_least(0),
+                                       "steps between comparisons of what several processes hold copies of; 0 = never"),
       output<&W::disable_tqdm>("disable_tqdm", anything(), "no progress line"),
   };
   return rows;

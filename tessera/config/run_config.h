@@ -143,6 +143,10 @@ struct OutputConfig {
   double save_steps = 500;              ///< below 1: a share of all steps
   std::int64_t save_total_limit = 0;  ///< 0: keep all
   bool save_only_model = false;       ///< checkpoints without optimizer state: they cannot be resumed
+  std::string save_state_dict_type = "sharded";  ///< sharded (each rank its part) | full (rank 0 the whole) | local (as sharded)
+  bool async_save = true;             ///< the step goes on while a sharded checkpoint is written
+  std::string async_save_when_busy = "wait";  ///< wait | skip: when a checkpoint is due and the one before is being written
+  std::int64_t checkpoint_in_memory = 0;  ///< steps between copies in memory, which survive the death of a process; 0: none
   bool ignore_data_skip = false;      ///< a resumed run starts its epoch's data again
   std::string eval_strategy = "no";   ///< no | steps | epoch; giving eval_steps alone means steps
   double eval_steps = 0;                ///< 0: logging_steps; below 1: a share of all steps
@@ -152,6 +156,9 @@ struct OutputConfig {
   bool load_best_model_at_end = false;  ///< the final export is the best checkpoint by metric_for_best_model
   std::string metric_for_best_model;    ///< empty: loss
   std::string greater_is_better = "auto";  ///< auto (false for losses) | true | false
+  std::string nan_policy = "stop";    ///< stop | skip: a step whose loss or gradients are not finite
+  std::int64_t nan_skip_limit = 10;   ///< skip: so many such steps in a row; one more ends the run
+  std::int64_t check_replicas_steps = 100;  ///< steps between comparisons of what several ranks hold whole; 0: never
   bool disable_tqdm = false;          ///< no progress line
   bool profile = false;               ///< write OUT/trace.json: a Chrome trace with a row per rank
 };
