@@ -4,6 +4,9 @@
    begins with the first path checkpoint-N.tmp.*, and what follows on other checkpoints (renaming, pruning) belongs to it. In the save
    of an even step N, call N/2 - 1 fails with FAULT_ERRNO, or, with FAULT_STICKY, that one and all that follow. Odd saves are left alone.
 
+   FAULT_FLIP: that call, when it writes, succeeds, but another bit reaches the file: what a failing disk or cable does. Then FAULT_LOG
+   tells of flips alone.
+
    FAULT_RANK   the rank (its variable RANK)        FAULT_LOG   receives a line "SAVE CALL NAME PATH" for each failure
    FAULT_COUNT  nothing fails; every call is logged */
 #define _GNU_SOURCE
@@ -59,12 +62,12 @@ static int fails(const char* name, const char* path) {
     const long at = save / 2 - 1;
     if (getenv("FAULT_COUNT"))
       tell(name, path);
-    else if (save % 2 == 0 && (call == at || (call > at && getenv("FAULT_STICKY"))))
+    else if (save % 2 == 0 && (call == at || (call > at && getenv("FAULT_STICKY"))) && (!getenv("FAULT_FLIP") || strstr(name, "write")))
       failing = 1, tell(name, path);
     ++call;
   }
   pthread_mutex_unlock(&lock);
-  if (failing) errno = atoi(getenv("FAULT_ERRNO"));
+  if (failing) errno = getenv("FAULT_FLIP") ? 0 : atoi(getenv("FAULT_ERRNO"));
   return failing;
 }
 
@@ -97,9 +100,24 @@ OPEN(open, (const char* path, int flags, ...), path, (path, flags, mode))
 OPEN(open64, (const char* path, int flags, ...), path, (path, flags, mode))
 OPEN(openat, (int folder, const char* path, int flags, ...), path, (folder, path, flags, mode))
 OPEN(openat64, (int folder, const char* path, int flags, ...), path, (folder, path, flags, mode))
-ON_FD(ssize_t, write, (int fd, const void* data, size_t n), fd, (fd, data, n))
-ON_FD(ssize_t, pwrite, (int fd, const void* data, size_t n, off_t at), fd, (fd, data, n, at))
-ON_FD(ssize_t, pwrite64, (int fd, const void* data, size_t n, off64_t at), fd, (fd, data, n, at))
+/* The same for what writes: FAULT_FLIP changes a bit in the middle, in a copy that suits direct I/O. */
+#define WRITES(name, parameters, passed)                              \
+  ssize_t name parameters {                                           \
+    void* copy = NULL;                                                \
+    if (fails_fd(#name, fd)) {                                        \
+      if (errno != 0 || n == 0) return -1;                            \
+      if (posix_memalign(&copy, 4096, n) != 0) abort();               \
+      memcpy(copy, data, n);                                          \
+      ((unsigned char*)copy)[n / 2] ^= 16;                            \
+      data = copy;                                                    \
+    }                                                                 \
+    const ssize_t result = REAL(name) passed;                         \
+    free(copy);                                                       \
+    return result;                                                    \
+  }
+WRITES(write, (int fd, const void* data, size_t n), (fd, data, n))
+WRITES(pwrite, (int fd, const void* data, size_t n, off_t at), (fd, data, n, at))
+WRITES(pwrite64, (int fd, const void* data, size_t n, off64_t at), (fd, data, n, at))
 ON_FD(ssize_t, writev, (int fd, const struct iovec* parts, int n), fd, (fd, parts, n))
 ON_FD(ssize_t, read, (int fd, void* data, size_t n), fd, (fd, data, n))
 ON_FD(ssize_t, pread, (int fd, void* data, size_t n, off_t at), fd, (fd, data, n, at))

@@ -4,7 +4,8 @@
     tests/faults/io_errors.py [--build DIR] [--ranks 2] [--only sweep|full_disk] [--train_flags "--fsdp full_shard"]
 
 sweep      A library that is loaded before libc's calls (failing_calls.c, built here with cc) lets the n-th call on the checkpoint's
-           files fail on one chosen rank, in every second save, for n over all calls of a save: once, or that one and all that follow.
+           files fail on one chosen rank, in every second save, for n over all calls of a save: once, or that one and all that follow;
+           or lets another bit than the program's reach the disk.
 full_disk  The output folder lies on a tmpfs (needs root) that is filled so far that the next checkpoint does not fit; later it is freed.
 
 What must hold: the training ends with exit code 0 and with the very weights of a run that nothing happened to (so the ranks agree at
@@ -26,6 +27,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 folder = training.work_folder(options, "io")
 text = training.write_text(folder)
 stories = []
+# What happens to the n-th call, the errno that it gives (None: none), and how failing_calls.c is told.
+KINDS = [("EIO", errno.EIO, {"FAULT_ERRNO": str(errno.EIO)}),
+         ("EIO from then on", errno.EIO, {"FAULT_ERRNO": str(errno.EIO), "FAULT_STICKY": "1"}),
+         ("ENOSPC", errno.ENOSPC, {"FAULT_ERRNO": str(errno.ENOSPC)}),
+         ("ENOSPC from then on", errno.ENOSPC, {"FAULT_ERRNO": str(errno.ENOSPC), "FAULT_STICKY": "1"}),
+         ("a bit changes on its way to the disk", None, {"FAULT_FLIP": "1"})]
 
 
 def run(name, steps, environment=None, flags=()):
@@ -77,45 +84,45 @@ def sweep():
         code, undisturbed, work = run(f"undisturbed{rank}", steps, flags=("--save_strategy", "no"))
         if code != 0:
             stories.append(work.text()[-2000:])
-        for number in (errno.EIO, errno.ENOSPC):
-            for sticky in (False, True):
-                name = f"rank{rank}-{errno.errorcode[number]}{'-sticky' if sticky else ''}"
-                more = {"FAULT_ERRNO": str(number), **({"FAULT_STICKY": "1"} if sticky else {})}
-                code, output, work = run(name, steps, injected(name, **more))
-                good = judge_sweep(name, code, output, work, calls_of(os.path.join(folder, name + ".log")), steps, number,
-                                   undisturbed, calls) and good
+        for kind, number, more in KINDS:
+            name = f"rank{rank}-{kind.replace(' ', '-')}"
+            code, output, work = run(name, steps, injected(name, **more))
+            failed = calls_of(os.path.join(folder, name + ".log"))
+            good = judge(f"rank {rank}, {kind}", number, code, output, work, failed, steps, undisturbed, calls) and good
     return good and any_calls
 
 
-def judge_sweep(name, code, output, work, failed, steps, number, undisturbed, calls):
+def judge(name, number, code, output, work, failed, steps, undisturbed, calls):
+    """`failed`: {save: what failed in it}; `number`: errno that was given, None: a bit was changed. Prints a row."""
     problems = []
     if code != 0:
         problems.append(f"exit code {code}, last step {training.last_step(output)} of {steps}:\n{work.text()[-1500:]}")
     elif weights(output) != weights(undisturbed):
         problems.append("the weights at the end are not those of the undisturbed run")
-    there, cause = training.steps_in(output), os.strerror(number)
+    there, cause = training.steps_in(output), os.strerror(number) if number else ""
     text_of_run = work.text()
     untold = dropped = 0
     for step in range(1, training.last_step(output) + 1):
         if step in failed and step not in there:
             dropped += 1
-            said = [line for line in text_of_run.splitlines() if "warning" in line and cause in line and f"checkpoint-{step}" in line]
+            said = [line for line in text_of_run.splitlines() if "warning" in line and cause in line and
+                    (f"checkpoint-{step}" in line or f"step {step} " in line)]
             if not said:
                 untold += 1
                 problems.append(f"save {step}: {failed[step][0]} failed, the checkpoint was dropped, and no warning names it and '{cause}'")
         elif step not in there and code == 0:
             problems.append(f"checkpoint-{step} is missing although nothing failed in its save")
-    problems += training.not_whole(options, output)
+    damaged = training.not_whole(options, output)
+    problems += damaged
     if training.unfinished(output):
         problems.append(f"left behind: {', '.join(training.unfinished(output))}")
     stories.extend(f"{name}: {problem}" for problem in problems[:4])
     kept = sum(step in there for step in failed)
     names = sorted({call[1] for made in failed.values() for call in made[:1]})
-    return job.row(f"{errno.errorcode[number]} in call n of a save, n = 1..{calls}, {name.split('-')[0]} of {options.ranks} ranks"
-                   f"{', and in all that follow' if 'sticky' in name else ''}",
+    return job.row(f"{name}: call n of a save, n = 1..{calls}, {options.ranks} ranks",
                    f"{len(failed)} saves hurt ({', '.join(names)}): {dropped} checkpoints dropped with a warning of the cause ({untold} without), "
-                   f"{kept} complete all the same; {len(there)} checkpoints whole; exit code {code}",
-                   "training ends, same weights, old checkpoints whole, next save works", not problems)
+                   f"{kept} complete all the same; {len(there)} checkpoints there, {len(damaged)} damaged; exit code {code}",
+                   "training ends, same weights, no damaged checkpoint, next save works", not problems)
 
 
 def full_disk():
