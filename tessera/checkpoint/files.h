@@ -23,11 +23,15 @@ inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 // Ours. transformers refuses unknown keys in trainer_state.json, so what resumes a run has its own file.
 inline constexpr const char* kRunStateFile = "tessera_state.json";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kOptimizerStem = "optimizer";
+inline constexpr const char* kOptimizerIndexFile = "optimizer.safetensors.index.json";  // of pieces: format/state_index.h
 
 using WrittenFiles = std::vector<format::ManifestFile>;
 
 /// The files that the tokenizer writes, none for nullptr.
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
+/// config.json, generation_config.json and the tokenizer's files: a model folder without its weights.
+WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer);
 WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer);
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);

@@ -41,8 +41,6 @@ std::optional<std::int64_t> owner_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::string side_name(const std::string& folder, std::string_view mark) { return concat(folder, mark, ::getpid()); }
-
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
   throw Error(concat(what, " ", path, ": ", std::strerror(errno)));
 }
@@ -59,7 +57,7 @@ void sync_to_disk(const std::string& path) {
 
 // Out of sight in one step, then deleted: a crash half way leaves no damaged checkpoint-STEP.
 void discard(const std::string& folder) {
-  const std::string aside = side_name(folder, kDeleting);
+  const std::string aside = concat(folder, kDeleting, ::getpid());
   remove_tree(aside);
   if (::rename(folder.c_str(), aside.c_str()) != 0) fail("cannot rename", folder);
   remove_tree(aside);
@@ -102,24 +100,36 @@ bool looks_complete(const std::string& folder) {
   }
 }
 
+std::string step_folder(const std::string& output_dir, std::int64_t step) {
+  TESSERA_CHECK(step >= 0, "checkpoint of step ", step);
+  return path_join(output_dir, concat(kPrefix, step));
+}
+
+std::string writing_folder(const std::string& output_dir, std::int64_t step, std::int64_t pid) {
+  return concat(step_folder(output_dir, step), kWriting, pid);
+}
+
+std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step) {
+  const std::string target = step_folder(output_dir, step);
+  for (const std::string& name : list_folder(written)) sync_to_disk(path_join(written, name));
+  sync_to_disk(written);
+  put_in_place(written, target);
+  sync_to_disk(output_dir);
+  return target;
+}
+
 std::string publish_step_folder(const std::string& output_dir, std::int64_t step,
                                 const std::function<void(const std::string&)>& fill) {
-  TESSERA_CHECK(step >= 0, "checkpoint of step ", step);
-  const std::string target = path_join(output_dir, concat(kPrefix, step));
-  const std::string temporary = side_name(target, kWriting);
+  const std::string temporary = writing_folder(output_dir, step, ::getpid());
   remove_tree(temporary);
   make_folders(temporary);
   try {
     fill(temporary);
-    for (const std::string& name : list_folder(temporary)) sync_to_disk(path_join(temporary, name));
-    sync_to_disk(temporary);
-    put_in_place(temporary, target);
+    return publish_written_folder(temporary, output_dir, step);
   } catch (...) {
     remove_tree(temporary);
     throw;
   }
-  sync_to_disk(output_dir);
-  return target;
 }
 
 void remove_stale_folders(const std::string& output_dir) {

@@ -21,6 +21,14 @@ std::vector<StepFolder> step_folders(const std::string& output_dir);
 /// Whether the folder has a manifest and every file in it has the listed size (its bytes are not read).
 bool looks_complete(const std::string& folder);
 
+/// OUTPUT_DIR/checkpoint-STEP, and the folder beside it in which the process `pid` (of rank 0) and its peers write it.
+std::string step_folder(const std::string& output_dir, std::int64_t step);
+std::string writing_folder(const std::string& output_dir, std::int64_t step, std::int64_t pid);
+/// Gives a folder that is complete, in writing_folder(), the name checkpoint-STEP: everything in it is forced to the disk first; a
+/// folder of that name is replaced in one step. Returns the name. Throws Error; then the folder is where it was, unless only the last step failed (forcing the
+/// output folder itself to the disk).
+std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step);
+
 /// Calls `fill` with a temporary folder, forces all of it to the disk, then renames it to OUTPUT_DIR/checkpoint-STEP; a folder of that
 /// name is replaced in one step. When `fill` throws, the temporary folder is removed and nothing else has changed.
 std::string publish_step_folder(const std::string& output_dir, std::int64_t step, const std::function<void(const std::string&)>& fill);

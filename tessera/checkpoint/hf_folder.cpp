@@ -1,6 +1,9 @@
 // The Hugging Face half of a checkpoint: weights, configuration, tokenizer.
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 #include <span>
@@ -56,21 +59,31 @@ format::ManifestFile write_tensors_file(const std::string& folder, const char* n
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer) {
   WrittenFiles written;
   if (tokenizer == nullptr) return written;
-  // it writes files of its own names: whatever is new afterwards is its
-  const std::vector<std::string> before = list_folder(folder);
-  tokenizer->save(folder);
-  for (const std::string& name : list_folder(folder)) {
-    if (std::binary_search(before.begin(), before.end(), name)) continue;
-    written.push_back({name, format::digest_of_file(path_join(folder, name))});
+  // it writes files of names that it alone knows
+  // ... in a folder of its own, because other ranks may be writing into `folder` meanwhile
+  const std::string apart = path_join(folder, ".tokenizer");
+  make_folders(apart);
+  tokenizer->save(apart);
+  for (const std::string& name : list_folder(apart)) {
+    const std::string path = path_join(folder, name);
+    if (std::rename(path_join(apart, name).c_str(), path.c_str()) != 0)
+      throw Error(concat("cannot rename to ", path, ": ", std::strerror(errno)));
+    written.push_back({name, format::digest_of_file(path)});
   }
+  remove_tree(apart);
+  return written;
+}
+
+WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer) {
+  WrittenFiles written = write_tokenizer_files(folder, tokenizer);
+  written.push_back(write_json_file(folder, kConfigFile, config));
+  written.push_back(write_json_file(folder, kGenerationConfigFile, generation_config(config)));
   return written;
 }
 
 WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer) {
-  WrittenFiles written = write_tokenizer_files(folder, tokenizer);
-  written.push_back(write_json_file(folder, kConfigFile, config));
-  written.push_back(write_json_file(folder, kGenerationConfigFile, generation_config(config)));
+  WrittenFiles written = write_hf_settings(folder, config, tokenizer);
   written.push_back(write_tensors_file(folder, kWeightsFile, std::move(weights)));
   return written;
 }

@@ -170,6 +170,7 @@ void read_agent(const Variables& variables, RankEnvironment& result) {
   result.secret_fd = variables.number("TESSERA_SECRET_FD", 0).value_or(-1);
   result.generation = variables.number("TESSERA_GENERATION", 0).value_or(0);
   result.job = variables.text("TESSERA_JOB").value_or("");
+  result.memory_folder = variables.text("TESSERA_MEMORY").value_or("");
   const auto store = variables.text("TESSERA_STORE");
   if (!store) return;
   const auto colon = store->rfind(':');

@@ -82,6 +82,7 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
   board = Board::create(plan.local_processes, plan.first_rank, plan.world_size,
                         options.job.empty() ? join(command, " ") : options.job);
   board.header().agent_pid = ::getpid();
+  if (options.max_restarts > 0) memory = MemoryFolder(memory_parent);
 }
 
 void Host::meet_others() {

@@ -7,6 +7,7 @@
 #include <tessera/launch/fleet.h>
 #include <tessera/launch/guardian.h>
 #include <tessera/launch/launcher.h>
+#include <tessera/launch/memory_folder.h>
 #include <tessera/launch/oom.h>
 #include <tessera/launch/output.h>
 #include <tessera/launch/signal_queue.h>
@@ -50,6 +51,7 @@ class Host {
   std::unique_ptr<Fleet> fleet;      ///< with several hosts
   std::string job;                   ///< a random id, equal on all hosts of the job
   Board board;                       ///< of this host's ranks; made for the first generation
+  MemoryFolder memory;               ///< with max_restarts: what ranks leave for the ranks after them
 
  private:
   void meet_others();

@@ -31,6 +31,7 @@ Environment rank_variables(int local_rank, const FleetPlan& plan, const LaunchOp
                         {"TESSERA_BOARD_FD", descriptor(inheritance.board_fd)},
                         {"TESSERA_SECRET_FD", descriptor(inheritance.secret_fd)},
                         {"TESSERA_STORE", inheritance.store.empty() ? std::nullopt : std::optional(inheritance.store)},
+                        {"TESSERA_MEMORY", inheritance.memory.empty() ? std::nullopt : std::optional(inheritance.memory)},
                         {"TORCHELASTIC_RESTART_COUNT", restarts},
                         {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
                         // An agent around us (torchrun --no-python tessera launch ...) is not the ranks' agent.

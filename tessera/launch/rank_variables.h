@@ -16,6 +16,7 @@ struct Inheritance {
   int secret_fd = -1;
   std::string store;  ///< "host:port" of the agents' store; empty: none
   std::string job;    ///< the job's id
+  std::string memory;  ///< folder in memory that outlives the ranks; empty: none
 };
 
 /// Variables of the rank with number `local_rank` on this host. MASTER_PORT is free for the program's own use.

@@ -96,6 +96,7 @@ struct ShardedParameter {
   std::vector<std::int64_t> shape;  ///< of the whole parameter
   std::int64_t begin = 0;           ///< the part is elements [begin, begin + local.numel()) of the flattened parameter
   at::Tensor local;                 ///< 1-D leaf (the module's own parameter where nothing is sharded); grad(): reduced
+  bool divided = false;             ///< other ranks of the shard group hold other parts; false: every rank holds the whole
 };
 
 /// Bytes on this rank, by what they are for.
@@ -189,6 +190,15 @@ class Sharded {
   void load_parameters(const std::function<at::Tensor(const std::string&)>& whole);
   /// A tensor laid out like a local part (an optimizer state) -> the whole one, on every rank. Collective.
   at::Tensor gather_like(const ShardedParameter& parameter, const at::Tensor& local_state) const;
+
+  /// keep(i, begin, piece): elements [begin, begin + piece.numel()) of named_parameters()[i], flattened, valid during the call.
+  using PieceVisitor = std::function<void(std::size_t index, std::int64_t begin, const at::Tensor& piece)>;
+  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group), unit by unit: each rank sends its
+  /// pieces to the owners, so that beside the shards no rank ever holds more than what it owns of one unit and its share of that unit.
+  /// On the owner `keep` gets the pieces of a parameter in ascending order, and the parameters in delivery_order(). `keep` must not
+  /// throw where other ranks go on. Collective.
+  void deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const;
+  std::vector<std::size_t> delivery_order() const;
 
   /// Ends a forward that no backward follows (evaluation): gathered parameters are dropped, and with data_dependent ranks that used
   /// fewer units serve the others. Only needed there. Collective then.

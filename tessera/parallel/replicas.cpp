@@ -123,17 +123,43 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
   }
 }
 
+namespace {
+
+/// The first rank whose i-th number is not what most ranks have (of two that differ, or without a majority: not rank
+/// 0's); the number of ranks when all are equal.
+std::size_t odd_one_out(const std::vector<std::vector<std::int64_t>>& numbers, std::size_t i) {
+  const auto votes = [&](std::int64_t value) {
+    return static_cast<std::size_t>(
+        std::count_if(numbers.begin(), numbers.end(), [&](const auto& n) { return n[i] == value; }));
+  };
+  std::int64_t usual = numbers[0][i];
+  for (const auto& n : numbers)
+    if (votes(n[i]) > votes(usual)) usual = n[i];
+  for (std::size_t r = 0; r < numbers.size(); ++r)
+    if (numbers[r][i] != usual) return r;
+  return numbers.size();
+}
+
+}  // namespace
+
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what) {
   std::vector<std::int64_t> mine;
   for (const NamedTensor& named : tensors) mine.push_back(as_number(hash_of(named.tensor)));
+  // 8 bytes per rank; those of every tensor only when they differ
+  const auto sums = all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size() * sizeof mine[0]))});
+  if (std::all_of(sums.begin(), sums.end(), [&](const auto& sum) { return sum == sums[0]; })) return;
   const auto hashes = all_gather_numbers(group, mine);
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    for (std::size_t r = 1; r < hashes.size(); ++r)
-      if (hashes[r][i] != hashes[0][i])
-        throw Error(concat("replicas differ: ", what, " '", tensors[i].name, "' on rank ", r,
-                           " has other bits than on rank 0 (", tensors[i].tensor.numel(), " elements, group '",
-                           group.name(),
-                           "'); something changed it on one rank only, or the update is not deterministic"));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::size_t odd = odd_one_out(hashes, i);
+    if (odd == hashes.size()) continue;
+    const bool outvoted =
+        std::count_if(hashes.begin(), hashes.end(), [&](const auto& h) { return h[i] != hashes[odd][i]; }) > 1;
+    throw ReplicasDiffer(
+        concat("replicas differ: ", what, " '", tensors[i].name, "' on rank ", odd, " has other bits than on ",
+               outvoted ? "most ranks" : concat("rank ", odd == 0 ? 1 : 0), " (", tensors[i].tensor.numel(),
+               " elements, group '", group.name(),
+               "'); something changed it on one rank only (failing memory?), or the update is not deterministic"));
+  }
 }
 
 }  // namespace tessera::parallel

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/base/error.h>
 #include <tessera/comm/group.h>
 
 #include <cstdint>
@@ -27,8 +28,14 @@ void require_same_structure(const comm::Group& group, const std::vector<NamedTen
 /// do.
 void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
-/// Throws Error, the same on every rank, naming the first tensor whose bits differ from rank 0's, and the rank. `what`
-/// as above.
+/// What require_same_bits throws.
+class ReplicasDiffer : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws ReplicasDiffer, the same on every rank, naming the first tensor whose bits differ, and the rank: the one that is not like most (of two
+/// ranks: the second). 8 bytes per rank are exchanged as long as all is well. `what` as above.
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
 /// Every rank's text, by rank. Texts may differ in length.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/models/load.h>
 #include <tessera/train/report.h>
@@ -61,6 +63,18 @@ std::string OutputFolder::save_checkpoint(const Setup& setup, checkpoint::Tensor
   if (setup.lora)
     return checkpoint::save_adapter_checkpoint(folder_, std::move(trained), *setup.lora, tokenizer_of(setup), state, keep);
   return checkpoint::save_checkpoint(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup), state, keep);
+}
+
+std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::checkpoint_settings(const Setup& setup,
+                                                                                                       checkpoint::RunState state) {
+  const std::shared_ptr<const text::Tokenizer> tokenizer = setup.tokenizer_fits_data ? setup.tokenizer : nullptr;
+  state.optimizer_apart = true;
+  return [config = setup.model->hf_config(), tokenizer, state = std::move(state)](const std::string& folder) {
+    checkpoint::WrittenFiles written = checkpoint::write_hf_settings(folder, config, tokenizer.get());
+    checkpoint::WrittenFiles resuming = checkpoint::write_run_state(folder, state);
+    std::move(resuming.begin(), resuming.end(), std::back_inserter(written));
+    return written;
+  };
 }
 
 void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state) {

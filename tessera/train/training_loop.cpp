@@ -8,6 +8,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/models/checkpoint_blocks.h>
+#include <tessera/parallel/replicas.h>
 #include <tessera/train/restart.h>
 #include <tessera/train/unigram.h>
 
@@ -55,6 +56,7 @@ void TrainingLoop::open_output() {
     output_.emplace(setup_);
     journal_.open(*output_, configuration_);
   });
+  open_savers();
 }
 
 /// Collective; wrong class names and the like throw the same on every rank.
@@ -96,6 +98,8 @@ ExitCode TrainingLoop::run() {
     enter(Phase::data);
     const std::vector<data::Batch> batches = read_step();
     const Agreement agreed = agree_on_step(batches);
+    if (agreed.save_ended)
+      if (const auto outcome = saving_->advance()) saved(*outcome);
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
 
     window_.begin_step(agreed.counts);
@@ -105,13 +109,34 @@ ExitCode TrainingLoop::run() {
     if (const auto& compression = sharded_->options().compression) compression->step_done();
     ++step_;
     enter(Phase::other);
+    check_replicas();
     count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
 
     if (plan_.logs_after(step_)) log();
     const bool best = plan_.evaluates_after(step_) && evaluate();
-    if (plan_.saves_after(step_) || (best && setup_.config.output.save_strategy == "best")) save();
+    if (plan_.saves_after(step_) || (best && setup_.config.output.save_strategy == "best"))
+      save();
+    else if (memory_saver_ && step_ % setup_.config.output.checkpoint_in_memory == 0)
+      save_in_memory();
   }
   return finish(StopRequest::none);
+}
+
+/// Ranks that should hold the same parameters compare them now and then: a flipped bit, or an update that is not the same everywhere, is
+/// found here and not in a model that does not learn. Collective.
+void TrainingLoop::check_replicas() {
+  const std::int64_t every = setup_.config.output.check_replicas_steps;
+  if (every <= 0 || step_ % every != 0 || world_.size() == 1) return;
+  enter(Phase::other, "check replicas");
+  agree(world_.group(), [&] {
+    try {
+      sharded_->check_replicas();
+    } catch (const parallel::ReplicasDiffer& error) {
+      throw Error(concat("after step ", step_, ": ", error.what(), ". Checkpoints of the last ", every,
+                         " steps may hold it: go on from an older one (--resume_from_checkpoint DIR)"));
+    }
+  });
+  enter(Phase::other);
 }
 
 /// What follows is booked on `phase`; `name` is what people see of it.
@@ -137,7 +162,14 @@ void TrainingLoop::prepare_measuring() {
 /// The end of the loop, whatever led to it.
 ExitCode TrainingLoop::finish(StopRequest stop) {
   if (window_.steps() > 0) log(setup_.config.output.logging_strategy != "no");  // an early stop between two logs
-  if (stop == StopRequest::terminate && saved_step_ != step_) save();
+  finish_saving();
+  if (stop == StopRequest::terminate && saved_step_ != step_) {
+    save();
+    finish_saving();
+    if (saved_step_ != step_ && world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
+    if (saved_step_ != step_)
+      throw Error(concat("step ", step_, " could not be saved before the run stopped, as it was asked to"));
+  }
   enter(Phase::other);
   if (trace_) {
     trace_->collect();

@@ -13,6 +13,7 @@
 #include <tessera/train/journal.h>
 #include <tessera/train/optimization.h>
 #include <tessera/train/output.h>
+#include <tessera/train/saver.h>
 #include <tessera/train/setup.h>
 #include <tessera/train/sharding.h>
 #include <tessera/train/signals.h>
@@ -46,6 +47,7 @@ class TrainingLoop {
   struct Agreement {
     StepCounts counts;
     StopRequest stop = StopRequest::none;
+    bool save_ended = false;  ///< every rank has done its part of the checkpoint that is being written
   };
 
   void shard_model();
@@ -60,12 +62,23 @@ class TrainingLoop {
   Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
   void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
   bool update_weights();
-  void check_norm();
+  bool check_norm();
+  void check_replicas();
   void count_step(double seconds, double cpu_seconds);
   void log(bool tell = true);
   /// Returns whether it was the best so far.
   bool evaluate();
+  void open_savers();
   void save();
+  /// --checkpoint_in_memory: a checkpoint in the agent's folder in memory, for the ranks that are started after a failure.
+  void save_in_memory();
+  /// A checkpoint by all ranks, beside the training (saver.h).
+  void save_parts(Saver& saver, std::int64_t keep);
+  /// A checkpoint of whole tensors, written by rank 0 before the step goes on (gathered.h).
+  void save_whole();
+  /// What became of a checkpoint; the same on every rank.
+  void saved(const SaveOutcome& outcome);
+  void finish_saving();
   void load_best_model();
   void save_final_model();
   ExitCode finish(StopRequest stop);
@@ -93,6 +106,7 @@ class TrainingLoop {
   double wire_factor() const;
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
   bool divided() const { return sharded_->shard_ranks() > 1; }
+  bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }
   bool fixed_order() const { return setup_.config.parallel.deterministic_reduce; }
 
   Setup setup_;
@@ -112,8 +126,13 @@ class TrainingLoop {
   Journal journal_;
 
   std::int64_t step_ = 0;  // done
-  std::int64_t saved_step_ = -1;
-  std::int64_t skipped_steps_ = 0;  // of --fp16, whose gradients overflowed
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint that exists
+  std::optional<Saver> saver_;         // save_state_dict_type sharded
+  std::optional<Saver> memory_saver_;  // checkpoint_in_memory
+  Saver* saving_ = nullptr;            // the one that is busy; the same on every rank
+  std::optional<BestModel> best_before_save_;  // what stays if the checkpoint that is being written comes to nothing
+  std::int64_t skipped_steps_ = 0;  // whose gradients were not finite (--fp16, --nan_policy skip)
+  std::int64_t skipped_in_a_row_ = 0;  // of --nan_policy skip
   double grad_norm_ = 0, learning_rate_ = 0;
   PhaseClock clock_;
   std::optional<Trace> trace_;  // --profile

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/log.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
@@ -22,16 +23,17 @@ std::vector<data::Batch> TrainingLoop::read_step() const {
   return batches;
 }
 
-/// The counts of the whole step, whose scored tokens the loss is divided by, and whether anyone was asked to stop.
+/// The counts of the whole step, whose scored tokens the loss is divided by, whether anyone was asked to stop, and whether all have
+/// written their parts of a checkpoint.
 TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) const {
   const comm::Tag tag("step");
   const StepCounts own = count(batches);
   const StopRequest asked = signals_.requested();
   at::Tensor all =
       at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored, std::int64_t{asked == StopRequest::terminate},
-                  std::int64_t{asked == StopRequest::interrupt}, own.inputs},
+                  std::int64_t{asked == StopRequest::interrupt}, own.inputs, std::int64_t{saving_ != nullptr && saving_->ended()}},
                  at::kLong)
-          .to(world_.device());  // [6]
+          .to(world_.device());  // [7]
   world_.group().all_reduce(all).wait();
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
@@ -39,7 +41,8 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   return {{sums[0], sums[1], sums[2], sums[5]},
           sums[4] > 0   ? StopRequest::interrupt
           : sums[3] > 0 ? StopRequest::terminate
-                        : StopRequest::none};
+                        : StopRequest::none,
+          sums[6] == world_.size()};
 }
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
@@ -91,7 +94,7 @@ bool TrainingLoop::update_weights() {
     factor *= loss_scale_->gradient_factor();
     good = loss_scale_->update(grad_norm_);
   } else {
-    check_norm();
+    good = check_norm();
   }
   if (factor != 1) grad_norm_ *= factor;
   enter(Phase::optimizer);
@@ -99,17 +102,30 @@ bool TrainingLoop::update_weights() {
   return good;
 }
 
-/// Every rank has the same norm; one tells what is wrong with it. Collective where it is not finite.
-void TrainingLoop::check_norm() {
-  if (std::isfinite(grad_norm_)) return;
+/// Every rank has the same norm, so all decide alike: whether the step may be taken. One tells what is wrong with it. Collective where it
+/// is not finite.
+bool TrainingLoop::check_norm() {
+  if (std::isfinite(grad_norm_)) {
+    skipped_in_a_row_ = 0;
+    return true;
+  }
   std::string where;
   try {
     sharded_->clip_grad_norm(0);
   } catch (const Error& error) {
     where = error.what();  // names rank and parameter
   }
+  const OutputConfig& output = setup_.config.output;
+  if (output.nan_policy == "skip" && ++skipped_in_a_row_ <= output.nan_skip_limit) {
+    if (world_.rank() == 0)
+      log::warning("step ", step_ + 1, " is skipped (--nan_policy skip; ", skipped_in_a_row_, " in a row, at most ", output.nan_skip_limit,
+                   "): the gradient norm is ", format_real(grad_norm_), "; weights and optimizer stay as they are",
+                   where.empty() ? "" : concat(" (", where, ")"));
+    return false;
+  }
   if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
   throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
+                     output.nan_policy == "skip" ? concat(", for the ", skipped_in_a_row_, "th step in a row") : std::string(),
                      ": the training diverged. Lower --learning_rate (now ", format_real(setup_.config.optimization.learning_rate),
                      "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed",
                      where.empty() ? "" : concat(" (", where, ")")));

@@ -286,7 +286,7 @@ void Sharded::Impl::list_local_parts() {
   std::map<std::size_t, ShardedParameter> by_index;
   for (const auto& group : groups_) {
     if (!group->trained()) continue;
-    for (const FlatGroup::Member& m : group->members()) by_index[m.index] = {m.name, m.sizes, m.begin, m.local};
+    for (const FlatGroup::Member& m : group->members()) by_index[m.index] = {m.name, m.sizes, m.begin, m.local, /*divided=*/true};
   }
   for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
     const NamedTensor& p = parameters_.parameters[i];

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// Memory for copies of training state that are written while training goes on: kept from one save to the next, so that only the first
+/// one pays for fresh pages.
+
+#include <cstddef>
+#include <span>
+
+namespace tessera::checkpoint {
+
+/// What direct I/O needs: addresses, offsets and lengths are multiples of it.
+inline constexpr std::size_t io_alignment = 4096;
+
+/// `bytes` rounded up to io_alignment.
+constexpr std::size_t aligned_size(std::size_t bytes) { return (bytes + io_alignment - 1) / io_alignment * io_alignment; }
+
+/// Anonymous memory of its own mapping, aligned to io_alignment. Not thread-safe.
+class StagingBuffer {
+ public:
+  StagingBuffer() = default;
+  ~StagingBuffer();
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+
+  /// At least `bytes`, with pages that are there already; what was in it is lost when it has to grow. Throws Error (bytes, remedy)
+  /// when there is no memory for it.
+  std::span<std::byte> reserve(std::size_t bytes);
+  /// Gives the memory back.
+  void release();
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,213 @@
+#include <tessera/train/saver.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/parallel/replicas.h>
+#include <tessera/train/save_plan.h>
+
+namespace tessera::train {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// `work`, unless something failed before; what it throws is kept as text.
+template <class Work>
+void guarded(std::string& error, Work&& work) {
+  if (!error.empty()) return;
+  try {
+    work();
+  } catch (const std::exception& failed) {
+    error = failed.what();
+    if (error.empty()) error = "it failed without a word";
+  }
+}
+
+}  // namespace
+
+/// A save from copy to name.
+struct Saver::Job {
+  SaveContents contents;
+  SavePlan plan;
+  std::string temporary;
+  std::optional<checkpoint::ShardFile> weights, states;  // where this rank has any
+  PartReport report;
+  SaveOutcome outcome;
+
+  std::vector<checkpoint::ShardFile*> files() {
+    std::vector<checkpoint::ShardFile*> result;
+    for (auto* file : {&weights, &states})
+      if (*file) result.push_back(&**file);
+    return result;
+  }
+};
+
+Saver::Saver(const comm::Group& group, SaverOptions options) : group_(group), options_(std::move(options)) {
+  const std::vector<std::string> pids = parallel::all_gather_text(group_, std::to_string(::getpid()));
+  writer_pid_ = parse_int(pids[0]).value();
+  if (group_.rank() == 0) checkpoint::remove_stale_folders(options_.output_dir);
+  group_.barrier().wait();  // nobody writes before that
+}
+
+Saver::~Saver() {
+  cancelled_ = true;
+  if (thread_.joinable()) thread_.join();
+  if (!busy() || group_.rank() != 0) return;
+  try {
+    remove_tree(job_->temporary);  // what other ranks still write there is removed by the next run
+  } catch (const std::exception& error) {
+    log::warning("an unfinished checkpoint stays: ", error.what());
+  }
+}
+
+void Saver::start_thread(std::function<void()> work) {
+  ended_ = false;
+  thread_ = std::thread([this, work = std::move(work)] {
+    guarded(error_, work);
+    ended_.store(true, std::memory_order_release);
+  });
+}
+
+void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
+  TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
+  const auto begin = std::chrono::steady_clock::now();
+  phase_ = Phase::writing;
+  error_.clear();
+  job_ = std::make_unique<Job>();
+  job_->contents = std::move(contents);
+  job_->outcome.step = job_->contents.step;
+  job_->outcome.folder = checkpoint::step_folder(options_.output_dir, job_->contents.step);
+  job_->temporary = checkpoint::writing_folder(options_.output_dir, job_->contents.step, writer_pid_);
+  job_->plan = plan_save(sharded, optimizer, group_, job_->contents.optimizer);
+  copy(sharded, optimizer);
+  if (options_.in_memory) {
+    start_thread([this] { write_own(); });
+  } else {
+    guarded(error_, [this] { write_own(); });
+    ended_ = true;
+  }
+  job_->outcome.stall_seconds = seconds_since(begin);
+}
+
+/// What fails here is kept: the other ranks go on with the collectives, and so does this one.
+void Saver::copy(const Sharded& sharded, const optim::Optimizer& optimizer) {
+  Job& job = *job_;
+  guarded(error_, [&] {
+    const PartFile& weights = job.plan.weights;
+    const PartFile& states = job.plan.states;
+    if (!options_.in_memory) {
+      make_folders(job.temporary);
+      if (!weights.tensors.empty()) job.weights.emplace(weights.name, weights.tensors, job.temporary);
+      if (!states.tensors.empty()) job.states.emplace(states.name, states.tensors, job.temporary);
+      return;
+    }
+    const std::size_t first = weights.tensors.empty() ? 0 : checkpoint::ShardFile::image_bytes(weights.tensors);
+    const std::size_t second = states.tensors.empty() ? 0 : checkpoint::ShardFile::image_bytes(states.tensors);
+    const std::span<std::byte> memory = staging_.reserve(first + second);
+    if (first > 0) job.weights.emplace(weights.name, weights.tensors, memory.first(first));
+    if (second > 0) job.states.emplace(states.name, states.tensors, memory.subspan(first, second));
+  });
+  sharded.deliver_parameters(job.plan.owners, [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+    guarded(error_, [&] { job.weights->append(piece); });
+  });
+  const auto all = optimizer.state();
+  for (const std::size_t i : job.plan.own_states) guarded(error_, [&] { job.states->append(all[i].second); });
+}
+
+void Saver::write_own() {
+  Job& job = *job_;
+  make_folders(job.temporary);
+  PartReport& report = job.report;
+  if (group_.rank() == 0) report.files = job.contents.small_files(job.temporary);
+  for (checkpoint::ShardFile* file : job.files()) {
+    report.files.push_back(file->write(job.temporary, /*finite=*/true, cancelled_));
+    report.bytes += static_cast<std::int64_t>(file->bytes());
+    job.outcome.write_seconds += file->times().write;
+  }
+  job.outcome.own_bytes = report.bytes;
+  if (job.weights) report.weights = job.plan.weights;
+  if (job.states) report.states = job.plan.state_pieces;
+}
+
+/// On rank 0's thread: from the parts of all ranks to a folder that exists.
+void Saver::publish(const std::vector<Value>& reports) {
+  Job& job = *job_;
+  std::vector<PartReport> parts;
+  for (const Value& report : reports) parts.push_back(parse_report(report));
+  format::Manifest manifest{job.contents.step, {}};
+  for (PartReport& part : parts) std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
+  for (format::ManifestFile& index : write_indexes(job.temporary, parts, group_.size(), job.contents.optimizer))
+    manifest.files.push_back(std::move(index));
+  format::write_manifest(job.temporary, manifest);
+  checkpoint::publish_written_folder(job.temporary, options_.output_dir, job.contents.step);
+  try {
+    if (job.contents.prune) job.contents.prune();
+  } catch (const std::exception& failed) {
+    log::warning(job.outcome.folder, " is saved, but old checkpoints could not be removed: ", failed.what());
+  }
+}
+
+std::optional<SaveOutcome> Saver::advance() {
+  TESSERA_CHECK(busy(), "nothing is being saved");
+  if (thread_.joinable()) thread_.join();
+  const Value own = error_.empty() ? (phase_ == Phase::writing ? to_value(job_->report) : Value::make_object())
+                                   : Value::make_object({{"error", Value::of(error_)}});
+  std::vector<Value> reports;
+  std::string errors;
+  const std::vector<std::string> texts = parallel::all_gather_text(group_, dump_json(own, -1));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    reports.push_back(parse_json(texts[rank], concat("report of rank ", rank)));
+    if (const Value* error = reports.back().find("error"))
+      errors +=
+          concat(errors.empty() ? "" : "; ", texts.size() > 1 ? concat("rank ", rank, ": ") : "", error->as_string());
+  }
+  if (!errors.empty()) return end(std::move(errors));
+  if (phase_ == Phase::publishing) return end("");
+  for (const Value& report : reports) job_->outcome.bytes += report.at("bytes").as_int();
+  phase_ = Phase::publishing;
+  if (group_.rank() == 0)
+    start_thread([this, reports = std::move(reports)] { publish(reports); });
+  else
+    ended_ = true;
+  return std::nullopt;
+}
+
+/// Nothing is under way afterwards. With errors the checkpoint is dropped: the other ranks' threads have ended, too.
+SaveOutcome Saver::end(std::string errors) {
+  SaveOutcome outcome = std::move(job_->outcome);
+  outcome.error = std::move(errors);
+  const std::string temporary = job_->temporary;
+  job_.reset();
+  phase_ = Phase::idle;
+  if (!outcome.error.empty() && group_.rank() == 0) {
+    try {
+      remove_tree(temporary);
+    } catch (const std::exception& failed) {
+      log::warning("the rest of a checkpoint that was dropped stays: ", failed.what());
+    }
+  }
+  return outcome;
+}
+
+std::optional<SaveOutcome> Saver::finish() {
+  std::optional<SaveOutcome> outcome;
+  while (busy()) outcome = advance();
+  return outcome;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,104 @@
+#pragma once
+/// \file
+/// Checkpoints of a running training, SHARDED: every rank writes what it holds, while the training goes on.
+///
+///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer states stay where they
+///                are. The step goes on after this copy.
+///   thread       each rank writes its files into checkpoint-N.tmp.PID, forces them to the disk, reads them back
+///   advance()    when all ranks have ended (ended(), which the loop sums up before every step): they tell each other what they wrote;
+///                rank 0's thread writes indexes and manifest, renames the folder, and only then removes old checkpoints
+///   advance()    again: every rank knows that the checkpoint exists
+///
+/// When anything fails on any rank, at any of these points, the checkpoint is dropped on all of them: the temporary folder goes, what
+/// was there before is untouched, training goes on, and the outcome says why. The layout of the folder: docs/checkpoints.md.
+
+#include <tessera/base/value.h>
+#include <tessera/checkpoint/shard_file.h>
+#include <tessera/checkpoint/staging.h>
+#include <tessera/comm/group.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/parallel/fully_shard.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tessera::train {
+
+/// What became of a save; the same on every rank but for the times, which are this rank's.
+struct SaveOutcome {
+  std::int64_t step = 0;
+  std::string folder;        ///< where it is, or would have been
+  std::string error = {};    ///< why there is none; empty: it was written
+  std::int64_t bytes = 0;    ///< of all ranks' tensors
+  double stall_seconds = 0;  ///< that the training waited: the copy (and, without one, the writing)
+  double write_seconds = 0;  ///< write and fsync of this rank's files
+  std::int64_t own_bytes = 0;  ///< of this rank's files
+};
+
+struct SaverOptions {
+  std::string output_dir;
+  bool in_memory = true;   ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
+};
+
+/// Everything of a save that is not a tensor.
+struct SaveContents {
+  std::int64_t step = 0;
+  bool optimizer = true;  ///< false: weights only
+  /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0 by the writing thread, with values of
+  /// its own.
+  std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
+  /// Called on rank 0 by the writing thread once the folder has its name: removes old checkpoints. What it throws is a warning.
+  std::function<void()> prune = {};
+};
+
+/// All ranks of a group have one. All members are to be called by one thread; those marked collective by all ranks at the same point.
+class Saver {
+ public:
+  /// Collective. Removes what runs that died while saving have left in the output folder.
+  Saver(const comm::Group& group, SaverOptions options);
+  /// Ends the thread; an unfinished checkpoint is dropped.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  const std::string& output_dir() const { return options_.output_dir; }
+  /// A save is under way, the same on every rank.
+  bool busy() const { return phase_ != Phase::idle; }
+  /// This rank has done its part of the present phase (or failed).
+  bool ended() const { return busy() && ended_.load(std::memory_order_acquire); }
+
+  /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer talk.
+  void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents);
+  /// Goes on to the next phase, once every rank has ended(). Collective. The outcome, when this was the last phase.
+  std::optional<SaveOutcome> advance();
+  /// Waits until nothing is under way. Collective. The outcome, if anything was.
+  std::optional<SaveOutcome> finish();
+
+ private:
+  enum class Phase { idle, writing, publishing };
+  struct Job;
+
+  void start_thread(std::function<void()> work);
+  void copy(const Sharded& sharded, const optim::Optimizer& optimizer);
+  void write_own();
+  void publish(const std::vector<Value>& reports);
+  SaveOutcome end(std::string errors);
+
+  comm::Group group_;
+  SaverOptions options_;
+  std::int64_t writer_pid_ = 0;  // rank 0's, part of the temporary folder's name
+  Phase phase_ = Phase::idle;
+  checkpoint::StagingBuffer staging_;
+  std::unique_ptr<Job> job_;
+  std::string error_;  // of this rank's part; written by the thread before ended_
+  std::atomic<bool> ended_ = false, cancelled_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera::train
