@@ -6,7 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/format/crc32c_kernels.h>
 
 namespace tessera::format {
 namespace {
@@ -41,7 +43,7 @@ std::uint64_t load_little_endian(const std::byte* from) {
   return word;
 }
 
-std::uint32_t update_by_tables(std::span<const std::byte> bytes, std::uint32_t crc) {
+std::uint32_t update_by_tables(std::span<const std::byte> bytes, std::uint32_t crc) {  // crc: raw
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; at += 8, left -= 8) {
@@ -53,58 +55,80 @@ std::uint32_t update_by_tables(std::span<const std::byte> bytes, std::uint32_t c
   return crc;
 }
 
-#if defined(__x86_64__)  // the builtins below exist for this architecture only; the run-time check decides on each
-                         // machine
-__attribute__((target("sse4.2"))) std::uint32_t update_by_instruction(std::span<const std::byte> bytes,
-                                                                      std::uint32_t crc) {
-  const std::byte* at = bytes.data();
-  std::size_t left = bytes.size();
-  std::uint64_t wide = crc;
-  for (; left >= 8; at += 8, left -= 8) wide = __builtin_ia32_crc32di(wide, load_little_endian(at));
-  crc = static_cast<std::uint32_t>(wide);
-  for (; left > 0; ++at, --left) crc = __builtin_ia32_crc32qi(crc, std::to_integer<unsigned char>(*at));
-  return crc;
+std::uint32_t copy_by_tables(std::byte* to, std::span<const std::byte> from, std::uint32_t raw) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+  return update_by_tables(from, raw);
 }
-const bool kHasInstruction = __builtin_cpu_supports("sse4.2");
-#else
-std::uint32_t update_by_instruction(std::span<const std::byte> bytes, std::uint32_t crc) {
-  return update_by_tables(bytes, crc);
-}
-const bool kHasInstruction = false;
+
+std::vector<Crc32cKernels> find_kernels() {
+  std::vector<Crc32cKernels> found = {{"tables", update_by_tables, copy_by_tables}};
+#if defined(__x86_64__)  // these exist for this architecture only; the run-time check decides on each machine
+  if (x86::has_instruction()) found.push_back({"instruction", x86::update_by_instruction, x86::copy_by_instruction});
+  if (x86::has_folding()) found.push_back({"folding", x86::update_by_folding, x86::copy_by_folding});
 #endif
+  return found;
+}
+
+const Crc32cKernels& fastest() {
+  static const Crc32cKernels kernels = crc32c_kernels().back();
+  return kernels;
+}
 
 }  // namespace
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
-  return ~(kHasInstruction ? update_by_instruction(bytes, ~crc) : update_by_tables(bytes, ~crc));
+std::span<const Crc32cKernels> crc32c_kernels() {
+  static const std::vector<Crc32cKernels> kernels = find_kernels();
+  return kernels;
 }
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) { return ~fastest().update(bytes, ~crc); }
 
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc) {
   return ~update_by_tables(bytes, ~crc);
 }
 
-void DigestBuilder::update(std::span<const std::byte> bytes) {
+bool is_digest_chunk(std::uint64_t bytes) {
+  return bytes >= std::uint64_t{64} << 10 && bytes <= std::uint64_t{1} << 30 && std::has_single_bit(bytes);
+}
+
+DigestBuilder::DigestBuilder(std::uint64_t chunk_bytes) {
+  TESSERA_CHECK(is_digest_chunk(chunk_bytes), "a checksum per ", chunk_bytes, " bytes; a power of two from 64 KiB to 1 GiB is needed");
+  digest_.chunk_bytes = chunk_bytes;
+}
+
+template <class Take>
+void DigestBuilder::chunk_by_chunk(std::span<const std::byte> bytes, const Take& take) {
   while (!bytes.empty()) {
-    const std::uint64_t filled = digest_.size % kDigestChunk;
+    const std::uint64_t filled = digest_.size % digest_.chunk_bytes;
     if (filled == 0) digest_.chunks.push_back(0);
-    const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), kDigestChunk - filled));
-    digest_.chunks.back() = crc32c(part, digest_.chunks.back());
+    const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), digest_.chunk_bytes - filled));
+    digest_.chunks.back() = ~take(part, ~digest_.chunks.back());
     digest_.size += part.size();
     bytes = bytes.subspan(part.size());
   }
 }
 
+void DigestBuilder::update(std::span<const std::byte> bytes) { chunk_by_chunk(bytes, fastest().update); }
+
+void DigestBuilder::copy(std::byte* to, std::span<const std::byte> from) {
+  chunk_by_chunk(from, [&to](std::span<const std::byte> part, std::uint32_t raw) {
+    raw = fastest().copy(to, part, raw);
+    to += part.size();
+    return raw;
+  });
+}
+
 Digest DigestBuilder::finish() && { return std::move(digest_); }
 
-Digest digest_of(std::span<const std::byte> bytes) {
-  DigestBuilder builder;
+Digest digest_of(std::span<const std::byte> bytes, std::uint64_t chunk_bytes) {
+  DigestBuilder builder(chunk_bytes);
   builder.update(bytes);
   return std::move(builder).finish();
 }
 
-Digest digest_of_file(const std::string& path) {
+Digest digest_of_file(const std::string& path, std::uint64_t chunk_bytes) {
   const MappedFile file(path);
-  return digest_of(file.bytes());
+  return digest_of(file.bytes(), chunk_bytes);
 }
 
 }  // namespace tessera::format

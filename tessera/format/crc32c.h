@@ -17,28 +17,39 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 /// The same by tables alone (what processors without the instruction use).
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
-/// Bytes covered by one checksum of a Digest.
-inline constexpr std::uint64_t kDigestChunk = std::uint64_t{16} << 20;
+/// Bytes covered by one checksum of a Digest, unless it says otherwise: what one read of a damaged file can be narrowed down to.
+inline constexpr std::uint64_t kDigestChunk = std::uint64_t{4} << 20;
+/// Whether a Digest may have checksums of this many bytes each: a power of two from 64 KiB to 1 GiB.
+bool is_digest_chunk(std::uint64_t bytes);
 
-/// What a file must look like: its size and the CRC-32C of each chunk of kDigestChunk bytes (the last may be shorter).
+/// What a file must look like: its size and the CRC-32C of each chunk of `chunk_bytes` bytes (the last may be shorter).
 struct Digest {
   std::uint64_t size = 0;
   std::vector<std::uint32_t> chunks;
+  std::uint64_t chunk_bytes = kDigestChunk;
   bool operator==(const Digest&) const = default;
 };
 
-/// Builds a Digest from the bytes of a file as they are written.
+/// Builds a Digest from the bytes of a file as they are written. Not thread-safe.
 class DigestBuilder {
  public:
+  /// Throws Error unless is_digest_chunk(chunk_bytes).
+  explicit DigestBuilder(std::uint64_t chunk_bytes = kDigestChunk);
   void update(std::span<const std::byte> bytes);
+  /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and takes it in, reading memory once. The checksum is that of
+  /// what was read, so a byte that goes wrong on its way into `to` or later does not match it.
+  void copy(std::byte* to, std::span<const std::byte> from);
   Digest finish() &&;
 
  private:
+  template <class Take>
+  void chunk_by_chunk(std::span<const std::byte> bytes, const Take& take);
+
   Digest digest_;
 };
 
-Digest digest_of(std::span<const std::byte> bytes);
+Digest digest_of(std::span<const std::byte> bytes, std::uint64_t chunk_bytes = kDigestChunk);
 /// Reads the file by mapping. Throws InputError when it is missing or unreadable.
-Digest digest_of_file(const std::string& path);
+Digest digest_of_file(const std::string& path, std::uint64_t chunk_bytes = kDigestChunk);
 
 }  // namespace tessera::format

@@ -36,7 +36,7 @@ std::uint32_t parse_hex(const Value& value) {
 }
 
 // Everything but the checksum of the manifest itself, which is taken over this value's one-line dump.
-Value body_of(const Manifest& manifest) {
+Value body_of(const Manifest& manifest, std::uint64_t chunk_bytes) {
   std::vector<Value> files;
   for (const ManifestFile& file : manifest.files) {
     std::vector<Value> chunks;
@@ -47,7 +47,7 @@ Value body_of(const Manifest& manifest) {
   }
   return Value::make_object({{"format", Value::of(kFormatWord)},
                              {"step", Value::of(manifest.step)},
-                             {"chunk_bytes", Value::of(static_cast<std::int64_t>(kDigestChunk))},
+                             {"chunk_bytes", Value::of(static_cast<std::int64_t>(chunk_bytes))},
                              {"files", Value::make_array(std::move(files))}});
 }
 
@@ -56,8 +56,9 @@ std::uint32_t checksum_of(const Value& body) {
   return crc32c(std::as_bytes(std::span(text)));
 }
 
-ManifestFile parse_file(const Value& entry) {
+ManifestFile parse_file(const Value& entry, std::uint64_t chunk_bytes) {
   ManifestFile file;
+  file.digest.chunk_bytes = chunk_bytes;
   file.name = entry.at("name").as_string();
   if (!is_plain_file_name(file.name)) {
     throw InputError(concat(entry.where().str(), ": '", file.name, "' is not the plain name of a file in this folder"));
@@ -66,7 +67,7 @@ ManifestFile parse_file(const Value& entry) {
   if (size < 0) throw InputError(concat(entry.where().str(), ": file '", file.name, "' has a negative size ", size));
   file.digest.size = static_cast<std::uint64_t>(size);
   for (const Value& chunk : entry.at("crc32c").items()) file.digest.chunks.push_back(parse_hex(chunk));
-  const std::uint64_t needed = file.digest.size / kDigestChunk + (file.digest.size % kDigestChunk != 0);
+  const std::uint64_t needed = file.digest.size / chunk_bytes + (file.digest.size % chunk_bytes != 0);
   if (file.digest.chunks.size() != needed) {
     throw InputError(concat(entry.where().str(), ": file '", file.name, "' of ", size, " bytes needs ", needed,
                             " checksums, but ", file.digest.chunks.size(), " are listed"));
@@ -87,8 +88,12 @@ void write_manifest(const std::string& folder, const Manifest& manifest) {
     TESSERA_CHECK(is_plain_file_name(file.name) && names.insert(file.name).second, "manifest of ", folder,
                   ": bad or repeated name '", file.name, "'");
   }
-  Value value = body_of(manifest);
-  value.set("self_crc32c", Value::of(hex(checksum_of(body_of(manifest)))));
+  const std::uint64_t chunk_bytes = manifest.files.empty() ? kDigestChunk : manifest.files[0].digest.chunk_bytes;
+  for (const ManifestFile& file : manifest.files)
+    TESSERA_CHECK(file.digest.chunk_bytes == chunk_bytes, "manifest of ", folder, ": '", file.name, "' has a checksum per ",
+                  file.digest.chunk_bytes, " bytes, '", manifest.files[0].name, "' one per ", chunk_bytes);
+  Value value = body_of(manifest, chunk_bytes);
+  value.set("self_crc32c", Value::of(hex(checksum_of(value))));
   write_file_atomically(path_join(folder, kManifestName), dump_json(value) + "\n");
 }
 
@@ -102,20 +107,22 @@ Manifest read_manifest(const std::string& folder) {
   const std::string& word = value.at("format").as_string();
   if (word != kFormatWord)
     throw InputError(concat(path, ": format is '", word, "'; this program reads '", kFormatWord, "'"));
-  const std::int64_t chunk_bytes = value.at("chunk_bytes").as_int();
-  if (chunk_bytes != static_cast<std::int64_t>(kDigestChunk)) {
-    throw InputError(concat(path, ": chunk_bytes is ", chunk_bytes, ", expected ", kDigestChunk));
+  const std::int64_t chunk_value = value.at("chunk_bytes").as_int();
+  if (chunk_value < 0 || !is_digest_chunk(static_cast<std::uint64_t>(chunk_value))) {
+    throw InputError(concat(value.at("chunk_bytes").where().str(), ": chunk_bytes is ", chunk_value,
+                            "; it must be a power of two from 64 KiB to 1 GiB"));
   }
+  const std::uint64_t chunk_bytes = static_cast<std::uint64_t>(chunk_value);
   Manifest manifest;
   manifest.step = value.at("step").as_int();
   std::set<std::string> names;
   for (const Value& entry : value.at("files").items()) {
-    manifest.files.push_back(parse_file(entry));
+    manifest.files.push_back(parse_file(entry, chunk_bytes));
     if (!names.insert(manifest.files.back().name).second) {
       throw InputError(concat(entry.where().str(), ": file '", manifest.files.back().name, "' is listed twice"));
     }
   }
-  const std::uint32_t expected = parse_hex(value.at("self_crc32c")), found = checksum_of(body_of(manifest));
+  const std::uint32_t expected = parse_hex(value.at("self_crc32c")), found = checksum_of(body_of(manifest, chunk_bytes));
   if (expected != found) {
     throw InputError(concat(path, ": its own checksum is ", hex(found), ", but it says ", hex(expected),
                             ": the manifest is damaged"));
@@ -139,15 +146,15 @@ void verify_files(const std::string& folder, const Manifest& manifest) {
   verify_sizes(folder, manifest);
   for (const ManifestFile& file : manifest.files) {
     const std::string path = path_join(folder, file.name);
-    const Digest found = digest_of_file(path);
+    const Digest found = digest_of_file(path, file.digest.chunk_bytes);
     if (found == file.digest) continue;
     const auto [there, listed] =
         std::mismatch(found.chunks.begin(), found.chunks.end(), file.digest.chunks.begin(), file.digest.chunks.end());
     if (there == found.chunks.end() || listed == file.digest.chunks.end()) {
       throw InputError(concat(path, ": has ", found.size, " bytes, but ", kManifestName, " says ", file.digest.size));
     }
-    const std::uint64_t begin = static_cast<std::uint64_t>(there - found.chunks.begin()) * kDigestChunk;
-    throw InputError(concat(path, ": bytes ", begin, " to ", std::min(begin + kDigestChunk, found.size),
+    const std::uint64_t begin = static_cast<std::uint64_t>(there - found.chunks.begin()) * found.chunk_bytes;
+    throw InputError(concat(path, ": bytes ", begin, " to ", std::min(begin + found.chunk_bytes, found.size),
                             " have CRC-32C ", hex(*there), ", but ", kManifestName, " says ", hex(*listed),
                             ": the file is damaged"));
   }

@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+#include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/format/crc32c_kernels.h>
+
+#include <algorithm>
+#include <iostream>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,14 +30,83 @@ TEST(Crc32c, PublishedValues) {
   EXPECT_EQ(crc32c_portable(as_bytes(rising)), 0x46DD794Eu);
 }
 
-TEST(Crc32c, TablesAgreeWithInstructionAtAnyAlignmentAndCut) {
-  EXPECT_TRUE(rc::check([](const std::string& text, std::uint8_t skip, std::uint8_t cut) {
-    const auto bytes = as_bytes(text).subspan(std::min<std::size_t>(skip % 8, text.size()));
-    const auto whole = crc32c(bytes);
-    RC_ASSERT(whole == crc32c_portable(bytes));
-    const auto first = bytes.first(std::min<std::size_t>(cut, bytes.size()));
-    RC_ASSERT(whole == crc32c(bytes.subspan(first.size()), crc32c_portable(first)));
+std::uint32_t bit_by_bit(std::span<const std::byte> bytes, std::uint32_t raw) {
+  for (const std::byte byte : bytes) {
+    raw ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) raw = (raw >> 1) ^ ((raw & 1) ? 0x82F63B78 : 0);
+  }
+  return raw;
+}
+
+std::vector<std::byte> noise(std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  std::mt19937 random(7);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+TEST(Crc32c, TheFastestKernelThatTheProcessorHasIsUsed) {
+  ASSERT_FALSE(crc32c_kernels().empty());
+  EXPECT_STREQ(crc32c_kernels()[0].name, "tables");
+  const auto bytes = noise(1000);
+  for (const Crc32cKernels& kernels : crc32c_kernels()) {
+    EXPECT_EQ(~kernels.update(bytes, ~0u), crc32c(bytes)) << kernels.name;
+    std::cout << kernels.name << (&kernels == &crc32c_kernels().back() ? "\n" : ", ");
+  }
+}
+
+// All sizes around the blocks of every kernel: one stream, three of 128 and of 1024 bytes, 64 and 256 bytes folded.
+TEST(Crc32c, KernelsAgreeWithTheDefinitionAtEverySizeAndAlignment) {
+  const auto bytes = noise(8192);
+  for (const Crc32cKernels& kernels : crc32c_kernels()) {
+    for (std::size_t size = 0; size < 4200; size += size < 1300 ? 1 : 7) {
+      const auto part = std::span(bytes).subspan(size % 67, size);
+      const std::uint32_t before = 0x9E3779B9u * static_cast<std::uint32_t>(size + 1);
+      ASSERT_EQ(kernels.update(part, before), bit_by_bit(part, before)) << kernels.name << ", " << size << " bytes";
+    }
+  }
+}
+
+TEST(Crc32c, AnyCutOfAnyBytesGivesTheSame) {
+  const auto bytes = noise(300'000);
+  EXPECT_TRUE(rc::check([&] {
+    const auto any_of = [](std::size_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::size_t>(0, end)); };
+    const auto part = std::span(bytes).subspan(any_of(200)).first(any_of(2) == 0 ? any_of(1000) : any_of(200'000));
+    const std::uint32_t whole = crc32c_portable(part);
+    RC_ASSERT(whole == crc32c(part));
+    const auto first = part.first(any_of(part.size() + 1));
+    RC_ASSERT(whole == crc32c(part.subspan(first.size()), crc32c_portable(first)));
+    RC_ASSERT(whole == crc32c_portable(part.subspan(first.size()), crc32c(first)));
   }));
+}
+
+TEST(Crc32c, CopiesWriteTheBytesAndNothingElse) {
+  const auto bytes = noise(300'000);
+  std::vector<std::byte> target(bytes.size() + 512);
+  EXPECT_TRUE(rc::check([&] {
+    const auto any_of = [](std::size_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::size_t>(0, end)); };
+    const auto part = std::span(bytes).subspan(any_of(200)).first(any_of(2) == 0 ? any_of(1000) : any_of(200'000));
+    const std::size_t at = any_of(300);
+    for (const Crc32cKernels& kernels : crc32c_kernels()) {
+      std::fill(target.begin(), target.end(), std::byte{0xA5});
+      RC_ASSERT(kernels.copy(target.data() + at, part, 5) == kernels.update(part, 5));
+      RC_ASSERT(std::equal(part.begin(), part.end(), target.begin() + static_cast<std::ptrdiff_t>(at)));
+      const auto untouched = [](std::byte byte) { return byte == std::byte{0xA5}; };
+      RC_ASSERT(std::all_of(target.begin(), target.begin() + static_cast<std::ptrdiff_t>(at), untouched));
+      RC_ASSERT(std::all_of(target.begin() + static_cast<std::ptrdiff_t>(at + part.size()), target.end(), untouched));
+    }
+  }));
+}
+
+TEST(Crc32c, PowersOfXMoveAChecksumOverZeros) {
+  const std::vector<std::byte> one = {std::byte{0x80}};  // x^0 in a byte whose bits are reflected
+  EXPECT_EQ(crc32c_power(0), 0x80000000u);
+  EXPECT_EQ(crc32c_power(32), bit_by_bit(one, 0));
+  for (const std::size_t zeros : {1u, 4u, 100u}) {
+    std::vector<std::byte> bytes = one;
+    bytes.resize(1 + zeros);
+    EXPECT_EQ(crc32c_power(32 + 8 * zeros), bit_by_bit(bytes, 0));
+  }
 }
 
 TEST(Digest, ChunksDoNotDependOnHowTheBytesArrive) {
@@ -47,6 +122,28 @@ TEST(Digest, ChunksDoNotDependOnHowTheBytesArrive) {
   builder.update(as_bytes(bytes).subspan(1 + kDigestChunk));
   EXPECT_EQ(std::move(builder).finish(), whole);
   EXPECT_TRUE(digest_of({}).chunks.empty());
+
+  DigestBuilder copier;
+  std::string copied(bytes.size() + 1, '?');
+  const auto to = std::as_writable_bytes(std::span(copied)).subspan(1);
+  copier.copy(to.data(), as_bytes(bytes).first(77));
+  copier.copy(to.data() + 77, as_bytes(bytes).subspan(77));
+  EXPECT_EQ(std::move(copier).finish(), whole);
+  EXPECT_EQ(copied.substr(1), bytes);
+}
+
+TEST(Digest, ChunksMayHaveOtherSizes) {
+  const std::string bytes(200'000, 'y');
+  const Digest digest = digest_of(as_bytes(bytes), 65536);
+  EXPECT_EQ(digest.chunk_bytes, 65536u);
+  ASSERT_EQ(digest.chunks.size(), 4u);
+  EXPECT_EQ(digest.chunks[3], crc32c(as_bytes(bytes).subspan(3 * 65536)));
+  EXPECT_NE(digest, digest_of(as_bytes(bytes)));
+  for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{32768}, std::uint64_t{65537}, std::uint64_t{2} << 30}) {
+    EXPECT_FALSE(is_digest_chunk(bad));
+    EXPECT_THROW(DigestBuilder{bad}, Error);
+  }
+  EXPECT_TRUE(is_digest_chunk(std::uint64_t{1} << 30));
 }
 
 }  // namespace

@@ -58,7 +58,42 @@ TEST_F(ManifestTest, AFlippedBitIsLocated) {
   bytes[kDigestChunk + 3] ^= 0x10;
   write_file_atomically(file("a.bin"), bytes);
   const std::string text = verify();
-  EXPECT_TRUE(contains(text, "a.bin: bytes 16777216 to 16777226 have CRC-32C")) << text;
+  EXPECT_TRUE(contains(text, "a.bin: bytes 4194304 to 4194314 have CRC-32C")) << text;
+}
+
+TEST_F(ManifestTest, OtherChunkSizesAreRead) {
+  Manifest small;
+  for (const char* name : {"a.bin", "b.json"}) small.files.push_back({name, digest_of_file(file(name), 65536)});
+  write_manifest(folder_.path(), small);
+  EXPECT_EQ(verify(), "");
+  EXPECT_EQ(read_manifest(folder_.path()).files[0].digest, small.files[0].digest);
+  std::string bytes = read_file(file("a.bin"));
+  bytes[65536] ^= 1;
+  write_file_atomically(file("a.bin"), bytes);
+  EXPECT_TRUE(contains(verify(), "a.bin: bytes 65536 to 131072 have CRC-32C")) << verify();
+
+  small.files[1].digest = digest_of_file(file("b.json"));
+  EXPECT_THROW(write_manifest(folder_.path(), small), Error);  // one size for all files
+  std::string text = read_file(file(kManifestName));
+  for (const char* bad : {"65537", "0", "-65536", "2147483648"}) {
+    std::string changed = text;
+    changed.replace(changed.find("65536"), 5, bad);
+    write_file_atomically(file(kManifestName), changed);
+    EXPECT_TRUE(contains(verify(), "it must be a power of two from 64 KiB to 1 GiB")) << verify();
+  }
+}
+
+// A manifest as checkpoints had it when chunks were of 16 MiB.
+TEST_F(ManifestTest, ChunksOf16MiBAreRead) {
+  write_file_atomically(file("b.json"), "{}");
+  write_file_atomically(file(kManifestName), R"({
+  "format": "tessera-manifest-1",
+  "step": 3,
+  "chunk_bytes": 16777216,
+  "files": [{"name": "b.json", "size": 2, "crc32c": ["297bd0aa"]}],
+  "self_crc32c": "41cc14d5"
+})");
+  EXPECT_EQ(verify(), "");
 }
 
 TEST_F(ManifestTest, SizeAndPresenceAreChecked) {
