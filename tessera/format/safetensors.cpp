@@ -12,7 +12,6 @@
 namespace tessera::format {
 namespace {
 
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // the reference reader's limit
 constexpr std::size_t kLengthBytes = 8;
 
 struct DTypeRow {
@@ -171,22 +170,32 @@ std::optional<DType> parse_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& path) {
-  if (file.size() < kLengthBytes) {
-    throw InputError(concat(path, ": not a safetensors file: it has ", file.size(),
+std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uint64_t file_size, const std::string& path) {
+  if (file_size < kLengthBytes || front.size() < kLengthBytes) {
+    throw InputError(concat(path, ": not a safetensors file: it has ", file_size,
                             " bytes, but the length of the header alone takes 8; it is empty or truncated"));
   }
   std::uint64_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
-  if (length > kMaxHeader) {
-    throw InputError(concat(path, ": header length ", length, " exceeds the format's limit of ", kMaxHeader,
+  for (std::size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<std::uint64_t>(front[i]) << (8 * i);
+  if (length > kSafetensorsMaxHeader) {
+    throw InputError(concat(path, ": header length ", length, " exceeds the format's limit of ", kSafetensorsMaxHeader,
                             " bytes: not a safetensors file, or damaged"));
   }
-  if (length > file.size() - kLengthBytes) {
-    throw InputError(concat(path, ": header length ", length, " exceeds the ", file.size() - kLengthBytes,
+  if (length > file_size - kLengthBytes) {
+    throw InputError(concat(path, ": header length ", length, " exceeds the ", file_size - kLengthBytes,
                             " bytes that follow it: the file is truncated"));
   }
-  const auto bytes = file.subspan(kLengthBytes, length);
+  return kLengthBytes + length;
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& path) {
+  return parse_safetensors_header(file, file.size(), path);
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std::uint64_t file_size, const std::string& path) {
+  const std::uint64_t front_bytes = safetensors_front_bytes(front, file_size, path);
+  TESSERA_CHECK(front.size() >= front_bytes, path, ": ", front.size(), " of the ", front_bytes, " bytes before the data were read");
+  const auto bytes = front.first(front_bytes).subspan(kLengthBytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.empty() || text.front() != '{')
     throw InputError(path + ": header: must start with '{': not a safetensors file, or damaged");
@@ -194,7 +203,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
 
   const Value root = parse_json(text, path + " (header)");
   SafetensorsHeader header;
-  header.data_begin = kLengthBytes + length;
+  header.data_begin = front_bytes;
   header.tensors.reserve(root.members().size());
   for (const auto& [name, entry] : root.members()) {
     if (name == "__metadata__") {
@@ -206,7 +215,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);  // empty tensors share their place
   });
-  check_tiling(path, header.tensors, file.size() - header.data_begin);
+  check_tiling(path, header.tensors, file_size - header.data_begin);
   return header;
 }
 

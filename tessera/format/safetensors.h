@@ -31,6 +31,9 @@ struct TensorInfo {
   std::uint64_t begin = 0, end = 0;           ///< bytes, relative to the data section
 };
 
+/// Bytes that a header may have: the reference reader's limit.
+inline constexpr std::uint64_t kSafetensorsMaxHeader = 100'000'000;
+
 /// What the header of a safetensors file says.
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;            ///< in file order
@@ -42,6 +45,10 @@ struct SafetensorsHeader {
 /// shapes (their products must fit int64), offsets (they tile the data section exactly). Throws InputError naming `path`,
 /// the tensor, the rule and the numbers.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& path);
+/// The same from the beginning of a file of `file_size` bytes (as much of it as the header takes, or more).
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std::uint64_t file_size, const std::string& path);
+/// Bytes that the length and the header of a file take, from its first 8 bytes. Throws InputError as parse_safetensors_header.
+std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uint64_t file_size, const std::string& path);
 
 /// A file opened for reading by mmap. Everything is checked against the real file size before anything is allocated or
 /// touched; a violation throws InputError naming the file, the tensor, the rule and the numbers. Const members may be
@@ -61,6 +68,21 @@ class SafetensorsFile {
   SafetensorsHeader header_;
   std::unordered_map<std::string, std::size_t> by_name_;
 };
+
+/// A tensor of a file that is about to be written.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;            ///< row-major; {}: a scalar
+};
+
+/// What a file begins with: the length of the header, the header and its padding with spaces, so that the tensors' bytes, which follow
+/// without gaps in the order given, begin at a multiple of `alignment` (a power of two, at least 8). A writer so knows the place of every
+/// byte before it has one. Throws Error on repeated names, on one called __metadata__, on negative sizes, on more bytes than 2^63 and on
+/// a header beyond the format's 100 MB.
+std::string safetensors_front(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata, std::size_t alignment);
+/// Bytes of a tensor. Throws Error on a negative size and on 2^63 bytes or more.
+std::uint64_t byte_size(const TensorSpec& tensor);
 
 /// What to write: shape and dtype now, bytes when asked (called once per tensor, in file order; the span must stay valid
 /// until the next call). Their number must be what shape and dtype say.
