@@ -80,6 +80,34 @@ Rows rows_of(const Region& first, const Region& second) {
   return rows;
 }
 
+/// Calls visit for the common runs, in ascending order, as long as it returns true.
+template <class Visit>
+void walk(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second, const Visit& visit) {
+  for (const Region* region : {&first, &second})
+    TESSERA_CHECK(region->offset.size() == tensor_shape.size() && region->shape.size() == tensor_shape.size(), "a region of ",
+                  region->shape.size(), " dimensions in a tensor of ", tensor_shape.size());
+  if (first.begin >= first.end || second.begin >= second.end) return;
+  const Rows rows = rows_of(first, second);
+
+  // Both positions grow with the row, so the rows that reach into both ranges follow one another: find the first, stop behind the last.
+  std::int64_t row = 0;
+  for (std::int64_t beyond = rows.count; row < beyond;) {
+    const std::int64_t middle = row + (beyond - row) / 2;
+    const auto [in_first, in_second] = rows.at(middle);
+    if (in_first + rows.length > first.begin && in_second + rows.length > second.begin)
+      beyond = middle;
+    else
+      row = middle + 1;
+  }
+  for (; row < rows.count; ++row) {
+    const auto [in_first, in_second] = rows.at(row);
+    const std::int64_t from = std::max({std::int64_t{0}, first.begin - in_first, second.begin - in_second});
+    const std::int64_t to = std::min({rows.length, first.end - in_first, second.end - in_second});
+    if (in_first >= first.end || in_second >= second.end) return;
+    if (from < to && !visit(CommonRun{in_first + from - first.begin, in_second + from - second.begin, to - from})) return;
+  }
+}
+
 }  // namespace
 
 Region whole_region(const std::vector<std::int64_t>& tensor_shape) {
@@ -109,29 +137,19 @@ void check_region(const Region& region, const std::vector<std::int64_t>& tensor_
 
 void for_each_common_run(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second,
                          const std::function<void(const CommonRun&)>& visit) {
-  for (const Region* region : {&first, &second})
-    TESSERA_CHECK(region->offset.size() == tensor_shape.size() && region->shape.size() == tensor_shape.size(), "a region of ",
-                  region->shape.size(), " dimensions in a tensor of ", tensor_shape.size());
-  if (first.begin >= first.end || second.begin >= second.end) return;
-  const Rows rows = rows_of(first, second);
+  walk(tensor_shape, first, second, [&](const CommonRun& run) {
+    visit(run);
+    return true;
+  });
+}
 
-  // Both positions grow with the row, so the rows that reach into both ranges follow one another: find the first, stop behind the last.
-  std::int64_t row = 0;
-  for (std::int64_t beyond = rows.count; row < beyond;) {
-    const std::int64_t middle = row + (beyond - row) / 2;
-    const auto [in_first, in_second] = rows.at(middle);
-    if (in_first + rows.length > first.begin && in_second + rows.length > second.begin)
-      beyond = middle;
-    else
-      row = middle + 1;
-  }
-  for (; row < rows.count; ++row) {
-    const auto [in_first, in_second] = rows.at(row);
-    const std::int64_t from = std::max({std::int64_t{0}, first.begin - in_first, second.begin - in_second});
-    const std::int64_t to = std::min({rows.length, first.end - in_first, second.end - in_second});
-    if (in_first >= first.end || in_second >= second.end) return;
-    if (from < to) visit({in_first + from - first.begin, in_second + from - second.begin, to - from});
-  }
+bool have_common_elements(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second) {
+  bool found = false;  // only the first row that reaches into both ranges can be empty
+  walk(tensor_shape, first, second, [&](const CommonRun&) {
+    found = true;
+    return false;
+  });
+  return found;
 }
 
 }  // namespace tessera::layout

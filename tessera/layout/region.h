@@ -41,4 +41,7 @@ struct CommonRun {
 void for_each_common_run(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second,
                          const std::function<void(const CommonRun&)>& visit);
 
+/// Whether two regions of the same tensor share an element: the work does not grow with what they share.
+bool have_common_elements(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second);
+
 }  // namespace tessera::layout
