@@ -50,8 +50,9 @@ must agree: those that do not are listed together.
 `--fsdp_config FILE` is JSON or YAML with Hugging Face's or accelerate's keys, with or without `fsdp_`; accelerate's whole file will do
 (its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names. What those programs ignore is honoured or
 named: `backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they mean; `reshard_after_forward: SHARD_GRAD_OP`
-names the strategy, an integer the size of the groups; `use_orig_params`, `state_dict_type: SHARDED_STATE_DICT` change nothing and are
-said so; `xla: true` and `LOCAL_STATE_DICT` are refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
+names the strategy, an integer the size of the groups; `state_dict_type` is `save_state_dict_type` (`LOCAL_STATE_DICT` is written as
+sharded); `use_orig_params` changes nothing and is said so; `xla: true` is refused. Blocks are wrapped also without `auto_wrap`;
+`auto_wrap_policy: NO_WRAP` does not.
 
 ## Differences from Hugging Face
 - The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the shifted-away one

@@ -88,7 +88,10 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
     if (!prefix) out.when_said("limit_all_gathers", "limit_all_gathers");
   }
   out.always("cpu_ram_efficient_loading", "cpu_ram_efficient_loading");
-  out.add("state_dict_type", Value::of("FULL_STATE_DICT"));
+  const std::string& type = plan.config.output.save_state_dict_type;
+  const bool refused = second && type == "local";  // by version 2
+  if (!refused) plan.take("save_state_dict_type");
+  out.add("state_dict_type", Value::of(upper(refused ? "sharded" : type) + "_STATE_DICT"));
   if (prefix) out.always("activation_checkpointing", "gradient_checkpointing");
   return out.take();
 }

@@ -189,7 +189,7 @@ constexpr Row table[] = {
     ignored("checkpoint.writer.io_buffer_double", flag, kCheckpoint),
     ignored("checkpoint.writer.show_statistics", flag, kCheckpoint),
     ignored("checkpoint.writer.data_parallel", text, kCheckpoint),
-    ignored("checkpoint.writer.decoupled", flag, kCheckpoint),
+    direct("checkpoint.writer.decoupled", flag, "async_save"),
     ignored("checkpoint.writer.io_multiplier", whole, kCheckpoint),
     ignored("nebula", section, kCheckpoint, "enabled"),
     ignored("datastates_ckpt", section, kCheckpoint, "enabled"),

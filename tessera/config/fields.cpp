@@ -282,7 +282,7 @@ const std::vector<Field>& table() {
       parallel<&P::logical_shards>("logical_shards", at_least(1),
                                    "micro-batches of a step over all processes; a multiple of their number"),
       parallel<&P::max_restarts>("max_restarts", at_least(0),
-                                 "times that a failed job is restarted from its newest checkpoint"),
+                                 "times that a failed job is restarted from its newest checkpoint", "TORCHELASTIC_MAX_RESTARTS"),
       parallel<&P::hang_timeout>("hang_timeout", at_least(0),
                                  "seconds without progress that are called a hang; 0 = max(5 s, 5 x p99 step)"),
 

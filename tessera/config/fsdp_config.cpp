@@ -42,7 +42,7 @@ constexpr std::array keys{
     KeyRow{"buffer_dtype", "buffer_dtype"},
     KeyRow{"shard_group_size", "shard_group_size"},
     KeyRow{"version", "", Effect::ignored, "one engine does what both versions do"},
-    KeyRow{"state_dict_type", "", Effect::ignored, "checkpoints hold whole tensors, written one by one, which every strategy and number of processes reads"},
+    KeyRow{"state_dict_type", "save_state_dict_type", Effect::acts, "SHARDED_STATE_DICT, FULL_STATE_DICT; LOCAL_STATE_DICT is written as sharded"},
     KeyRow{"use_orig_params", "", Effect::ignored, kWhole},
     KeyRow{"xla", "", Effect::refused, "TPUs are not supported"},
     KeyRow{"xla_fsdp_v2", "", Effect::ignored, kXla},
@@ -97,7 +97,6 @@ class Reader {
     if (found == known.end()) return unknown(name, value, known);
     if (value.is_null()) return;
     if (bare == "version") return version(name, value);
-    if (bare == "state_dict_type") return state_dict_type(name, value);
     if (bare == "xla") return xla(value);
     if (bare.starts_with("xla_") && (xla_ || means_no(value) || (value.is_object() && value.members().empty()))) return;
     if (found->effect != Effect::acts) return to_.follow(*found, name, value);
@@ -132,17 +131,6 @@ class Reader {
     if (text != "1" && text != "2") return problem(value.where(), name, " must be 1 or 2 (one engine here does what both do)");
     version_ = text == "2" ? 2 : 1;
     version_where_ = value.where();
-  }
-
-  void state_dict_type(const std::string& name, const Value& value) {
-    const std::string text = to_lower(as_text(value, true).value_or("?"));
-    if (text == "full_state_dict" || text == "1") return;
-    if (text == "sharded_state_dict" || text == "3")
-      return to_.ignored(value, name, "checkpoints hold whole tensors, written one by one, which every strategy and number of processes reads");
-    if (text == "local_state_dict" || text == "2")
-      return problem(value.where(), name, " LOCAL_STATE_DICT fits one number of processes only and is not written; "
-                     "use FULL_STATE_DICT: it is gathered tensor by tensor");
-    problem(value.where(), name, " must be one of FULL_STATE_DICT, SHARDED_STATE_DICT");
   }
 
   void xla(const Value& value) {

@@ -113,7 +113,9 @@ class Reader {
     const KeyRow& row = *Translator::find(megatron_keys(), "", name);
     if (row.effect == Effect::ignored) return a_.note(name, concat("has no effect: ", row.why));
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
-    static constexpr std::array<std::string_view, 18> plain = {"distributed_backend", "ddp_bucket_size",
+    static constexpr std::array<std::string_view, 20> plain = {"non_persistent_save_interval",
+                                                               "check_weight_hash_across_dp_replicas_interval",
+                                                               "distributed_backend", "ddp_bucket_size",
                                                                "micro_batch_size",    "seq_length",
                                                                "train_iters",         "lr",
                                                                "lr_warmup_iters",     "lr_warmup_fraction",
@@ -129,6 +131,12 @@ class Reader {
     }
     if (name == "no_save_optim" || name == "overlap_grad_reduce" || name == "calculate_per_token_loss")
       a_.give(name, row.setting, "true");
+    if (name == "use_dist_ckpt" || name == "ckpt_fully_parallel_save") a_.give(name, row.setting, "sharded");
+    if (name == "check_for_nan_in_loss_and_grad") a_.give(name, row.setting, "stop");
+    if (name == "non_persistent_ckpt_type") {
+      if (const auto word = a_.word(name, {"global", "local", "in_memory"}); word && *word != "in_memory")
+        a_.problem(name, concat(*word, " is not supported: copies between checkpoints lie in memory; say in_memory"));
+    }
     if (name == "distributed_timeout_minutes")
       if (const auto minutes = a_.real(name, 0)) a_.give(name, row.setting, format_real(*minutes * 60));
     if (name == "optimizer")

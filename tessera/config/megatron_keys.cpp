@@ -143,7 +143,17 @@ constexpr std::array rows{
     KeyRow{"no_load_rng", "", refused, "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"},
     KeyRow{"no_save_rng", "", ignored, "random numbers are made from the seed and the step"},
     KeyRow{"ckpt_format", "", ignored, "checkpoints are safetensors that any number of processes reads"},
-    KeyRow{"async_save", "", ignored, "checkpoints are written while the ranks wait"},
+    KeyRow{"async_save", "async_save"},
+    KeyRow{"use_dist_ckpt", "save_state_dict_type", acts, "sharded"},
+    KeyRow{"ckpt_fully_parallel_save", "save_state_dict_type", acts, "sharded"},
+    KeyRow{"no_ckpt_fully_parallel_save", "", ignored, "every process writes what it holds; save_state_dict_type full makes the first one write all"},
+    KeyRow{"ckpt_fully_parallel_load", "", ignored, "every process reads what it needs"},
+    KeyRow{"ckpt_assume_constant_structure", "", ignored, "what is written where is planned once per run"},
+    KeyRow{"non_persistent_save_interval", "checkpoint_in_memory"},
+    KeyRow{"non_persistent_ckpt_type", "", acts, "in_memory; other kinds are refused"},
+    KeyRow{"check_weight_hash_across_dp_replicas_interval", "check_replicas_steps"},
+    KeyRow{"check_for_nan_in_loss_and_grad", "nan_policy", acts, "stop"},
+    KeyRow{"no_check_for_nan_in_loss_and_grad", "", refused, "losses and gradients are always checked; --nan_policy skip leaves out the steps where they are not finite"},
     KeyRow{"eval_interval", "eval_steps"},
     KeyRow{"eval_iters", "", ignored, "all of the validation data is evaluated; make it smaller instead"},
     KeyRow{"log_interval", "logging_steps"},
@@ -171,7 +181,7 @@ constexpr std::array rows{
     KeyRow{"manual_gc", "", ignored, "there is no garbage collector"},
     KeyRow{"calculate_per_token_loss", "average_tokens_across_devices"},
 };
-constexpr std::array<std::string_view, 49> switches{
+constexpr std::array<std::string_view, 56> switches{
     "sequence_parallel", "tp_comm_overlap", "use_distributed_optimizer", "use_torch_fsdp2", "use_custom_fsdp", "use_megatron_fsdp", "overlap_grad_reduce",
     "overlap_param_gather", "accumulate_allreduce_grads_in_fp32", "optimizer_cpu_offload", "recompute_activations", "group_query_attention",
     "use_rotary_position_embeddings", "swiglu", "squared_relu", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings_and_output_weights",
@@ -179,6 +189,8 @@ constexpr std::array<std::string_view, 49> switches{
     "finetune", "no_save_optim", "no_load_optim", "no_load_rng", "no_save_rng", "async_save", "log_throughput", "log_params_norm", "log_timers_to_tensorboard",
     "log_validation_ppl_to_tensorboard", "use_mcore_models", "use_legacy_models", "use_flash_attn", "attention_softmax_in_fp32", "no_gradient_accumulation_fusion",
     "no_masked_softmax_fusion", "no_bias_gelu_fusion", "no_bias_swiglu_fusion", "no_bias_dropout_fusion", "no_rope_fusion", "manual_gc", "calculate_per_token_loss",
+    "use_dist_ckpt", "ckpt_fully_parallel_save", "no_ckpt_fully_parallel_save", "ckpt_fully_parallel_load", "ckpt_assume_constant_structure",
+    "check_for_nan_in_loss_and_grad", "no_check_for_nan_in_loss_and_grad",
 };
 // clang-format on
 

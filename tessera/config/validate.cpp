@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/fields.h>
 #include <tessera/config/overrides.h>
 #include <tessera/config/resolve.h>
 #include <tessera/config/rule_checks.h>
@@ -183,15 +184,53 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
       unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
 }
 
+/// Lines about settings that do nothing. Of a file, which often spells out defaults, those that ask for something, and all
+/// that do nothing for one reason in one line.
+class UnusedLines {
+ public:
+  explicit UnusedLines(const Resolved& resolved) : resolved_(resolved), lines_(resolved.notes) {}
+
+  void add(const char* name, const std::string& why) {
+    const std::string& origin = resolved_.origins.at(name);
+    if (origin.starts_with("--") || origin.starts_with("environment ")) return note(concat(origin, " has no effect: ", why));
+    const std::size_t colon = origin.rfind(':');
+    if (origin == "default" || origin.starts_with("derived") || colon == std::string::npos || is_default_value(name)) return;
+    const std::string file = origin.substr(0, colon), place = concat(name, " (line ", origin.substr(colon + 1), ")");
+    for (Group& group : groups_)
+      if (group.file == file && group.why == why) return group.places.push_back(place);
+    groups_.push_back({file, why, {place}});
+  }
+  void note(const std::string& line) { lines_.push_back(line); }
+
+  std::vector<std::string> take() {
+    for (const Group& group : groups_)
+      lines_.push_back(concat(group.file, ": ", join(group.places), group.places.size() == 1 ? " has" : " have", " no effect: ", group.why));
+    return std::move(lines_);
+  }
+
+ private:
+  struct Group {
+    std::string file, why;
+    std::vector<std::string> places;
+  };
+
+  bool is_default_value(const char* name) const {
+    static const RunConfig defaults;
+    const Field* field = find_field(name);
+    return dump_json(field->get(resolved_.values)) == dump_json(field->get(defaults));
+  }
+
+  const Resolved& resolved_;
+  std::vector<std::string> lines_;
+  std::vector<Group> groups_;
+};
+
 }  // namespace
 
 std::vector<std::string> unused_settings(const Resolved& resolved) {
   const RunConfig& c = resolved.values;
-  std::vector<std::string> lines = resolved.notes;
-  const auto given = [&](const char* name) { return resolved.origins.at(name).starts_with("--"); };
-  const Unused unused = [&](const char* name, const std::string& why) {
-    if (given(name)) lines.push_back(concat(resolved.origins.at(name), " has no effect: ", why));
-  };
+  UnusedLines lines(resolved);
+  const Unused unused = [&](const char* name, const std::string& why) { lines.add(name, why); };
   const std::string& optim = c.optimization.optim;
   const bool adam = optim == "adamw" || optim == "adam";
   if (optim != "sgd" && optim != "lars")
@@ -212,9 +251,12 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (c.output.report_to == "none") unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
+  if (c.output.save_state_dict_type == "local" && c.model.lora_r == 0)
+    lines.note(concat(resolved.origins.at("save_state_dict_type"), resolved.origins.at("save_state_dict_type").starts_with("--") ? "" : ": save_state_dict_type",
+                      " local is written as sharded, which any number of processes reads"));
   unused_training(resolved, unused);
   unused_sharding(resolved, unused);
-  return lines;
+  return lines.take();
 }
 
 }  // namespace tessera::config

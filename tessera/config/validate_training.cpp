@@ -151,6 +151,28 @@ void unused_schedule(const Resolved& resolved, const Unused& unused) {
     unused("learning_rate", concat("--lr_scheduler_type ", type, " has learning rates of its own (--lr_scheduler_kwargs)"));
 }
 
+/// Of checkpoints, and of steps that are not finite.
+void unused_safety(const Resolved& resolved, const Unused& unused) {
+  const OutputConfig& o = resolved.values.output;
+  const bool lora = resolved.values.model.lora_r > 0;
+  if (lora) unused("save_state_dict_type", "adapters are small: they are written whole");
+  if (o.save_state_dict_type == "full") {
+    if (o.async_save) unused("async_save", "--save_state_dict_type full is written before the step goes on");
+    unused("async_save_when_busy", "--save_state_dict_type full is written before the step goes on");
+  } else if (!o.async_save) {
+    unused("async_save_when_busy", "without --async_save no checkpoint is written while another is due");
+  }
+  if (o.save_strategy == "no")
+    for (const char* name : {"save_state_dict_type", "async_save", "async_save_when_busy"}) unused(name, "--save_strategy is no");
+  if (o.checkpoint_in_memory > 0 && resolved.values.parallel.max_restarts == 0)
+    unused("checkpoint_in_memory", "no job is restarted from it (--max_restarts is 0)");
+  if (o.nan_policy != "skip") unused("nan_skip_limit", concat("--nan_policy is ", o.nan_policy));
+  if (resolved.values.optimization.fp16)
+    for (const char* name : {"nan_policy", "nan_skip_limit"})
+      unused(name, "--fp16 leaves out such steps by itself and lowers the loss scale (--min_loss_scale, --hysteresis)");
+  if (resolved.values.parallel.num_processes == 1) unused("check_replicas_steps", "there is one process");
+}
+
 void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
   if (o.logging_strategy != "steps" && (o.eval_strategy != "steps" || resolved.origins.at("eval_steps").starts_with("--")))
@@ -173,6 +195,7 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   unused_schedule(resolved, unused);
   unused_intervals(resolved, unused);
+  unused_safety(resolved, unused);
   static constexpr std::array dynamic = {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis"};
   if (!o.fp16) unused("loss_scale", "--fp16 is not given");
   for (const char* name : dynamic) {

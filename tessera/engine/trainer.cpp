@@ -14,6 +14,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/world.h>
+#include <tessera/config/fields.h>
 #include <tessera/config/sharding.h>
 #include <tessera/data/dataset.h>
 #include <tessera/engine/batch_plan.h>
@@ -78,6 +79,13 @@ void name_unused(const config::Resolved& given) {
                                                   "include_num_input_tokens_seen",
                                                   "logging_nan_inf_filter",
                                                   "eval_delay",
+                                                  "save_state_dict_type",
+                                                  "async_save",
+                                                  "async_save_when_busy",
+                                                  "checkpoint_in_memory",
+                                                  "nan_policy",
+                                                  "nan_skip_limit",
+                                                  "check_replicas_steps",
                                                   "data_seed",
                                                   "dataloader_drop_last"};
   std::vector<std::string> names;
@@ -158,9 +166,9 @@ bool Trainer::is_deepspeed_enabled() const {
 }
 
 void Trainer::set_state_dict_type(const std::string& type) {
-  if (type != "FULL_STATE_DICT" && type != "SHARDED_STATE_DICT" && type != "LOCAL_STATE_DICT")
-    throw InputError(concat("set_state_dict_type: '", type,
-                            "' is unknown; known are FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
+  if (const auto wrong = config::find_field("save_state_dict_type")->set(options_.arguments.values, type))
+    throw InputError(concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
+  options_.arguments.origins["save_state_dict_type"] = "set_state_dict_type()";
 }
 
 TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_t>& rows) const {

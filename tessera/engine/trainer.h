@@ -131,8 +131,9 @@ class Trainer {
   bool is_fsdp_enabled() const;       ///< by --fsdp or the strategies that it names
   bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
   bool is_world_process_zero() const { return state_.is_world_process_zero; }
-  /// FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT. All save whole tensors, gathered one by one, which any
-  /// number of ranks reads: nothing has to be switched before save_model(). Throws InputError for other words.
+  /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words. Throws
+  /// InputError for others. This class writes whole tensors, gathered one by one, under each of them, which any number of
+  /// ranks reads: nothing has to be switched before save_model().
   void set_state_dict_type(const std::string& type);
   const TrainerState& state() const { return state_; }
   TrainerControl& control() { return control_; }

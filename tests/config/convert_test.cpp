@@ -80,6 +80,9 @@ const std::vector<Words>& runs() {
       {"--device", "cuda", "--num_processes", "2", "--backend", "nccl"},
       {"--output_dir", "a folder's name", "--run_name", "no", "--seed", "7", "--data_seed", "8"},
       {"--compat", "v4", "--max_steps", "3"},
+      {"--fsdp", "full_shard", "--save_state_dict_type", "full", "--async_save", "false"},
+      {"--fsdp", "hybrid_shard", "--save_state_dict_type", "LOCAL_STATE_DICT"},
+      {"--zero_stage", "2", "--save_state_dict_type", "full", "--async_save_when_busy", "skip", "--nan_policy", "skip"},
   };
   return all;
 }
@@ -134,7 +137,7 @@ TEST(Convert, WhatAcceleratesFileSays) {
       "'no'\nenable_cpu_affinity: false\n"
       "fsdp_config:\n  fsdp_activation_checkpointing: false\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
       "  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_cpu_ram_efficient_loading: true\n  fsdp_forward_prefetch: true\n"
-      "  fsdp_offload_params: false\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_state_dict_type: FULL_STATE_DICT\n"
+      "  fsdp_offload_params: false\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
       "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_version: 1\nmachine_rank: 0\n"
       "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nrdzv_backend: static\n"
       "same_network: true\nuse_cpu: false\n");

@@ -282,6 +282,7 @@ const std::vector<ActingRow>& acting_rows() {
       {"zero_optimization.offload_optimizer.nvme_path",
        R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/n"}}})",
        {{"cpu_offload", "optimizer"}, {"offload_folder", "/n"}}},
+      {"checkpoint.writer.decoupled", R"({"checkpoint": {"writer": {"decoupled": false}}})", {{"async_save", "false"}}},
       {"zero_optimization.offload_param",
        R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})",
        {{"cpu_offload", "params"}}},

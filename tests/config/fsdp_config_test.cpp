@@ -71,7 +71,7 @@ TEST(FsdpConfig, AcceleratesFiles) {
   Problems problems;
   const Translation file = read_fsdp_config(path, problems);
   EXPECT_EQ(problems.lines, Words{});
-  ASSERT_EQ(file.settings.size(), 5u);
+  ASSERT_EQ(file.settings.size(), 6u);
   EXPECT_EQ(file.settings[0].name, "auto_wrap_policy");
   EXPECT_EQ(file.settings[2].name, "cpu_offload");
   EXPECT_EQ(file.settings[2].text, "none");
@@ -80,6 +80,18 @@ TEST(FsdpConfig, AcceleratesFiles) {
   EXPECT_EQ(file_and_line(file.settings[3].where), path + ":8");
   EXPECT_EQ(file.notes, Words{path + ":11: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
                                      "optimizer and every grouping works"});
+}
+
+// Words, and the numbers of torch.distributed.fsdp.StateDictType.
+TEST(FsdpConfig, KindsOfStateDict) {
+  for (const auto& [text, type] : {std::pair("\"FULL_STATE_DICT\"", "full"), std::pair("\"SHARDED_STATE_DICT\"", "sharded"),
+                                   std::pair("\"Local_State_Dict\"", "local"), std::pair("\"StateDictType.FULL_STATE_DICT\"", "full"),
+                                   std::pair("1", "full"), std::pair("2", "local"), std::pair("3", "sharded")}) {
+    RunConfig config;
+    EXPECT_EQ(find_field("save_state_dict_type")->set(config, settings(concat("{\"fsdp_state_dict_type\": ", text, "}")).at("save_state_dict_type")),
+              std::nullopt);
+    EXPECT_EQ(config.output.save_state_dict_type, type) << text;
+  }
 }
 
 TEST(FsdpConfig, NumbersAsPeopleWriteThem) {
@@ -127,7 +139,8 @@ TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
   EXPECT_EQ(problem_of(folder.path()), concat("--fsdp_config ", folder.path(), " is a folder; expected a JSON or YAML file"));
   EXPECT_EQ(problem_of(R"({"fsdp_config": 3})"), "fsdp_config:1:17: expected an object with keys such as transformer_layer_cls_to_wrap");
   EXPECT_EQ(problem_of(R"({"version": 3})"), "fsdp_config:1:13: version must be 1 or 2 (one engine here does what both do)");
-  EXPECT_TRUE(problem_of(R"({"state_dict_type": "LOCAL_STATE_DICT"})").find("LOCAL_STATE_DICT fits one number of processes only") != std::string::npos);
+  EXPECT_EQ(problem_of(R"({"state_dict_type": "SHARD_STATE_DICT"})"),
+            "fsdp_config:1:21: state_dict_type is 'SHARD_STATE_DICT'; it must be one of sharded, full, local");
   EXPECT_TRUE(problem_of("{\"a\": ").starts_with("fsdp_config:1:"));
   EXPECT_EQ(problem_of(R"({"transformer_layer_cls_to_wrap": [1]})"),
             "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something else than words");

@@ -100,6 +100,11 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--recompute-granularity selective", "gradient_checkpointing=true gradient_checkpointing_kwargs=part=attention"},
       {"--train-iters 5 --optimizer-cpu-offload --no-save-optim --calculate-per-token-loss",
        "average_tokens_across_devices=true cpu_offload=optimizer max_steps=5 save_only_model=true"},
+      {"--train-iters 5 --use-dist-ckpt --ckpt-fully-parallel-save --non-persistent-ckpt-type in_memory "
+       "--non-persistent-save-interval 10",
+       "checkpoint_in_memory=10 max_steps=5 save_state_dict_type=sharded"},
+      {"--train-iters 5 --check-weight-hash-across-dp-replicas-interval 20 --check-for-nan-in-loss-and-grad",
+       "check_replicas_steps=20 max_steps=5 nan_policy=stop"},
       {"--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1", ""},
       {"--train-iters 5 --distributed-backend gloo --distributed-timeout-minutes 2 --ddp-bucket-size 1000",
        "backend=gloo ddp_timeout=120 max_steps=5 reduce_bucket_size=1000"},
@@ -189,6 +194,11 @@ TEST(MegatronArgs, Mistakes) {
        {"--rotary-percent 0.5 is not supported: partly rotated heads are not built; the value is 1"}},
       {"--train-iters 5 --initial-loss-scale 1000",
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
+      {"--train-iters 5 --non-persistent-ckpt-type local",
+       {"--non-persistent-ckpt-type local is not supported: copies between checkpoints lie in memory; say in_memory"}},
+      {"--train-iters 5 --no-check-for-nan-in-loss-and-grad",
+       {"--no-check-for-nan-in-loss-and-grad is not supported: losses and gradients are always checked; --nan_policy "
+        "skip leaves out the steps where they are not finite"}},
       {"--train-iters 5 --optimizer adamw", {"--optimizer is 'adamw'; it is one of adam, sgd (did you mean adam?)"}},
       {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
       {concat(shape, "--config_name gpt2"),
@@ -266,7 +276,8 @@ TEST(MegatronArgs, EveryRow) {
       {"group_query_attention", llama},
       {"min_lr", "1e-5"},
       {"seq_length", "8"},
-      {"sgd_momentum", "0.5"}};
+      {"sgd_momentum", "0.5"},
+      {"non_persistent_ckpt_type", "in_memory"}};
   const std::set<std::string_view> shapes = {
       "ffn_hidden_size", "max_position_embeddings", "vocab_size",
       "norm_epsilon",    "layernorm_epsilon",       "attention_dropout",
