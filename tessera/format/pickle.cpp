@@ -133,20 +133,30 @@ class PickleReader {
     stack_.push_back(found->second);
   }
 
+  /// The node at the top, whose kind must be one of these. Adding nodes moves it.
   PickleNode& at_top(std::initializer_list<Kind> kinds, const char* what) {
     PickleNode& node = out_.nodes_[top()];
     if (std::find(kinds.begin(), kinds.end(), node.kind) == kinds.end()) fail(what, " a ", pickle_kind_name(node.kind));
     return node;
   }
+  /// Behind what the node at the top holds; an object that was given no state gets None, so that its items come after it.
+  void add_items(const std::vector<std::uint32_t>& items) {
+    const std::uint32_t index = top();
+    if (out_.nodes_[index].kind == Kind::object && out_.nodes_[index].items.size() == 2) {
+      const std::uint32_t no_state = add({});
+      out_.nodes_[index].items.push_back(no_state);
+    }
+    std::vector<std::uint32_t>& held = out_.nodes_[index].items;
+    held.insert(held.end(), items.begin(), items.end());
+  }
   void append(const std::vector<std::uint32_t>& items) {
-    PickleNode& node = at_top({Kind::list, Kind::set, Kind::object}, "items are added to");
-    node.items.insert(node.items.end(), items.begin(), items.end());
+    at_top({Kind::list, Kind::set, Kind::object}, "items are added to");
+    add_items(items);
   }
   void set_items(const std::vector<std::uint32_t>& items) {
     if (items.size() % 2 != 0) fail("a key without a value");
-    PickleNode& node = at_top({Kind::dict, Kind::object}, "members are set in");
-    if (node.kind == Kind::object && node.items.size() == 2) node.items.push_back(add({}));  // it has no state
-    node.items.insert(node.items.end(), items.begin(), items.end());
+    at_top({Kind::dict, Kind::object}, "members are set in");
+    add_items(items);
   }
   void set_state(std::uint32_t state) {
     PickleNode& node = at_top({Kind::object}, "a state is given to");

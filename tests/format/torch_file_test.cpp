@@ -128,6 +128,22 @@ TEST(Pickle, values) {
   EXPECT_EQ(dict.find(dict.root(), "a")->integer, 5);
 }
 
+// Items that are set in, or added to, an object that was given no state: None is its state, however many values the stream has.
+TEST(Pickle, items_of_an_object_come_after_its_state) {
+  static constexpr std::string_view allowed[] = {"collections."};
+  for (const int others : {0, 1, 2, 3, 6, 7, 14, 15, 30, 31}) {  // where storage of values is full differs
+    std::string text = "(";
+    for (int i = 0; i < others; ++i) text += 'N';
+    text += "1ccollections\nOrderedDict\n)R";
+    for (const auto& [items, first] : {std::pair("(K\x07K\x08u."s, 7), std::pair("K\x09" "a."s, 9)}) {
+      const Pickle object = parse_pickle(bytes_of(text + items), "p", allowed);
+      ASSERT_EQ(object.root().items.size(), first == 7 ? 5u : 4u) << others;
+      EXPECT_EQ(object.state(object.root()), nullptr);
+      EXPECT_EQ(object[object.root().items[3]].integer, first);
+    }
+  }
+}
+
 TEST(Pickle, what_is_refused) {
   const auto error = [](std::string_view text) { return error_of([&] { (void)parse_pickle(bytes_of(std::string(text)), "p", {}); }); };
   EXPECT_EQ(error("cos\nsystem\n."), "p: at byte 0 of the pickle: the file wants os.system, which is not among the names that its kind of file needs; it is not read any further");
