@@ -22,7 +22,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;
+constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;  // that a thread reads at once
 
 int open_for_reading(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -85,8 +85,8 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder) {
              pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
 }
 
-PieceReader::PieceReader(const format::SafetensorsFile& file)
-    : path_(file.path()), data_begin_(file.data_begin()), fd_(open_for_reading(file.path())) {}
+PieceReader::PieceReader(std::string path, std::uint64_t data_begin)
+    : path_(std::move(path)), data_begin_(data_begin), fd_(open_for_reading(path_)) {}
 
 PieceReader::~PieceReader() {
   if (fd_ >= 0) ::close(fd_);
@@ -105,7 +105,12 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
   };
   const at::ScalarType type = scalar_type(tensor.dtype);
   if (piece.is_cpu() && piece.scalar_type() == type) {
-    read_bytes(fd_, path_, static_cast<std::byte*>(piece.mutable_data_ptr()), count * size, offset(0));
+    const std::int64_t bytes = count * size, parts = (bytes + piece_bytes - 1) / piece_bytes;
+    auto* const to = static_cast<std::byte*>(piece.mutable_data_ptr());
+    at::parallel_for(0, parts, 1, [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread meets its own page faults
+      const std::int64_t from = first * piece_bytes;
+      read_bytes(fd_, path_, to + from, std::min(last * piece_bytes, bytes) - from, offset(0) + static_cast<std::uint64_t>(from));
+    });
     return;
   }
   constexpr std::int64_t at_once = 1 << 20;  // elements on the way to another type or device

@@ -18,10 +18,13 @@ namespace tessera::checkpoint {
 format::SafetensorsFolder open_hf_weights(const std::string& folder);
 
 /// Reads pieces of stored tensors, each by itself: what a rank that holds a part of a parameter needs. By pread, so that what is
-/// not asked for never becomes resident. Const members may be called from several threads.
+/// not asked for never becomes resident, large ones with as many threads as LibTorch uses. Const members may be called from several
+/// threads.
 class PieceReader {
  public:
-  explicit PieceReader(const format::SafetensorsFile& file);  ///< throws Error when it cannot be opened again
+  explicit PieceReader(const format::SafetensorsFile& file) : PieceReader(file.path(), file.data_begin()) {}
+  /// A safetensors file whose header was checked. Throws Error when it cannot be opened again.
+  PieceReader(std::string path, std::uint64_t data_begin);
   ~PieceReader();
   PieceReader(PieceReader&& other) noexcept : path_(std::move(other.path_)), data_begin_(other.data_begin_), fd_(std::exchange(other.fd_, -1)) {}
   PieceReader(const PieceReader&) = delete;
@@ -44,7 +47,7 @@ struct Placement {
   at::Tensor target;
 };
 
-/// Reads them all, in pieces of 16 MiB on as many threads as LibTorch uses. Where the file's type is the target's, bytes
+/// Reads them all, in pieces of 4 MiB on as many threads as LibTorch uses. Where the file's type is the target's, bytes
 /// go from the file to their place by pread, without a copy in between (and without the page faults of a mapping); else
 /// they are converted from the mapping. A file that ends early throws InputError, a failing read Error.
 void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements);

@@ -4,10 +4,10 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/command_flags.h>
-#include <tessera/format/safetensors_index.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/tensor_difference.h>
 #include <tools/tessera/text_progress.h>
+#include <tools/tessera/whole_tensors.h>
 
 #include <algorithm>
 #include <iostream>
@@ -41,23 +41,23 @@ class Comparison {
  public:
   Comparison(double tolerance, bool all) : tolerance_(tolerance), all_(all) {}
 
-  void compare(const std::string& what, const format::SafetensorsFolder& a, const format::SafetensorsFolder& b) {
+  void compare(const std::string& what, const WholeTensors& a, const WholeTensors& b) {
     TextProgress progress;
     std::uint64_t done = 0;
     std::set<std::string> in_a;
     for (const auto& left : a.tensors()) {
-      const std::string& name = left.info.name;
+      const std::string& name = left.name;
       in_a.insert(name);
-      progress.show(concat("comparing ", what), static_cast<std::int64_t>(done), static_cast<std::int64_t>(a.data_bytes()), true);
-      done += left.info.end - left.info.begin;
+      progress.show(concat("comparing ", what), static_cast<std::int64_t>(done), static_cast<std::int64_t>(a.bytes()), true);
       const auto* right = b.find(name);
       if (right == nullptr) differs("only in A", name);
-      else if (left.info.shape != right->info.shape) differs(concat(shape_text(left.info.shape), " and ", shape_text(right->info.shape)), name);
-      else if (left.info.dtype != right->info.dtype) differs(concat(format::dtype_name(left.info.dtype), " and ", format::dtype_name(right->info.dtype)), name);
-      else values(name, difference(left.info.dtype, a.bytes(left), b.bytes(*right)));
+      else if (left.shape != right->shape) differs(concat(shape_text(left.shape), " and ", shape_text(right->shape)), name);
+      else if (left.dtype != right->dtype) differs(concat(format::dtype_name(left.dtype), " and ", format::dtype_name(right->dtype)), name);
+      else values(name, difference(left.dtype, a.read(left), b.read(*right)));
+      done += left.bytes;
     }
     for (const auto& right : b.tensors())
-      if (!in_a.contains(right.info.name)) differs("only in B", right.info.name);
+      if (!in_a.contains(right.name)) differs("only in B", right.name);
     std::stable_sort(lines_.begin(), lines_.end(), [](const Line& x, const Line& y) { return x.gap > y.gap; });
     std::cout << concat(what, ": ", a.tensors().size(), " and ", b.tensors().size(), " tensors, ", different_, " different\n");
     for (const Line& line : lines_) std::cout << line.text;
@@ -92,7 +92,10 @@ class Comparison {
   std::vector<Line> lines_;
 };
 
-bool has_optimizer(const std::string& path) { return is_directory(path) && path_exists(path_join(path, "optimizer.safetensors")); }
+bool has_optimizer(const std::string& path) {
+  const std::string file = path_join(path, "optimizer.safetensors");
+  return is_directory(path) && (path_exists(file) || path_exists(file + ".index.json"));
+}
 
 /// "adapter_model" for folders that hold adapters alone.
 std::string stem_of(const std::string& path) {
@@ -111,11 +114,10 @@ int checkpoint_diff(const Arguments& arguments) {
   if (paths.size() != 2) throw InputError(concat("tessera checkpoint diff takes two paths, found ", paths.size()));
   const double tolerance = flags.real("tolerance", 0);
   if (!(tolerance >= 0)) throw InputError(concat("--tolerance ", tolerance, ": at least 0 is expected"));
-  const format::SafetensorsFolder a(paths[0], stem_of(paths[0])), b(paths[1], stem_of(paths[1]));
   Comparison comparison(tolerance, flags.has("all"));
-  comparison.compare("weights", a, b);
+  comparison.compare("weights", WholeTensors::weights(paths[0], stem_of(paths[0])), WholeTensors::weights(paths[1], stem_of(paths[1])));
   if (has_optimizer(paths[0]) && has_optimizer(paths[1]))
-    comparison.compare("optimizer state", format::SafetensorsFolder(paths[0], "optimizer"), format::SafetensorsFolder(paths[1], "optimizer"));
+    comparison.compare("optimizer state", WholeTensors::optimizer(paths[0]), WholeTensors::optimizer(paths[1]));
   else if (has_optimizer(paths[0]) != has_optimizer(paths[1]))
     comparison.note(concat("optimizer state: only in ", has_optimizer(paths[0]) ? "A" : "B", "\n"));
   return static_cast<int>(comparison.any() ? ExitCode::failed : ExitCode::done);

@@ -1,7 +1,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/format/manifest.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/state_folder.h>
 #include <tools/tessera/inspect_folder.h>
 
 #include <algorithm>
@@ -58,17 +58,18 @@ void add_manifest(Inspection& found, const std::string& folder) {
 
 void add_optimizer(Inspection& found, const std::string& folder) {
   const std::string path = path_join(folder, "optimizer.safetensors");
-  if (!path_exists(path)) {
+  if (!path_exists(path) && !path_exists(path + ".index.json")) {
     const bool torch = path_exists(path_join(folder, "optimizer.pt"));
     found.fact("optimizer", torch ? "optimizer.pt (a pickle of PyTorch's, not read)" : "not saved");
     return;
   }
-  const format::SafetensorsFile file(path);
-  std::uint64_t bytes = 0;
-  for (const auto& tensor : file.tensors()) bytes += tensor.end - tensor.begin;
-  found.fact("optimizer", concat(file.tensors().size(), " tensors, ", format_bytes(bytes)));
-  found.set("optimizer_tensors", Value::of(static_cast<std::int64_t>(file.tensors().size())));
-  found.set("optimizer_bytes", Value::of(static_cast<std::int64_t>(bytes)));
+  const format::StateFolder state(folder);
+  const std::size_t files = state.files().size();
+  found.fact("optimizer", concat(state.tensors().size(), " tensors, ", format_bytes(state.bytes()),
+                                 state.in_pieces() ? concat(", in pieces, ", files, files == 1 ? " file" : " files") : ""));
+  found.set("optimizer_tensors", Value::of(static_cast<std::int64_t>(state.tensors().size())));
+  found.set("optimizer_bytes", Value::of(static_cast<std::int64_t>(state.bytes())));
+  found.set("optimizer_files", Value::of(static_cast<std::int64_t>(files)));
 }
 
 /// The numbers of the folders checkpoint-N, in order.
