@@ -1,11 +1,9 @@
 #include <tessera/checkpoint/checkpoint.h>
 
-#include <algorithm>
 #include <iterator>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
-#include <tessera/base/log.h>
+#include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest.h>
@@ -40,34 +38,8 @@ std::string save_checkpoint(const std::string& output_dir, const NamedTensors& w
 }
 
 void verify_checkpoint(const std::string& folder) {
-  if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
-  const format::Manifest manifest = format::read_manifest(folder);
-  const auto lists = [&](const char* name) {
-    return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& f) { return f.name == name; });
-  };
-  if (!lists(kRunStateFile) && !lists(kOptimizerFile) && lists(kTrainerStateFile))
-    throw InputError(concat(folder, ": it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start "
-                            "from it with --model_name_or_path"));
-  const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
-  for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, adapters ? kAdapterWeightsFile : kWeightsFile,
-                             kTrainerStateFile, kRunStateFile, kOptimizerFile}) {
-    if (!lists(needed))
-      throw InputError(
-          concat(folder, ": ", format::kManifestName, " does not list ", needed, ", which a checkpoint needs"));
-  }
-  format::verify_files(folder, manifest);
-}
-
-std::optional<std::string> newest_checkpoint(const std::string& output_dir) {
-  for (const StepFolder& folder : step_folders(output_dir)) {
-    try {
-      verify_checkpoint(folder.path);
-      return folder.path;
-    } catch (const InputError& error) {
-      log::warning("skipping a checkpoint: ", error.what());
-    }
-  }
-  return std::nullopt;
+  const Finding finding = examine(folder, {});
+  if (finding.kind != Finding::Kind::whole) throw InputError(finding.text);
 }
 
 }  // namespace tessera::checkpoint

@@ -39,6 +39,7 @@ struct RunState {
   std::int64_t optimizer_steps = 0;
   NamedTensors optimizer;            ///< state tensors
   TensorSources optimizer_sources;   ///< written instead of `optimizer` when there are any; never read
+  bool optimizer_apart = false;      ///< written by someone else (every rank its part), not with this
   double loss_scale = 0;             ///< of fp16; 0: there is none
   std::int64_t loss_scale_good_steps = 0, loss_scale_skipped_steps = 0, loss_scale_hysteresis = 0;
   Value schedule_state = {};         ///< of a schedule that has one (reduce_lr_on_plateau), else null; restored as it is
@@ -67,17 +68,13 @@ std::string save_checkpoint(const std::string& output_dir, const NamedTensors& w
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
 std::string save_checkpoint(const std::string& output_dir, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
-/// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file and
-/// numbers.
+/// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file, bytes and
+/// tensors. (Several ranks share the reading: choose.h.)
 void verify_checkpoint(const std::string& folder);
-/// The newest folder checkpoint-N in output_dir that verifies; damaged ones are skipped with a warning. nullopt: none.
-std::optional<std::string> newest_checkpoint(const std::string& output_dir);
 /// Writes Hugging Face's trainer_state.json alone into an existing folder (the one that holds the finished model).
 void write_trainer_state(const std::string& folder, const RunState& state);
-/// The state of a verified checkpoint. Optimizer tensors in `state.optimizer`, unless they are to be left in the file
-/// (open_optimizer_state).
+/// The state of a verified checkpoint, with all of the optimizer's tensors, unless they are to be left in their files
+/// (stored_state.h).
 RunState read_run_state(const std::string& folder, bool with_optimizer = true);
-/// The optimizer's tensors of a verified checkpoint, mapped.
-format::SafetensorsFile open_optimizer_state(const std::string& folder);
 
 }  // namespace tessera::checkpoint

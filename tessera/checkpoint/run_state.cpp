@@ -1,12 +1,15 @@
 // The half of a checkpoint that resumes the run: trainer_state.json as transformers reads it, tessera_state.json,
 // optimizer state.
 
+#include <ATen/ATen.h>
+
 #include <charconv>
 #include <system_error>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/stored_state.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 
 namespace tessera::checkpoint {
@@ -74,17 +77,15 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
                                               {"skipped_steps", Value::of(state.loss_scale_skipped_steps)},
                                               {"hysteresis", Value::of(state.loss_scale_hysteresis)}}));
   if (!state.schedule_state.is_null()) own.set("schedule", state.schedule_state);
-  return {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own),
-          write_tensors_file(folder, kOptimizerFile,
-                             state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources)};
+  WrittenFiles written = {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own)};
+  if (!state.optimizer_apart)
+    written.push_back(write_tensors_file(folder, kOptimizerFile,
+                                         state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources));
+  return written;
 }
 
 void write_trainer_state(const std::string& folder, const RunState& state) {
   write_json_file(folder, kTrainerStateFile, trainer_state(state));
-}
-
-format::SafetensorsFile open_optimizer_state(const std::string& folder) {
-  return format::SafetensorsFile(path_join(folder, kOptimizerFile));
 }
 
 RunState read_run_state(const std::string& folder, bool with_optimizer) {
@@ -131,9 +132,11 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
   state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
 
   if (!with_optimizer) return state;
-  const format::SafetensorsFile optimizer = open_optimizer_state(folder);
-  for (const format::TensorInfo& info : optimizer.tensors())
-    state.optimizer.emplace_back(info.name, read_tensor(optimizer, info));
+  const StoredState optimizer(folder);
+  for (const format::StoredTensor& tensor : optimizer.tensors()) {
+    state.optimizer.emplace_back(tensor.name, at::empty(tensor.shape, at::TensorOptions().dtype(scalar_type(tensor.dtype))));
+    optimizer.read(tensor.name, 0, state.optimizer.back().second);
+  }
   return state;
 }
 

@@ -15,7 +15,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/stored_state.h>
 
 namespace tessera::engine {
 namespace {
@@ -124,20 +124,19 @@ class TorchUpdate final : public Update {
   std::int64_t steps() const override { return steps_; }
 
   void restore(const Sharded& sharded, const std::string& folder, std::int64_t steps) override {
-    const format::SafetensorsFile file = checkpoint::open_optimizer_state(folder);
-    const checkpoint::PieceReader reader(file);
+    const checkpoint::StoredState file(folder);
     std::size_t restored = 0;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {
       if (!held(parameter.local)) continue;
       std::unique_ptr<OptimizerParamState> state = kind_.make();
       bool any = false;
       for (const auto& [field, tensor] : kind_.fields(*state)) {
-        const format::TensorInfo* stored = file.find(concat(field, ".", parameter.name));
+        const format::StoredTensor* stored = file.find(concat(field, ".", parameter.name));
         if (stored == nullptr) continue;
         if (stored->shape != parameter.shape)
           throw InputError(concat(folder, ": optimizer state ", stored->name, " has another shape than this model's"));
         *tensor = at::zeros_like(parameter.local.detach());
-        if (tensor->numel() > 0) reader.read(*stored, parameter.begin, *tensor);
+        if (tensor->numel() > 0) file.read(stored->name, parameter.begin, *tensor);
         any = true;
         ++restored;
       }

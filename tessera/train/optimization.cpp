@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/stored_state.h>
 #include <tessera/config/overrides.h>
 #include <tessera/train/gathered.h>
 
@@ -108,22 +108,21 @@ void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::opti
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
                        const std::string& folder) {
-  const format::SafetensorsFile file = checkpoint::open_optimizer_state(folder);
-  const checkpoint::PieceReader reader(file);
+  const checkpoint::StoredState stored(folder);
   const auto state = optimizer.state();
   std::size_t restored = 0;
   for (const auto& [name, own] : state) {
-    const format::TensorInfo* stored = file.find(name);
-    if (stored == nullptr) continue;
+    const format::StoredTensor* whole = stored.find(name);
+    if (whole == nullptr) continue;
     const bool replicated = optimizer.is_replicated(name);
     const ShardedParameter* parameter = replicated ? nullptr : &parameter_of_state(sharded, name);
-    if (at::IntArrayRef(stored->shape) != (replicated ? own.sizes() : at::IntArrayRef(parameter->shape)))
+    if (at::IntArrayRef(whole->shape) != (replicated ? own.sizes() : at::IntArrayRef(parameter->shape)))
       throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
-    if (own.numel() > 0) reader.read(*stored, replicated ? 0 : parameter->begin, own.detach());
+    if (own.numel() > 0) stored.read(name, replicated ? 0 : parameter->begin, own.detach());
     ++restored;
   }
-  if (restored != state.size() || restored != file.tensors().size())
-    throw InputError(concat(folder, ": the checkpoint holds ", file.tensors().size(), " optimizer tensors, of which ",
+  if (restored != state.size() || restored != stored.tensors().size())
+    throw InputError(concat(folder, ": the checkpoint holds ", stored.tensors().size(), " optimizer tensors, of which ",
                             restored, " are among the ", state.size(),
                             " of this run: resume with the same --optim and model"));
   optimizer.set_steps(saved.optimizer_steps);

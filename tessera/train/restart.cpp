@@ -4,10 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/checkpoint/checkpoint.h>
-#include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest.h>
 #include <tessera/launch/environment.h>
 
@@ -35,24 +32,18 @@ void mark_output(const std::string& output_dir, const Restart& restart) {
 
 void unmark_output(const std::string& output_dir) { remove_tree(mark_path(output_dir)); }
 
-std::optional<Continuation> find_continuation(const OutputConfig& output, const Restart& restart) {
+std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output, const Restart& restart) {
   const std::string mark = mark_path(output.output_dir);
   if (restart.generation == 0 || restart.job.empty() || !path_exists(mark) || trim(read_file(mark)) != restart.job)
     return std::nullopt;
   const auto begun = std::filesystem::last_write_time(mark);
-  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(output.output_dir)) {
-    const std::string manifest = path_join(folder.path, format::kManifestName);
+  std::vector<checkpoint::StepFolder> folders = checkpoint::step_folders(output.output_dir);
+  std::erase_if(folders, [&](const checkpoint::StepFolder& folder) {
     std::error_code missing;
-    const auto written = std::filesystem::last_write_time(manifest, missing);
-    if (missing || written < begun) continue;  // half written, or an earlier run's
-    try {
-      checkpoint::verify_checkpoint(folder.path);
-      return Continuation{folder.path};
-    } catch (const InputError& error) {
-      log::warning("skipping a damaged checkpoint: ", error.what());
-    }
-  }
-  return Continuation{};
+    const auto written = std::filesystem::last_write_time(path_join(folder.path, format::kManifestName), missing);
+    return missing || written < begun;  // half written, or an earlier run's
+  });
+  return folders;
 }
 
 }  // namespace tessera::train

@@ -3,10 +3,12 @@
 /// After a failure our agent starts all ranks again (tessera train --max_restarts): they go on from the newest
 /// checkpoint that this very job has written, never from one that an earlier run left in the same folder.
 
+#include <tessera/checkpoint/folder.h>
 #include <tessera/config/run_config.h>
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera::train {
 
@@ -25,12 +27,9 @@ void mark_output(const std::string& output_dir, const Restart& restart);
 /// Removes the mark: the job is done.
 void unmark_output(const std::string& output_dir);
 
-/// What a rank that was started again goes on from.
-struct Continuation {
-  std::string checkpoint;  ///< empty: the job had written none yet; it begins as it did at first
-};
-
-/// nullopt: this is no restart, or the failed generations had not begun to write: everything is as at the first start.
-std::optional<Continuation> find_continuation(const OutputConfig& output, const Restart& restart);
+/// The checkpoints that this job has written so far, newest first, whole or not: a rank that was started again goes on from the newest
+/// whole one, and begins as the job did at first where there is none. nullopt: this is no restart, or the failed generations had not begun
+/// to write: everything is as at the first start.
+std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output, const Restart& restart);
 
 }  // namespace tessera::train

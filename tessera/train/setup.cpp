@@ -15,7 +15,6 @@
 #include <tessera/config/sharding.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
-#include <tessera/train/restart.h>
 #include <tessera/text/tokenizer.h>
 #include <tessera/train/task.h>
 
@@ -129,41 +128,6 @@ void check_checkpoint_kind(const Setup& setup) {
                             "weights: give --lora_r and --lora_alpha as the first run did"));
 }
 
-/// The checkpoint to resume from; empty: none asked for.
-std::string choose_checkpoint(const OutputConfig& output) {
-  const std::string& asked = output.resume_from_checkpoint;
-  if (asked.empty() || to_lower(asked) == "false") return "";
-  if (to_lower(asked) == "true" || to_lower(asked) == "last") {
-    const auto newest = checkpoint::newest_checkpoint(output.output_dir);
-    if (!newest)
-      throw InputError(
-          concat("--resume_from_checkpoint ", asked, ": ", output.output_dir,
-                 " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
-    return *newest;
-  }
-  checkpoint::verify_checkpoint(asked);
-  return asked;
-}
-
-/// A restart goes on where its job was: from its newest checkpoint, or from the beginning in the folder that it began.
-void choose_start(Setup& setup, bool tell) {
-  OutputConfig& output = setup.config.output;
-  const Restart restart = this_restart();
-  const auto continuation = find_continuation(output, restart);
-  if (continuation && continuation->checkpoint.empty() && output.resume_from_checkpoint.empty())
-    output.overwrite_output_dir = true;  // what the failed generation wrote
-  if (!continuation || continuation->checkpoint.empty()) {
-    check_output_folder(output);
-    setup.resume_folder = choose_checkpoint(output);
-  } else {
-    setup.resume_folder = continuation->checkpoint;
-  }
-  if (!tell || restart.generation == 0) return;
-  log::info("restart ", restart.generation, ": ",
-            setup.resume_folder.empty() ? "there is no checkpoint yet; beginning again"
-                                        : concat("going on from ", setup.resume_folder));
-}
-
 std::string existing_ancestor(std::string path) {
   while (!path_exists(path)) {
     const std::size_t slash = path.find_last_of('/');
@@ -205,12 +169,13 @@ void check_output_folder(const OutputConfig& output) {
     throw InputError(concat("--output_dir ", folder, ": ", parent, " is not writable"));
 }
 
-Setup prepare(const RunConfig& config, const comm::World& world) {
+Setup prepare(const RunConfig& config, const comm::World& world, const Start& start) {
   std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
   if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup;
   setup.config = config;
-  choose_start(setup, world.rank() == 0);
+  setup.resume_folder = start.checkpoint;
+  if (start.overwrite) setup.config.output.overwrite_output_dir = true;
   if (config.data.train_file.empty())
     throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
 

@@ -36,8 +36,19 @@ struct Setup {
   RunPlan plan;
 };
 
+/// Where a run begins.
+struct Start {
+  std::string checkpoint;  ///< to resume from, every byte of it verified; empty: at step 0
+  bool overwrite = false;  ///< what a failed generation of this very job wrote may be replaced
+};
+
+/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest whole one of the job; and whether the
+/// output folder may be used at all. The ranks read shares of the bytes and decide alike (checkpoint/choose.h). Collective. Throws
+/// InputError on one rank, FailedElsewhere on the others.
+Start choose_start(const RunConfig& config, const comm::World& world);
+
 /// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
-Setup prepare(const RunConfig& config, const comm::World& world);
+Setup prepare(const RunConfig& config, const comm::World& world, const Start& start);
 
 /// The tokenizer that a model's settings mean, for text::load_tokenizer: tokenizer_name, else the model's folder (of
 /// adapters without one: their base model's), else config_name's folder, else "byte".

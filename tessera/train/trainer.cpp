@@ -12,11 +12,15 @@ namespace {
 
 Setup checked_setup(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   Setup setup;
+  RunConfig here;
   agree(ranks.group(), [&] {
-    const RunConfig here = with_fixed_order(config, resolved, ranks.size());
+    here = with_fixed_order(config, resolved, ranks.size());
     check_automatic_batch_size(here, ranks.size());
     set_threads(here.parallel.threads_per_process, ranks.local_size());
-    setup = prepare(here, ranks);
+  });
+  const Start start = choose_start(here, ranks);
+  agree(ranks.group(), [&] {
+    setup = prepare(here, ranks, start);
     optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
     optim::check_optimizer(optimizer_choice(config.optimization));
   });

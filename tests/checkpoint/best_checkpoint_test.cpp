@@ -10,6 +10,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/folder.h>
 
 namespace tessera::checkpoint {
@@ -80,7 +81,7 @@ TEST_F(BestCheckpointTest, OfTheModelOnlyCannotBeResumed) {
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("it holds the model only (--save_only_model)"), std::string::npos) << error.what();
   }
-  EXPECT_EQ(newest_checkpoint(folder_.path()), path_join(folder_.path(), "checkpoint-1"));
+  EXPECT_EQ(choose_newest(step_folders(folder_.path()), {}), path_join(folder_.path(), "checkpoint-1"));
   EXPECT_TRUE(looks_complete(folder));
 }
 

@@ -12,6 +12,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest.h>
 
@@ -126,19 +127,19 @@ TEST_F(CheckpointTest, AnyDamagedFileIsNamed) {
 }
 
 TEST_F(CheckpointTest, NewestIsTheNewestThatVerifies) {
-  EXPECT_EQ(newest_checkpoint(out()), std::nullopt);
-  EXPECT_EQ(newest_checkpoint(path_join(out(), "absent")), std::nullopt);
+  EXPECT_EQ(choose_newest(step_folders(out()), {}), std::nullopt);
+  EXPECT_EQ(choose_newest(step_folders(path_join(out(), "absent")), {}), std::nullopt);
   save(9);
   save(10);
   save(100);
   make_folders(path_join(out(), "checkpoint-200"));        // no manifest: does not exist
   make_folders(path_join(out(), "checkpoint-300.tmp.1"));  // being written
   make_folders(path_join(out(), "checkpoint-0400"));       // not a name of ours
-  EXPECT_EQ(newest_checkpoint(out()), path_join(out(), "checkpoint-100"));
+  EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-100"));
   flip_bit(path_join(out(), "checkpoint-100/model.safetensors"));
-  EXPECT_EQ(newest_checkpoint(out()), path_join(out(), "checkpoint-10"));
+  EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-10"));
   remove_tree(path_join(out(), "checkpoint-10/manifest.json"));
-  EXPECT_EQ(newest_checkpoint(out()), path_join(out(), "checkpoint-9"));
+  EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-9"));
 }
 
 TEST_F(CheckpointTest, PruningKeepsTheNewestCompleteOnes) {
@@ -152,7 +153,7 @@ TEST_F(CheckpointTest, PruningKeepsTheNewestCompleteOnes) {
   make_folders(path_join(out(), "checkpoint-7"));  // somebody else's: no manifest
   save(4, 1);
   EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-4", "checkpoint-7"}));
-  EXPECT_EQ(newest_checkpoint(out()), path_join(out(), "checkpoint-4"));
+  EXPECT_EQ(choose_newest(step_folders(out()), {}), path_join(out(), "checkpoint-4"));
 }
 
 TEST_F(CheckpointTest, SavingAStepAgainReplacesIt) {
@@ -211,7 +212,7 @@ TEST_F(CheckpointTest, AKilledRunLeavesAValidNewestCheckpoint) {
     ::kill(child, SIGKILL);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     ::close(ends[0]);
-    const auto newest = newest_checkpoint(out());
+    const auto newest = choose_newest(step_folders(out()), {});
     ASSERT_TRUE(newest.has_value());
     for (const StepFolder& folder : step_folders(out())) EXPECT_EQ(complaint(folder.path), "");
     save(9, 1);

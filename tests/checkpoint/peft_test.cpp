@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/format/safetensors.h>
@@ -189,7 +190,7 @@ TEST_F(PeftFolder, CheckpointsOfAdaptersAreWhole) {
   const std::string saved = save_adapter_checkpoint(folder_.path(), adapters, config, nullptr, state, 0);
   EXPECT_EQ(saved, at("checkpoint-3"));
   verify_checkpoint(saved);
-  EXPECT_EQ(newest_checkpoint(folder_.path()), saved);
+  EXPECT_EQ(choose_newest(step_folders(folder_.path()), {}), saved);
   EXPECT_FALSE(path_exists(path_join(saved, "model.safetensors"))) << "the base is not stored again";
   EXPECT_TRUE(at::equal(read_run_state(saved).optimizer[0].second, state.optimizer[0].second));
   const std::string weights = path_join(saved, "adapter_model.safetensors");

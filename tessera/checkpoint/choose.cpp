@@ -1,0 +1,191 @@
+#include <tessera/checkpoint/choose.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <future>
+#include <span>
+#include <string_view>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/format/crc32c.h>
+#include <tessera/format/verify.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+/// What one rank has seen of a folder.
+struct Sight {
+  Finding::Kind kind = Finding::Kind::whole;
+  std::uint32_t manifest = 0;      ///< checksum of its text: do all ranks look at the same folder?
+  std::vector<std::string> lines;  ///< why it is not whole
+};
+
+std::vector<std::string> gather(const Ranks& ranks, const std::string& text) {
+  return ranks.size == 1 ? std::vector<std::string>{text} : ranks.gather(text);
+}
+
+// A byte that no path and no message contains stands between the parts of a text.
+constexpr char between = '\0';
+
+std::string to_text(const Sight& sight) {
+  std::string text = concat(static_cast<int>(sight.kind), between, sight.manifest);
+  for (const std::string& line : sight.lines) text += concat(between, line);
+  return text;
+}
+
+Sight sight_of(const std::string& text) {
+  const std::vector<std::string> parts = split(text, between);
+  const auto kind = parse_int(parts.at(0)), manifest = parse_int(parts.at(1));
+  TESSERA_CHECK(kind && manifest, "what a rank has told of a checkpoint is not understood");
+  return {static_cast<Finding::Kind>(*kind), static_cast<std::uint32_t>(*manifest), {parts.begin() + 2, parts.end()}};
+}
+
+Sight look(const std::string& folder, const Ranks& ranks) {
+  using Kind = Finding::Kind;
+  Sight sight;
+  if (!is_directory(folder)) return {Kind::unusable, 0, {"no such checkpoint folder"}};
+  const std::string list = path_join(folder, format::kManifestName);
+  if (!path_exists(list))
+    return {Kind::unusable, 0, {concat("not a complete checkpoint: it has no ", format::kManifestName, ", which is written last")}};
+  const std::string listed = read_file(list);
+  sight.manifest = format::crc32c(std::as_bytes(std::span(listed)));
+  const int threads = std::max(1, ranks.threads);
+  std::vector<std::future<format::Verdict>> parts;  // this rank's share, cut further
+  for (int i = 0; i < threads; ++i)
+    parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&folder, &ranks, threads, i] {
+      return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads});
+    }));
+  for (auto& part : parts) {
+    const format::Verdict verdict = part.get();
+    if (const std::string why = why_not_resumable(verdict.manifest); verdict.whole() && !why.empty()) return {Kind::unusable, sight.manifest, {why}};
+    for (const format::Damage& damage : verdict.damages) sight.lines.push_back(damage.text);
+    if (!verdict.whole()) sight.kind = Kind::damaged;
+  }
+  return sight;
+}
+
+/// At most three of the lines, each once: every rank reports what is cheap to see.
+std::string summary(const std::vector<std::string>& lines) {
+  std::vector<std::string> different;
+  for (const std::string& line : lines)
+    if (std::find(different.begin(), different.end(), line) == different.end()) different.push_back(line);
+  constexpr std::size_t shown = 3;
+  if (different.size() <= shown) return join(different, "; ");
+  const std::size_t more = different.size() - shown;
+  different.resize(shown);
+  return concat(join(different, "; "), " and ", more, " more");
+}
+
+/// Out of the way of the next start; its bytes stay, for whoever wants to look at them. A folder that cannot be renamed stays where it is: the
+/// other ranks are at the next one already.
+void set_aside(const std::string& folder, const std::string& why) {
+  const std::string aside = folder + ".damaged";
+  try {
+    remove_tree(aside);
+    if (std::rename(folder.c_str(), aside.c_str()) != 0) throw Error(std::strerror(errno));
+    log::warning("damaged checkpoint, set aside as ", aside, ": ", why);
+  } catch (const Error& error) {
+    log::warning("damaged checkpoint, passed over (renaming it to ", aside, " failed: ", error.what(), "): ", why);
+  }
+}
+
+/// The checkpoints of an output folder; none when it cannot be listed.
+std::vector<StepFolder> siblings(const std::string& output_dir) {
+  try {
+    return step_folders(output_dir);
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+/// What rank 0 sees, on every rank.
+std::vector<StepFolder> of_rank_0(const std::vector<StepFolder>& folders, const Ranks& ranks) {
+  std::string mine;
+  for (const StepFolder& folder : folders) mine += concat(folder.step, between, folder.path, between);
+  const std::vector<std::string> parts = split(gather(ranks, mine)[0], between);
+  std::vector<StepFolder> result;
+  for (std::size_t i = 0; i + 1 < parts.size(); i += 2) {
+    const auto step = parse_int(parts[i]);
+    TESSERA_CHECK(step, "what rank 0 has told of its checkpoints is not understood");
+    result.push_back({*step, parts[i + 1]});
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string why_not_resumable(const format::Manifest& manifest) {
+  const auto lists = [&](const char* name) {
+    return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& f) { return f.name == name; });
+  };
+  const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
+  if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
+    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it with "
+           "--model_name_or_path";
+  const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
+  const auto lacks = [](const char* name) { return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs"); };
+  for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, kTrainerStateFile, kRunStateFile})
+    if (!lists(needed)) return lacks(needed);
+  if (adapters ? !lists(kAdapterWeightsFile) : !lists(kWeightsFile) && !lists(kWeightsIndexFile))
+    return lacks(adapters ? kAdapterWeightsFile : kWeightsFile);
+  return optimizer ? "" : lacks(kOptimizerFile);
+}
+
+Finding examine(const std::string& folder, const Ranks& ranks) {
+  Sight mine;
+  try {
+    mine = look(folder, ranks);
+  } catch (const std::exception& error) {  // whatever it is: the other ranks wait to hear of it
+    mine = {Finding::Kind::unusable, 0, {error.what()}};
+  }
+  const std::vector<std::string> texts = gather(ranks, to_text(mine));
+  Finding finding;
+  std::uint32_t manifest = 0;
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const Sight sight = sight_of(texts[rank]);
+    if (rank == 0) manifest = sight.manifest;
+    if (sight.manifest != manifest)
+      return {Finding::Kind::not_shared, concat(folder, ": rank 0 and rank ", rank, " do not see the same folder", sight.lines.empty() ? "" : concat(" (", sight.lines[0], ")"),
+                                                ": all ranks must see the same --output_dir and checkpoints (a common file system)")};
+    if (finding.kind == Finding::Kind::whole || sight.kind == Finding::Kind::damaged) finding.kind = sight.kind;
+    lines.insert(lines.end(), sight.lines.begin(), sight.lines.end());
+  }
+  if (finding.kind != Finding::Kind::whole) finding.text = concat(folder, ": ", summary(lines));
+  return finding;
+}
+
+std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks) {
+  for (const StepFolder& candidate : of_rank_0(candidates, ranks)) {
+    const Finding finding = examine(candidate.path, ranks);
+    if (finding.kind == Finding::Kind::whole) return candidate.path;
+    if (finding.kind == Finding::Kind::not_shared) throw InputError(finding.text);
+    if (ranks.rank != 0) continue;
+    if (finding.kind == Finding::Kind::damaged)
+      set_aside(candidate.path, finding.text);
+    else
+      log::warning("skipping a checkpoint: ", finding.text);
+  }
+  return std::nullopt;
+}
+
+void require_whole(const std::string& folder, const Ranks& ranks) {
+  const Finding finding = examine(folder, ranks);
+  if (finding.kind == Finding::Kind::whole) return;
+  if (finding.kind != Finding::Kind::damaged) throw InputError(finding.text);
+  const std::string own = std::filesystem::weakly_canonical(folder).string(), parent = std::filesystem::path(own).parent_path().string();
+  for (const StepFolder& other : of_rank_0(siblings(parent), ranks))
+    if (other.path != own && examine(other.path, ranks).kind == Finding::Kind::whole)
+      throw InputError(concat(finding.text, ": the checkpoint is damaged; the newest whole one beside it is ", other.path));
+  throw InputError(concat(finding.text, ": the checkpoint is damaged, and there is no whole one beside it"));
+}
+
+}  // namespace tessera::checkpoint

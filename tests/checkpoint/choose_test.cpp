@@ -1,0 +1,204 @@
+// Ranks decide together which checkpoint is the newest whole one. Here ranks are threads.
+
+#include <tessera/checkpoint/choose.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <string>
+#include <thread>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/format/manifest.h>
+
+#include <ATen/ATen.h>
+
+namespace tessera::checkpoint {
+namespace {
+
+/// Ranks in threads that tell each other texts.
+class Threads {
+ public:
+  explicit Threads(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
+  Ranks of(int rank) {
+    return {rank, static_cast<int>(texts_.size()), [this, rank](const std::string& text) {
+              texts_[static_cast<std::size_t>(rank)] = text;
+              barrier_.arrive_and_wait();
+              auto all = texts_;
+              barrier_.arrive_and_wait();  // nobody writes the next ones before all have read these
+              return all;
+            }};
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  std::barrier<> barrier_;
+};
+
+/// What each of `size` ranks gets from `body`, as text; an error is its message.
+std::vector<std::string> on_ranks(int size, const std::function<std::string(const Ranks&)>& body) {
+  Threads threads(size);
+  std::vector<std::string> results(static_cast<std::size_t>(size));
+  std::vector<std::thread> running;
+  for (int rank = 0; rank < size; ++rank)
+    running.emplace_back([&, rank] {
+      try {
+        results[static_cast<std::size_t>(rank)] = body(threads.of(rank));
+      } catch (const InputError& error) {
+        results[static_cast<std::size_t>(rank)] = concat("error: ", error.what());
+      }
+    });
+  for (std::thread& thread : running) thread.join();
+  return results;
+}
+
+class Choose : public ::testing::Test {
+ protected:
+  void save(std::int64_t step, bool model_only = false) const {
+    RunState state;
+    state.step = step;
+    state.model_only = model_only;
+    state.optimizer = {{"exp_avg.h.0.weight", at::randn({300, 7})}};
+    save_checkpoint(out(), {{"h.0.weight", at::randn({300, 7})}, {"h.1.weight", at::randn({5})}},
+                    Value::make_object({{"model_type", Value::of("gpt2")}}), nullptr, state, 0);
+  }
+  const std::string& out() const { return folder_.path(); }
+  std::string at_step(std::int64_t step) const { return path_join(out(), concat("checkpoint-", step)); }
+  void flip(const std::string& path, std::size_t at) const {
+    std::string bytes = read_file(path);
+    bytes[at % bytes.size()] ^= 16;
+    write_file_atomically(path, bytes);
+  }
+  /// What all ranks choose, which must be the same.
+  std::string choose(int ranks) const {
+    const auto found = on_ranks(ranks, [&](const Ranks& here) {
+      // only rank 0's list counts
+      return choose_newest(here.rank == 0 ? step_folders(out()) : std::vector<StepFolder>(), here).value_or("none");
+    });
+    EXPECT_EQ(std::count(found.begin(), found.end(), found[0]), ranks);
+    return found[0];
+  }
+  std::string named(int ranks, const std::string& folder) const {
+    const auto found = on_ranks(ranks, [&](const Ranks& here) {
+      require_whole(folder, here);
+      return std::string("whole");
+    });
+    EXPECT_EQ(std::count(found.begin(), found.end(), found[0]), ranks);
+    return found[0];
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Choose, TheNewestWholeOne) {
+  for (const int ranks : {1, 2, 3}) {
+    EXPECT_EQ(choose(ranks), "none");
+    save(9);
+    save(10);
+    EXPECT_EQ(choose(ranks), at_step(10)) << ranks << " ranks";
+    remove_tree(at_step(9));
+    remove_tree(at_step(10));
+  }
+}
+
+TEST_F(Choose, ADamagedOneIsSetAsideWhateverFileItIs) {
+  for (const int ranks : {1, 2, 4}) {
+    save(1);
+    save(2);
+    for (const std::string& name : list_folder(at_step(2))) {
+      SCOPED_TRACE(concat(ranks, " ranks, ", name));
+      save(2);
+      flip(path_join(at_step(2), name), 1234567);
+      EXPECT_EQ(examine(at_step(2), {}).kind, Finding::Kind::damaged);
+      EXPECT_NE(examine(at_step(2), {}).text.find(name), std::string::npos) << examine(at_step(2), {}).text;
+      EXPECT_EQ(choose(ranks), at_step(1));
+      EXPECT_EQ(list_folder(out()), (std::vector<std::string>{"checkpoint-1", "checkpoint-2.damaged"}));
+    }
+  }
+  // It is no checkpoint any more, and pruning leaves it alone.
+  EXPECT_EQ(step_folders(out()).size(), 1u);
+  save(3);
+  prune_step_folders(out(), 3, 1);
+  EXPECT_EQ(list_folder(out()), (std::vector<std::string>{"checkpoint-2.damaged", "checkpoint-3"}));
+}
+
+TEST_F(Choose, TheDamagedTensorIsNamed) {
+  save(1);
+  const std::string path = path_join(at_step(1), "optimizer.safetensors");
+  flip(path, read_file(path).size() - 9);
+  for (const int ranks : {1, 3}) {
+    const std::string text = named(ranks, at_step(1));
+    for (const char* part : {"error: ", "checkpoint-1", "optimizer.safetensors", "exp_avg.h.0.weight", "there is no whole one beside it"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
+  EXPECT_TRUE(path_exists(at_step(1))) << "what the user has named is not renamed";
+}
+
+TEST_F(Choose, ForANamedDamagedOneTheNewestWholeOneIsToldOf) {
+  for (const std::int64_t step : {1, 2, 3, 4}) save(step);
+  flip(path_join(at_step(4), "model.safetensors"), 900);
+  flip(path_join(at_step(3), "config.json"), 5);
+  for (const int ranks : {1, 2}) {
+    const std::string text = named(ranks, at_step(3));
+    EXPECT_NE(text.find("checkpoint-3: config.json"), std::string::npos) << text;
+    EXPECT_NE(text.find("the newest whole one beside it is " + at_step(2)), std::string::npos) << text;
+  }
+  EXPECT_EQ(named(2, at_step(1)), "whole");
+  EXPECT_EQ(list_folder(out()).size(), 4u);
+}
+
+TEST_F(Choose, WhatIsNotDamagedIsPassedOverAndStays) {
+  save(5);
+  save(6, /*model_only=*/true);
+  make_folders(at_step(7));  // no manifest: half written, or somebody else's
+  EXPECT_EQ(choose(2), at_step(5));
+  EXPECT_EQ(list_folder(out()), (std::vector<std::string>{"checkpoint-5", "checkpoint-6", "checkpoint-7"}));
+  EXPECT_NE(named(2, at_step(6)).find("--save_only_model"), std::string::npos);
+  EXPECT_NE(named(2, at_step(7)).find("no manifest.json"), std::string::npos);
+  EXPECT_NE(named(1, at_step(8)).find("no such checkpoint folder"), std::string::npos);
+}
+
+TEST_F(Choose, AnOlderDamagedOneOfThatNameIsReplaced) {
+  make_folders(path_join(out(), "checkpoint-2.damaged/old"));
+  save(2);
+  flip(path_join(at_step(2), "manifest.json"), 40);
+  EXPECT_EQ(choose(1), "none");
+  EXPECT_FALSE(path_exists(path_join(out(), "checkpoint-2.damaged/old")));
+  EXPECT_TRUE(path_exists(path_join(out(), "checkpoint-2.damaged/config.json")));
+}
+
+TEST_F(Choose, RanksThatSeeDifferentFoldersAreToldAndNothingIsSetAside) {
+  save(1);
+  const TemporaryFolder elsewhere;  // another host's folder, without the checkpoint
+  const auto found = on_ranks(3, [&](const Ranks& here) {
+    const std::string folder = here.rank == 2 ? path_join(elsewhere.path(), "checkpoint-1") : at_step(1);
+    const Finding finding = examine(folder, here);
+    EXPECT_EQ(finding.kind, Finding::Kind::not_shared);
+    return finding.text.substr(finding.text.find(": "));
+  });
+  EXPECT_NE(found[0].find("rank 0 and rank 2 do not see the same folder"), std::string::npos) << found[0];
+  EXPECT_EQ(found[0], found[2]);
+  EXPECT_TRUE(path_exists(at_step(1)));
+}
+
+// Every byte of a checkpoint is some rank's: a flip anywhere is found, whoever has that share.
+TEST_F(Choose, AnyFlippedBitIsFoundByEveryNumberOfRanks) {
+  save(1);
+  unsigned where = 1;
+  for (int round = 0; round < 40; ++round) {
+    const auto names = list_folder(at_step(1));
+    where = where * 1664525u + 1013904223u;
+    const std::string path = path_join(at_step(1), names[where % names.size()]), good = read_file(path);
+    flip(path, where >> 4);
+    const int ranks = 1 + round % 4;
+    EXPECT_NE(named(ranks, at_step(1)), "whole") << path << " with " << ranks << " ranks";
+    write_file_atomically(path, good);
+    EXPECT_EQ(named(ranks, at_step(1)), "whole");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint
