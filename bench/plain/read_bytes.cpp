@@ -1,8 +1,8 @@
 /// \file
-/// The yardstick of load_bench: reads whole files into fresh memory with read(), as a plain C program would. Prints
+/// The yardstick of load_bench and resume_bench: reads files into fresh memory with read(), as a plain C program would. Prints
 /// {"seconds", "cpu_seconds", "bytes"}.
 ///
-///   read_bytes FILE...
+///   read_bytes [--share RANK RANKS] FILE...        all of each file, or part RANK of RANKS equal ones
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace {
 
@@ -21,14 +22,16 @@ double now(clockid_t clock) {
 }
 
 /// Bytes read, or -1.
-ssize_t read_whole(const char* path) {
+ssize_t read_share(const char* path, long rank, long ranks) {
   const int file = open(path, O_RDONLY);
   struct stat status;
   if (file < 0 || fstat(file, &status) != 0) return -1;
-  char* memory = static_cast<char*>(malloc(static_cast<size_t>(status.st_size)));  // kept: the reader of a model keeps it
+  const off_t begin = status.st_size * rank / ranks, bytes = status.st_size * (rank + 1) / ranks - begin;
+  if (lseek(file, begin, SEEK_SET) != begin) return -1;
+  char* memory = static_cast<char*>(malloc(static_cast<size_t>(bytes)));  // kept: the reader of a model keeps it
   ssize_t done = 0;
-  while (memory && done < status.st_size) {
-    const ssize_t n = read(file, memory + done, static_cast<size_t>(status.st_size - done));
+  while (memory && done < bytes) {
+    const ssize_t n = read(file, memory + done, static_cast<size_t>(bytes - done));
     if (n <= 0) return -1;
     done += n;
   }
@@ -41,8 +44,10 @@ ssize_t read_whole(const char* path) {
 int main(int argc, char** argv) {
   const double begin = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
   long long bytes = 0;
-  for (int i = 1; i < argc; ++i) {
-    const ssize_t n = read_whole(argv[i]);
+  const bool share = argc > 4 && std::strcmp(argv[1], "--share") == 0;
+  const long rank = share ? std::atol(argv[2]) : 0, ranks = share ? std::atol(argv[3]) : 1;
+  for (int i = share ? 4 : 1; i < argc; ++i) {
+    const ssize_t n = read_share(argv[i], rank, ranks);
     if (n < 0) return std::perror(argv[i]), 1;
     bytes += n;
   }

@@ -1,0 +1,97 @@
+/// \file
+/// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: verifies its share of the bytes, then reads its part of
+/// weights and optimizer states into new memory. Prints {"seconds", "verify_seconds", "weights_seconds", "states_seconds", "cpu_seconds",
+/// "bytes", "extra_bytes"}: extra_bytes is the peak of resident memory above the process before and what it holds afterwards.
+///
+///   resume_bench FOLDER RANK RANKS whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/RANKS of it
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/value.h>
+#include <tessera/checkpoint/choose.h>
+#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/stored_state.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/nn/allocator.h>
+#include <tessera/train/metrics.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+struct Part {
+  int rank, ranks;
+  bool whole;
+  std::int64_t begin(std::int64_t numel) const { return whole ? 0 : numel * rank / ranks; }
+  at::Tensor room(std::int64_t numel, format::DType dtype) const {
+    const std::int64_t end = whole ? numel : numel * (rank + 1) / ranks;
+    return at::empty({end - begin(numel)}, at::TensorOptions().dtype(checkpoint::scalar_type(dtype)));
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) return std::fprintf(stderr, "resume_bench FOLDER RANK RANKS whole|share [THREADS]\n"), 2;
+  const std::string folder = argv[1];
+  const Part part{std::atoi(argv[2]), std::atoi(argv[3]), std::string(argv[4]) == "whole"};
+  at::set_num_threads(argc > 5 ? std::atoi(argv[5]) : 1);
+  nn::keep_memory();
+  at::empty({1 << 20}).zero_();  // LibTorch's own first time
+  const std::int64_t idle = train::resident_bytes();
+  const double cpu = train::process_cpu_seconds();
+  std::vector<double> times;
+  std::vector<at::Tensor> held;
+  std::int64_t bytes = 0;
+  const auto keep = [&](at::Tensor tensor) {
+    bytes += static_cast<std::int64_t>(tensor.nbytes());
+    held.push_back(std::move(tensor));
+  };
+  const auto mark = [&] { times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()); };
+  try {
+    mark();
+    // Every rank would tell the others; here they are other processes that find their shares whole, too.
+    const checkpoint::Finding finding = checkpoint::examine(
+        folder, {part.rank, part.ranks, [&](const std::string& text) { return std::vector<std::string>(static_cast<std::size_t>(part.ranks), text); },
+                 at::get_num_threads()});
+    if (finding.kind != checkpoint::Finding::Kind::whole) throw InputError(finding.text);
+    mark();
+    const format::SafetensorsFolder weights(folder);
+    std::vector<checkpoint::PieceReader> readers;
+    for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file);
+    for (const auto& stored : weights.tensors()) {
+      const std::int64_t numel = layout::whole_region(stored.info.shape).numel();
+      keep(part.room(numel, stored.info.dtype));
+      readers[stored.file].read(stored.info, part.begin(numel), held.back());
+    }
+    mark();
+    const checkpoint::StoredState states(folder);
+    for (const auto& tensor : states.tensors()) {
+      const std::int64_t numel = layout::whole_region(tensor.shape).numel();
+      keep(part.room(numel, tensor.dtype));
+      states.read(tensor.name, part.begin(numel), held.back());
+    }
+    mark();
+  } catch (const Error& error) {
+    return std::fprintf(stderr, "resume_bench: %s\n", error.what()), 1;
+  }
+  const auto number = [](double value) { return Value::of(value); };
+  std::printf("%s\n", dump_json(Value::make_object({{"seconds", number(times[3] - times[0])},
+                                                   {"verify_seconds", number(times[1] - times[0])},
+                                                   {"weights_seconds", number(times[2] - times[1])},
+                                                   {"states_seconds", number(times[3] - times[2])},
+                                                   {"cpu_seconds", number(train::process_cpu_seconds() - cpu)},
+                                                   {"bytes", Value::of(bytes)},
+                                                   {"extra_bytes", Value::of(train::peak_resident_bytes() - idle - bytes)}}),
+                                -1).c_str());
+  return 0;
+}
