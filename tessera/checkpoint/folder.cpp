@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/format/manifest.h>
+#include <tessera/launch/proc_status.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -132,14 +135,30 @@ std::string publish_step_folder(const std::string& output_dir, std::int64_t step
   }
 }
 
+namespace {
+
+/// Whether the process that made a folder can still be at work on it: one of that number lives, and it is not a later one that got the
+/// number again (after a reboot, or in a container, numbers are small and return soon).
+bool owner_lives(std::int64_t pid, const std::string& folder) {
+  if (pid == ::getpid()) return false;
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return false;
+  struct stat facts{};
+  const auto age = launch::seconds_since_start(static_cast<pid_t>(pid));
+  if (!age || ::stat(folder.c_str(), &facts) != 0) return true;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return *age + 1 >= static_cast<double>(now.tv_sec - facts.st_mtim.tv_sec);  // 1: both are rounded
+}
+
+}  // namespace
+
 void remove_stale_folders(const std::string& output_dir) {
   if (!is_directory(output_dir)) return;
   for (const std::string& name : list_folder(output_dir)) {
     const auto owner = owner_of(name);
     if (!owner) continue;
-    const bool alive = *owner != ::getpid() && (::kill(static_cast<pid_t>(*owner), 0) == 0 || errno == EPERM);
-    if (alive) continue;
     const std::string path = path_join(output_dir, name);
+    if (owner_lives(*owner, path)) continue;
     log::info("removing ", path, ", left by a run that ended while writing it");
     remove_tree(path);
   }

@@ -56,6 +56,13 @@ std::uint32_t checksum_of(const Value& body) {
   return crc32c(std::as_bytes(std::span(text)));
 }
 
+/// The file's bytes.
+std::string text_of(const Manifest& manifest, std::uint64_t chunk_bytes) {
+  Value value = body_of(manifest, chunk_bytes);
+  value.set("self_crc32c", Value::of(hex(checksum_of(value))));
+  return dump_json(value) + "\n";
+}
+
 ManifestFile parse_file(const Value& entry, std::uint64_t chunk_bytes) {
   ManifestFile file;
   file.digest.chunk_bytes = chunk_bytes;
@@ -92,9 +99,7 @@ void write_manifest(const std::string& folder, const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files)
     TESSERA_CHECK(file.digest.chunk_bytes == chunk_bytes, "manifest of ", folder, ": '", file.name, "' has a checksum per ",
                   file.digest.chunk_bytes, " bytes, '", manifest.files[0].name, "' one per ", chunk_bytes);
-  Value value = body_of(manifest, chunk_bytes);
-  value.set("self_crc32c", Value::of(hex(checksum_of(value))));
-  write_file_atomically(path_join(folder, kManifestName), dump_json(value) + "\n");
+  write_file_atomically(path_join(folder, kManifestName), text_of(manifest, chunk_bytes));
 }
 
 Manifest read_manifest(const std::string& folder) {
@@ -103,7 +108,8 @@ Manifest read_manifest(const std::string& folder) {
     throw InputError(
         concat(folder, ": not a complete checkpoint: it has no ", kManifestName, ", which is written last"));
   }
-  const Value value = read_json(path);
+  const std::string text = read_file(path, std::uint64_t{256} << 20);
+  const Value value = parse_json(text, path);
   const std::string& word = value.at("format").as_string();
   if (word != kFormatWord)
     throw InputError(concat(path, ": format is '", word, "'; this program reads '", kFormatWord, "'"));
@@ -127,6 +133,8 @@ Manifest read_manifest(const std::string& folder) {
     throw InputError(concat(path, ": its own checksum is ", hex(found), ", but it says ", hex(expected),
                             ": the manifest is damaged"));
   }
+  // what the checksum of its contents does not see: blanks, a missing end, members that nobody asks for
+  if (text != text_of(manifest, chunk_bytes)) throw InputError(concat(path, ": is not as it was written: the manifest was changed"));
   return manifest;
 }
 

@@ -11,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/launch/proc_status.h>
 
 namespace tessera::train {
 namespace {
@@ -157,21 +158,9 @@ double process_cpu_seconds() {
 }
 
 double seconds_since_process_start() {
-  std::ifstream stat("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), {});
-  // Field 22, counted after the program's name in parentheses (which may hold blanks): start time in clock ticks since
-  // boot.
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) throw Error("/proc/self/stat is not readable: is /proc mounted?");
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string skipped;
-  for (int i = 3; i < 22; ++i) fields >> skipped;
-  double start_ticks = 0;
-  fields >> start_ticks;
-  timespec now = {};
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
-         start_ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const auto seconds = launch::seconds_since_start(::getpid());
+  if (!seconds) throw Error("/proc/self/stat is not readable: is /proc mounted?");
+  return *seconds;
 }
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : path_(path) {

@@ -1,5 +1,6 @@
 #include <tessera/train/restart.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include <tessera/base/error.h>
@@ -19,7 +20,7 @@ std::string mark_path(const std::string& output_dir) { return path_join(output_d
 
 Restart this_restart() {
   const launch::RankEnvironment environment = launch::read_rank_environment();
-  return {environment.generation, environment.job};
+  return {environment.generation, environment.job, environment.memory_folder};
 }
 
 void mark_output(const std::string& output_dir, const Restart& restart) {
@@ -43,6 +44,9 @@ std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const Outp
     const auto written = std::filesystem::last_write_time(path_join(folder.path, format::kManifestName), missing);
     return missing || written < begun;  // half written, or an earlier run's
   });
+  if (restart.memory_folder.empty()) return folders;
+  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(restart.memory_folder)) folders.push_back(folder);
+  std::stable_sort(folders.begin(), folders.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return folders;
 }
 
