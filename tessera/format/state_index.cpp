@@ -147,7 +147,8 @@ Value value_of(const StoredTensor& tensor) {
     if (piece.key != tensor.name) entry.set("key", Value::of(piece.key));
     entry.set("begin", Value::of(piece.region.begin));
     entry.set("end", Value::of(piece.region.end));
-    if (piece.region.shape != tensor.shape)
+    const std::vector<std::int64_t>& offset = piece.region.offset;
+    if (piece.region.shape != tensor.shape || std::any_of(offset.begin(), offset.end(), [](std::int64_t at) { return at != 0; }))
       entry.set("box", Value::make_object({{"offset", list_of(piece.region.offset)}, {"shape", list_of(piece.region.shape)}}));
     pieces.push_back(std::move(entry));
   }

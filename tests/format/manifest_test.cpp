@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cctype>
 #include <fstream>
 #include <string>
 
@@ -90,9 +89,18 @@ TEST_F(ManifestTest, ChunksOf16MiBAreRead) {
   "format": "tessera-manifest-1",
   "step": 3,
   "chunk_bytes": 16777216,
-  "files": [{"name": "b.json", "size": 2, "crc32c": ["297bd0aa"]}],
+  "files": [
+    {
+      "name": "b.json",
+      "size": 2,
+      "crc32c": [
+        "297bd0aa"
+      ]
+    }
+  ],
   "self_crc32c": "41cc14d5"
-})");
+}
+)");
   EXPECT_EQ(verify(), "");
 }
 
@@ -105,22 +113,16 @@ TEST_F(ManifestTest, SizeAndPresenceAreChecked) {
   EXPECT_TRUE(contains(verify(), "it has no manifest.json")) << verify();
 }
 
-// Every single flipped bit of the manifest is found: by the JSON parser, by a rule, or by its own checksum. (A changed
-// blank between values stays a manifest with the same content only when it is another blank.)
-TEST_F(ManifestTest, AnyFlippedBitOfTheManifestIsFound) {
+// A flipped bit of the manifest is found: by the JSON parser, by a rule, by its own checksum, or because it is not what
+// write_manifest writes.
+TEST_F(ManifestTest, AFlippedBitInAnyByteOfTheManifestIsFound) {
   const std::string good = read_file(file(kManifestName));
-  int survived = 0;
   for (std::size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
-    bad[i] ^= 1 << (i % 7);
+    bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
     std::ofstream(file(kManifestName), std::ios::binary) << bad;
-    if (complaint([&] { read_manifest(folder_.path()); }).empty()) {
-      ++survived;
-      EXPECT_TRUE(std::isspace(static_cast<unsigned char>(good[i])))
-          << "at " << i << ": " << bad.substr(i > 20 ? i - 20 : 0, 40);
-    }
+    EXPECT_FALSE(complaint([&] { read_manifest(folder_.path()); }).empty()) << "at " << i << ": " << bad.substr(i > 20 ? i - 20 : 0, 40);
   }
-  EXPECT_LT(survived, 20);
 }
 
 TEST_F(ManifestTest, NamesMayNotLeaveTheFolder) {

@@ -240,6 +240,49 @@ TEST(Safetensors, TheWriterRefusesBrokenSources) {
   EXPECT_TRUE(list_folder(folder.path()).empty()) << "nothing may be left behind";
 }
 
+// Tensors stay in the order given, and the data begin where the writer wants them.
+TEST(Safetensors, TheFrontOfAFileSaysWhereEveryByteGoes) {
+  const std::vector<TensorSpec> specs = {{"z", DType::u8, {3}}, {"a\"b", DType::f64, {2, 1}}, {"none", DType::f32, {0, 7}}, {"scalar", DType::bf16, {}}};
+  const std::uint64_t sizes[] = {3, 16, 0, 2};
+  for (const std::size_t alignment : {8, 64, 4096}) {
+    const std::string front = safetensors_front(specs, {{"format", "pt"}}, alignment);
+    EXPECT_EQ(front.size() % alignment, 0u);
+    const std::string file = front + std::string(21, 'x');
+    const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), "t");
+    EXPECT_EQ(header.data_begin, front.size());
+    EXPECT_EQ(header.metadata.at("format"), "pt");
+    ASSERT_EQ(header.tensors.size(), specs.size());
+    std::uint64_t begin = 0;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      EXPECT_EQ(byte_size(specs[i]), sizes[i]);
+      const auto& info = *std::find_if(header.tensors.begin(), header.tensors.end(), [&](const TensorInfo& t) { return t.name == specs[i].name; });
+      EXPECT_EQ(info.shape, specs[i].shape);
+      EXPECT_EQ(info.begin, begin);
+      EXPECT_EQ(info.end, begin += sizes[i]);
+    }
+    // The header alone is enough for a reader that knows how long the file is.
+    const auto first = std::as_bytes(std::span(front));
+    EXPECT_EQ(safetensors_front_bytes(first.first(8), file.size(), "t"), front.size());
+    EXPECT_EQ(parse_safetensors_header(first, file.size(), "t").tensors.size(), specs.size());
+    EXPECT_THROW(parse_safetensors_header(first, file.size() - 1, "t"), InputError);
+    EXPECT_THROW(parse_safetensors_header(first, file.size() + 1, "t"), InputError);
+    EXPECT_THROW(parse_safetensors_header(first.first(front.size() - 1), file.size(), "t"), Error);
+  }
+  EXPECT_EQ(safetensors_front({}, {}, 8), std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
+}
+
+TEST(Safetensors, FrontsThatCannotBe) {
+  const auto front = [](std::vector<TensorSpec> specs, std::size_t alignment = 64) { return safetensors_front(specs, {}, alignment); };
+  EXPECT_THROW(front({{"a", DType::u8, {1}}, {"b", DType::u8, {1}}, {"a", DType::f32, {2}}}), Error);
+  EXPECT_THROW(front({{"__metadata__", DType::u8, {1}}}), Error);
+  EXPECT_THROW(front({{"a", DType::u8, {-1}}}), Error);
+  EXPECT_THROW(front({{"a", DType::f32, {1ll << 61}}}), Error);             // 2^63 bytes
+  EXPECT_THROW(front({{"a", DType::f32, {1ll << 40, 0, 1ll << 40}}}), Error);  // strides are products too
+  EXPECT_THROW(front({{"a", DType::u8, {1ll << 62}}, {"b", DType::u8, {1ll << 62}}}), Error);
+  for (const std::size_t bad : {0, 4, 12, 100}) EXPECT_THROW(front({{"a", DType::u8, {1}}}, bad), Error);
+  EXPECT_NO_THROW(front({{"a", DType::u8, {1ll << 62}}}));
+}
+
 // Made by the reference writer (tests/parity/safetensors_fixture.py): reading it and writing it again gives the same
 // bytes.
 TEST(Safetensors, SameBytesAsTheReferenceWriter) {

@@ -1,0 +1,48 @@
+#pragma once
+/// \file
+/// Is this folder what was written? Compares a folder with its manifest.json (format/manifest.h): form, sizes, then every byte. Several
+/// processes can share the reading. Files are read with pread through a small buffer, so one that is cut or replaced meanwhile is a
+/// finding and not a signal.
+
+#include <tessera/format/manifest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::format {
+
+/// Which part of the bytes this caller reads: the chunks of all files, in the manifest's order, are cut into `ranks` parts of about the
+/// same number of bytes; each chunk is in exactly one. {0, 1}: all of them.
+struct Share {
+  int rank = 0;
+  int ranks = 1;
+};
+
+/// One thing that is not as it was written.
+struct Damage {
+  std::string file;                       ///< name inside the folder; "manifest.json": the list itself
+  std::uint64_t begin = 0, end = 0;       ///< bytes of the file, whole chunks; the file's listed size when it is missing or has another size
+  std::vector<std::string> tensors;       ///< of a safetensors file, that lie in [begin, end); "the header" is one; {}: not known
+  std::string text;                       ///< one line: "model.safetensors: bytes 4194304 to 8388608 are damaged (h.0.weight and 3 more)"
+};
+
+struct Verdict {
+  Manifest manifest;                      ///< without files when it could not be read
+  std::vector<Damage> damages;            ///< in the manifest's order; neighbouring chunks are one damage
+  std::uint64_t bytes_read = 0;           ///< by this caller
+  bool whole() const { return damages.empty(); }
+  std::string text() const;               ///< the damages' lines, joined by "; " (at most three, then how many more); "" when whole
+};
+
+/// Called from the calling thread after each chunk: bytes of this share that are done, and all of them.
+using VerifyProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
+
+/// What is wrong with a folder; what it finds is returned, not thrown (an InputError in the verdict's place would leave other ranks
+/// waiting). Every caller checks the cheap things: the manifest's form and own checksum, that each listed file is there, is a regular file
+/// (no symbolic link), and has its size; that NAME.safetensors.index.json is listed if it is there, and that what it names is listed too.
+/// Then it reads its share of the bytes. Throws Error only for ranks < 1 or rank outside [0, ranks).
+Verdict verify_folder(const std::string& folder, const Share& share = {}, const VerifyProgress& progress = {});
+
+}  // namespace tessera::format
