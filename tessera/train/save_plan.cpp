@@ -39,6 +39,7 @@ void plan_weights(SavePlan& plan, const Sharded& sharded, const comm::Group& gro
     if (plan.owners[i] == group.rank())
       plan.weights.tensors.push_back(
           {parameters[i].name, checkpoint::dtype_of(parameters[i].local.scalar_type()), parameters[i].shape});
+  plan.weights.written = !plan.weights.tensors.empty();
   const std::set<int> writers(plan.owners.begin(), plan.owners.end());  // fewer than ranks, of a model with few tensors
   const auto number = std::distance(writers.begin(), writers.lower_bound(group.rank())) + 1;
   plan.weights.name = part_name("model", static_cast<std::size_t>(number), writers.size());
@@ -85,6 +86,7 @@ void plan_states(SavePlan& plan, const Sharded& sharded, const optim::Optimizer&
   std::sort(own.begin(), own.end(), [](const State& a, const State& b) { return a.name < b.name; });
   plan.states.name = part_name(checkpoint::kOptimizerStem, static_cast<std::size_t>(group.rank()) + 1,
                                static_cast<std::size_t>(group.size()));
+  plan.states.written = !own.empty() || group.size() == 1;  // one rank has no index that could say that there are none
   for (const State& state : own) {
     const format::DType dtype = checkpoint::dtype_of(state.held.scalar_type());
     const bool plain = group.size() == 1;  // whole tensors, no index

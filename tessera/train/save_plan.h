@@ -16,9 +16,10 @@
 
 namespace tessera::train {
 
-/// A file of this rank: its tensors in the order in which their bytes come. No tensors: there is no such file.
+/// A file of this rank: its tensors in the order in which their bytes come.
 struct PartFile {
   std::string name;
+  bool written = false;  ///< false: this rank has no such file
   std::vector<format::TensorSpec> tensors;
 };
 

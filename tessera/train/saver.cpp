@@ -112,12 +112,12 @@ void Saver::copy(const Sharded& sharded, const optim::Optimizer& optimizer) {
     const PartFile& states = job.plan.states;
     if (!options_.in_memory) {
       make_folders(job.temporary);
-      if (!weights.tensors.empty()) job.weights.emplace(weights.name, weights.tensors, job.temporary);
-      if (!states.tensors.empty()) job.states.emplace(states.name, states.tensors, job.temporary);
+      if (weights.written) job.weights.emplace(weights.name, weights.tensors, job.temporary);
+      if (states.written) job.states.emplace(states.name, states.tensors, job.temporary);
       return;
     }
-    const std::size_t first = weights.tensors.empty() ? 0 : checkpoint::ShardFile::image_bytes(weights.tensors);
-    const std::size_t second = states.tensors.empty() ? 0 : checkpoint::ShardFile::image_bytes(states.tensors);
+    const std::size_t first = !weights.written ? 0 : checkpoint::ShardFile::image_bytes(weights.tensors);
+    const std::size_t second = !states.written ? 0 : checkpoint::ShardFile::image_bytes(states.tensors);
     const std::span<std::byte> memory = staging_.reserve(first + second);
     if (first > 0) job.weights.emplace(weights.name, weights.tensors, memory.first(first));
     if (second > 0) job.states.emplace(states.name, states.tensors, memory.subspan(first, second));
