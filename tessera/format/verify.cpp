@@ -235,7 +235,10 @@ std::vector<Damage> check_names(const std::string& folder, const Manifest& manif
       complain(single, concat(single, " is not listed in ", kManifestName, ", but would be read instead of the files that ", name, " names"));
   }
   for (const std::string& name : list_folder(folder)) {
-    if (!name.ends_with(kIndexSuffix) || listed.contains(name)) continue;
+    if (listed.contains(name)) continue;
+    if (name == "adapter_config.json" || name == "adapter_model.safetensors")  // PEFT's: whoever has them is not a whole model
+      complain(name, concat(name, " is not listed in ", kManifestName, ", but would make the folder one of adapters"));
+    if (!name.ends_with(kIndexSuffix)) continue;
     const std::string single = name.substr(0, name.size() - kIndexSuffix.size()) + std::string(kSuffix);
     if (!listed.contains(single)) complain(name, concat(name, " is not listed in ", kManifestName));
   }
