@@ -159,7 +159,9 @@ Finding examine(const std::string& folder, const Ranks& ranks) {
     if (finding.kind == Finding::Kind::whole || sight.kind == Finding::Kind::damaged) finding.kind = sight.kind;
     lines.insert(lines.end(), sight.lines.begin(), sight.lines.end());
   }
-  if (finding.kind != Finding::Kind::whole) finding.text = concat(folder, ": ", summary(lines));
+  if (finding.kind == Finding::Kind::whole) return finding;
+  finding.text = summary(lines);
+  if (!finding.text.starts_with(folder)) finding.text = concat(folder, ": ", finding.text);
   return finding;
 }
 

@@ -11,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/format/manifest.h>
 
@@ -91,6 +92,7 @@ class Choose : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
+  log::Quiet quiet_{log::Level::error};  // the warnings would bury the test's output
 };
 
 TEST_F(Choose, TheNewestWholeOne) {

@@ -58,12 +58,13 @@ class ResumeLayouts : public ResumeJobs {
 
   void save_all(const std::vector<Layout>& layouts) {
     for (const Layout& layout : layouts) {
-      const RunConfig run = config("save_" + layout.name, saved_at, fixed_order + Words{"--save_steps", "2"} + layout.flags);
+      const RunConfig run = config("save_" + layout.name, last_step, fixed_order + Words{"--save_steps", "2"} + layout.flags);
       run_ranks(layout.ranks, [&](comm::World&) {
         be_quiet();
         EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << layout.name;
       }, 100);
       ASSERT_TRUE(path_exists(path_join(saved(layout), "manifest.json"))) << layout.name;
+      EXPECT_EQ(numbers("save_" + layout.name), numbers_) << layout.name;
     }
   }
 

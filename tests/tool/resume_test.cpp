@@ -126,11 +126,27 @@ TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
   write_file_atomically(newest, bytes);
   const auto run = tessera(training("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", "last"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.err, "checkpoint-4/model.safetensors")) << run.err;
+  EXPECT_TRUE(contains(run.err, "checkpoint-4: model.safetensors: bytes 0 to")) << run.err;
   EXPECT_TRUE(contains(run.err, "at step 2")) << run.err;
+  EXPECT_TRUE(path_exists(path_join(at("out"), "checkpoint-4.damaged/model.safetensors"))) << "set aside, not deleted";
   const auto named = tessera(
       training("other", batch(6, 1, 6) + Strings{"--resume_from_checkpoint", path_join(at("out"), "checkpoint-4")}));
   EXPECT_EQ(named.exit_code, 0) << "written anew by the resumed run: " << named.err;
+}
+
+TEST_F(ResumeTest, ANamedDamagedCheckpointIsAnErrorThatNamesAWholeOne) {
+  for (const char* processes : {"1", "2"}) {
+    const std::string out = concat("out", processes);
+    ASSERT_EQ(tessera(training(out, batch(3, 1, 4) + Strings{"--save_steps", "2", "--num_processes", processes})).exit_code, 0);
+    const std::string damaged = path_join(at(out), "checkpoint-4/trainer_state.json");
+    write_file_atomically(damaged, read_file(damaged) + " ");
+    const auto run = tessera(training(concat("other", processes), batch(3, 1, 6) + Strings{"--num_processes", processes, "--resume_from_checkpoint", path_join(at(out), "checkpoint-4")}));
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_TRUE(contains(run.err, "trainer_state.json")) << run.err;
+    EXPECT_TRUE(contains(run.err, "the newest whole one beside it is " + path_join(at(out), "checkpoint-2"))) << run.err;
+    EXPECT_EQ(run.err.find("newest whole one"), run.err.rfind("newest whole one")) << "told once: " << run.err;
+    EXPECT_FALSE(path_exists(at(concat("other", processes))));
+  }
 }
 
 }  // namespace
