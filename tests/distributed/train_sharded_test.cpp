@@ -111,10 +111,10 @@ TEST_P(Strategies, HaveTheBytesOfPlainDataParallelism) {
     words.insert(words.end(), model.begin(), model.end());
     return words;
   };
-  const std::string plain = train(2, command("plain", with({"--save_steps", "2"})));
+  const std::string plain = train(2, command("plain", with({"--save_steps", "2", "--save_state_dict_type", "full"})));
   ASSERT_NE(plain.find("eval_loss="), std::string::npos);
   Words flags = GetParam().flags;
-  flags.insert(flags.end(), {"--save_steps", "2"});
+  flags.insert(flags.end(), {"--save_steps", "2", "--save_state_dict_type", "full"});
   EXPECT_EQ(train(2, command("sharded", with(flags))), plain);
   EXPECT_TRUE(weights("sharded") == weights("plain")) << "other bytes";
   EXPECT_TRUE(read_file(path("sharded/checkpoint-2/optimizer.safetensors")) == read_file(path("plain/checkpoint-2/optimizer.safetensors")));
