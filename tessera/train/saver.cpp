@@ -38,6 +38,10 @@ void guarded(std::string& error, Work&& work) {
   }
 }
 
+std::size_t image_bytes(const PartFile& file) {
+  return file.written ? checkpoint::ShardFile::image_bytes(file.tensors) : 0;
+}
+
 }  // namespace
 
 /// A save from copy to name.
@@ -83,8 +87,18 @@ void Saver::start_thread(std::function<void()> work) {
   });
 }
 
+void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
+  if (!options_.in_memory || busy() || thread_.joinable()) return;
+  const SavePlan plan = plan_save(sharded, optimizer, group_, /*with_optimizer=*/true);
+  thread_ = std::thread([this, bytes = image_bytes(plan.weights) + image_bytes(plan.states)] {
+    std::string ignored;  // the save will try again, and say it
+    guarded(ignored, [&] { staging_.reserve(bytes); });
+  });
+}
+
 void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
+  if (thread_.joinable()) thread_.join();  // of prepare()
   const auto begin = std::chrono::steady_clock::now();
   phase_ = Phase::writing;
   error_.clear();
@@ -116,8 +130,7 @@ void Saver::copy(const Sharded& sharded, const optim::Optimizer& optimizer) {
       if (states.written) job.states.emplace(states.name, states.tensors, job.temporary);
       return;
     }
-    const std::size_t first = !weights.written ? 0 : checkpoint::ShardFile::image_bytes(weights.tensors);
-    const std::size_t second = !states.written ? 0 : checkpoint::ShardFile::image_bytes(states.tensors);
+    const std::size_t first = image_bytes(weights), second = image_bytes(states);
     const std::span<std::byte> memory = staging_.reserve(first + second);
     if (first > 0) job.weights.emplace(weights.name, weights.tensors, memory.first(first));
     if (second > 0) job.states.emplace(states.name, states.tensors, memory.subspan(first, second));

@@ -73,6 +73,9 @@ class Saver {
   /// This rank has done its part of the present phase (or failed).
   bool ended() const { return busy() && ended_.load(std::memory_order_acquire); }
 
+  /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional; the first save
+  /// makes what is missing.
+  void prepare(const Sharded& sharded, const optim::Optimizer& optimizer);
   /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer talk.
   void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents);
   /// Goes on to the next phase, once every rank has ended(). Collective. The outcome, when this was the last phase.

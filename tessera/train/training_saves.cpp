@@ -46,9 +46,10 @@ checkpoint::TensorSources finite_only(checkpoint::TensorSources sources) {
 /// Collective.
 void TrainingLoop::open_savers() {
   const OutputConfig& output = setup_.config.output;
-  if (output.save_state_dict_type != "full" && !setup_.lora)  // adapters are small, and PEFT knows one file only
+  if (output.save_state_dict_type != "full" && !setup_.lora) {  // adapters are small, and PEFT knows one file only
     saver_.emplace(world_.group(), SaverOptions{.output_dir = output.output_dir, .in_memory = output.async_save});
-  else if (output_)
+    if (output.save_strategy != "no") saver_->prepare(*sharded_, *optimizer_);
+  } else if (output_)
     checkpoint::remove_stale_folders(output.output_dir);
   if (output.checkpoint_in_memory == 0) return;
   const std::string folder =
