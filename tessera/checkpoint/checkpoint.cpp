@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest.h>
+#include <tessera/format/verify.h>
 
 namespace tessera::checkpoint {
 
@@ -19,6 +20,9 @@ std::string save_step_folder(const std::string& output_dir,
     WrittenFiles resuming = write_run_state(folder, state);
     std::move(resuming.begin(), resuming.end(), std::back_inserter(manifest.files));
     format::write_manifest(folder, manifest);
+    // read back before it gets its name, and before older ones go
+    if (const format::Verdict verdict = format::verify_folder(folder); !verdict.whole())
+      throw Error(concat(folder, ": came back different from what was written: ", verdict.text()));
   });
   prune_step_folders(output_dir, state.step, keep, state.best_model_checkpoint);
   return saved;
