@@ -125,7 +125,7 @@ bool TrainingLoop::check_norm() {
   }
   if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
   throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
-                     output.nan_policy == "skip" ? concat(", for the ", skipped_in_a_row_, "th step in a row") : std::string(),
+                     output.nan_policy == "skip" ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same") : std::string(),
                      ": the training diverged. Lower --learning_rate (now ", format_real(setup_.config.optimization.learning_rate),
                      "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed",
                      where.empty() ? "" : concat(" (", where, ")")));

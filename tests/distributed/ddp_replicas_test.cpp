@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/base/error.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
 #include <tessera/parallel/replicas.h>
@@ -43,6 +44,19 @@ TEST(DdpReplicas, weights_and_buffers_become_rank_0s) {
     EXPECT_EQ(model.norm->num_batches_tracked.item<std::int64_t>(), 9);
     ddp.check_replicas();
   });
+}
+
+TEST(DdpReplicas, a_flipped_bit_is_named_with_the_rank_that_most_do_not_agree_with) {
+  for (const int ranks : {2, 3, 4})
+    for (int wrong = 0; wrong < ranks; ++wrong)
+      run_ranks(ranks, [&](comm::World& world) {
+        std::vector<parallel::NamedTensor> tensors;
+        for (const char* name : {"first", "second", "third"}) tensors.push_back({name, at::arange(1000, at::kFloat)});
+        parallel::require_same_bits(world.group(), tensors, "parameter");
+        if (world.rank() == wrong) tensors[1].tensor.view(at::kInt)[700].bitwise_xor_(1 << 3);
+        const std::string said = error_of([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
+        EXPECT_HAS(said, concat("parameter 'second' on rank ", ranks == 2 ? 1 : wrong, " has other bits than on ", ranks == 2 ? "rank 0" : "most ranks"));
+      });
 }
 
 TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {

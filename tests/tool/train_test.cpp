@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <tessera/format/safetensors_index.h>
+
 namespace tessera::testing {
 namespace {
 
@@ -169,6 +171,28 @@ TEST_F(TrainTest, ADivergedRunSaysSoOnce) {
     const std::size_t first = run.err.find("the training diverged");
     ASSERT_NE(first, std::string::npos) << run.err;
     EXPECT_EQ(run.err.find("the training diverged", first + 1), std::string::npos) << run.err;
+  }
+}
+
+TEST_F(TrainTest, StepsThatAreNotFiniteAreSkippedAlikeAndNotForEver) {
+  Strings arguments = training("out", batch(4, 1, 6) + Strings{"--nan_policy", "skip", "--overwrite_output_dir", "--save_steps", "3"});
+  for (std::string& word : arguments)
+    if (word == "1e-2") word = "1e30";  // the first step is taken; with its weights no other one is finite
+  for (const Strings& more : {Strings{"--num_processes", "1"}, Strings{"--num_processes", "2"}, Strings{"--num_processes", "2", "--fsdp", "full_shard"}}) {
+    const auto run = tessera(arguments + more);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(contains(run.err, "step 2 is skipped (--nan_policy skip; 1 in a row, at most 10)")) << run.err;
+    EXPECT_TRUE(contains(run.err, "step 6 is skipped (--nan_policy skip; 5 in a row, at most 10)")) << run.err;
+    const auto first = format::SafetensorsFolder(at("out/checkpoint-3")), last = format::SafetensorsFolder(at("out"));
+    ASSERT_EQ(first.tensors().size(), last.tensors().size());
+    for (const auto& stored : last.tensors()) {
+      const auto now = last.bytes(stored), before = first.bytes(*first.find(stored.info.name));
+      EXPECT_TRUE(std::equal(now.begin(), now.end(), before.begin(), before.end())) << stored.info.name << " was changed by a step that was skipped";
+    }
+    const auto limited = tessera(arguments + more + Strings{"--nan_skip_limit", "2"});
+    EXPECT_EQ(limited.exit_code, 1) << limited.err;
+    EXPECT_TRUE(contains(limited.err, "step 4: the gradient norm is ")) << limited.err;
+    EXPECT_TRUE(contains(limited.err, " after 2 steps in a row that were skipped for the same")) << limited.err;
   }
 }
 
