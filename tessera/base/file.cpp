@@ -37,7 +37,9 @@ class Descriptor {
 void sync_folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const Descriptor fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() >= 0) ::fsync(fd.get());  // some file systems refuse to sync folders; the rename itself is still atomic
+  // some file systems refuse to sync folders; the rename itself is still atomic
+  if (fd.get() >= 0 && ::fsync(fd.get()) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+    throw Error(concat("cannot force the folder of '", path, "' to the disk: ", reason()));
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <iterator>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/checkpoint/read_back.h>
 #include <tessera/format/manifest.h>
 #include <tessera/format/verify.h>
 
@@ -21,6 +23,7 @@ std::string save_step_folder(const std::string& output_dir,
     std::move(resuming.begin(), resuming.end(), std::back_inserter(manifest.files));
     format::write_manifest(folder, manifest);
     // read back before it gets its name, and before older ones go
+    for (const std::string& name : list_folder(folder)) forget_pages(path_join(folder, name));
     if (const format::Verdict verdict = format::verify_folder(folder); !verdict.whole())
       throw Error(concat(folder, ": came back different from what was written: ", verdict.text()));
   });

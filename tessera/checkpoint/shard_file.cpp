@@ -14,7 +14,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/checkpoint/direct_file.h>
 #include <tessera/checkpoint/finite.h>
+#include <tessera/checkpoint/read_back.h>
 #include <tessera/checkpoint/staging.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 
@@ -41,21 +43,6 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
   throw Error(concat(what, " ", path, ": ", std::strerror(errno)));
-}
-
-/// A file descriptor that is closed.
-struct Opened {
-  int fd;
-  ~Opened() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-/// Past the page cache where the file system can do that: what training needs stays in it, and what is read back comes
-/// from the disk.
-int open_direct(const std::string& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC, 0644);
-  return fd >= 0 || errno != EINVAL ? fd : ::open(path.c_str(), flags | O_CLOEXEC, 0644);
 }
 
 void stop_if(const std::atomic<bool>& cancelled, const std::string& path) {
@@ -149,13 +136,13 @@ void ShardFile::check_finite() const {
 }
 
 void ShardFile::write_image(const std::string& path, const std::atomic<bool>& cancelled) const {
-  const Opened file{open_direct(path, O_WRONLY | O_CREAT | O_TRUNC)};
-  if (file.fd < 0) fail("cannot create", path);
+  const DirectFile file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (file.fd() < 0) fail("cannot create", path);
   const std::size_t all = aligned_size(size_);
   std::memset(memory_.data() + size_, 0, all - size_);
   for (std::size_t done = 0; done < all;) {
     stop_if(cancelled, path);
-    const ssize_t n = ::pwrite(file.fd, memory_.data() + done, std::min(at_once, all - done), static_cast<off_t>(done));
+    const ssize_t n = ::pwrite(file.fd(), memory_.data() + done, std::min(at_once, all - done), static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("cannot write", path);
     if (n == 0) throw Error(concat("cannot write ", path, ": byte ", done, " of ", all, " was not taken"));
@@ -168,35 +155,8 @@ void ShardFile::write_image(const std::string& path, const std::atomic<bool>& ca
       fail("cannot write", path);
     }
   }
-  if (::ftruncate(file.fd, static_cast<off_t>(size_)) != 0) fail("cannot set the length of", path);
-  if (::fsync(file.fd) != 0) fail("cannot force to the disk:", path);
-}
-
-void ShardFile::read_back(const std::string& path, const std::atomic<bool>& cancelled) const {
-  const Opened file{open_direct(path, O_RDONLY)};
-  if (file.fd < 0) fail("cannot read back", path);
-  ::posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED);  // the disk's bytes, not the cache's, where the cache was used
-  StagingBuffer buffer;
-  const std::span<std::byte> memory = buffer.reserve(at_once);
-  format::DigestBuilder found;
-  for (std::size_t done = 0; done < size_;) {
-    stop_if(cancelled, path);
-    const ssize_t n = ::pread(file.fd, memory.data(), at_once, static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("cannot read back", path);
-    if (n == 0) break;
-    found.update(memory.first(static_cast<std::size_t>(n)));
-    done += static_cast<std::size_t>(n);
-  }
-  const format::Digest there = std::move(found).finish();
-  if (there == digest_) return;
-  if (there.size != digest_.size)
-    throw Error(concat(path, ": ", digest_.size, " bytes were written, but ", there.size, " are there"));
-  const auto differ = std::mismatch(there.chunks.begin(), there.chunks.end(), digest_.chunks.begin());
-  const std::uint64_t begin = static_cast<std::uint64_t>(differ.first - there.chunks.begin()) * digest_.chunk_bytes;
-  throw Error(concat(
-      path, ": bytes ", begin, " to ", std::min<std::uint64_t>(begin + digest_.chunk_bytes, size_),
-      " came back from the disk different from what was written: the disk, its controller or memory is failing"));
+  if (::ftruncate(file.fd(), static_cast<off_t>(size_)) != 0) fail("cannot set the length of", path);
+  if (::fsync(file.fd()) != 0) fail("cannot force to the disk:", path);
 }
 
 format::ManifestFile ShardFile::write(const std::string& folder, bool finite, const std::atomic<bool>& cancelled) {
@@ -216,7 +176,7 @@ format::ManifestFile ShardFile::write(const std::string& folder, bool finite, co
   }
   times_.write += seconds_since(start);
   const auto reading = std::chrono::steady_clock::now();
-  read_back(path, cancelled);
+  read_back(path, digest_, cancelled);
   times_.read_back = seconds_since(reading);
   return {name_, digest_};
 }

@@ -55,7 +55,6 @@ class ShardFile {
   void put(std::span<const std::byte> bytes);
   void check_finite() const;
   void write_image(const std::string& path, const std::atomic<bool>& cancelled) const;
-  void read_back(const std::string& path, const std::atomic<bool>& cancelled) const;
 
   std::string name_, path_;  // path_: of the file that is written as it comes
   std::vector<format::TensorSpec> tensors_;

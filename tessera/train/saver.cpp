@@ -16,6 +16,7 @@
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/checkpoint/read_back.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/save_plan.h>
 
@@ -99,6 +100,7 @@ void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
 void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
   if (thread_.joinable()) thread_.join();  // of prepare()
+  remove_leftovers();
   const auto begin = std::chrono::steady_clock::now();
   phase_ = Phase::writing;
   error_.clear();
@@ -167,6 +169,11 @@ void Saver::publish(const std::vector<Value>& reports) {
   for (format::ManifestFile& index : write_indexes(job.temporary, parts, group_.size(), job.contents.optimizer))
     manifest.files.push_back(std::move(index));
   format::write_manifest(job.temporary, manifest);
+  // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own checksum.
+  for (const format::ManifestFile& file : manifest.files)
+    if (!file.name.ends_with(".safetensors")) checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
+  checkpoint::forget_pages(path_join(job.temporary, format::kManifestName));
+  format::read_manifest(job.temporary);
   checkpoint::publish_written_folder(job.temporary, options_.output_dir, job.contents.step);
   try {
     if (job.contents.prune) job.contents.prune();
@@ -207,14 +214,22 @@ SaveOutcome Saver::end(std::string errors) {
   const std::string temporary = job_->temporary;
   job_.reset();
   phase_ = Phase::idle;
-  if (!outcome.error.empty() && group_.rank() == 0) {
-    try {
-      remove_tree(temporary);
-    } catch (const std::exception& failed) {
-      log::warning("the rest of a checkpoint that was dropped stays: ", failed.what());
-    }
-  }
+  if (!outcome.error.empty() && group_.rank() == 0) leftovers_.push_back(temporary);
+  remove_leftovers();
   return outcome;
+}
+
+/// What cannot be removed now, while a disk fails, is tried again with every save.
+void Saver::remove_leftovers() {
+  std::erase_if(leftovers_, [](const std::string& folder) {
+    try {
+      remove_tree(folder);
+      return true;
+    } catch (const std::exception& failed) {
+      log::warning("the rest of a checkpoint that was dropped stays for now: ", failed.what());
+      return false;
+    }
+  });
 }
 
 std::optional<SaveOutcome> Saver::finish() {

@@ -92,6 +92,7 @@ class Saver {
   void write_own();
   void publish(const std::vector<Value>& reports);
   SaveOutcome end(std::string errors);
+  void remove_leftovers();
 
   comm::Group group_;
   SaverOptions options_;
@@ -99,6 +100,7 @@ class Saver {
   Phase phase_ = Phase::idle;
   checkpoint::StagingBuffer staging_;
   std::unique_ptr<Job> job_;
+  std::vector<std::string> leftovers_;  // temporary folders of dropped checkpoints that could not be removed yet
   std::string error_;  // of this rank's part; written by the thread before ended_
   std::atomic<bool> ended_ = false, cancelled_ = false;
   std::thread thread_;
