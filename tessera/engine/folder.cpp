@@ -14,7 +14,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/format/manifest.h>
+#include <tessera/format/verify.h>
 #include <tessera/train/setup.h>
 
 namespace tessera::engine {
@@ -170,9 +170,13 @@ void save_training(Training& training, const std::string& folder, const Value& s
 
 Value load_training(Training& training, const std::string& folder, bool with_optimizer, bool with_random) {
   Value state;
-  train::agree(training.group(), [&] {
+  const comm::Group& group = training.group();
+  train::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
     if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
-    format::verify_files(folder, format::read_manifest(folder));
+    const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
+    if (!verdict.whole()) throw InputError(concat(folder, ": the checkpoint is damaged: ", verdict.text()));
+  });
+  train::agree(group, [&] {
     const Value own = read_json(path_join(folder, kStateFile));
     restore_weights(training, folder);
     if (with_optimizer) {

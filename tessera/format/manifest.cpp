@@ -36,7 +36,8 @@ std::uint32_t parse_hex(const Value& value) {
 }
 
 // Everything but the checksum of the manifest itself, which is taken over this value's one-line dump.
-Value body_of(const Manifest& manifest, std::uint64_t chunk_bytes) {
+Value body_of(const Manifest& manifest) {
+  const std::uint64_t chunk_bytes = manifest.files.empty() ? kDigestChunk : manifest.files[0].digest.chunk_bytes;
   std::vector<Value> files;
   for (const ManifestFile& file : manifest.files) {
     std::vector<Value> chunks;
@@ -54,13 +55,6 @@ Value body_of(const Manifest& manifest, std::uint64_t chunk_bytes) {
 std::uint32_t checksum_of(const Value& body) {
   const std::string text = dump_json(body, -1);
   return crc32c(std::as_bytes(std::span(text)));
-}
-
-/// The file's bytes.
-std::string text_of(const Manifest& manifest, std::uint64_t chunk_bytes) {
-  Value value = body_of(manifest, chunk_bytes);
-  value.set("self_crc32c", Value::of(hex(checksum_of(value))));
-  return dump_json(value) + "\n";
 }
 
 ManifestFile parse_file(const Value& entry, std::uint64_t chunk_bytes) {
@@ -89,26 +83,19 @@ bool is_plain_file_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-void write_manifest(const std::string& folder, const Manifest& manifest) {
+std::string manifest_text(const Manifest& manifest) {
   std::set<std::string> names;
   for (const ManifestFile& file : manifest.files) {
-    TESSERA_CHECK(is_plain_file_name(file.name) && names.insert(file.name).second, "manifest of ", folder,
-                  ": bad or repeated name '", file.name, "'");
+    TESSERA_CHECK(is_plain_file_name(file.name) && names.insert(file.name).second, "a manifest: bad or repeated name '", file.name, "'");
+    TESSERA_CHECK(file.digest.chunk_bytes == manifest.files[0].digest.chunk_bytes, "a manifest: '", file.name, "' has a checksum per ",
+                  file.digest.chunk_bytes, " bytes, '", manifest.files[0].name, "' one per ", manifest.files[0].digest.chunk_bytes);
   }
-  const std::uint64_t chunk_bytes = manifest.files.empty() ? kDigestChunk : manifest.files[0].digest.chunk_bytes;
-  for (const ManifestFile& file : manifest.files)
-    TESSERA_CHECK(file.digest.chunk_bytes == chunk_bytes, "manifest of ", folder, ": '", file.name, "' has a checksum per ",
-                  file.digest.chunk_bytes, " bytes, '", manifest.files[0].name, "' one per ", chunk_bytes);
-  write_file_atomically(path_join(folder, kManifestName), text_of(manifest, chunk_bytes));
+  Value value = body_of(manifest);
+  value.set("self_crc32c", Value::of(hex(checksum_of(value))));
+  return dump_json(value) + "\n";
 }
 
-Manifest read_manifest(const std::string& folder) {
-  const std::string path = path_join(folder, kManifestName);
-  if (!path_exists(path)) {
-    throw InputError(
-        concat(folder, ": not a complete checkpoint: it has no ", kManifestName, ", which is written last"));
-  }
-  const std::string text = read_file(path, std::uint64_t{256} << 20);
+Manifest parse_manifest(std::string_view text, const std::string& path) {
   const Value value = parse_json(text, path);
   const std::string& word = value.at("format").as_string();
   if (word != kFormatWord)
@@ -128,14 +115,27 @@ Manifest read_manifest(const std::string& folder) {
       throw InputError(concat(entry.where().str(), ": file '", manifest.files.back().name, "' is listed twice"));
     }
   }
-  const std::uint32_t expected = parse_hex(value.at("self_crc32c")), found = checksum_of(body_of(manifest, chunk_bytes));
+  const std::uint32_t expected = parse_hex(value.at("self_crc32c")), found = checksum_of(body_of(manifest));
   if (expected != found) {
     throw InputError(concat(path, ": its own checksum is ", hex(found), ", but it says ", hex(expected),
                             ": the manifest is damaged"));
   }
   // what the checksum of its contents does not see: blanks, a missing end, members that nobody asks for
-  if (text != text_of(manifest, chunk_bytes)) throw InputError(concat(path, ": is not as it was written: the manifest was changed"));
+  if (text != manifest_text(manifest)) throw InputError(concat(path, ": is not as it was written: the manifest was changed"));
   return manifest;
+}
+
+void write_manifest(const std::string& folder, const Manifest& manifest) {
+  write_file_atomically(path_join(folder, kManifestName), manifest_text(manifest));
+}
+
+Manifest read_manifest(const std::string& folder) {
+  const std::string path = path_join(folder, kManifestName);
+  if (!path_exists(path)) {
+    throw InputError(
+        concat(folder, ": not a complete checkpoint: it has no ", kManifestName, ", which is written last"));
+  }
+  return parse_manifest(read_file(path, std::uint64_t{256} << 20), path);
 }
 
 void verify_sizes(const std::string& folder, const Manifest& manifest) {
@@ -147,24 +147,6 @@ void verify_sizes(const std::string& folder, const Manifest& manifest) {
     if (size != file.digest.size) {
       throw InputError(concat(path, ": has ", size, " bytes, but ", kManifestName, " says ", file.digest.size));
     }
-  }
-}
-
-void verify_files(const std::string& folder, const Manifest& manifest) {
-  verify_sizes(folder, manifest);
-  for (const ManifestFile& file : manifest.files) {
-    const std::string path = path_join(folder, file.name);
-    const Digest found = digest_of_file(path, file.digest.chunk_bytes);
-    if (found == file.digest) continue;
-    const auto [there, listed] =
-        std::mismatch(found.chunks.begin(), found.chunks.end(), file.digest.chunks.begin(), file.digest.chunks.end());
-    if (there == found.chunks.end() || listed == file.digest.chunks.end()) {
-      throw InputError(concat(path, ": has ", found.size, " bytes, but ", kManifestName, " says ", file.digest.size));
-    }
-    const std::uint64_t begin = static_cast<std::uint64_t>(there - found.chunks.begin()) * found.chunk_bytes;
-    throw InputError(concat(path, ": bytes ", begin, " to ", std::min(begin + found.chunk_bytes, found.size),
-                            " have CRC-32C ", hex(*there), ", but ", kManifestName, " says ", hex(*listed),
-                            ": the file is damaged"));
   }
 }
 

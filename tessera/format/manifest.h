@@ -27,13 +27,17 @@ struct Manifest {
 /// Whether `name` names a file directly inside a folder: not empty, no '/', no NUL, neither "." nor "..".
 bool is_plain_file_name(std::string_view name);
 
-/// Writes FOLDER/manifest.json atomically. Names must be plain and different.
+/// The text of a manifest. Throws Error unless names are plain and different and all files have checksums of as many bytes each.
+std::string manifest_text(const Manifest& manifest);
+/// Parses the text of a manifest and checks form, names and its own checksum; any text but what manifest_text gives is refused, so that
+/// no changed byte goes unseen. `path` is for messages. Throws InputError.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+
+/// Writes FOLDER/manifest.json atomically. Throws as manifest_text, and Error when writing fails.
 void write_manifest(const std::string& folder, const Manifest& manifest);
-/// Reads it and checks form, names and its own checksum. Throws InputError when it is missing or damaged.
+/// Reads it. Throws InputError when it is missing or damaged.
 Manifest read_manifest(const std::string& folder);
-/// Checks that every listed file exists with the listed size (cheap: reads no data). Throws InputError.
+/// Checks that every listed file exists with the listed size (cheap: reads no data; verify.h compares the bytes). Throws InputError.
 void verify_sizes(const std::string& folder, const Manifest& manifest);
-/// As verify_sizes, then reads every file and compares checksums; names the first damaged range of bytes. Throws InputError.
-void verify_files(const std::string& folder, const Manifest& manifest);
 
 }  // namespace tessera::format

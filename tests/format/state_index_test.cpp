@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/format/state_index.h>
 
@@ -49,6 +50,17 @@ TEST(StateIndex, ReadsBackWhatItWrites) {
   EXPECT_EQ(parse_state_index(state_index_text({}), "x"), StateIndex{});
   index.tensors.push_back(index.tensors[0]);
   EXPECT_THROW(state_index_text(index), Error);
+}
+
+TEST(StateIndex, TheFormThatCheckpointsHave) {
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/state_index/optimizer.safetensors.index.json";
+  const StateIndex index = parse_state_index(read_file(path), path);
+  ASSERT_EQ(index.tensors.size(), 3u);
+  EXPECT_EQ(index.tensors[0].pieces[1].region, layout::flat_region({4, 3}, 7, 12));
+  EXPECT_EQ(index.tensors[1].pieces[2].key, "exp_avg.h.1.weight#2");
+  EXPECT_EQ(index.tensors[1].pieces[2].region, (layout::Region{{0, 3}, {4, 3}, 5, 12}));
+  EXPECT_EQ(index.tensors[2].shape, std::vector<std::int64_t>{});
+  EXPECT_EQ(parse_state_index(state_index_text(index), "again"), index);
 }
 
 TEST(StateIndex, EveryRuleHasItsMessage) {

@@ -1,0 +1,68 @@
+// libFuzzer entry for the index of tensors that are stored in pieces: whatever the text, its pieces hold every element of a tensor
+// exactly once and lie in files of the folder, or it throws InputError; what is accepted is written and read back the same. Needs clang:
+//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/state_index_fuzz.cpp
+//     tessera/format/{state_index,manifest,safetensors,crc32c,crc32c_x86}.cpp tessera/layout/region.cpp
+//     tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
+//   ./fuzz -dict=tests/fuzz/state_index.dict -max_len=2048 -runs=5000000 CORPUS tests/fixtures/state_index
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/format/manifest.h>
+#include <tessera/format/state_index.h>
+
+namespace {
+
+using namespace tessera;
+
+/// Element by element, for tensors of few of them.
+void check_held_once(const format::StoredTensor& tensor) {
+  constexpr std::int64_t few = 10'000;
+  const std::int64_t numel = layout::whole_region(tensor.shape).numel();
+  std::int64_t held = 0;
+  for (const auto& piece : tensor.pieces) {
+    layout::check_region(piece.region, tensor.shape, "accepted");
+    if (!format::is_plain_file_name(piece.file)) std::abort();
+    if (piece.region.numel() > numel - held) std::abort();
+    held += piece.region.numel();
+  }
+  if (held != numel) std::abort();
+  if (numel > few) return;
+  std::vector<bool> seen(static_cast<std::size_t>(numel));
+  for (const auto& piece : tensor.pieces)
+    for (std::int64_t place = piece.region.begin; place < piece.region.end; ++place) {
+      std::int64_t left = place, at = 0, stride = 1;
+      for (std::size_t d = tensor.shape.size(); d-- > 0;) {
+        at += (piece.region.offset[d] + left % piece.region.shape[d]) * stride;
+        left /= piece.region.shape[d];
+        stride *= tensor.shape[d];
+      }
+      if (seen[static_cast<std::size_t>(at)]) std::abort();
+      seen[static_cast<std::size_t>(at)] = true;
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    const auto index = format::parse_state_index({reinterpret_cast<const char*>(data), size}, "fuzzed");
+    for (const auto& tensor : index.tensors) check_held_once(tensor);
+    std::string text;
+    try {
+      text = format::state_index_text(index);
+    } catch (const InputError&) {
+      std::abort();
+    } catch (const Error&) {  // tensors of 2^63 bytes together
+      return 0;
+    }
+    if (!(format::parse_state_index(text, "written") == index)) std::abort();
+  } catch (const InputError&) {
+  }
+  return 0;
+}
