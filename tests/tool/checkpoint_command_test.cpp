@@ -114,6 +114,19 @@ TEST_F(CheckpointCommand, VerifyNamesWhatIsDamaged) {
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_TRUE(contains(run.out, "damaged  " + bad)) << run.out;
   EXPECT_TRUE(contains(run.out, concat("model.safetensors: bytes 0 to ", bytes.size(), " are damaged (the header, v, w)"))) << run.out;
+  run = tessera({"checkpoint", "verify", good, bad, "--json"});
+  EXPECT_EQ(run.exit_code, 1);
+  const auto lines = split(run.out, '\n');
+  ASSERT_EQ(lines.size(), 3u) << run.out;  // and nothing behind the last line's end
+  const Value whole = parse_json(lines[0], "first line"), damaged = parse_json(lines[1], "second line");
+  EXPECT_TRUE(whole.at("whole").as_bool() && whole.at("damages").items().empty());
+  EXPECT_EQ(whole.at("step").as_int(), 5);
+  EXPECT_EQ(whole.at("files").as_int(), 2);
+  EXPECT_FALSE(damaged.at("whole").as_bool());
+  ASSERT_EQ(damaged.at("damages").items().size(), 1u);
+  EXPECT_EQ(damaged.at("damages").items()[0].at("file").as_string(), "model.safetensors");
+  EXPECT_EQ(damaged.at("damages").items()[0].at("end").as_int(), static_cast<std::int64_t>(bytes.size()));
+  EXPECT_EQ(damaged.at("damages").items()[0].at("tensors").items().size(), 3u);
   std::filesystem::remove(path_join(bad, "optimizer.safetensors"));
   EXPECT_TRUE(contains(tessera({"checkpoint", "verify", bad}).out, "optimizer.safetensors is missing"));
   EXPECT_EQ(tessera({"checkpoint", "verify", at("nowhere")}).exit_code, 2);

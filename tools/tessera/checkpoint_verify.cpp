@@ -3,9 +3,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/value.h>
 #include <tessera/config/command_flags.h>
-#include <tessera/format/manifest.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/verify.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/text_progress.h>
 
@@ -17,40 +17,12 @@ namespace {
 
 constexpr const char* help =
     "tessera checkpoint verify: compares every byte with the checksums in manifest.json\n\n"
-    "usage: tessera checkpoint verify PATH...\n\n"
+    "usage: tessera checkpoint verify PATH... [--json]\n\n"
     "PATH: a checkpoint-N folder, or an output folder (all its checkpoint-N). Prints a line for\n"
-    "each; a damaged one is named with file, bytes and the tensors that lie there.\n"
+    "each; a damaged one is named with file, bytes and the tensors that lie there.\n\n"
+    "  --json   one JSON object per checkpoint on a line: folder, whole, step, files, bytes, and\n"
+    "           damages (file, begin, end, tensors, text)\n\n"
     "Exit code: 0 all are whole, 1 one is not, 2 there is none.\n";
-
-/// Names of the tensors that bytes [begin, end) of a safetensors file belong to; empty when its header cannot be read.
-std::string tensors_at(const std::string& path, std::uint64_t begin, std::uint64_t end) {
-  std::vector<std::string> names;
-  try {
-    const format::SafetensorsFile file(path);
-    if (begin < file.data_begin()) names.emplace_back("the header");
-    for (const format::TensorInfo& tensor : file.tensors())
-      if (file.data_begin() + tensor.begin < end && begin < file.data_begin() + tensor.end) names.push_back(tensor.name);
-  } catch (const InputError& error) {
-    return concat(": ", error.what());
-  }
-  const std::size_t shown = std::min<std::size_t>(names.size(), 3);
-  return names.empty() ? "" : concat(" (", join(std::span(names).first(shown)), names.size() > shown ? concat(" and ", names.size() - shown, " more") : "", ")");
-}
-
-/// What is wrong with one listed file, a line each.
-std::vector<std::string> problems_of(const std::string& folder, const format::ManifestFile& file) {
-  const std::string path = path_join(folder, file.name);
-  if (!path_exists(path)) return {concat(file.name, " is missing")};
-  const format::Digest found = format::digest_of_file(path);
-  if (found.size != file.digest.size) return {concat(file.name, " has ", found.size, " bytes instead of ", file.digest.size)};
-  std::vector<std::string> lines;
-  for (std::size_t i = 0; i < found.chunks.size(); ++i) {
-    if (found.chunks[i] == file.digest.chunks[i]) continue;
-    const std::uint64_t begin = i * format::kDigestChunk, end = std::min(begin + format::kDigestChunk, found.size);
-    lines.push_back(concat(file.name, ": bytes ", begin, " to ", end, " are damaged", file.name.ends_with(".safetensors") ? tensors_at(path, begin, end) : ""));
-  }
-  return lines;
-}
 
 /// The checkpoint-N folders of an output folder, or the folder itself.
 std::vector<std::string> checkpoints_in(const std::string& path) {
@@ -67,30 +39,34 @@ std::vector<std::string> checkpoints_in(const std::string& path) {
   return folders;
 }
 
-/// Prints the verdict; true when whole.
-bool verify(const std::string& folder, TextProgress& progress) {
-  std::vector<std::string> lines;
+std::uint64_t bytes_of(const format::Manifest& manifest) {
   std::uint64_t bytes = 0;
-  format::Manifest manifest;
-  try {
-    manifest = format::read_manifest(folder);
-    std::uint64_t all = 0;
-    for (const format::ManifestFile& file : manifest.files) all += file.digest.size;
-    for (const format::ManifestFile& file : manifest.files) {
-      progress.show(concat("verifying ", folder), static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(all), true);
-      for (std::string& line : problems_of(folder, file)) lines.push_back(std::move(line));
-      bytes += file.digest.size;
-    }
-  } catch (const InputError& error) {
-    lines.push_back(error.what());
+  for (const format::ManifestFile& file : manifest.files) bytes += file.digest.size;
+  return bytes;
+}
+
+void print_lines(const std::string& folder, const format::Verdict& verdict) {
+  const format::Manifest& manifest = verdict.manifest;
+  if (verdict.whole())
+    std::cout << concat("whole    ", folder, "  step ", manifest.step, ", ", manifest.files.size(), " files, ", format_bytes(bytes_of(manifest)), "\n");
+  else
+    std::cout << concat("damaged  ", folder, "\n");
+  for (const format::Damage& damage : verdict.damages) std::cout << "  " << damage.text << "\n";
+}
+
+void print_json(const std::string& folder, const format::Verdict& verdict) {
+  const auto number = [](std::uint64_t value) { return Value::of(static_cast<std::int64_t>(value)); };
+  Value damages = Value::make_array();
+  for (const format::Damage& damage : verdict.damages) {
+    Value tensors = Value::make_array();
+    for (const std::string& name : damage.tensors) tensors.push_back(Value::of(name));
+    damages.push_back(Value::make_object({{"file", Value::of(damage.file)}, {"begin", number(damage.begin)}, {"end", number(damage.end)},
+                                          {"tensors", std::move(tensors)}, {"text", Value::of(damage.text)}}));
   }
-  if (lines.empty()) {
-    std::cout << concat("whole    ", folder, "  step ", manifest.step, ", ", manifest.files.size(), " files, ", format_bytes(bytes), "\n");
-    return true;
-  }
-  std::cout << concat("damaged  ", folder, "\n");
-  for (const std::string& line : lines) std::cout << "  " << line << "\n";
-  return false;
+  const Value line = Value::make_object({{"folder", Value::of(folder)}, {"whole", Value::of(verdict.whole())}, {"step", Value::of(verdict.manifest.step)},
+                                         {"files", number(verdict.manifest.files.size())}, {"bytes", number(bytes_of(verdict.manifest))},
+                                         {"damages", std::move(damages)}});
+  std::cout << dump_json(line, -1) << "\n";
 }
 
 }  // namespace
@@ -101,14 +77,20 @@ int checkpoint_verify(const Arguments& arguments) {
     return 0;
   }
   const auto [paths, rest] = split_positional(arguments, {});
-  const config::Flags flags("checkpoint verify", rest, {}, {});
+  const config::Flags flags("checkpoint verify", rest, {}, {"json"});
   if (paths.empty()) throw InputError("tessera checkpoint verify takes at least one folder");
   std::vector<std::string> folders;
   for (const std::string& path : paths)
     for (std::string& folder : checkpoints_in(path)) folders.push_back(std::move(folder));
   TextProgress progress;
   bool whole = true;
-  for (const std::string& folder : folders) whole = verify(folder, progress) && whole;
+  for (const std::string& folder : folders) {
+    const format::Verdict verdict = format::verify_folder(folder, {}, [&](std::uint64_t done, std::uint64_t all) {
+      progress.show(concat("verifying ", folder), static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), true);
+    });
+    flags.has("json") ? print_json(folder, verdict) : print_lines(folder, verdict);
+    whole = whole && verdict.whole();
+  }
   return static_cast<int>(whole ? ExitCode::done : ExitCode::failed);
 }
 
