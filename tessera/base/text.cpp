@@ -44,16 +44,28 @@ std::string to_lower(std::string_view text) {
 
 namespace {
 
-// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. At least `limit` when it is not
+// below that. Only cells near the diagonal can be below it (Ukkonen 1985): most names of a table are far from one another.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;  // so many insertions
+  std::vector<std::size_t> before_last(b.size() + 1, limit), last(b.size() + 1, limit), row(b.size() + 1, limit);
+  for (std::size_t j = 0; j <= b.size() && j < limit; ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
+    const std::size_t first = i < limit ? 1 : i - limit + 1, end = std::min(b.size(), i + limit - 1);
+    row[first - 1] = first == 1 ? std::min(i, limit) : limit;
+    std::size_t least = row[first - 1];
+    for (std::size_t j = first; j <= end; ++j) {
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         row[j] = std::min(row[j], before_last[j - 2] + 1);
+      least = std::min(least, row[j]);
+    }
+    if (end < b.size()) row[end + 1] = limit;  // the next row looks there
+    if (least >= limit && i + 1 < a.size()) {
+      // a swap reaches back two rows: give up when the next one has nothing to begin with either
+      const auto begin = last.begin() + static_cast<std::ptrdiff_t>(first - 1);
+      const auto stop = last.begin() + static_cast<std::ptrdiff_t>(end + 1);
+      if (*std::min_element(begin, stop) >= limit) return limit;
     }
     before_last.swap(last);
     last.swap(row);
@@ -67,9 +79,7 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   std::optional<std::string> best;
   std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;  // farther is no typo
   for (const std::string& candidate : candidates) {
-    const std::size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
-    if (longer - shorter >= best_distance) continue;  // at least so many insertions
-    const std::size_t distance = edit_distance(name, candidate);
+    const std::size_t distance = edit_distance(name, candidate, best_distance);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

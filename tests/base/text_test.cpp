@@ -25,6 +25,37 @@ TEST(Text, NearestFindsTyposOnly) {
   EXPECT_EQ(nearest("zzz", names), std::nullopt);
 }
 
+/// Edits between two words by the definition: the whole table, with swaps of neighbours.
+std::size_t edits(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        table[i][j] = i + j;
+        continue;
+      }
+      table[i][j] = std::min({table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        table[i][j] = std::min(table[i][j], table[i - 2][j - 2] + 1);
+    }
+  return table[a.size()][b.size()];
+}
+
+// Words of three letters, so that all kinds of edits meet: the first of the nearest, when it is near enough.
+RC_GTEST_PROP(Text, NearestIsTheNearest, ()) {
+  const auto word = rc::gen::container<std::string>(rc::gen::elementOf(std::string("abc")));
+  const std::string name = *word;
+  const auto candidates = *rc::gen::container<std::vector<std::string>>(word);
+  std::optional<std::string> best;
+  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const std::string& candidate : candidates)
+    if (const std::size_t distance = edits(name, candidate); distance < least) {
+      least = distance;
+      best = candidate;
+    }
+  RC_ASSERT(nearest(name, candidates) == best);
+}
+
 TEST(Text, FormatsForPeople) {
   EXPECT_EQ(format_bytes(512), "512 B");
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");
