@@ -84,9 +84,23 @@ std::string choose_backend(const InitOptions& options, int world_size, bool one_
   return name;
 }
 
+/// cpu or cuda for auto: cuda when the plug-in is there and sees a device. `tells`: why not, as a warning.
+std::string device_that_works(const InitOptions& options, bool tells) {
+  if (options.device != "auto") return options.device;
+  if (options.backend != "auto" && options.backend != "nccl" && options.backend != "local") return "cpu";
+  std::string why = "this process sees no CUDA device";
+  try {
+    if (backend_plugin("cuda").device_count() > 0) return "cuda";
+  } catch (const InputError& error) {
+    why = error.what();
+  }
+  if (tells) log::warning("the device is auto, and the run stays on the CPU: ", why);
+  return "cpu";
+}
+
 c10::Device choose_device(const std::string& name, int local_rank) {
   if (name == "cpu") return c10::Device(c10::kCPU);
-  if (name != "cuda") throw InputError(concat("InitOptions::device = '", name, "'; the devices are cpu, cuda."));
+  if (name != "cuda") throw InputError(concat("InitOptions::device = '", name, "'; the devices are cpu, cuda, auto."));
   const int count = backend_plugin("cuda").device_count();
   if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
@@ -372,8 +386,9 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   std::iota(everyone.begin(), everyone.end(), 0);
   impl->environment = environment;
   impl->options = options;
-  impl->kind = choose_backend(options, environment.world_size, impl->one_host());
-  impl->device = choose_device(options.device, environment.local_rank);
+  impl->options.device = device_that_works(options, environment.rank == 0);
+  impl->kind = choose_backend(impl->options, environment.world_size, impl->one_host());
+  impl->device = choose_device(impl->options.device, environment.local_rank);
   set_threads();
   if (environment.world_size > 1) ignore_broken_pipes();
   log::set_rank(environment.rank, environment.world_size);

@@ -301,6 +301,9 @@ class Reader {
     const AccelerateLaunch launch = accelerate_launch(file_, problems_);
     if (s_.flag("", "use_cpu").value_or(false))
       to_.give("device", "use_cpu", std::string("cpu"), find("use_cpu")->where());
+    else if (const Value* type = find("distributed_type");
+             kind == Kind::data_parallel && to_lower(as_text(*type, true).value_or("")) == "multi_gpu")
+      to_.give("device", "distributed_type", std::string("auto"), type->where());
     if (launch.main_process_port) to_.give("main_process_port", "main_process_port", *find("main_process_port"));
     const std::int64_t machines = launch.num_machines.value_or(1);
     if (machines > 1)

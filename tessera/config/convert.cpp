@@ -137,6 +137,12 @@ std::string file_text(const Value& file, FileKind kind, bool json) {
   return yaml && !json ? dump_yaml(file) : dump_json(file) + "\n";
 }
 
+Value sorted(const Value& object) {
+  std::vector<Value::Member> members = object.members();
+  std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return Value::make_object(std::move(members));
+}
+
 Plan::Plan(const Resolved& resolved) : config(resolved.values), settings_(needed_settings(resolved)) {}
 
 bool Plan::take(std::string_view name) {

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/convert_writers.h>
 #include <tessera/config/fields.h>
 #include <tessera/config/translation.h>
 
@@ -11,12 +12,6 @@
 
 namespace tessera::config {
 namespace {
-
-Value sorted(const Value& object) {
-  std::vector<Value::Member> members = object.members();
-  std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return Value::make_object(std::move(members));
-}
 
 std::string_view without_prefix(std::string_view name) { return name.starts_with("fsdp_") ? name.substr(5) : name; }
 

@@ -10,13 +10,6 @@
 namespace tessera::config {
 namespace {
 
-/// Keys in alphabetical order, as PyYAML writes them.
-Value sorted(const Value& object) {
-  std::vector<Value::Member> members = object.members();
-  std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return Value::make_object(std::move(members));
-}
-
 std::string_view mixed_precision(const RunConfig& config) {
   return config.optimization.bf16 ? "bf16" : config.optimization.fp16 ? "fp16" : "no";
 }
@@ -98,7 +91,8 @@ Converted to_accelerate(const Resolved& resolved) {
   file.set("same_network", Value::of(true));
   // the CPU is our default; accelerate's is what the machine has
   file.set("use_cpu", Value::of(cpu && (type == "MULTI_CPU" || plan.has("device"))));
-  if (cpu) plan.take("device");  // accelerate has no word for GPUs: it takes those that are there
+  // accelerate has no word for GPUs: it takes those that are there, as auto does
+  if (cpu || (type == "MULTI_GPU" && config.device == "auto")) plan.take("device");
   return {sorted(file), plan.lost("accelerate's file has no key for it")};
 }
 

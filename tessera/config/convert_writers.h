@@ -34,6 +34,8 @@ Converted to_deepspeed(const Resolved& resolved);
 Converted to_training_args(const Resolved& resolved);
 Converted to_fsdp_config(const Resolved& resolved);
 
+/// The members in the order of their names, as PyYAML writes them.
+Value sorted(const Value& object);
 /// The keys of an fsdp_config (with the prefix "fsdp_" when `prefix`), as accelerate and transformers read them: of
 /// version 1, or of 2 for what only that can say (also copies as sizes). Takes what it says from the plan.
 Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies = false);

@@ -22,7 +22,7 @@ namespace tessera::config {
 /// the key that its table names; any other "auto" leaves the default. A value that differs from one which `so_far`
 /// holds explicitly (its origin is neither "default" nor "derived") is a problem in Hugging Face's words, "- ds KEY=V
 /// vs hf NAME=V"; all are listed, compared as what they mean ("8" equals 8, 2e8 equals 200000000). The batch sizes are
-/// inferred from each other with the number of processes of `so_far` (0: those of mpirun or srun, else one). Keys that
+/// inferred from each other with the number of processes of `so_far` (0: one). Keys that
 /// have no effect here are named, with reasons, in one note.
 Translation read_deepspeed(const std::string& given, const Resolved& so_far, Problems& problems);
 

@@ -127,23 +127,10 @@ class Batch {
   const OptimizationConfig& o_;
 };
 
-/// Number of processes by the variables of launchers (launch/environment.cpp), which count only with a rank; 0: none.
-std::int64_t launched_processes() {
-  for (const auto& [rank, size] :
-       {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), std::pair("PMI_RANK", "PMI_SIZE"),
-        std::pair("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"), std::pair("SLURM_PROCID", "SLURM_NTASKS")}) {
-    const char* text = std::getenv(size);
-    if (std::getenv(rank) != nullptr && text != nullptr)
-      if (const auto number = parse_int(text); number && *number > 0) return *number;
-  }
-  return 0;
-}
-
 }  // namespace
 
 std::int64_t Reading::processes() const {
-  const std::int64_t given = so_far.values.parallel.num_processes;
-  return std::max<std::int64_t>(1, given > 0 ? given : launched_processes());
+  return std::max<std::int64_t>(1, so_far.values.parallel.num_processes);
 }
 
 void read_batch_sizes(Reading& r) { Batch(r).read(); }

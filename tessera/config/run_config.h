@@ -180,7 +180,7 @@ struct RunConfig {
   ParallelConfig parallel;
   ShardingConfig sharding;
   OutputConfig output;
-  std::string device = "cpu";  ///< cpu | cuda (needs the plug-in)
+  std::string device = "cpu";  ///< cpu | cuda (needs the plug-in) | auto (cuda where it works)
 };
 
 }  // namespace tessera

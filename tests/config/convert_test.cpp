@@ -78,6 +78,8 @@ const std::vector<Words>& runs() {
       {"--logging_steps", "0.5", "--greater_is_better", "true", "--metric_for_best_model", "loss", "--disable_tqdm"},
       {"--gradient_checkpointing", "--gradient_checkpointing_kwargs", "every=2", "--strategy", "full_shard"},
       {"--device", "cuda", "--num_processes", "2", "--backend", "nccl"},
+      {"--device", "auto", "--num_processes", "2"},
+      {"--device", "auto"},
       {"--output_dir", "a folder's name", "--run_name", "no", "--seed", "7", "--data_seed", "8"},
       {"--compat", "v4", "--max_steps", "3"},
       {"--fsdp", "full_shard", "--save_state_dict_type", "full", "--async_save", "false"},

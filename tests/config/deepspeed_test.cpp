@@ -70,17 +70,6 @@ TEST(DeepspeedBatch, OneNumberIsEnough) {
   EXPECT_EQ(settings("{}"), Texts{});
 }
 
-TEST(DeepspeedBatch, ProcessesThatMpirunOrSrunHaveStarted) {
-  ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-  EXPECT_EQ(settings(R"({"train_batch_size": 64})")["per_device_train_batch_size"],
-            "64");  // a size without a rank is no job
-  ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
-  EXPECT_EQ(settings(R"({"train_batch_size": 64})")["per_device_train_batch_size"], "16");
-  EXPECT_EQ(settings(R"({"train_batch_size": 64})", {"--num_processes", "2"})["per_device_train_batch_size"], "32");
-  ::unsetenv("OMPI_COMM_WORLD_SIZE");
-  ::unsetenv("OMPI_COMM_WORLD_RANK");
-}
-
 TEST(DeepspeedBatch, Problems) {
   EXPECT_EQ(
       problem_of(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})",

@@ -127,7 +127,7 @@ TEST_F(TrainingArguments, EveryRow) {
     ASSERT_TRUE(row.effect == Effect::acts ? find_field(row.setting) != nullptr
                                            : !row.why.empty() && row.setting.empty())
         << key;
-    if (row.effect == Effect::acts && !top) continue;  // tested with the object that holds them
+    if (row.effect == Effect::acts && !top) continue;  // see MembersOfObjectsThatAct
     const std::string text = row.effect == Effect::acts ? sample(row) : refused_value(argument);
     const std::string below = top ? key : key.substr(dot + 1), above = key.substr(0, dot);
     const std::string inner =
@@ -170,6 +170,39 @@ TEST_F(TrainingArguments, EveryRow) {
     }
   }
   EXPECT_GT(rows, 170u);
+}
+
+// By itself, as a flag with JSON, as a flag with K=V, and in a file.
+TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
+  struct Member {
+    std::string_view key, value, setting, result;
+  };
+  static constexpr Member members[] = {
+      {"parallelism_config.dp_replicate_size", "2", "strategy", "ddp"},
+      {"parallelism_config.dp_shard_size", "4", "shard_group_size", "4"},
+      {"accelerator_config.gradient_accumulation_kwargs", R"({"num_steps": 3})", "gradient_accumulation_steps", "3"}};
+  std::size_t acting = 0;
+  for (const KeyRow& row : training_args_rows())
+    acting += row.effect == Effect::acts && row.key.find('.') != std::string_view::npos;
+  EXPECT_EQ(acting, std::size(members)) << "each acting member has its line above";
+  for (const Member& member : members) {
+    ASSERT_NE(find_training_argument(member.key), nullptr) << member.key;
+    const std::size_t dot = member.key.find('.');
+    const std::string above(member.key.substr(0, dot)), below(member.key.substr(dot + 1));
+    const std::string object = concat("{\"", below, "\": ", member.value, "}");
+    RunConfig config;
+    EXPECT_EQ(find_field(member.setting)->set(config, member.result), std::nullopt);
+    const auto expect = [&](const Read& read, const std::string& origin) {
+      EXPECT_EQ(read.problems.lines, Strings{}) << member.key;
+      EXPECT_EQ(read.resolved.notes, Strings{}) << member.key;
+      EXPECT_EQ(read.origin(member.setting), origin) << member.key;
+      EXPECT_EQ(dump_json(read.value(member.setting)), dump_json(find_field(member.setting)->get(config))) << member.key;
+    };
+    expect(flags({concat("--", above, "=", object)}), "--" + above);
+    if (!member.value.starts_with("{")) expect(flags({concat("--", above), concat(below, "=", member.value)}), "--" + above);
+    const std::string path = file("args.json", concat("{\n\"", above, "\": ", object, "}"));
+    expect(read_file(path), path + ":2");
+  }
 }
 
 // Written by tests/parity/training_args_defaults.py: nothing in it asks for anything that is not here.

@@ -148,7 +148,7 @@ TEST_F(TrainingFlagsTest, TheMachineIsTheFiles) {
   EXPECT_EQ(command.options.master_port, 29511);
   EXPECT_TRUE(command.options.bind_cores);
   EXPECT_EQ(variables(command).at("CUDA_VISIBLE_DEVICES"), "0,1,2,3");
-  EXPECT_EQ(settings(command), "");
+  EXPECT_EQ(settings(command), "device=auto");
   EXPECT_EQ(parse({"--config_file", at("a.yaml"), "--machine_rank", "0", "--export", "CUDA_VISIBLE_DEVICES=7"})
                 .options.machine_rank,
             0);
@@ -192,7 +192,7 @@ TEST_F(TrainingFlagsTest, OtherKinds) {
   EXPECT_EQ(settings(parse({"--mixed_precision=bf16"})), "bf16=true");
   EXPECT_EQ(settings(parse({"--cpu", "--mixed_precision", "bf16"})), "bf16=true device=cpu");
   EXPECT_EQ(settings(parse({"--use_fsdp", "--cpu"})), "device=cpu strategy=full_shard");
-  EXPECT_EQ(settings(parse({"--multi_gpu", "-n", "2"})), "");
+  EXPECT_EQ(settings(parse({"--multi_gpu", "-n", "2"})), "device=auto");
   EXPECT_EQ(settings(parse({"--use_megatron_lm", "--megatron_lm_use_distributed_optimizer=true",
                             "--megatron_lm_num_micro_batches", "2"})),
             "gradient_accumulation_steps=2 strategy=zero1");
