@@ -21,6 +21,7 @@
 #include <tessera/engine/folder.h>
 #include <tessera/engine/gather.h>
 #include <tessera/launch/environment.h>
+#include <tessera/launch/job_variables.h>
 #include <tessera/train/log_format.h>
 #include <tessera/train/random_key.h>
 #include <tessera/train/setup.h>
@@ -33,8 +34,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }
 
 config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::string>& defaults) {
-  launch::read_rank_environment(&flags);  // takes --local-rank away
-  config::Resolved given = config::resolve_flags(flags);
+  const auto variables = launch::job_variables(launch::read_rank_environment(&flags));  // takes --local-rank away
+  config::Resolved given = config::resolve_flags(flags, variables);
   if (defaults.empty()) return given;
   for (const std::string& flag : defaults) {
     std::string name = flag.substr(0, flag.find('=')).substr(flag.starts_with("--") ? 2 : 0);
@@ -42,7 +43,7 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
     const auto origin = given.origins.find(name);
     if (origin == given.origins.end() || origin->second == "default") flags.push_back(flag);
   }
-  return config::resolve_flags(flags);
+  return config::resolve_flags(flags, variables);
 }
 
 /// Settings of `tessera train` that this Trainer has nothing to do with: what was given of them is named in a warning.

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,9 +26,13 @@ inline Strings operator+(Strings a, const Strings& b) {
 
 inline const std::string program = TESSERA_BUILD_DIR "/tessera";
 
-/// One thread per process: small models are not faster with more, and results do not depend on the machine.
+/// One thread per process: small models are not faster with more, and results do not depend on the machine. Nor on
+/// accelerate's default file of whoever runs the tests: HF_HOME is a folder that does not exist, unless `environment` says.
 inline launch::Captured tessera(const Strings& arguments, launch::Environment environment = {}) {
   environment.emplace_back("OMP_NUM_THREADS", "1");
+  const auto is_home = [](const auto& variable) { return variable.first == "HF_HOME"; };
+  if (std::none_of(environment.begin(), environment.end(), is_home))
+    environment.emplace_back("HF_HOME", TESSERA_BUILD_DIR "/no_huggingface_home");
   return launch::run_and_capture(Strings{program} + arguments, environment, 60);
 }
 

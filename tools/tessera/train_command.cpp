@@ -7,6 +7,7 @@
 #include <tessera/config/print.h>
 #include <tessera/config/resolve.h>
 #include <tessera/launch/environment.h>
+#include <tessera/launch/job_variables.h>
 #include <tessera/launch/launcher.h>
 #include <tools/tessera/commands.h>
 
@@ -34,7 +35,7 @@ config::Resolved as_at_first(config::Resolved resolved, const launch::RankEnviro
 config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEnvironment& environment) {
   const bool launched = environment.launcher != "none";
   config::Problems problems;
-  config::Resolved resolved = config::resolve_flags(arguments, problems);
+  config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
   config::validate(as_at_first(resolved, environment), problems);
   const std::int64_t asked = resolved.values.parallel.num_processes;
   if (launched && asked > 0 && asked != environment.world_size && !problems.doubtful.contains("num_processes"))
@@ -71,7 +72,7 @@ int train_command(const Arguments& given) {
   const bool print_config = take_switch(arguments, "--print_config", "--print-config");
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   if (print_config) {
-    const config::Resolved resolved = config::resolve_flags(arguments);
+    const config::Resolved resolved = config::resolve_flags(arguments, launch::job_variables(environment));
     if (environment.rank == 0) print(config::print_config_json(resolved));
     return 0;
   }

@@ -5,6 +5,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/config/fields.h>
 #include <tessera/config/resolve.h>
+#include <tessera/launch/job_variables.h>
 #include <tessera/train/trainer.h>
 
 #include "tool.h"
@@ -27,7 +28,7 @@ comm::Facts settings_of(const RunConfig& config) {
 int train_rank(const Arguments& given) {
   Arguments arguments = given;
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
-  config::Resolved resolved = config::resolve_flags(arguments);
+  config::Resolved resolved = config::resolve_flags(arguments, launch::job_variables(environment));
   config::Resolved as_at_first = resolved;  // a restarted rank finds what its own job has written
   if (environment.generation > 0) as_at_first.values.output.overwrite_output_dir = true;
   config::validate(as_at_first);
