@@ -95,12 +95,7 @@ class PreparedModel {
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    const nn::Autocast precision = state_->trained().autocast();
-    auto output = module_->forward(std::forward<Arguments>(arguments)...);
-    if constexpr (std::is_same_v<decltype(output), at::Tensor>)
-      return engine::Training::widen(output);
-    else
-      return output;
+    return state_->trained().forward(*module_, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {

@@ -130,12 +130,7 @@ class Engine : public engine::DeepSpeedEngine {
   /// module.forward(...), in the precision of the configuration. A tensor that comes out in fp16 or bf16 becomes fp32.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    const nn::Autocast precision = training_->autocast();
-    auto output = module_->forward(std::forward<Arguments>(arguments)...);
-    if constexpr (std::is_same_v<decltype(output), at::Tensor>)
-      return engine::Training::widen(output);
-    else
-      return output;
+    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {

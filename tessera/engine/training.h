@@ -22,6 +22,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 namespace tessera::engine {
 
@@ -56,6 +58,16 @@ class Training {
   [[nodiscard]] nn::Autocast autocast() const { return nn::Autocast(narrow(), group_.device().type()); }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
+  /// module.forward(...) under autocast(); a tensor that comes out is widened. `module`: the trained one, by its own type.
+  template <class M, class... Arguments>
+  auto forward(M& module, Arguments&&... arguments) const {
+    const nn::Autocast precision = autocast();
+    auto output = module.forward(std::forward<Arguments>(arguments)...);
+    if constexpr (std::is_same_v<decltype(output), at::Tensor>)
+      return widen(output);
+    else
+      return output;
+  }
 
   /// Whether the next backward is the last of its step; others keep their gradients here where the strategy allows it
   /// (Sharded::NoSync).

@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/config/sharding.h>
+#include <tessera/models/llama.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/parallel/sharding/strategy.h>
 #include <tessera/train/optimization.h>
@@ -92,7 +93,7 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
   shape.blocks = number({"n_layer", "num_hidden_layers"}, 0);
   shape.width = number({"n_embd", "hidden_size"}, 0);
   shape.inner = number({"n_inner", "intermediate_size"}, 4 * shape.width);
-  shape.gated = json.find("intermediate_size") != nullptr;
+  shape.gated = dynamic_cast<const models::Llama*>(&model) != nullptr;
   const std::int64_t heads = std::max<std::int64_t>(1, number({"n_head", "num_attention_heads"}, 1));
   shape.key_value_width = number({"num_key_value_heads"}, heads) * number({"head_dim"}, shape.width / heads);
   const std::int64_t every = config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;

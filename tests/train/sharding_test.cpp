@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/models/load.h>
 #include <tessera/train/optimization.h>
@@ -67,6 +68,25 @@ TEST(ShardingOptions, FollowTheSettings) {
   ASSERT_NE(options.compression, nullptr);
   config.sharding.grad_compression = "powersgd:rnk=2";
   EXPECT_THROW(sharding_options(config, *model, {}), InputError);
+}
+
+// Per token and block: 5 C and, of GPT-2 and BERT, 3 C of queries, keys and values and 2 F of the MLP; Llama's MLP has a gate
+// (3 F) and may have fewer keys and values. Outside of blocks 4 C. In fp32.
+TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
+  const auto predicted = [](const std::string& name, const std::string& overrides) {
+    RunConfig config;
+    config.model.config_name = name;
+    config.model.config_overrides = overrides;
+    const auto model = models::load_model(config.model, 1);
+    return predicted_memory(config, *model, 1, 0, /*tokens=*/10).at("activations").as_int() / 10 / 4;
+  };
+  EXPECT_EQ(predicted("gpt2-tiny", "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32"), 3 * (8 * 32 + 2 * 128) + 4 * 32);
+  EXPECT_EQ(predicted("llama-tiny", "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,num_key_value_heads=1,head_dim=16,"
+                                    "intermediate_size=80,vocab_size=257"),
+            3 * (6 * 32 + 2 * 16 + 3 * 80) + 4 * 32);
+  EXPECT_EQ(predicted(path_join(TESSERA_SOURCE_DIR, "tests/fixtures/bert_tiny"), "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,"
+                                                                                 "intermediate_size=128"),
+            3 * (8 * 32 + 2 * 128) + 4 * 32);
 }
 
 TEST(ShardingOptions, PredictionCountsFourteenOrSixteenBytes) {
