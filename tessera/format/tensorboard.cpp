@@ -143,22 +143,11 @@ EventFile::EventFile(const std::string& folder, double wall_time, std::int64_t f
   make_folders(folder);
   const std::string name = path_join(folder, concat("events.out.tfevents.", static_cast<std::int64_t>(wall_time), ".",
                                                     host_name(), ".", getpid(), "."));
-  for (int number = 0; fd_ < 0; ++number) {
-    path_ = concat(name, number);
-    fd_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0 && errno != EEXIST) throw Error(concat("cannot create ", path_, ": ", std::strerror(errno)));
-  }
-  try {
-    append(version_event(wall_time));
-    append(start_event(wall_time, first_step));
-  } catch (...) {
-    close(fd_);  // the destructor of a half-made object does not run
-    throw;
-  }
-}
-
-EventFile::~EventFile() {
-  if (fd_ >= 0) close(fd_);
+  int number = 0;
+  while (path_exists(concat(name, number))) ++number;
+  file_ = AppendFile(concat(name, number), O_CREAT | O_EXCL);
+  append(version_event(wall_time));
+  append(start_event(wall_time, first_step));
 }
 
 void EventFile::scalars(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
@@ -169,9 +158,6 @@ void EventFile::text(double wall_time, std::int64_t step, std::string_view tag, 
   append(text_event(wall_time, step, tag, text));
 }
 
-void EventFile::append(const std::string& message) {
-  const std::string record = tfrecord(message);
-  write_all(fd_, std::as_bytes(std::span(record)), path_);
-}
+void EventFile::append(const std::string& message) { file_.append(tfrecord(message)); }
 
 }  // namespace tessera::format

@@ -4,6 +4,8 @@
 /// framework/summary.proto) in TFRecord framing (tensorflow/core/lib/io/record_writer.cc). Steps and seconds are the
 /// caller's: nothing here reads a clock, so the same calls give the same bytes.
 
+#include <tessera/base/append_file.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -35,19 +37,16 @@ class EventFile {
   /// Creates `folder` when it is missing and in it events.out.tfevents.SECONDS.HOST.PID.N (the first N that is free),
   /// which starts with its version and a start event at `first_step`. Throws Error when that fails.
   EventFile(const std::string& folder, double wall_time, std::int64_t first_step);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
 
+  /// What the disk does not take at present is kept and written later.
   void scalars(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
   void text(double wall_time, std::int64_t step, std::string_view tag, std::string_view text);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   void append(const std::string& message);
 
-  std::string path_;
-  int fd_ = -1;
+  AppendFile file_;
 };
 
 }  // namespace tessera::format

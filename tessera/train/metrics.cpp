@@ -11,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/launch/proc_status.h>
 
 namespace tessera::train {
@@ -163,31 +164,33 @@ double seconds_since_process_start() {
   return *seconds;
 }
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : path_(path) {
+MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) {
   std::string kept;
   if (resumed_step >= 0 && path_exists(path)) {
+    std::size_t unreadable = 0;
     // Lines after the checkpoint will be measured again, and the former end is no longer the end.
     for (const std::string& text : split(read_file(path), '\n')) {
       if (trim(text).empty()) continue;
-      Value line = parse_json(text, path);
-      const Value* step = line.find("step");
-      if (step == nullptr || step->as_int() > resumed_step) continue;
-      kept += text + "\n";
-      lines_.push_back(std::move(line));
+      try {
+        Value line = parse_json(text, path);
+        const Value* step = line.find("step");
+        if (step == nullptr || step->as_int() > resumed_step) continue;
+        kept += text + "\n";
+        lines_.push_back(std::move(line));
+      } catch (const InputError&) {
+        ++unreadable;
+      }
     }
+    if (unreadable > 0)
+      log::warning(path, ": ", unreadable, unreadable == 1 ? " line that is no JSON is" : " lines that are no JSON are",
+                   " left out (a machine that lost power leaves such)");
   }
   write_file_atomically(path, kept);
-  fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd_ < 0) throw Error(concat("cannot append to ", path, ": ", std::strerror(errno)));
-}
-
-MetricsFile::~MetricsFile() {
-  if (fd_ >= 0) close(fd_);
+  file_ = AppendFile(path);
 }
 
 void MetricsFile::append(const Value& line) {
-  const std::string text = dump_json(line, -1, real_digits) + "\n";
-  write_all(fd_, std::as_bytes(std::span(text)), path_);
+  file_.append(dump_json(line, -1, real_digits) + "\n");
   lines_.push_back(line);
 }
 

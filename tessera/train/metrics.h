@@ -3,6 +3,7 @@
 /// What a run measures, and OUT/metrics.jsonl: one JSON object per logged step and per evaluation; the last line is
 /// {"event":"end", ...totals} (DESIGN section 12).
 
+#include <tessera/base/append_file.h>
 #include <tessera/base/value.h>
 #include <tessera/train/phases.h>
 #include <tessera/train/utilization.h>
@@ -89,18 +90,16 @@ double seconds_since_process_start();
 class MetricsFile {
  public:
   /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead.
+  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning.
   MetricsFile(const std::string& path, std::int64_t resumed_step);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
 
+  /// What the disk does not take at present is kept and written later.
   void append(const Value& line);
   /// Every line of the file so far, oldest first.
   const std::vector<Value>& lines() const { return lines_; }
 
  private:
-  std::string path_;
-  int fd_ = -1;
+  AppendFile file_;
   std::vector<Value> lines_;
 };
 

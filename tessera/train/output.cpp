@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/log.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/models/load.h>
@@ -93,6 +94,12 @@ void OutputFolder::save_merged(const Setup& setup) {
   checkpoint::write_hf_folder(path(kMerged), weights_of(*merged), merged->hf_config(), tokenizer_of(setup));
 }
 
-void OutputFolder::write_report(const Report& report) { write_file_atomically(path("report.html"), render(report)); }
+void OutputFolder::write_report(const Report& report) {
+  try {
+    write_file_atomically(path("report.html"), render(report));
+  } catch (const Error& error) {
+    log::warning("the report is not up to date, and training goes on: ", error.what());
+  }
+}
 
 }  // namespace tessera::train

@@ -31,7 +31,7 @@ class OutputFolder {
   void save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state);
   /// --lora_merge: the adapters that save_model has written and their base model, merged into merged/.
   void save_merged(const Setup& setup);
-  void write_report(const Report& report);
+  void write_report(const Report& report);  ///< that it cannot be written is a warning
 
  private:
   std::string folder_;

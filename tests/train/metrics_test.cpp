@@ -119,6 +119,15 @@ TEST(Metrics, AResumedRunDropsWhatItMeasuresAgain) {
   EXPECT_EQ(lines.back().at("step").as_int(), 5);
 }
 
+TEST(Metrics, LinesThatAPowerCutHasSpoiltAreLeftOut) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "metrics.jsonl");
+  write_file_atomically(path, "{\"step\": 1}\n" + std::string(300, '\0') + "\n{\"step\": 2}\n{\"ste");
+  MetricsFile file(path, 4);
+  EXPECT_EQ(file.lines().size(), 2u);
+  EXPECT_EQ(read_file(path), "{\"step\": 1}\n{\"step\": 2}\n");
+}
+
 TEST(Metrics, ANewRunStartsAnEmptyFile) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "metrics.jsonl");

@@ -1,0 +1,63 @@
+#include <tessera/base/append_file.h>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+
+namespace tessera {
+namespace {
+
+// A limit on the size of files stands for a full disk: write(2) takes what fits, then fails.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    former_handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &former_), 0);
+    const rlimit now{bytes, former_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  ~FileLimit() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &former_), 0);
+    ::signal(SIGXFSZ, former_handler_);
+  }
+
+ private:
+  rlimit former_{};
+  sighandler_t former_handler_ = SIG_DFL;
+};
+
+TEST(AppendFile, WhatCannotBeWrittenIsKeptAndComesFirst) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "lines");
+  write_file_atomically(path, "old\n");
+  AppendFile file(path);
+  file.append("one\n");
+  {
+    const FileLimit full(10);  // the second line fits by half
+    file.append("two\n");
+    EXPECT_EQ(read_file(path), "old\none\ntw");
+    file.append("three\n");
+    EXPECT_EQ(file.waiting(), 8u);
+  }
+  file.append("four\n");
+  EXPECT_EQ(read_file(path), "old\none\ntwo\nthree\nfour\n");
+  EXPECT_EQ(file.waiting(), 0u);
+}
+
+TEST(AppendFile, OnlyOpeningFails) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(AppendFile(path_join(folder.path(), "absent")), Error);
+  AppendFile made(path_join(folder.path(), "made"), O_CREAT | O_EXCL);
+  made.append("x");
+  AppendFile moved = std::move(made);
+  moved.append("y");
+  EXPECT_EQ(read_file(moved.path()), "xy");
+  EXPECT_THROW(AppendFile(moved.path(), O_CREAT | O_EXCL), Error);
+}
+
+}  // namespace
+}  // namespace tessera
