@@ -5,6 +5,7 @@
 //   tessera launch --num_processes 2 build/examples/accelerate_simple --fsdp "full_shard auto_wrap" --project_dir out
 
 #include <examples/digits.h>
+#include <examples/run_main.h>
 #include <tessera/engine.h>
 #include <tessera/tessera.h>
 
@@ -25,7 +26,7 @@ struct SimpleModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(SimpleModel);
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   tessera::init(tessera::launch::read_rank_environment(&arguments), {});
   std::string project_dir;
@@ -76,11 +77,6 @@ int main(int argc, char** argv) try {
   }
   if (!project_dir.empty()) accelerator.save_model(project_dir);
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank tells why
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

@@ -7,6 +7,7 @@
 // Rank r starts with numbers r0 r1 r2 ... (so 21 was number 1 of rank 2), and one can see where each of them went.
 // Every table is checked against the definition of its collective; the program ends with 1 when one is wrong.
 
+#include <examples/run_main.h>
 #include <tessera/tessera.h>
 
 #include <ATen/ATen.h>
@@ -166,7 +167,7 @@ void run(const Group& group, Tour& tour, bool one_host) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto environment = tessera::launch::read_rank_environment(&arguments);  // takes --local-rank=N away
   if (!arguments.empty()) throw tessera::InputError("collectives_tour: unknown argument '" + arguments[0] + "'");
@@ -177,11 +178,6 @@ int main(int argc, char** argv) try {
   run(group, tour, world.local_size() == world.size());
   if (tour.wrong()) throw tessera::Error("collectives_tour: a collective did not do what it says (see above)");
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  tessera::log::error(error.what());
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

@@ -5,6 +5,7 @@
 
 #include "user_module.h"
 
+#include <examples/run_main.h>
 #include <tessera/tessera.h>
 
 #include <ATen/Parallel.h>
@@ -39,7 +40,7 @@ at::Tensor timed(const char* name, const Work& work) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   int replicas = 2;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i], name = "--replicas=";
@@ -79,11 +80,6 @@ int main(int argc, char** argv) try {
         [&] { return tessera::DataParallel(model, {.replicas = replicas, .threads_per_replica = 1})(corpus); });
   const at::Tensor all = timed("replicas made once", [&] { return dp(corpus); });
   if (!at::allclose(one, all, 1e-5, 1e-5)) throw tessera::Error("the replicas do not agree with the module");
-  return 0;
-} catch (const tessera::Error& error) {
-  tessera::log::error(error.what());
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

@@ -4,6 +4,7 @@
 //   torchrun --no-python --nproc_per_node 2 build/examples/ddp_simple
 //   mpirun -n 2 build/examples/ddp_simple        (or alone: build/examples/ddp_simple)
 
+#include <examples/run_main.h>
 #include <tessera/tessera.h>
 
 #include <ATen/ATen.h>
@@ -34,7 +35,7 @@ struct SyntheticDigits {
   }
 };
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto environment = tessera::launch::read_rank_environment(&arguments);  // takes --local-rank=N away
   if (!arguments.empty()) throw tessera::InputError("ddp_simple: unknown argument '" + arguments[0] + "'");
@@ -60,11 +61,6 @@ int main(int argc, char** argv) try {
   }
   ddp.check_replicas();  // every rank holds the same bits
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  tessera::log::error(error.what());
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

@@ -4,6 +4,7 @@
 //   tessera launch --num_gpus=2 build/examples/deepspeed_simple --deepspeed_config other.json
 
 #include <examples/digits.h>
+#include <examples/run_main.h>
 #include <tessera/engine.h>
 #include <tessera/tessera.h>
 
@@ -25,7 +26,7 @@ struct SimpleModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(SimpleModel);
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   tessera::init(tessera::launch::read_rank_environment(&arguments), {});  // takes --local_rank=N away
   std::string config = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
@@ -64,11 +65,6 @@ int main(int argc, char** argv) try {
                 engine.loss_scale(), static_cast<long long>(engine.skipped_steps()),
                 static_cast<long long>(engine.global_steps()));
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank tells why
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

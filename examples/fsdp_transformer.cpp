@@ -6,6 +6,7 @@
 //   build/examples/fsdp_transformer                                 (alone: an ordinary training)
 
 #include <examples/user_module.h>
+#include <examples/run_main.h>
 
 #include <tessera/parallel/deferred.h>
 #include <tessera/parallel/fully_shard.h>
@@ -24,7 +25,7 @@ at::Tensor sequences(std::int64_t rows, std::int64_t vocabulary) {
   return at::stack(ids, 1);
 }
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto environment = tessera::launch::read_rank_environment(&arguments);
   std::string strategy = "full_shard";
@@ -70,11 +71,6 @@ int main(int argc, char** argv) try {
   }
   fsdp.restore();  // an ordinary module again, whole on every rank: to evaluate, to save
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  tessera::log::error(error.what());
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

@@ -4,6 +4,7 @@
 //   build/examples/trainer_simple --replicas 2        one process, two replicas: nn.DataParallel
 
 #include <examples/digits.h>
+#include <examples/run_main.h>
 #include <tessera/engine.h>
 #include <tessera/tessera.h>
 
@@ -29,7 +30,7 @@ struct StopWhenGood : tessera::TrainerCallback {
   }
 };
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> flags;
   tessera::TrainerOptions options;
   for (int i = 1; i < argc; ++i) {
@@ -59,11 +60,6 @@ int main(int argc, char** argv) try {
   if (trainer.is_fsdp_enabled()) trainer.set_state_dict_type("FULL_STATE_DICT");
   if (!trainer.arguments().values.output.output_dir.empty()) trainer.save_model();
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank tells why
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

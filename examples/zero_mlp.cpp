@@ -4,6 +4,7 @@
 //   tessera launch --num_processes 2 build/examples/zero_mlp
 //   tessera launch --num_processes 2 build/examples/zero_mlp --strategy=ddp
 
+#include <examples/run_main.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/tessera.h>
 
@@ -16,7 +17,7 @@
 #include <exception>
 #include <optional>
 
-int main(int argc, char** argv) try {
+static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto environment = tessera::launch::read_rank_environment(&arguments);
   std::string strategy = "zero1";
@@ -63,11 +64,6 @@ int main(int argc, char** argv) try {
                 static_cast<long long>(states));
   }
   tessera::shutdown();
-  return 0;
-} catch (const tessera::Error& error) {
-  tessera::log::error(error.what());
-  return static_cast<int>(error.exit_code());
-} catch (const std::exception& error) {
-  tessera::log::error(error.what());
-  return 1;
 }
+
+int main(int argc, char** argv) { return run_main(example, argc, argv); }

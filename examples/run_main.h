@@ -1,0 +1,20 @@
+#pragma once
+// How every example ends: 0, or one line of error and its exit code (2: what it was given is wrong; 1: what failed while it ran).
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+
+#include <exception>
+
+inline int run_main(void (*work)(int argc, char** argv), int argc, char** argv) {
+  try {
+    work(argc, argv);
+    return 0;
+  } catch (const tessera::Error& error) {
+    if (*error.what() != '\0') tessera::log::error(error.what());  // empty: another rank tells why
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    tessera::log::error(error.what());
+    return 1;
+  }
+}
