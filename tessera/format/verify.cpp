@@ -33,9 +33,9 @@ class RegularFile {
       : fd_(::open(path_join(folder, name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
     struct stat info {};
     if (fd_ < 0) {
-      if (errno == ENOENT) problem_ = concat(name, " is missing");
-      else if (errno == ELOOP) problem_ = concat(name, " is a symbolic link; the files of a checkpoint must be in its folder");
-      else problem_ = concat(name, " cannot be opened: ", std::strerror(errno));
+      problem_ = errno == ENOENT  ? concat(name, " is missing")
+                 : errno == ELOOP ? concat(name, " is a symbolic link; the files of a checkpoint must be in its folder")
+                                  : concat(name, " cannot be opened: ", std::strerror(errno));
     } else if (::fstat(fd_, &info) != 0) {
       problem_ = concat(name, " cannot be opened: ", std::strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
@@ -118,18 +118,22 @@ Damage damage_of(const RegularFile& file, const std::string& name, const Range& 
 
 /// The part of all chunks that a share reads: those that begin in [begin, end) of the files' bytes put one after another.
 struct Part {
-  Wide begin = 0, end = 0;
+  Wide begin, end;
   bool holds(Wide at) const { return begin <= at && at < end; }
 };
 
+Part part_of(const Manifest& manifest, const Share& share) {
+  Wide all = 0;
+  for (const ManifestFile& file : manifest.files) all += file.digest.size;
+  const auto cut = [&](int rank) { return all * static_cast<Wide>(rank) / static_cast<Wide>(share.ranks); };
+  return {cut(share.rank), cut(share.rank + 1)};
+}
+
+/// Compares files, one after another in the manifest's order.
 class Reader {
  public:
   Reader(std::string folder, const Manifest& manifest, const Share& share, const VerifyProgress& progress)
-      : folder_(std::move(folder)), manifest_(manifest), progress_(progress) {
-    Wide all = 0;
-    for (const ManifestFile& file : manifest.files) all += file.digest.size;
-    const auto cut = [&](int rank) { return all / static_cast<Wide>(share.ranks) * static_cast<Wide>(rank) + all % static_cast<Wide>(share.ranks) * static_cast<Wide>(rank) / static_cast<Wide>(share.ranks); };
-    part_ = {cut(share.rank), cut(share.rank + 1)};
+      : folder_(std::move(folder)), progress_(progress), part_(part_of(manifest, share)) {
     for (const ManifestFile& file : manifest.files) {
       for_each_chunk(file.digest, [&](std::size_t, std::uint64_t begin, std::uint64_t end) { share_bytes_ += end - begin; });
       before_ += file.digest.size;
@@ -137,7 +141,7 @@ class Reader {
     before_ = 0;
   }
 
-  /// Files must be given in the manifest's order.
+  /// What is wrong with the next file.
   std::vector<Damage> check(const ManifestFile& listed) {
     std::vector<Damage> damages;
     const RegularFile file(folder_, listed.name);
@@ -157,6 +161,7 @@ class Reader {
   std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
+  /// Chunks of the current file that are of this share: number, begin, end.
   template <class Visit>
   void for_each_chunk(const Digest& digest, const Visit& visit) const {
     for (std::size_t i = 0; i < digest.chunks.size(); ++i) {
@@ -195,13 +200,18 @@ class Reader {
   }
 
   std::string folder_;
-  const Manifest& manifest_;
   const VerifyProgress& progress_;
-  Part part_;
+  const Part part_;
   Wide before_ = 0;  // bytes of the files before the current one
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
 };
+
+/// Names come from the files: a line break or an escape sequence in one must not look like a line of ours.
+std::string one_line(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
+  return text;
+}
 
 /// The files that an index of shards (safetensors_index.h) or of pieces (state_index.h) names.
 std::set<std::string> files_named_by(const std::string& path) {
@@ -259,12 +269,12 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
   Verdict verdict;
   try {
     if (const RegularFile list(folder, kManifestName); !list.problem().empty() && path_exists(path_join(folder, kManifestName)))
-      throw InputError(concat(path_join(folder, ""), list.problem()));
+      throw InputError(concat(folder, ": ", list.problem()));
     verdict.manifest = read_manifest(folder);
     if (share.rank == 0) verdict.damages = check_names(folder, verdict.manifest);
   } catch (const InputError& error) {
     verdict.manifest = {};
-    verdict.damages = {{kManifestName, 0, 0, {}, error.what()}};
+    verdict.damages = {{kManifestName, 0, 0, {}, one_line(error.what())}};
     return verdict;
   }
   Reader reader(folder, verdict.manifest, share, progress);
@@ -272,6 +282,7 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
   for (const ManifestFile& file : verdict.manifest.files)
     for (Damage& damage : reader.check(file)) found.push_back(std::move(damage));
   found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()), std::make_move_iterator(verdict.damages.end()));
+  for (Damage& damage : found) damage.text = one_line(std::move(damage.text));
   verdict.damages = std::move(found);
   verdict.bytes_read = reader.bytes_read();
   return verdict;

@@ -39,10 +39,11 @@ struct Verdict {
 /// Called from the calling thread after each chunk: bytes of this share that are done, and all of them.
 using VerifyProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
-/// What is wrong with a folder; what it finds is returned, not thrown (an InputError in the verdict's place would leave other ranks
-/// waiting). Every caller checks the cheap things: the manifest's form and own checksum, that each listed file is there, is a regular file
-/// (no symbolic link), and has its size; that NAME.safetensors.index.json is listed if it is there, and that what it names is listed too.
-/// Then it reads its share of the bytes. Throws Error only for ranks < 1 or rank outside [0, ranks).
+/// What is wrong with a folder. Findings are returned, not thrown: of several callers each has its own, and none should leave the others
+/// waiting. Every caller checks the manifest's form and own checksum, and that each listed file is there, is a regular file (no symbolic
+/// link) and has its size. Then it reads its share of the bytes. Rank 0 of the share also checks names: what a listed
+/// NAME.safetensors.index.json names is listed, and no file lies there that readers would take instead of a listed one.
+/// Throws Error only for ranks < 1 or rank outside [0, ranks). May be called from several threads.
 Verdict verify_folder(const std::string& folder, const Share& share = {}, const VerifyProgress& progress = {});
 
 }  // namespace tessera::format

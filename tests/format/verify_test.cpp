@@ -150,6 +150,14 @@ TEST_F(VerifyTest, ManifestsThatCannotBeRead) {
   EXPECT_TRUE(verify_folder(folder()).manifest.files.empty());
 }
 
+TEST_F(VerifyTest, NamesCannotForgeLines) {
+  write("a\nwhole: b\x1b[2J", "{}");
+  seal();
+  remove_tree(at("a\nwhole: b\x1b[2J"));
+  EXPECT_EQ(text(), "a?whole: b?[2J is missing");
+  EXPECT_EQ(verify_folder(folder()).damages[0].file, "a\nwhole: b\x1b[2J");
+}
+
 TEST_F(VerifyTest, WhatAnIndexNamesMustBeListed) {
   write_tensors("model-00001-of-00002.safetensors", {"a"}, 10);
   write_tensors("model-00002-of-00002.safetensors", {"b"}, 10);
