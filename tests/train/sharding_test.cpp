@@ -77,7 +77,7 @@ TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
     RunConfig config;
     config.model.config_name = name;
     config.model.config_overrides = overrides;
-    const auto model = models::load_model(config.model, 1);
+    const auto model = models::load_language_model(config.model, 1);
     return predicted_memory(config, *model, 1, 0, /*tokens=*/10).at("activations").as_int() / 10 / 4;
   };
   EXPECT_EQ(predicted("gpt2-tiny", "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32"), 3 * (8 * 32 + 2 * 128) + 4 * 32);
