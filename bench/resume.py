@@ -3,7 +3,7 @@
     bench/resume.py --build BUILD [--checkpoint DIR] [--ranks 2] [--rounds 5] [--json FILE]
 
 Without --checkpoint a GPT-2 of 124 M parameters is trained for a step and saved by that many processes (1.5 GB). Loading is what a
-resuming rank does: comparing its share of all bytes with their checksums, then reading its part of weights and optimizer states
+resuming rank does: reading its part of weights and optimizer states while its share of all bytes is compared with their checksums
 (bench/resume_bench.cpp). `whole`: every rank holds everything (data parallelism); `share`: 1/ranks of it (full_shard). The ranks run at the
 same time, the slowest counts; rounds alternate between the two programs. Cold: the files are dropped from the page cache before each run.
 """
@@ -59,10 +59,10 @@ def compare(folder):
                 results.append(together([command(r) for r in range(args.ranks)]))
         slowest = lambda results, key: statistics.median(max(one[key] for one in ranks) for ranks in results)
         row = {"kind": kind, "cold": cold, "bytes": ours[0][0]["bytes"], "plain_s": slowest(plain, "seconds"), "ours_s": slowest(ours, "seconds"),
-               "verify_s": slowest(ours, "verify_seconds"), "extra_mib": slowest(ours, "extra_bytes") / 2**20}
+               "wait_s": slowest(ours, "wait_seconds"), "extra_mib": slowest(ours, "extra_bytes") / 2**20}
         row["ratio"] = row["ours_s"] / row["plain_s"]
         rows.append(row)
-        print(f"{kind:6} {'cold' if cold else 'warm'}  {row['bytes'] / 1e9:.2f} GB a rank  read() {row['plain_s']:.2f} s  ours {row['ours_s']:.2f} s (verifying {row['verify_s']:.2f} s)"
+        print(f"{kind:6} {'cold' if cold else 'warm'}  {row['bytes'] / 1e9:.2f} GB a rank  read() {row['plain_s']:.2f} s  ours {row['ours_s']:.2f} s (waiting for checksums {row['wait_s']:.2f} s)"
               f"  ratio {row['ratio']:.2f}  memory beside what is held {row['extra_mib']:.0f} MiB", flush=True)
     return rows
 

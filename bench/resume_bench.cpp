@@ -1,7 +1,8 @@
 /// \file
-/// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: verifies its share of the bytes, then reads its part of
-/// weights and optimizer states into new memory. Prints {"seconds", "verify_seconds", "weights_seconds", "states_seconds", "cpu_seconds",
-/// "bytes", "extra_bytes"}: extra_bytes is the peak of resident memory above the process before and what it holds afterwards.
+/// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: reads its part of weights and optimizer states into new
+/// memory while a thread compares its share of all bytes with their checksums. Prints {"seconds", "weights_seconds", "states_seconds",
+/// "wait_seconds", "cpu_seconds", "bytes", "extra_bytes"}: wait_seconds is how much longer comparing took than loading, extra_bytes the peak
+/// of resident memory above the process before and what it holds afterwards.
 ///
 ///   resume_bench FOLDER RANK RANKS whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/RANKS of it
 
@@ -60,10 +61,9 @@ int main(int argc, char** argv) {
   try {
     mark();
     // Every rank would tell the others; here they are other processes that find their shares whole, too.
-    const checkpoint::Finding finding = checkpoint::examine(
-        folder, {part.rank, part.ranks, [&](const std::string& text) { return std::vector<std::string>(static_cast<std::size_t>(part.ranks), text); },
-                 at::get_num_threads()});
-    if (finding.kind != checkpoint::Finding::Kind::whole) throw InputError(finding.text);
+    const checkpoint::Ranks ranks{part.rank, part.ranks, [&](const std::string& text) { return std::vector<std::string>(static_cast<std::size_t>(part.ranks), text); }};
+    if (checkpoint::examine(folder, ranks, checkpoint::Depth::small_files).kind != checkpoint::Finding::Kind::whole) throw InputError("damaged");
+    checkpoint::Examination examination(folder, ranks);
     mark();
     const format::SafetensorsFolder weights(folder);
     std::vector<checkpoint::PieceReader> readers;
@@ -81,12 +81,15 @@ int main(int argc, char** argv) {
       states.read(tensor.name, part.begin(numel), held.back());
     }
     mark();
+    const checkpoint::Finding finding = examination.finish();
+    if (finding.kind != checkpoint::Finding::Kind::whole) throw InputError(finding.text);
+    mark();
   } catch (const Error& error) {
     return std::fprintf(stderr, "resume_bench: %s\n", error.what()), 1;
   }
   const auto number = [](double value) { return Value::of(value); };
-  std::printf("%s\n", dump_json(Value::make_object({{"seconds", number(times[3] - times[0])},
-                                                   {"verify_seconds", number(times[1] - times[0])},
+  std::printf("%s\n", dump_json(Value::make_object({{"seconds", number(times[4] - times[0])},
+                                                   {"wait_seconds", number(times[4] - times[3])},
                                                    {"weights_seconds", number(times[2] - times[1])},
                                                    {"states_seconds", number(times[3] - times[2])},
                                                    {"cpu_seconds", number(train::process_cpu_seconds() - cpu)},

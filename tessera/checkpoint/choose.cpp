@@ -1,6 +1,7 @@
 #include <tessera/checkpoint/choose.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <future>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -48,28 +50,59 @@ Sight sight_of(const std::string& text) {
   return {static_cast<Finding::Kind>(*kind), static_cast<std::uint32_t>(*manifest), {parts.begin() + 2, parts.end()}};
 }
 
-Sight look(const std::string& folder, const Ranks& ranks) {
+bool is_small_file(const std::string& name) { return !name.ends_with(".safetensors"); }
+
+/// What there is to see without reading tensors. All ranks look at the same, which is little.
+Sight glance(const std::string& folder) {
   using Kind = Finding::Kind;
-  Sight sight;
   if (!is_directory(folder)) return {Kind::unusable, 0, {"no such checkpoint folder"}};
   const std::string list = path_join(folder, format::kManifestName);
   if (!path_exists(list))
     return {Kind::unusable, 0, {concat("not a complete checkpoint: it has no ", format::kManifestName, ", which is written last")}};
   const std::string listed = read_file(list);
-  sight.manifest = format::crc32c(std::as_bytes(std::span(listed)));
+  Sight sight{Kind::whole, format::crc32c(std::as_bytes(std::span(listed))), {}};
+  try {
+    const format::Manifest manifest = format::read_manifest(folder);
+    if (const std::string why = why_not_resumable(manifest); !why.empty()) return {Kind::unusable, sight.manifest, {why}};
+    format::verify_sizes(folder, manifest);
+    for (const format::ManifestFile& file : manifest.files)
+      if (is_small_file(file.name) && format::digest_of_file(path_join(folder, file.name), file.digest.chunk_bytes) != file.digest)
+        sight.lines.push_back(concat(file.name, " is damaged"));
+    if (!sight.lines.empty()) sight.kind = Kind::damaged;
+  } catch (const InputError& error) {
+    sight.kind = Kind::damaged;
+    sight.lines.push_back(error.what());
+  }
+  return sight;
+}
+
+/// A rank's share of all bytes, cut further for its threads.
+Sight read_share(const std::string& folder, const Ranks& ranks, const format::VerifyProgress& progress) {
+  Sight sight = glance(folder);
+  if (sight.kind == Finding::Kind::unusable) return sight;
+  sight.lines.clear();  // told again, and better, by what follows
   const int threads = std::max(1, ranks.threads);
-  std::vector<std::future<format::Verdict>> parts;  // this rank's share, cut further
+  std::vector<std::future<format::Verdict>> parts;
   for (int i = 0; i < threads; ++i)
-    parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&folder, &ranks, threads, i] {
-      return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads});
+    parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&folder, &ranks, &progress, threads, i] {
+      return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, progress);
     }));
   for (auto& part : parts) {
     const format::Verdict verdict = part.get();
-    if (const std::string why = why_not_resumable(verdict.manifest); verdict.whole() && !why.empty()) return {Kind::unusable, sight.manifest, {why}};
     for (const format::Damage& damage : verdict.damages) sight.lines.push_back(damage.text);
-    if (!verdict.whole()) sight.kind = Kind::damaged;
+    if (!verdict.whole()) sight.kind = Finding::Kind::damaged;
   }
   return sight;
+}
+
+/// The same, and an error is something seen: whatever it is, the other ranks wait to hear of it.
+template <typename Look>
+Sight seen(const Look& look) {
+  try {
+    return look();
+  } catch (const std::exception& error) {
+    return {Finding::Kind::unusable, 0, {error.what()}};
+  }
 }
 
 /// At most three of the lines, each once: every rank reports what is cheap to see.
@@ -82,19 +115,6 @@ std::string summary(const std::vector<std::string>& lines) {
   const std::size_t more = different.size() - shown;
   different.resize(shown);
   return concat(join(different, "; "), " and ", more, " more");
-}
-
-/// Out of the way of the next start; its bytes stay, for whoever wants to look at them. A folder that cannot be renamed stays where it is: the
-/// other ranks are at the next one already.
-void set_aside(const std::string& folder, const std::string& why) {
-  const std::string aside = folder + ".damaged";
-  try {
-    remove_tree(aside);
-    if (std::rename(folder.c_str(), aside.c_str()) != 0) throw Error(std::strerror(errno));
-    log::warning("damaged checkpoint, set aside as ", aside, ": ", why);
-  } catch (const Error& error) {
-    log::warning("damaged checkpoint, passed over (renaming it to ", aside, " failed: ", error.what(), "): ", why);
-  }
 }
 
 /// The checkpoints of an output folder; none when it cannot be listed.
@@ -120,32 +140,8 @@ std::vector<StepFolder> of_rank_0(const std::vector<StepFolder>& folders, const 
   return result;
 }
 
-}  // namespace
-
-std::string why_not_resumable(const format::Manifest& manifest) {
-  const auto lists = [&](const char* name) {
-    return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& f) { return f.name == name; });
-  };
-  const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
-  if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
-    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it with "
-           "--model_name_or_path";
-  const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
-  const auto lacks = [](const char* name) { return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs"); };
-  for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, kTrainerStateFile, kRunStateFile})
-    if (!lists(needed)) return lacks(needed);
-  if (adapters ? !lists(kAdapterWeightsFile) : !lists(kWeightsFile) && !lists(kWeightsIndexFile))
-    return lacks(adapters ? kAdapterWeightsFile : kWeightsFile);
-  return optimizer ? "" : lacks(kOptimizerFile);
-}
-
-Finding examine(const std::string& folder, const Ranks& ranks) {
-  Sight mine;
-  try {
-    mine = look(folder, ranks);
-  } catch (const std::exception& error) {  // whatever it is: the other ranks wait to hear of it
-    mine = {Finding::Kind::unusable, 0, {error.what()}};
-  }
+/// What all ranks have seen, taken together.
+Finding conclude(const std::string& folder, const Sight& mine, const Ranks& ranks) {
   const std::vector<std::string> texts = gather(ranks, to_text(mine));
   Finding finding;
   std::uint32_t manifest = 0;
@@ -165,29 +161,84 @@ Finding examine(const std::string& folder, const Ranks& ranks) {
   return finding;
 }
 
-std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks) {
+}  // namespace
+
+std::string why_not_resumable(const format::Manifest& manifest) {
+  const auto lists = [&](const char* name) {
+    return std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& f) { return f.name == name; });
+  };
+  const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
+  if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
+    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it with "
+           "--model_name_or_path";
+  const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
+  const auto lacks = [](const char* name) { return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs"); };
+  for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, kTrainerStateFile, kRunStateFile})
+    if (!lists(needed)) return lacks(needed);
+  if (adapters ? !lists(kAdapterWeightsFile) : !lists(kWeightsFile) && !lists(kWeightsIndexFile))
+    return lacks(adapters ? kAdapterWeightsFile : kWeightsFile);
+  return optimizer ? "" : lacks(kOptimizerFile);
+}
+
+struct Examination::Reading {
+  std::atomic<bool> stop = false;
+  std::future<Sight> sight;
+};
+
+Examination::Examination(std::string folder, const Ranks& ranks)
+    : folder_(std::move(folder)), ranks_(ranks), reading_(std::make_unique<Reading>()) {
+  reading_->sight = std::async(std::launch::async, [this] {
+    return seen([this] {
+      return read_share(folder_, ranks_, [this](std::uint64_t, std::uint64_t) {
+        if (reading_->stop) throw Error("no longer wanted");
+      });
+    });
+  });
+}
+
+Examination::~Examination() {
+  reading_->stop = true;
+  if (reading_->sight.valid()) reading_->sight.wait();
+}
+
+Finding Examination::finish() { return conclude(folder_, reading_->sight.get(), ranks_); }
+
+Finding examine(const std::string& folder, const Ranks& ranks, Depth depth) {
+  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, {}) : glance(folder); }), ranks);
+}
+
+std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth) {
   for (const StepFolder& candidate : of_rank_0(candidates, ranks)) {
-    const Finding finding = examine(candidate.path, ranks);
+    const Finding finding = examine(candidate.path, ranks, depth);
     if (finding.kind == Finding::Kind::whole) return candidate.path;
     if (finding.kind == Finding::Kind::not_shared) throw InputError(finding.text);
     if (ranks.rank != 0) continue;
     if (finding.kind == Finding::Kind::damaged)
-      set_aside(candidate.path, finding.text);
+      set_aside(candidate.path, finding);
     else
       log::warning("skipping a checkpoint: ", finding.text);
   }
   return std::nullopt;
 }
 
-void require_whole(const std::string& folder, const Ranks& ranks) {
-  const Finding finding = examine(folder, ranks);
-  if (finding.kind == Finding::Kind::whole) return;
-  if (finding.kind != Finding::Kind::damaged) throw InputError(finding.text);
+void set_aside(const std::string& folder, const Finding& finding) {
+  const std::string aside = folder + ".damaged";
+  try {
+    remove_tree(aside);
+    if (std::rename(folder.c_str(), aside.c_str()) != 0) throw Error(std::strerror(errno));
+    log::warning("damaged checkpoint, set aside as ", aside, ": ", finding.text);
+  } catch (const Error& error) {
+    log::warning("damaged checkpoint, passed over (renaming it to ", aside, " failed: ", error.what(), "): ", finding.text);
+  }
+}
+
+std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks) {
+  if (finding.kind != Finding::Kind::damaged) return finding.text;
   const std::string own = std::filesystem::weakly_canonical(folder).string(), parent = std::filesystem::path(own).parent_path().string();
   for (const StepFolder& other : of_rank_0(siblings(parent), ranks))
     if (other.path != own && examine(other.path, ranks).kind == Finding::Kind::whole)
-      throw InputError(concat(finding.text, ": the checkpoint is damaged; the newest whole one beside it is ", other.path));
-  throw InputError(concat(finding.text, ": the checkpoint is damaged, and there is no whole one beside it"));
+      return concat(finding.text, ": the checkpoint is damaged; the newest whole one beside it is ", other.path);
+  return concat(finding.text, ": the checkpoint is damaged, and there is no whole one beside it");
 }
 
 }  // namespace tessera::checkpoint

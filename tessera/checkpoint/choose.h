@@ -1,13 +1,17 @@
 #pragma once
 /// \file
 /// Which checkpoint a run goes on from: the newest that is whole. All ranks decide alike: each reads a share of the bytes (together they
-/// read every byte once), tells the others what it found, and draws the same conclusion from what all have told. Nothing is read from a
-/// checkpoint before every byte of it was compared with its checksum.
+/// read every byte once), tells the others what it found, and draws the same conclusion from what all have told.
+///
+/// A disk is slower than memory, so a checkpoint need not be read twice: its small files (what says how large the model is) are compared
+/// with their checksums first, its tensors in the background while they are loaded. Examination::finish() is the verdict; nothing that was
+/// loaded may be used before it.
 
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,17 +38,45 @@ struct Finding {
   std::string text;  ///< why it is not whole; one line
 };
 
+/// What is looked at.
+enum class Depth {
+  all,           ///< every byte
+  small_files,   ///< the manifest, that each file is there with its size, and every byte of what is not a .safetensors file
+};
+
 /// Looks at a folder with all ranks. Collective; throws only what `gather` throws.
-Finding examine(const std::string& folder, const Ranks& ranks);
+Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Depth::all);
 
-/// The newest whole one of `candidates` (newest first), or none. A damaged one is named in a warning of rank 0, which also sets it aside as
-/// checkpoint-N.damaged (in place of an older one of that name), so that the next start need not read it again; unusable ones are passed
-/// over with a warning. Only rank 0's candidates count. Collective. Throws InputError on every rank when ranks see different folders.
-std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks);
+/// examine() of every byte, in the background.
+class Examination {
+ public:
+  /// Starts to read this rank's share. `ranks` must live until finish().
+  Examination(std::string folder, const Ranks& ranks);
+  ~Examination();  ///< stops reading
+  Examination(const Examination&) = delete;
+  Examination& operator=(const Examination&) = delete;
+  /// Waits for the end. Once, collective.
+  Finding finish();
 
-/// For a folder that the user has named: throws InputError on every rank unless it is whole. The message says what is damaged and which is
-/// the newest whole checkpoint beside it. Nothing is renamed. Collective.
-void require_whole(const std::string& folder, const Ranks& ranks);
+ private:
+  struct Reading;
+  std::string folder_;
+  const Ranks& ranks_;
+  std::unique_ptr<Reading> reading_;
+};
+
+/// The newest one of `candidates` (newest first) that is whole as far as is looked, or none. A damaged one is named in a warning of rank 0,
+/// which also sets it aside (set_aside), so that the next start need not read it again; unusable ones are passed over with a warning. Only
+/// rank 0's candidates count. Collective. Throws InputError on every rank when ranks see different folders.
+std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth = Depth::all);
+
+/// Renames a damaged checkpoint-N to checkpoint-N.damaged (in place of an older one of that name) and warns; its bytes stay, for whoever
+/// wants to look at them. One that cannot be renamed stays, with another warning. Called by one rank.
+void set_aside(const std::string& folder, const Finding& finding);
+
+/// What a user is told who has named a folder that is not whole: the finding, and which is the newest whole checkpoint beside it.
+/// Nothing is renamed. Collective.
+std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks);
 
 /// Why no run can be resumed from what a manifest lists; "": one can. (Sizes and bytes are not looked at.)
 std::string why_not_resumable(const format::Manifest& manifest);

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/choose.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/run_config.h>
 #include <tessera/data/dataset.h>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace tessera::train {
@@ -38,14 +40,24 @@ struct Setup {
 
 /// Where a run begins.
 struct Start {
-  std::string checkpoint;  ///< to resume from, every byte of it verified; empty: at step 0
+  std::string checkpoint;  ///< to resume from; empty: at step 0
+  bool named = false;      ///< by the user: this one and no other
+  bool restarted = false;  ///< the job has written something before
   bool overwrite = false;  ///< what a failed generation of this very job wrote may be replaced
 };
 
-/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest whole one of the job; and whether the
-/// output folder may be used at all. The ranks read shares of the bytes and decide alike (checkpoint/choose.h). Collective. Throws
-/// InputError on one rank, FailedElsewhere on the others.
-Start choose_start(const RunConfig& config, const comm::World& world);
+/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest one of the job; and whether the output
+/// folder may be used at all. Its small files are whole; its tensors are to be examined while they are loaded (checkpoint/choose.h), and
+/// when they are not whole, reject_start() comes next. `rejected`: folders that are not to be chosen. Collective. Throws InputError on one
+/// rank, FailedElsewhere on the others.
+Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected = {});
+
+/// The checkpoint of `start` is not whole: sets a damaged one aside, and returns, so that choose_start() can find another. Throws as
+/// choose_start() when the user has named the folder. Collective.
+void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding);
+
+/// The ranks of a world that examine a checkpoint together. The world must outlive what is returned.
+checkpoint::Ranks examiners(const comm::World& world, int threads);
 
 /// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
 Setup prepare(const RunConfig& config, const comm::World& world, const Start& start);

@@ -1,5 +1,11 @@
 #include <tessera/train/trainer.h>
 
+#include <exception>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
 #include <tessera/base/log.h>
 #include <tessera/comm/life.h>
 #include <tessera/train/batch_size.h>
@@ -10,22 +16,52 @@
 namespace tessera::train {
 namespace {
 
-Setup checked_setup(const RunConfig& config, const Value& resolved, comm::World& ranks) {
-  Setup setup;
+RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   RunConfig here;
   agree(ranks.group(), [&] {
     here = with_fixed_order(config, resolved, ranks.size());
     check_automatic_batch_size(here, ranks.size());
     set_threads(here.parallel.threads_per_process, ranks.local_size());
   });
-  const Start start = choose_start(here, ranks);
+  return here;
+}
+
+std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes, const Start& start) {
+  Setup setup;
   agree(ranks.group(), [&] {
-    setup = prepare(here, ranks, start);
+    setup = prepare(config, ranks, start);
     optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
   check_same_start(ranks.group(), setup.plan.resumed_step);
-  return setup;
+  return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
+}
+
+/// From the newest whole checkpoint, or whatever the settings say. A checkpoint is compared with its checksums while it is loaded, so that a
+/// disk is read once; what has been loaded from one that turns out to be damaged is dropped, and the next one is tried.
+std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes) {
+  std::set<std::string> rejected;
+  for (;;) {
+    const Start start = choose_start(config, ranks, rejected);
+    if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, start);
+    const checkpoint::Ranks all = examiners(ranks, /*threads=*/1);  // the others load
+    checkpoint::Examination examination(start.checkpoint, all);
+    std::unique_ptr<TrainingLoop> loop;
+    std::exception_ptr failed;  // perhaps because of what is damaged, so the verdict comes first
+    try {
+      loop = load(config, resolved, ranks, process_bytes, start);
+    } catch (const Error&) {
+      failed = std::current_exception();
+    }
+    const checkpoint::Finding finding = examination.finish();
+    if (finding.kind == checkpoint::Finding::Kind::whole) {
+      if (failed) std::rethrow_exception(failed);
+      return loop;
+    }
+    loop.reset();
+    reject_start(ranks, start, finding);
+    rejected.insert(start.checkpoint);
+  }
 }
 
 ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) {
@@ -34,8 +70,8 @@ ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) 
   const bool finds_batch_size = config.optimization.auto_find_batch_size;
   for (;;) {
     {
-      TrainingLoop loop(checked_setup(config, resolved, ranks), resolved, process_bytes);
-      if (!finds_batch_size || loop.fits()) return loop.run();
+      const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes);
+      if (!finds_batch_size || loop->fits()) return loop->run();
     }
     const std::string told = halve_batch_size(config.optimization);  // the model and all its memory are gone by now
     if (ranks.rank() == 0) log::info(told);

@@ -84,8 +84,8 @@ class Choose : public ::testing::Test {
   }
   std::string named(int ranks, const std::string& folder) const {
     const auto found = on_ranks(ranks, [&](const Ranks& here) {
-      require_whole(folder, here);
-      return std::string("whole");
+      const Finding finding = examine(folder, here);
+      return finding.kind == Finding::Kind::whole ? "whole" : "error: " + named_but_not_whole(folder, finding, here);
     });
     EXPECT_EQ(std::count(found.begin(), found.end(), found[0]), ranks);
     return found[0];

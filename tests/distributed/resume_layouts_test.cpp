@@ -48,7 +48,7 @@ class ResumeLayouts : public ResumeJobs {
     run_ranks(1, [&](comm::World&) {
       be_quiet();
       EXPECT_EQ(train::train(all, Value::make_object()), ExitCode::done);
-    });
+    }, time_limit(60));
     numbers_ = numbers("through");
     for (const int step : {saved_at, last_step})
       for (const char* file : {"model.safetensors", "optimizer.safetensors"}) expected_[{step, file}] = read_file(path(concat("through/checkpoint-", step, "/", file)));
@@ -62,7 +62,7 @@ class ResumeLayouts : public ResumeJobs {
       run_ranks(layout.ranks, [&](comm::World&) {
         be_quiet();
         EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << layout.name;
-      }, 100);
+      }, time_limit(60));
       ASSERT_TRUE(path_exists(path_join(saved(layout), "manifest.json"))) << layout.name;
       EXPECT_EQ(numbers("save_" + layout.name), numbers_) << layout.name;
     }
@@ -86,7 +86,7 @@ class ResumeLayouts : public ResumeJobs {
         }
         EXPECT_EQ(train::train(runs[i].second, Value::make_object()), ExitCode::done) << name(from[i]);
       }
-    }, 60 + 10.0 * static_cast<double>(from.size()));
+    }, time_limit(60 + 10.0 * static_cast<double>(from.size())));
     if (HasFailure()) return;
     for (const Layout& layout : from) {
       const std::string output = "on_" + name(layout);

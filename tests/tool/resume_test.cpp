@@ -121,19 +121,26 @@ TEST_F(ResumeTest, NothingToResumeFrom) {
 }
 
 TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
-  ASSERT_EQ(tessera(training("out", batch(6, 1, 4) + Strings{"--save_steps", "2"})).exit_code, 0);
-  const std::string newest = path_join(at("out"), "checkpoint-4/model.safetensors");
-  std::string bytes = read_file(newest);
-  bytes[bytes.size() / 2] ^= 1;
-  write_file_atomically(newest, bytes);
-  const auto run = tessera(training("out", batch(6, 1, 4) + Strings{"--resume_from_checkpoint", "last"}));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.err, "checkpoint-4: model.safetensors: bytes 0 to")) << run.err;
-  EXPECT_TRUE(contains(run.err, "at step 2")) << run.err;
-  EXPECT_TRUE(path_exists(path_join(at("out"), "checkpoint-4.damaged/model.safetensors"))) << "set aside, not deleted";
-  const auto named = tessera(
-      training("other", batch(6, 1, 6) + Strings{"--resume_from_checkpoint", path_join(at("out"), "checkpoint-4")}));
-  EXPECT_EQ(named.exit_code, 0) << "written anew by the resumed run: " << named.err;
+  for (const auto& [processes, file] : {std::pair("1", "model.safetensors"), std::pair("2", "optimizer-00002-of-00002.safetensors"), std::pair("2", "config.json")}) {
+    SCOPED_TRACE(file);
+    const std::string out = concat("out", processes, file);
+    const Strings common = batch(3, 1, 4) + Strings{"--num_processes", processes};
+    ASSERT_EQ(tessera(training(out, common + Strings{"--save_steps", "2"})).exit_code, 0);
+    const auto expected = curve(out);
+    const std::string newest = path_join(at(out), concat("checkpoint-4/", file));
+    std::string bytes = read_file(newest);
+    bytes[bytes.size() / 2] ^= 1;
+    write_file_atomically(newest, bytes);
+    const auto run = tessera(training(out, common + Strings{"--resume_from_checkpoint", "last"}));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(contains(run.err, "checkpoint-4.damaged")) << run.err;
+    EXPECT_TRUE(contains(run.err, concat("checkpoint-4: ", file))) << run.err;
+    EXPECT_TRUE(contains(run.err, "at step 2")) << run.err;
+    EXPECT_EQ(curve(out), expected) << "from step 2 on as if nothing had happened";
+    EXPECT_TRUE(path_exists(path_join(at(out), concat("checkpoint-4.damaged/", file)))) << "set aside, not deleted";
+    const auto named = tessera(training("other" + out, common + Strings{"--resume_from_checkpoint", path_join(at(out), "checkpoint-4")}));
+    EXPECT_EQ(named.exit_code, 0) << "written anew by the resumed run: " << named.err;
+  }
 }
 
 TEST_F(ResumeTest, ANamedDamagedCheckpointIsAnErrorThatNamesAWholeOne) {
