@@ -59,6 +59,8 @@ Sight glance(const std::string& folder) {
   const std::string list = path_join(folder, format::kManifestName);
   if (!path_exists(list))
     return {Kind::unusable, 0, {concat("not a complete checkpoint: it has no ", format::kManifestName, ", which is written last")}};
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(list)))  // opening a pipe would wait for ever
+    return {Kind::damaged, 0, {concat(format::kManifestName, " is not a regular file")}};
   const std::string listed = read_file(list);
   Sight sight{Kind::whole, format::crc32c(std::as_bytes(std::span(listed))), {}};
   try {

@@ -135,6 +135,8 @@ Manifest read_manifest(const std::string& folder) {
     throw InputError(
         concat(folder, ": not a complete checkpoint: it has no ", kManifestName, ", which is written last"));
   }
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path)))  // opening a pipe would wait for ever
+    throw InputError(concat(path, ": is not a regular file"));
   return parse_manifest(read_file(path, std::uint64_t{256} << 20), path);
 }
 
