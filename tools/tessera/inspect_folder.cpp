@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string_view>
 
 namespace tessera::tool {
 namespace {
@@ -56,6 +58,14 @@ void add_manifest(Inspection& found, const std::string& folder) {
   found.set("complete", Value::of(whole));
 }
 
+/// W of optimizer-0000R-of-0000W.safetensors: how many ranks wrote a checkpoint; nullopt for other names.
+std::optional<std::int64_t> ranks_of(const std::string& path) {
+  constexpr std::string_view before = "-of-", after = ".safetensors";
+  const std::size_t at = path.rfind(before);
+  if (at == std::string::npos || !path.ends_with(after)) return std::nullopt;
+  return parse_int(std::string_view(path).substr(at + before.size(), path.size() - after.size() - at - before.size()));
+}
+
 void add_optimizer(Inspection& found, const std::string& folder) {
   const std::string path = path_join(folder, "optimizer.safetensors");
   if (!path_exists(path) && !path_exists(path + ".index.json")) {
@@ -67,6 +77,10 @@ void add_optimizer(Inspection& found, const std::string& folder) {
   const std::size_t files = state.files().size();
   found.fact("optimizer", concat(state.tensors().size(), " tensors, ", format_bytes(state.bytes()),
                                  state.in_pieces() ? concat(", in pieces, ", files, files == 1 ? " file" : " files") : ""));
+  if (const auto ranks = state.in_pieces() && files > 0 ? ranks_of(state.files()[0].path) : std::nullopt) {
+    found.fact("written by", concat(*ranks, *ranks == 1 ? " rank" : " ranks", "; any number can resume it"));
+    found.set("ranks", Value::of(*ranks));
+  }
   found.set("optimizer_tensors", Value::of(static_cast<std::int64_t>(state.tensors().size())));
   found.set("optimizer_bytes", Value::of(static_cast<std::int64_t>(state.bytes())));
   found.set("optimizer_files", Value::of(static_cast<std::int64_t>(files)));
