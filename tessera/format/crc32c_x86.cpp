@@ -65,12 +65,12 @@ template <int Bits>
 
 enum class Store { none, cached, streamed };  // streamed: past the caches, `to` aligned to 64 bytes
 
-// Loads 64 bytes once, for the copy and for the checksum.
+// Loads 64 bytes at `from + offset` once, for the copy (to `to + offset`) and for the checksum.
 template <Store How>
-[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i take(std::byte* to, const std::byte* from) {
-  const __m512i x = _mm512_loadu_si512(from);
-  if constexpr (How == Store::cached) _mm512_storeu_si512(to, x);
-  if constexpr (How == Store::streamed) _mm512_stream_si512(reinterpret_cast<__m512i*>(to), x);
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i take(std::byte* to, const std::byte* from, std::size_t offset = 0) {
+  const __m512i x = _mm512_loadu_si512(from + offset);
+  if constexpr (How == Store::cached) _mm512_storeu_si512(to + offset, x);
+  if constexpr (How == Store::streamed) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + offset), x);
   return x;
 }
 
@@ -81,14 +81,14 @@ template <Store How>
   constexpr std::size_t line = 64, block = 4 * line;
   const std::byte* const end = at + size;
   const auto next = [&] { at += block, to += How == Store::none ? 0 : block; };
-  __m512i x0 = take<How>(to, at), x1 = take<How>(to + line, at + line), x2 = take<How>(to + 2 * line, at + 2 * line),
-          x3 = take<How>(to + 3 * line, at + 3 * line);
+  __m512i x0 = take<How>(to, at), x1 = take<How>(to, at, line), x2 = take<How>(to, at, 2 * line),
+          x3 = take<How>(to, at, 3 * line);
   x0 = _mm512_xor_si512(x0, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(raw))));
   for (next(); static_cast<std::size_t>(end - at) >= block; next()) {
     x0 = _mm512_xor_si512(fold<2048>(x0), take<How>(to, at));
-    x1 = _mm512_xor_si512(fold<2048>(x1), take<How>(to + line, at + line));
-    x2 = _mm512_xor_si512(fold<2048>(x2), take<How>(to + 2 * line, at + 2 * line));
-    x3 = _mm512_xor_si512(fold<2048>(x3), take<How>(to + 3 * line, at + 3 * line));
+    x1 = _mm512_xor_si512(fold<2048>(x1), take<How>(to, at, line));
+    x2 = _mm512_xor_si512(fold<2048>(x2), take<How>(to, at, 2 * line));
+    x3 = _mm512_xor_si512(fold<2048>(x3), take<How>(to, at, 3 * line));
   }
   __m512i x = _mm512_xor_si512(_mm512_xor_si512(fold<1536>(x0), fold<1024>(x1)), _mm512_xor_si512(fold<512>(x2), x3));
   for (; at < end; at += line, to += How == Store::none ? 0 : line) x = _mm512_xor_si512(fold<512>(x), take<How>(to, at));
