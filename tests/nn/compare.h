@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -38,10 +39,17 @@ inline void expect_same(const Tensors& inputs, const std::function<Tensors(const
   }
   loss.backward();
   wide_loss.backward();
+  double largest = 0;  // gradient of an input
+  for (const at::Tensor& t : wide)
+    if (t.is_floating_point() && t.grad().defined()) largest = std::max(largest, t.grad().norm().item<double>());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_floating_point()) continue;
     ASSERT_TRUE(single[i].grad().defined() && wide[i].grad().defined()) << "input " << i;
-    EXPECT_LT(error(single[i].grad(), wide[i].grad()), tolerance) << "gradient of input " << i;
+    // A gradient that is zero (of queries and keys where every query sees one key) is rounding noise in fp32, whose size depends on the
+    // processor's order of summing; it is small beside the other gradients.
+    const bool zero = wide[i].grad().norm().item<double>() < 1e-9 * largest;
+    const double difference = (single[i].grad().to(at::kDouble) - wide[i].grad()).norm().item<double>();
+    EXPECT_LT(zero ? difference / largest : error(single[i].grad(), wide[i].grad()), tolerance) << "gradient of input " << i;
   }
 }
 
