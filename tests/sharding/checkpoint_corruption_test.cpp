@@ -48,7 +48,7 @@ class CheckpointCorruption : public ::testing::Test {
       if (name.ends_with(".safetensors")) shards_.push_back(name);
       if (name.ends_with(".json")) texts_.push_back(name);
     }
-    std::printf("seed %u; files:", seed_);
+    std::printf("TESSERA_SEED=%u; files:", seed_);
     for (const std::string& name : files_) std::printf(" %s", name.c_str());
     std::printf("\n");
     ASSERT_GE(shards_.size(), 4u) << "several files of weights and of states";
@@ -280,7 +280,7 @@ class CheckpointCorruption : public ::testing::Test {
   const std::string older_ = path_join(folder_.path(), "checkpoint-1"),
                     newest_ = path_join(folder_.path(), "checkpoint-2"), kept_ = path_join(folder_.path(), "kept");
   std::vector<std::string> files_, shards_, texts_;
-  const unsigned seed_ = std::random_device()();
+  const unsigned seed_ = test_seed();
   std::mt19937_64 chance_{seed_};
 };
 

@@ -84,8 +84,8 @@ std::vector<std::string> half_written(const std::string& output_dir) {
 
 TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
   const int trials = full_product() ? 1000 : 50;
-  const unsigned seed = std::random_device()();
-  std::printf("seed %u\n", seed);
+  const unsigned seed = test_seed();
+  std::printf("TESSERA_SEED=%u\n", seed);
   std::mt19937 chance(seed);
   const auto below = [&](int n) { return std::uniform_int_distribution<>(0, n - 1)(chance); };
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks outlive the process that started them by a moment

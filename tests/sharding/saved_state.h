@@ -20,7 +20,9 @@
 #include <tessera/train/saver.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,12 @@ inline at::Tensor made_up(const std::string& name, std::int64_t step, std::int64
   at::Tensor x = at::arange(begin, begin + count, at::kLong).add_(salt).mul_(2654435761);
   x = at::bitwise_xor(x, at::bitwise_right_shift(x, 15)).mul_(2246822519);
   return at::bitwise_and(at::bitwise_right_shift(x, 13), 0xffffff).to(at::kFloat).div_(float{1 << 24}).sub_(0.5F);
+}
+
+/// TESSERA_SEED, to repeat what a test has printed; else another one each time.
+inline unsigned test_seed() {
+  const char* asked = std::getenv("TESSERA_SEED");
+  return asked != nullptr ? static_cast<unsigned>(std::strtoul(asked, nullptr, 10)) : std::random_device()();
 }
 
 /// Features of the linear maps, one after another.
