@@ -50,7 +50,7 @@ Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Dep
 /// examine() of every byte, in the background.
 class Examination {
  public:
-  /// Starts to read this rank's share. `ranks` must live until finish().
+  /// Starts to read this rank's share. `ranks` must outlive this object.
   Examination(std::string folder, const Ranks& ranks);
   ~Examination();  ///< stops reading
   Examination(const Examination&) = delete;
