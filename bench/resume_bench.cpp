@@ -1,10 +1,12 @@
 /// \file
-/// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: reads its part of weights and optimizer states into new
-/// memory while a thread compares its share of all bytes with their checksums. Prints {"seconds", "weights_seconds", "states_seconds",
-/// "wait_seconds", "cpu_seconds", "bytes", "extra_bytes"}: wait_seconds is how much longer comparing took than loading, extra_bytes the peak
-/// of resident memory above the process before and what it holds afterwards.
+/// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: reads its part of weights and
+/// optimizer states into new memory while a thread compares its share of all bytes with their checksums. Prints
+/// {"seconds", "weights_seconds", "states_seconds", "wait_seconds", "cpu_seconds", "bytes", "extra_bytes"}:
+/// wait_seconds is how much longer comparing took than loading, extra_bytes the peak of resident memory above the
+/// process before and what it holds afterwards.
 ///
-///   resume_bench FOLDER RANK RANKS whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/RANKS of it
+///   resume_bench FOLDER RANK RANKS whole|share [THREADS]     whole: holds everything (plain data parallelism); share:
+///   1/RANKS of it
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -57,12 +59,17 @@ int main(int argc, char** argv) {
     bytes += static_cast<std::int64_t>(tensor.nbytes());
     held.push_back(std::move(tensor));
   };
-  const auto mark = [&] { times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()); };
+  const auto mark = [&] {
+    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  };
   try {
     mark();
     // Every rank would tell the others; here they are other processes that find their shares whole, too.
-    const checkpoint::Ranks ranks{part.rank, part.ranks, [&](const std::string& text) { return std::vector<std::string>(static_cast<std::size_t>(part.ranks), text); }};
-    if (checkpoint::examine(folder, ranks, checkpoint::Depth::small_files).kind != checkpoint::Finding::Kind::whole) throw InputError("damaged");
+    const checkpoint::Ranks ranks{part.rank, part.ranks, [&](const std::string& text) {
+                                    return std::vector<std::string>(static_cast<std::size_t>(part.ranks), text);
+                                  }};
+    if (checkpoint::examine(folder, ranks, checkpoint::Depth::small_files).kind != checkpoint::Finding::Kind::whole)
+      throw InputError("damaged");
     checkpoint::Examination examination(folder, ranks);
     mark();
     const format::SafetensorsFolder weights(folder);
@@ -88,13 +95,15 @@ int main(int argc, char** argv) {
     return std::fprintf(stderr, "resume_bench: %s\n", error.what()), 1;
   }
   const auto number = [](double value) { return Value::of(value); };
-  std::printf("%s\n", dump_json(Value::make_object({{"seconds", number(times[4] - times[0])},
-                                                   {"wait_seconds", number(times[4] - times[3])},
-                                                   {"weights_seconds", number(times[2] - times[1])},
-                                                   {"states_seconds", number(times[3] - times[2])},
-                                                   {"cpu_seconds", number(train::process_cpu_seconds() - cpu)},
-                                                   {"bytes", Value::of(bytes)},
-                                                   {"extra_bytes", Value::of(train::peak_resident_bytes() - idle - bytes)}}),
-                                -1).c_str());
+  std::printf("%s\n",
+              dump_json(Value::make_object({{"seconds", number(times[4] - times[0])},
+                                            {"wait_seconds", number(times[4] - times[3])},
+                                            {"weights_seconds", number(times[2] - times[1])},
+                                            {"states_seconds", number(times[3] - times[2])},
+                                            {"cpu_seconds", number(train::process_cpu_seconds() - cpu)},
+                                            {"bytes", Value::of(bytes)},
+                                            {"extra_bytes", Value::of(train::peak_resident_bytes() - idle - bytes)}}),
+                        -1)
+                  .c_str());
   return 0;
 }

@@ -58,17 +58,21 @@ Sight glance(const std::string& folder) {
   if (!is_directory(folder)) return {Kind::unusable, 0, {"no such checkpoint folder"}};
   const std::string list = path_join(folder, format::kManifestName);
   if (!path_exists(list))
-    return {Kind::unusable, 0, {concat("not a complete checkpoint: it has no ", format::kManifestName, ", which is written last")}};
+    return {Kind::unusable,
+            0,
+            {concat("not a complete checkpoint: it has no ", format::kManifestName, ", which is written last")}};
   if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(list)))  // opening a pipe would wait for ever
     return {Kind::damaged, 0, {concat(format::kManifestName, " is not a regular file")}};
   const std::string listed = read_file(list);
   Sight sight{Kind::whole, format::crc32c(std::as_bytes(std::span(listed))), {}};
   try {
     const format::Manifest manifest = format::read_manifest(folder);
-    if (const std::string why = why_not_resumable(manifest); !why.empty()) return {Kind::unusable, sight.manifest, {why}};
+    if (const std::string why = why_not_resumable(manifest); !why.empty())
+      return {Kind::unusable, sight.manifest, {why}};
     format::verify_sizes(folder, manifest);
     for (const format::ManifestFile& file : manifest.files)
-      if (is_small_file(file.name) && format::digest_of_file(path_join(folder, file.name), file.digest.chunk_bytes) != file.digest)
+      if (is_small_file(file.name) &&
+          format::digest_of_file(path_join(folder, file.name), file.digest.chunk_bytes) != file.digest)
         sight.lines.push_back(concat(file.name, " is damaged"));
     if (!sight.lines.empty()) sight.kind = Kind::damaged;
   } catch (const InputError& error) {
@@ -86,9 +90,10 @@ Sight read_share(const std::string& folder, const Ranks& ranks, const format::Ve
   const int threads = std::max(1, ranks.threads);
   std::vector<std::future<format::Verdict>> parts;
   for (int i = 0; i < threads; ++i)
-    parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&folder, &ranks, &progress, threads, i] {
-      return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, progress);
-    }));
+    parts.push_back(
+        std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&folder, &ranks, &progress, threads, i] {
+          return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, progress);
+        }));
   for (auto& part : parts) {
     const format::Verdict verdict = part.get();
     for (const format::Damage& damage : verdict.damages) sight.lines.push_back(damage.text);
@@ -152,8 +157,10 @@ Finding conclude(const std::string& folder, const Sight& mine, const Ranks& rank
     const Sight sight = sight_of(texts[rank]);
     if (rank == 0) manifest = sight.manifest;
     if (sight.manifest != manifest)
-      return {Finding::Kind::not_shared, concat(folder, ": rank 0 and rank ", rank, " do not see the same folder", sight.lines.empty() ? "" : concat(" (", sight.lines[0], ")"),
-                                                ": all ranks must see the same --output_dir and checkpoints (a common file system)")};
+      return {Finding::Kind::not_shared,
+              concat(folder, ": rank 0 and rank ", rank, " do not see the same folder",
+                     sight.lines.empty() ? "" : concat(" (", sight.lines[0], ")"),
+                     ": all ranks must see the same --output_dir and checkpoints (a common file system)")};
     if (finding.kind == Finding::Kind::whole || sight.kind == Finding::Kind::damaged) finding.kind = sight.kind;
     lines.insert(lines.end(), sight.lines.begin(), sight.lines.end());
   }
@@ -171,10 +178,13 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   };
   const bool optimizer = lists(kOptimizerFile) || lists(kOptimizerIndexFile);
   if (!lists(kRunStateFile) && !optimizer && lists(kTrainerStateFile))
-    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it with "
+    return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it "
+           "with "
            "--model_name_or_path";
   const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
-  const auto lacks = [](const char* name) { return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs"); };
+  const auto lacks = [](const char* name) {
+    return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs");
+  };
   for (const char* needed : {adapters ? kAdapterConfigFile : kConfigFile, kTrainerStateFile, kRunStateFile})
     if (!lists(needed)) return lacks(needed);
   if (adapters ? !lists(kAdapterWeightsFile) : !lists(kWeightsFile) && !lists(kWeightsIndexFile))
@@ -206,7 +216,8 @@ Examination::~Examination() {
 Finding Examination::finish() { return conclude(folder_, reading_->sight.get(), ranks_); }
 
 Finding examine(const std::string& folder, const Ranks& ranks, Depth depth) {
-  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, {}) : glance(folder); }), ranks);
+  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, {}) : glance(folder); }),
+                  ranks);
 }
 
 std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth) {
@@ -230,13 +241,15 @@ void set_aside(const std::string& folder, const Finding& finding) {
     if (std::rename(folder.c_str(), aside.c_str()) != 0) throw Error(std::strerror(errno));
     log::warning("damaged checkpoint, set aside as ", aside, ": ", finding.text);
   } catch (const Error& error) {
-    log::warning("damaged checkpoint, passed over (renaming it to ", aside, " failed: ", error.what(), "): ", finding.text);
+    log::warning("damaged checkpoint, passed over (renaming it to ", aside, " failed: ", error.what(),
+                 "): ", finding.text);
   }
 }
 
 std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks) {
   if (finding.kind != Finding::Kind::damaged) return finding.text;
-  const std::string own = std::filesystem::weakly_canonical(folder).string(), parent = std::filesystem::path(own).parent_path().string();
+  const std::string own = std::filesystem::weakly_canonical(folder).string(),
+                    parent = std::filesystem::path(own).parent_path().string();
   for (const StepFolder& other : of_rank_0(siblings(parent), ranks))
     if (other.path != own && examine(other.path, ranks).kind == Finding::Kind::whole)
       return concat(finding.text, ": the checkpoint is damaged; the newest whole one beside it is ", other.path);

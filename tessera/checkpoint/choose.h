@@ -1,11 +1,12 @@
 #pragma once
 /// \file
-/// Which checkpoint a run goes on from: the newest that is whole. All ranks decide alike: each reads a share of the bytes (together they
-/// read every byte once), tells the others what it found, and draws the same conclusion from what all have told.
+/// Which checkpoint a run goes on from: the newest that is whole. All ranks decide alike: each reads a share of the
+/// bytes (together they read every byte once), tells the others what it found, and draws the same conclusion from what
+/// all have told.
 ///
-/// A disk is slower than memory, so a checkpoint need not be read twice: its small files (what says how large the model is) are compared
-/// with their checksums first, its tensors in the background while they are loaded. Examination::finish() is the verdict; nothing that was
-/// loaded may be used before it.
+/// A disk is slower than memory, so a checkpoint need not be read twice: its small files (what says how large the model
+/// is) are compared with their checksums first, its tensors in the background while they are loaded.
+/// Examination::finish() is the verdict; nothing that was loaded may be used before it.
 
 #include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest.h>
@@ -31,7 +32,8 @@ struct Finding {
   enum class Kind {
     whole,       ///< every byte is what was written, and a run can be resumed from it
     damaged,     ///< a manifest says what was written, and that is not there
-    unusable,    ///< no manifest (half written, or not ours), the model only, or it cannot be read at present: nothing wrong with the bytes
+    unusable,    ///< no manifest (half written, or not ours), the model only, or it cannot be read at present: nothing
+                 ///< wrong with the bytes
     not_shared,  ///< the ranks see different folders
   };
   Kind kind = Kind::whole;
@@ -40,8 +42,9 @@ struct Finding {
 
 /// What is looked at.
 enum class Depth {
-  all,           ///< every byte
-  small_files,   ///< the manifest, that each file is there with its size, and every byte of what is not a .safetensors file
+  all,          ///< every byte
+  small_files,  ///< the manifest, that each file is there with its size, and every byte of what is not a .safetensors
+                ///< file
 };
 
 /// Looks at a folder with all ranks. Collective; throws only what `gather` throws.
@@ -65,17 +68,19 @@ class Examination {
   std::unique_ptr<Reading> reading_;
 };
 
-/// The newest one of `candidates` (newest first) that is whole as far as is looked, or none. A damaged one is named in a warning of rank 0,
-/// which also sets it aside (set_aside), so that the next start need not read it again; unusable ones are passed over with a warning. Only
-/// rank 0's candidates count. Collective. Throws InputError on every rank when ranks see different folders.
-std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth = Depth::all);
+/// The newest one of `candidates` (newest first) that is whole as far as is looked, or none. A damaged one is named in
+/// a warning of rank 0, which also sets it aside (set_aside), so that the next start need not read it again; unusable
+/// ones are passed over with a warning. Only rank 0's candidates count. Collective. Throws InputError on every rank
+/// when ranks see different folders.
+std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks,
+                                         Depth depth = Depth::all);
 
-/// Renames a damaged checkpoint-N to checkpoint-N.damaged (in place of an older one of that name) and warns; its bytes stay, for whoever
-/// wants to look at them. One that cannot be renamed stays, with another warning. Called by one rank.
+/// Renames a damaged checkpoint-N to checkpoint-N.damaged (in place of an older one of that name) and warns; its bytes
+/// stay, for whoever wants to look at them. One that cannot be renamed stays, with another warning. Called by one rank.
 void set_aside(const std::string& folder, const Finding& finding);
 
-/// What a user is told who has named a folder that is not whole: the finding, and which is the newest whole checkpoint beside it.
-/// Nothing is renamed. Collective.
+/// What a user is told who has named a folder that is not whole: the finding, and which is the newest whole checkpoint
+/// beside it. Nothing is renamed. Collective.
 std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks);
 
 /// Why no run can be resumed from what a manifest lists; "": one can. (Sizes and bytes are not looked at.)

@@ -11,8 +11,8 @@ namespace tessera::checkpoint {
 
 void StoredState::read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const {
   const format::StoredTensor* tensor = find(name);
-  TESSERA_CHECK(tensor != nullptr && piece.is_contiguous(), "no tensor '", name, "' in ", files().empty() ? "an empty state" : files()[0].path,
-                ", or nowhere to put it");
+  TESSERA_CHECK(tensor != nullptr && piece.is_contiguous(), "no tensor '", name, "' in ",
+                files().empty() ? "an empty state" : files()[0].path, ", or nowhere to put it");
   const at::Tensor flat = piece.view({-1});
   std::optional<PieceReader> reader;
   const File* open = nullptr;  // what `reader` reads: boxes have many runs in one file

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The optimizer's tensors of a checkpoint, read by ranges: each rank takes what it holds, whoever wrote the checkpoint.
+/// The optimizer's tensors of a checkpoint, read by ranges: each rank takes what it holds, whoever wrote the
+/// checkpoint.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,9 +17,10 @@ class StoredState : public format::StateFolder {
  public:
   using StateFolder::StateFolder;
 
-  /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened whole tensor,
-  /// converted. Of the files only those bytes are read, by pread, so that nothing else becomes resident. Throws Error for a tensor or
-  /// elements that are not there and when reading fails, InputError when a file has become shorter.
+  /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
+  /// whole tensor, converted. Of the files only those bytes are read, by pread, so that nothing else becomes resident.
+  /// Throws Error for a tensor or elements that are not there and when reading fails, InputError when a file has become
+  /// shorter.
   void read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const;
 };
 

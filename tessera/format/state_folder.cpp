@@ -20,7 +20,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }
 
 /// The tensor of `file` that an index calls this piece of `whole`.
-TensorInfo piece_of(const SafetensorsFile& file, const StoredTensor& whole, const StoredPiece& piece, const std::string& index_path) {
+TensorInfo piece_of(const SafetensorsFile& file, const StoredTensor& whole, const StoredPiece& piece,
+                    const std::string& index_path) {
   const TensorInfo* info = file.find(piece.key);
   std::string problem;
   if (info == nullptr)
@@ -30,8 +31,9 @@ TensorInfo piece_of(const SafetensorsFile& file, const StoredTensor& whole, cons
   else if (info->shape != std::vector<std::int64_t>{piece.region.numel()})
     problem = concat("has shape ", shape_text(info->shape));
   if (problem.empty()) return *info;
-  throw InputError(concat(file.path(), ": tensor '", piece.key, "' ", problem, ", but ", index_path, " says that it is elements [", piece.region.begin,
-                          ", ", piece.region.end, ") of '", whole.name, "', ", dtype_name(whole.dtype), ": they are not of the same checkpoint"));
+  throw InputError(concat(file.path(), ": tensor '", piece.key, "' ", problem, ", but ", index_path,
+                          " says that it is elements [", piece.region.begin, ", ", piece.region.end, ") of '",
+                          whole.name, "', ", dtype_name(whole.dtype), ": they are not of the same checkpoint"));
 }
 
 }  // namespace
@@ -46,8 +48,10 @@ StateFolder::StateFolder(const std::string& folder, const std::string& stem) {
     throw InputError(concat(folder, ": holds neither ", stem, ".safetensors nor ", stem, ".safetensors.index.json"));
   }
   for (const StoredTensor& tensor : tensors_)
-    if (tensor.dtype == DType::boolean)  // whose bytes would have to be checked: a bool other than 0 and 1 is undefined behaviour
-      throw InputError(concat(folder, ": tensor '", tensor.name, "' of ", stem, " is BOOL; a state consists of numbers"));
+    if (tensor.dtype ==
+        DType::boolean)  // whose bytes would have to be checked: a bool other than 0 and 1 is undefined behaviour
+      throw InputError(
+          concat(folder, ": tensor '", tensor.name, "' of ", stem, " is BOOL; a state consists of numbers"));
 }
 
 void StateFolder::open_whole(const std::string& folder, const std::string& stem) {
@@ -78,19 +82,22 @@ void StateFolder::open_pieces(const std::string& folder, const std::string& inde
   for (const auto& [name, pieces] : places)
     if (!path_exists(path_join(folder, name))) missing.push_back(name);
   if (!missing.empty())
-    throw InputError(concat(index_path, ": names ", join(missing), missing.size() == 1 ? ", which is" : ", which are", " not in the folder"));
+    throw InputError(concat(index_path, ": names ", join(missing), missing.size() == 1 ? ", which is" : ", which are",
+                            " not in the folder"));
   for (const auto& [name, pieces] : places) {
     const SafetensorsFile file(path_join(folder, name));
     for (const Place& place : pieces) {
       const StoredTensor& whole = tensors_[place.tensor];
-      stored_[place.tensor][place.piece] = {files_.size(), piece_of(file, whole, whole.pieces[place.piece], index_path)};
+      stored_[place.tensor][place.piece] = {files_.size(),
+                                            piece_of(file, whole, whole.pieces[place.piece], index_path)};
     }
     files_.push_back({file.path(), file.data_begin()});
   }
 }
 
 const StoredTensor* StateFolder::find(const std::string& name) const {
-  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const auto& tensor, const std::string& n) { return tensor.name < n; });
+  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const auto& tensor, const std::string& n) { return tensor.name < n; });
   return at != tensors_.end() && at->name == name ? &*at : nullptr;
 }
 
@@ -101,7 +108,8 @@ std::uint64_t StateFolder::bytes() const {
   return sum;
 }
 
-void StateFolder::for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end, const std::function<void(const Run&)>& visit) const {
+void StateFolder::for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
+                               const std::function<void(const Run&)>& visit) const {
   const std::int64_t all = layout::whole_region(tensor.shape).numel();
   TESSERA_CHECK(0 <= begin && begin <= end && end <= all, tensor.name, ": elements [", begin, ", ", end, ") of ", all);
   const layout::Region wanted = layout::flat_region(tensor.shape, begin, end);
@@ -112,7 +120,8 @@ void StateFolder::for_each_run(const StoredTensor& tensor, std::int64_t begin, s
       visit({files_[stored[i].file], stored[i].info, run.from, run.to, run.count});
       found += run.count;
     });
-  TESSERA_CHECK(found == end - begin, tensor.name, ": ", found, " of ", end - begin, " elements found, although the index was checked");
+  TESSERA_CHECK(found == end - begin, tensor.name, ": ", found, " of ", end - begin,
+                " elements found, although the index was checked");
 }
 
 }  // namespace tessera::format

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A saved state (an optimizer's), whoever wrote it and however it was divided: STEM.safetensors with whole tensors, or files with pieces,
-/// each rank's its own, that STEM.safetensors.index.json lists (state_index.h). Here: what there is and where it lies; readers ask for a
-/// range of a whole tensor and need not know how it was cut.
+/// A saved state (an optimizer's), whoever wrote it and however it was divided: STEM.safetensors with whole tensors, or
+/// files with pieces, each rank's its own, that STEM.safetensors.index.json lists (state_index.h). Here: what there is
+/// and where it lies; readers ask for a range of a whole tensor and need not know how it was cut.
 
 #include <tessera/format/safetensors.h>
 #include <tessera/format/state_index.h>
@@ -15,23 +15,25 @@
 
 namespace tessera::format {
 
-/// Const members may be called from several threads. Keeps no file open, so that a folder of thousands of ranks can be read.
+/// Const members may be called from several threads. Keeps no file open, so that a folder of thousands of ranks can be
+/// read.
 class StateFolder {
  public:
   struct File {
     std::string path;
     std::uint64_t data_begin = 0;  ///< offset of the data section
   };
-  /// `count` elements that lie one after another in a file: from element `from` of its tensor `info`, and `to` elements after the first
-  /// one that was asked for.
+  /// `count` elements that lie one after another in a file: from element `from` of its tensor `info`, and `to` elements
+  /// after the first one that was asked for.
   struct Run {
     const File& file;
     const TensorInfo& info;
     std::int64_t from, to, count;
   };
 
-  /// Reads the index and every file's header, no tensor. Throws InputError when the folder has neither file, or one that the index names
-  /// is missing, damaged, or not what the index says of it (file, tensor, rule, numbers), and for tensors of BOOL.
+  /// Reads the index and every file's header, no tensor. Throws InputError when the folder has neither file, or one
+  /// that the index names is missing, damaged, or not what the index says of it (file, tensor, rule, numbers), and for
+  /// tensors of BOOL.
   explicit StateFolder(const std::string& folder, const std::string& stem = "optimizer");
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  ///< whole ones, sorted by name
@@ -40,9 +42,10 @@ class StateFolder {
   bool in_pieces() const { return in_pieces_; }  ///< from an index
   std::uint64_t bytes() const;                   ///< of all tensors
 
-  /// Where elements [begin, end) of the flattened tensor lie: every one in exactly one run. Throws Error for elements that it does not
-  /// have. `tensor` must be one of tensors().
-  void for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end, const std::function<void(const Run&)>& visit) const;
+  /// Where elements [begin, end) of the flattened tensor lie: every one in exactly one run. Throws Error for elements
+  /// that it does not have. `tensor` must be one of tensors().
+  void for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
+                    const std::function<void(const Run&)>& visit) const;
 
  private:
   /// tensors_[i].pieces[j] is stored_[i][j].

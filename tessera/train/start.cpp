@@ -25,7 +25,8 @@ bool asks_for_newest(const OutputConfig& output) {
 }
 
 bool names_a_folder(const OutputConfig& output) {
-  return !output.resume_from_checkpoint.empty() && to_lower(output.resume_from_checkpoint) != "false" && !asks_for_newest(output);
+  return !output.resume_from_checkpoint.empty() && to_lower(output.resume_from_checkpoint) != "false" &&
+         !asks_for_newest(output);
 }
 
 /// --resume_from_checkpoint of a start that is no restart, or of one that has nothing to go on from.
@@ -49,13 +50,14 @@ auto told_once(const comm::Group& group, const Work& work) {
 }
 
 /// The newest that has not been rejected.
-std::optional<std::string> newest(std::vector<checkpoint::StepFolder> candidates, const std::set<std::string>& rejected, const comm::Group& group,
-                                  const checkpoint::Ranks& ranks) {
+std::optional<std::string> newest(std::vector<checkpoint::StepFolder> candidates, const std::set<std::string>& rejected,
+                                  const comm::Group& group, const checkpoint::Ranks& ranks) {
   std::erase_if(candidates, [&](const checkpoint::StepFolder& folder) { return rejected.contains(folder.path); });
   return told_once(group, [&] { return checkpoint::choose_newest(candidates, ranks, checkpoint::Depth::small_files); });
 }
 
-std::string follow_flag(const OutputConfig& output, const std::set<std::string>& rejected, const comm::Group& group, const checkpoint::Ranks& ranks) {
+std::string follow_flag(const OutputConfig& output, const std::set<std::string>& rejected, const comm::Group& group,
+                        const checkpoint::Ranks& ranks) {
   Wish wish;
   agree(group, [&] { wish = wish_of_flag(output); });
   if (names_a_folder(output)) {
@@ -68,8 +70,9 @@ std::string follow_flag(const OutputConfig& output, const std::set<std::string>&
   const auto found = newest(std::move(wish.candidates), rejected, group, ranks);
   if (!found)
     told_once(group, [&] {
-      throw InputError(concat("--resume_from_checkpoint ", output.resume_from_checkpoint, ": ", output.output_dir,
-                              " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
+      throw InputError(
+          concat("--resume_from_checkpoint ", output.resume_from_checkpoint, ": ", output.output_dir,
+                 " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
     });
   return *found;
 }
@@ -77,7 +80,8 @@ std::string follow_flag(const OutputConfig& output, const std::set<std::string>&
 }  // namespace
 
 checkpoint::Ranks examiners(const comm::World& world, int threads) {
-  return {world.rank(), world.size(), [&world](const std::string& text) { return parallel::all_gather_text(world.group(), text); }, threads};
+  return {world.rank(), world.size(),
+          [&world](const std::string& text) { return parallel::all_gather_text(world.group(), text); }, threads};
 }
 
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected) {
@@ -89,7 +93,8 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
   // Rank 0 speaks for all: a folder that another rank does not see is found when it is examined.
   Start start;
   start.restarted = parallel::all_gather_text(group, own ? "restarted" : "")[0] == "restarted";
-  if (start.restarted) start.checkpoint = newest(own.value_or(std::vector<checkpoint::StepFolder>()), rejected, group, ranks).value_or("");
+  if (start.restarted)
+    start.checkpoint = newest(own.value_or(std::vector<checkpoint::StepFolder>()), rejected, group, ranks).value_or("");
   if (start.checkpoint.empty()) {
     OutputConfig output = config.output;
     start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // what the failed generation wrote
@@ -99,14 +104,16 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
   }
   if (world.rank() == 0 && restart.generation > 0)
     log::info("restart ", restart.generation, ": ",
-              start.checkpoint.empty() ? "there is no checkpoint yet; beginning again" : concat("going on from ", start.checkpoint));
+              start.checkpoint.empty() ? "there is no checkpoint yet; beginning again"
+                                       : concat("going on from ", start.checkpoint));
   return start;
 }
 
 void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding) {
   using Kind = checkpoint::Finding::Kind;
   const auto refuse = [&](const std::string& why) { told_once(world.group(), [&] { throw InputError(why); }); };
-  if (start.named) refuse(checkpoint::named_but_not_whole(start.checkpoint, finding, examiners(world, at::get_num_threads())));
+  if (start.named)
+    refuse(checkpoint::named_but_not_whole(start.checkpoint, finding, examiners(world, at::get_num_threads())));
   if (finding.kind == Kind::not_shared) refuse(finding.text);
   if (world.rank() != 0) return;
   if (finding.kind == Kind::damaged)

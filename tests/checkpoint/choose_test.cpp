@@ -133,7 +133,8 @@ TEST_F(Choose, TheDamagedTensorIsNamed) {
   flip(path, read_file(path).size() - 9);
   for (const int ranks : {1, 3}) {
     const std::string text = named(ranks, at_step(1));
-    for (const char* part : {"error: ", "checkpoint-1", "optimizer.safetensors", "exp_avg.h.0.weight", "there is no whole one beside it"})
+    for (const char* part :
+         {"error: ", "checkpoint-1", "optimizer.safetensors", "exp_avg.h.0.weight", "there is no whole one beside it"})
       EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
   EXPECT_TRUE(path_exists(at_step(1))) << "what the user has named is not renamed";

@@ -40,7 +40,8 @@ class PieceWriter {
   }
   void write() {
     for (auto& [number, tensors] : files_) format::write_safetensors(path_join(folder_, name_of(number)), tensors);
-    std::sort(index_.tensors.begin(), index_.tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    std::sort(index_.tensors.begin(), index_.tensors.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
     write_file_atomically(path_join(folder_, "optimizer.safetensors.index.json"), format::state_index_text(index_));
   }
   static std::string name_of(int file) { return concat("optimizer-", file, ".safetensors"); }
@@ -58,7 +59,9 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 }
 
 using Random = std::mt19937;
-std::int64_t at_most(Random& random, std::int64_t n) { return std::uniform_int_distribution<std::int64_t>(0, n)(random); }
+std::int64_t at_most(Random& random, std::int64_t n) {
+  return std::uniform_int_distribution<std::int64_t>(0, n)(random);
+}
 
 /// Flat ranges, in any order, in any files.
 void cut_into_ranges(PieceWriter& writer, const at::Tensor& whole, Random& random) {
@@ -123,8 +126,10 @@ TEST(StoredState, AnyRangeOfAnyPartitionHasTheBytesOfTheWhole) {
         const at::Tensor expected = whole.flatten().slice(0, begin, end);
         const at::Tensor piece = at::full({end - begin}, 7, whole.options());
         state.read(name, begin, piece);
-        EXPECT_TRUE(same_bytes(piece, expected)) << "seed " << seed << ", " << name << " [" << begin << ", " << end << ")";
-        const at::Tensor other = at::full({end - begin}, 7, whole.scalar_type() == at::kFloat ? at::kBFloat16 : at::kFloat);
+        EXPECT_TRUE(same_bytes(piece, expected))
+            << "seed " << seed << ", " << name << " [" << begin << ", " << end << ")";
+        const at::Tensor other =
+            at::full({end - begin}, 7, whole.scalar_type() == at::kFloat ? at::kBFloat16 : at::kFloat);
         state.read(name, begin, other);
         EXPECT_TRUE(same_bytes(other, expected.to(other.scalar_type()))) << "seed " << seed << ", converted";
       }
@@ -136,7 +141,8 @@ TEST(StoredState, AnyRangeOfAnyPartitionHasTheBytesOfTheWhole) {
 TEST(StoredState, WholeTensorsAreReadAlike) {
   const TemporaryFolder folder;
   const at::Tensor matrix = at::randn({5, 7}), count = at::scalar_tensor(3.0);
-  format::write_safetensors(path_join(folder.path(), "optimizer.safetensors"), {tensor_source("exp_avg.w", matrix), tensor_source("step", count)});
+  format::write_safetensors(path_join(folder.path(), "optimizer.safetensors"),
+                            {tensor_source("exp_avg.w", matrix), tensor_source("step", count)});
   const StoredState state(folder.path());
   EXPECT_FALSE(state.in_pieces());
   EXPECT_EQ(state.files().size(), 1u);
@@ -165,7 +171,9 @@ class SpoiltState : public ::testing::Test {
     writer.write();
   }
   std::string path(int file) const { return path_join(folder_.path(), PieceWriter::name_of(file)); }
-  void replace(int file, std::vector<format::TensorSource> tensors) const { format::write_safetensors(path(file), std::move(tensors)); }
+  void replace(int file, std::vector<format::TensorSource> tensors) const {
+    format::write_safetensors(path(file), std::move(tensors));
+  }
   std::string complaint() const {
     try {
       const StoredState state(folder_.path());
@@ -178,7 +186,8 @@ class SpoiltState : public ::testing::Test {
   }
   void expect(const std::vector<std::string>& parts) const {
     const std::string text = complaint();
-    for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+    for (const std::string& part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   }
 
   TemporaryFolder folder_;
@@ -229,7 +238,8 @@ TEST_F(SpoiltState, NeitherFileIsAnError) {
 
 TEST_F(SpoiltState, BoolsAreRefused) {
   remove_tree(path_join(folder_.path(), "optimizer.safetensors.index.json"));
-  format::write_safetensors(path_join(folder_.path(), "optimizer.safetensors"), {tensor_source("mask", at::zeros({2}, at::kBool))});
+  format::write_safetensors(path_join(folder_.path(), "optimizer.safetensors"),
+                            {tensor_source("mask", at::zeros({2}, at::kBool))});
   expect({"mask", "BOOL"});
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Small training runs that are saved and resumed: layouts (how many ranks, what is divided between them), their flags, what they leave.
+/// Small training runs that are saved and resumed: layouts (how many ranks, what is divided between them), their flags,
+/// what they leave.
 
 #include "harness.h"
 
@@ -47,11 +48,12 @@ inline void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.na
 
 /// {1, 2, 3, 4 ranks} x {ddp, zero1, zero2, full_shard, everything offloaded}, and on four ranks hybrid.
 inline std::vector<Layout> all_layouts() {
-  const std::vector<std::pair<const char*, Words>> strategies = {{"ddp", {}},
-                                                                 {"zero1", {"--zero_stage", "1"}},
-                                                                 {"zero2", {"--zero_stage", "2", "--reduce_bucket_size", "4096"}},
-                                                                 {"full_shard", {"--fsdp", "full_shard auto_wrap"}},
-                                                                 {"offload", {"--fsdp", "full_shard auto_wrap", "--cpu_offload", "all"}}};
+  const std::vector<std::pair<const char*, Words>> strategies = {
+      {"ddp", {}},
+      {"zero1", {"--zero_stage", "1"}},
+      {"zero2", {"--zero_stage", "2", "--reduce_bucket_size", "4096"}},
+      {"full_shard", {"--fsdp", "full_shard auto_wrap"}},
+      {"offload", {"--fsdp", "full_shard auto_wrap", "--cpu_offload", "all"}}};
   std::vector<Layout> all;
   for (const int ranks : {1, 2, 3, 4})
     for (const auto& [name, flags] : strategies) all.push_back({concat(name, "_", ranks), ranks, flags});
@@ -76,12 +78,14 @@ class ResumeJobs : public ::testing::Test {
 
   std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// What all runs have in common: a model with dropout (random numbers have to go on, too), whose tensors do not divide evenly.
+  /// What all runs have in common: a model with dropout (random numbers have to go on, too), whose tensors do not
+  /// divide evenly.
   RunConfig config(const std::string& output, std::int64_t steps, const Words& more) const {
     const Words words = Words{"--config_name",
                               "gpt2-tiny",
                               "--config_overrides",
-                              "n_layer=2,n_embd=20,n_head=2,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_id=256,resid_pdrop=0.1,"
+                              "n_layer=2,n_embd=20,n_head=2,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_"
+                              "id=256,resid_pdrop=0.1,"
                               "embd_pdrop=0.1,attn_pdrop=0.1",
                               "--tokenizer_name",
                               "byte",

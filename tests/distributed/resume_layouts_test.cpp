@@ -1,5 +1,5 @@
-// A checkpoint of any number of ranks and any strategy is loaded by any other: every byte of weights and optimizer states arrives, and in
-// fixed order the run goes on with the bits of one that was never stopped.
+// A checkpoint of any number of ranks and any strategy is loaded by any other: every byte of weights and optimizer
+// states arrives, and in fixed order the run goes on with the bits of one that was never stopped.
 
 #include "resume_jobs.h"
 
@@ -20,17 +20,21 @@ const Words fixed_order = {"--deterministic_reduce", "--logical_shards", "12"};
 constexpr int saved_at = 2, last_step = 4;
 
 /// Loads as a run does that resumes, and writes what all ranks hold together, whole, into two files.
-void load_and_gather(comm::World& world, const RunConfig& config, const std::string& weights_file, const std::string& states_file) {
+void load_and_gather(comm::World& world, const RunConfig& config, const std::string& weights_file,
+                     const std::string& states_file) {
   const train::Start start = train::choose_start(config, world);
   train::Setup setup = train::prepare(config, world, start);
   ShardingOptions options = train::sharding_options(setup.config, *setup.model, world.group());
   if (setup.weights)
-    options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) { return setup.weights->read(name, begin, piece); };
+    options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
+      return setup.weights->read(name, begin, piece);
+    };
   const Sharded sharded(*setup.model, std::move(options));
   const auto optimizer = train::make_optimizer(setup.config.optimization, *setup.model, sharded);
   train::restore_optimizer(*optimizer, sharded, *setup.resume, setup.resume_folder);
   EXPECT_EQ(optimizer->steps(), saved_at);
-  train::GatheredTensors weights = train::trained_weights(sharded), states = train::optimizer_states(sharded, *optimizer);
+  train::GatheredTensors weights = train::trained_weights(sharded),
+                         states = train::optimizer_states(sharded, *optimizer);
   std::function<void()> write;
   if (world.rank() == 0)
     write = [&] {
@@ -44,25 +48,34 @@ class ResumeLayouts : public ResumeJobs {
  protected:
   /// In fixed order every layout has the same bits, so one run that is never stopped says what all must have.
   void run_through() {
-    const RunConfig all = config("through", last_step, fixed_order + Words{"--save_steps", "2", "--save_state_dict_type", "full"});
-    run_ranks(1, [&](comm::World&) {
-      be_quiet();
-      EXPECT_EQ(train::train(all, Value::make_object()), ExitCode::done);
-    }, time_limit(60));
+    const RunConfig all =
+        config("through", last_step, fixed_order + Words{"--save_steps", "2", "--save_state_dict_type", "full"});
+    run_ranks(
+        1,
+        [&](comm::World&) {
+          be_quiet();
+          EXPECT_EQ(train::train(all, Value::make_object()), ExitCode::done);
+        },
+        time_limit(60));
     numbers_ = numbers("through");
     for (const int step : {saved_at, last_step})
-      for (const char* file : {"model.safetensors", "optimizer.safetensors"}) expected_[{step, file}] = read_file(path(concat("through/checkpoint-", step, "/", file)));
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+        expected_[{step, file}] = read_file(path(concat("through/checkpoint-", step, "/", file)));
   }
 
   std::string saved(const Layout& layout) const { return path(concat("save_", layout.name, "/checkpoint-", saved_at)); }
 
   void save_all(const std::vector<Layout>& layouts) {
     for (const Layout& layout : layouts) {
-      const RunConfig run = config("save_" + layout.name, last_step, fixed_order + Words{"--save_steps", "2"} + layout.flags);
-      run_ranks(layout.ranks, [&](comm::World&) {
-        be_quiet();
-        EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << layout.name;
-      }, time_limit(60));
+      const RunConfig run =
+          config("save_" + layout.name, last_step, fixed_order + Words{"--save_steps", "2"} + layout.flags);
+      run_ranks(
+          layout.ranks,
+          [&](comm::World&) {
+            be_quiet();
+            EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << layout.name;
+          },
+          time_limit(60));
       ASSERT_TRUE(path_exists(path_join(saved(layout), "manifest.json"))) << layout.name;
       EXPECT_EQ(numbers("save_" + layout.name), numbers_) << layout.name;
     }
@@ -73,26 +86,36 @@ class ResumeLayouts : public ResumeJobs {
     std::vector<std::pair<RunConfig, RunConfig>> runs;  // of each checkpoint: loads it, goes on from it
     for (const Layout& layout : from) {
       const Words resume = fixed_order + into.flags + Words{"--resume_from_checkpoint", saved(layout)};
-      runs.emplace_back(config("load_" + name(layout), last_step, resume), config("on_" + name(layout), last_step, resume + Words{"--save_steps", "2", "--save_state_dict_type", "full"}));
+      runs.emplace_back(config("load_" + name(layout), last_step, resume),
+                        config("on_" + name(layout), last_step,
+                               resume + Words{"--save_steps", "2", "--save_state_dict_type", "full"}));
     }
-    run_ranks(into.ranks, [&](comm::World& world) {
-      be_quiet();
-      for (std::size_t i = 0; i < from.size(); ++i) {
-        const std::string weights = path(concat("w", i)), states = path(concat("s", i));
-        load_and_gather(world, runs[i].first, weights, states);
-        if (world.rank() == 0) {
-          EXPECT_TRUE(read_file(weights) == expected_.at({saved_at, "model.safetensors"})) << name(from[i]) << ": other weights after loading";
-          EXPECT_TRUE(read_file(states) == expected_.at({saved_at, "optimizer.safetensors"})) << name(from[i]) << ": other optimizer states after loading";
-        }
-        EXPECT_EQ(train::train(runs[i].second, Value::make_object()), ExitCode::done) << name(from[i]);
-      }
-    }, time_limit(60 + 10.0 * static_cast<double>(from.size())));
+    run_ranks(
+        into.ranks,
+        [&](comm::World& world) {
+          be_quiet();
+          for (std::size_t i = 0; i < from.size(); ++i) {
+            const std::string weights = path(concat("w", i)), states = path(concat("s", i));
+            load_and_gather(world, runs[i].first, weights, states);
+            if (world.rank() == 0) {
+              EXPECT_TRUE(read_file(weights) == expected_.at({saved_at, "model.safetensors"}))
+                  << name(from[i]) << ": other weights after loading";
+              EXPECT_TRUE(read_file(states) == expected_.at({saved_at, "optimizer.safetensors"}))
+                  << name(from[i]) << ": other optimizer states after loading";
+            }
+            EXPECT_EQ(train::train(runs[i].second, Value::make_object()), ExitCode::done) << name(from[i]);
+          }
+        },
+        time_limit(60 + 10.0 * static_cast<double>(from.size())));
     if (HasFailure()) return;
     for (const Layout& layout : from) {
       const std::string output = "on_" + name(layout);
-      EXPECT_EQ(numbers(output), numbers_.substr(numbers_.find(concat("step=", saved_at + 1)))) << name(layout) << " goes on differently";
+      EXPECT_EQ(numbers(output), numbers_.substr(numbers_.find(concat("step=", saved_at + 1))))
+          << name(layout) << " goes on differently";
       for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-        EXPECT_TRUE(read_file(path(concat(output, "/checkpoint-", last_step, "/", file))) == expected_.at({last_step, file})) << name(layout) << ": other " << file;
+        EXPECT_TRUE(read_file(path(concat(output, "/checkpoint-", last_step, "/", file))) ==
+                    expected_.at({last_step, file}))
+            << name(layout) << ": other " << file;
       remove_tree(path(output));
     }
   }

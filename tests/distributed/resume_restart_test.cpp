@@ -1,5 +1,5 @@
-// What our agent starts again goes on from the newest whole checkpoint of its job; a damaged one is set aside, and without any the job
-// begins again.
+// What our agent starts again goes on from the newest whole checkpoint of its job; a damaged one is set aside, and
+// without any the job begins again.
 
 #include "resume_jobs.h"
 
@@ -15,29 +15,36 @@ class ResumeRestart : public ResumeJobs {
   static constexpr int ranks = 2, last_step = 4;
 
   void train(int generation) const {
-    const RunConfig run = config("out", last_step, Words{"--save_steps", "2", "--fsdp", "full_shard auto_wrap"} + (generation > 0 ? Words{"--overwrite_output_dir"} : Words{}));
-    run_ranks(ranks, [&](comm::World& world) {
-      be_quiet();
-      const std::vector<std::pair<const char*, std::string>> of_agent = {{"RANK", concat(world.rank())},
-                                                                         {"LOCAL_RANK", concat(world.rank())},
-                                                                         {"WORLD_SIZE", concat(ranks)},
-                                                                         {"LOCAL_WORLD_SIZE", concat(ranks)},
-                                                                         {"MASTER_ADDR", "127.0.0.1"},
-                                                                         {"MASTER_PORT", "29500"},
-                                                                         {"TESSERA_LAUNCHER", "1"},
-                                                                         {"TESSERA_JOB", "job-of-the-test"},
-                                                                         {"TESSERA_GENERATION", concat(generation)}};
-      for (const auto& [name, value] : of_agent) ::setenv(name, value.c_str(), 1);
-      RunConfig here = run;
-      here.output.overwrite_output_dir = false;  // validated by the agent, before the first start
-      EXPECT_EQ(train::train(here, Value::make_object()), ExitCode::done);
-    }, time_limit(60));
+    const RunConfig run = config("out", last_step,
+                                 Words{"--save_steps", "2", "--fsdp", "full_shard auto_wrap"} +
+                                     (generation > 0 ? Words{"--overwrite_output_dir"} : Words{}));
+    run_ranks(
+        ranks,
+        [&](comm::World& world) {
+          be_quiet();
+          const std::vector<std::pair<const char*, std::string>> of_agent = {
+              {"RANK", concat(world.rank())},
+              {"LOCAL_RANK", concat(world.rank())},
+              {"WORLD_SIZE", concat(ranks)},
+              {"LOCAL_WORLD_SIZE", concat(ranks)},
+              {"MASTER_ADDR", "127.0.0.1"},
+              {"MASTER_PORT", "29500"},
+              {"TESSERA_LAUNCHER", "1"},
+              {"TESSERA_JOB", "job-of-the-test"},
+              {"TESSERA_GENERATION", concat(generation)}};
+          for (const auto& [name, value] : of_agent) ::setenv(name, value.c_str(), 1);
+          RunConfig here = run;
+          here.output.overwrite_output_dir = false;  // validated by the agent, before the first start
+          EXPECT_EQ(train::train(here, Value::make_object()), ExitCode::done);
+        },
+        time_limit(60));
   }
   /// As a failed generation leaves it: marked as the job's, before the checkpoints were written.
   void mark() const {
     const std::string file = path("out/.tessera-job");
     write_file_atomically(file, "job-of-the-test\n");
-    std::filesystem::last_write_time(file, std::filesystem::last_write_time(path("out/checkpoint-2/manifest.json")) - std::chrono::hours(1));
+    std::filesystem::last_write_time(
+        file, std::filesystem::last_write_time(path("out/checkpoint-2/manifest.json")) - std::chrono::hours(1));
   }
   void damage(int step) const {
     const std::string file = path(concat("out/checkpoint-", step, "/optimizer-00002-of-00002.safetensors"));
@@ -45,7 +52,9 @@ class ResumeRestart : public ResumeJobs {
     bytes.back() ^= 1;
     write_file_atomically(file, bytes);
   }
-  bool set_aside(int step) const { return path_exists(path(concat("out/checkpoint-", step, ".damaged/manifest.json"))); }
+  bool set_aside(int step) const {
+    return path_exists(path(concat("out/checkpoint-", step, ".damaged/manifest.json")));
+  }
 };
 
 TEST_F(ResumeRestart, DamagedCheckpointsOfTheJobArePassedOver) {

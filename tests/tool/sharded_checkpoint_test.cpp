@@ -7,14 +7,16 @@ namespace {
 
 class ShardedCheckpoint : public ToolTest {
  protected:
-  /// The same run, divided over two processes and saved in parts, and in one process saved whole: equal bits, in fixed order.
+  /// The same run, divided over two processes and saved in parts, and in one process saved whole: equal bits, in fixed
+  /// order.
   ShardedCheckpoint() {
     const Strings order = {"--deterministic_reduce", "--logical_shards", "2"};
     run("parts", order + Strings{"--num_processes", "2", "--fsdp", "full_shard auto_wrap"});
     run("whole", order + Strings{"--save_state_dict_type", "full"});
   }
   void run(const std::string& output, const Strings& more) const {
-    const auto done = tessera(training(output, Strings{"--per_device_train_batch_size", "3", "--max_steps", "2"} + more));
+    const auto done =
+        tessera(training(output, Strings{"--per_device_train_batch_size", "3", "--max_steps", "2"} + more));
     EXPECT_EQ(done.exit_code, 0) << done.err;
   }
   std::string checkpoint(const std::string& output) const { return path_join(at(output), "checkpoint-2"); }
@@ -28,10 +30,12 @@ TEST_F(ShardedCheckpoint, IsInspectedComparedAndMerged) {
   const auto text = tessera({"checkpoint", "inspect", parts});
   EXPECT_TRUE(contains(text.out, "in pieces, 2 files")) << text.out << text.err;
   EXPECT_TRUE(contains(text.out, "2 ranks")) << text.out;
-  const Value in_parts = parse_json(tessera({"checkpoint", "inspect", parts, "--json"}).out, ""), in_one = parse_json(tessera({"checkpoint", "inspect", whole, "--json"}).out, "");
+  const Value in_parts = parse_json(tessera({"checkpoint", "inspect", parts, "--json"}).out, ""),
+              in_one = parse_json(tessera({"checkpoint", "inspect", whole, "--json"}).out, "");
   EXPECT_EQ(in_parts.at("ranks").as_int(), 2);
   EXPECT_EQ(in_one.find("ranks"), nullptr);
-  for (const char* key : {"optimizer_tensors", "optimizer_bytes", "parameters", "tensors", "step"}) EXPECT_EQ(in_parts.at(key).as_int(), in_one.at(key).as_int()) << key;
+  for (const char* key : {"optimizer_tensors", "optimizer_bytes", "parameters", "tensors", "step"})
+    EXPECT_EQ(in_parts.at(key).as_int(), in_one.at(key).as_int()) << key;
 
   const auto equal = tessera({"checkpoint", "diff", parts, whole});
   EXPECT_EQ(equal.exit_code, 0) << equal.out << equal.err;
@@ -39,7 +43,8 @@ TEST_F(ShardedCheckpoint, IsInspectedComparedAndMerged) {
 
   const auto merged = tessera({"checkpoint", "merge", parts, at("merged")});
   ASSERT_EQ(merged.exit_code, 0) << merged.err;
-  EXPECT_TRUE(read_file(path_join(at("merged"), "model.safetensors")) == read_file(path_join(whole, "model.safetensors")));
+  EXPECT_TRUE(read_file(path_join(at("merged"), "model.safetensors")) ==
+              read_file(path_join(whole, "model.safetensors")));
 
   // One number of one piece is another one.
   const std::string file = path_join(parts, "optimizer-00002-of-00002.safetensors");

@@ -40,7 +40,8 @@ WholeTensors WholeTensors::optimizer(const std::string& path) {
   std::vector<Tensor> tensors;
   for (const auto& stored : folder->tensors()) {
     std::uint64_t bytes = 0;
-    for (const auto& piece : stored.pieces) bytes += static_cast<std::uint64_t>(piece.region.numel()) * format::dtype_size(stored.dtype);
+    for (const auto& piece : stored.pieces)
+      bytes += static_cast<std::uint64_t>(piece.region.numel()) * format::dtype_size(stored.dtype);
     tensors.push_back({stored.name, stored.dtype, stored.shape, bytes});
   }
   auto room = std::make_shared<std::vector<std::byte>>();  // one tensor, put together
@@ -52,9 +53,11 @@ WholeTensors WholeTensors::optimizer(const std::string& path) {
             std::optional<MappedFile> file;
             folder->for_each_run(tensor, 0, all, [&](const format::StateFolder::Run& run) {
               if (!file || file->path() != run.file.path) file.emplace(run.file.path);
-              const std::uint64_t begin = run.file.data_begin + run.info.begin + static_cast<std::uint64_t>(run.from) * size,
+              const std::uint64_t begin = run.file.data_begin + run.info.begin +
+                                          static_cast<std::uint64_t>(run.from) * size,
                                   bytes = static_cast<std::uint64_t>(run.count) * size;
-              if (file->bytes().size() < begin + bytes) throw InputError(concat(run.file.path, ": has become shorter while it was read"));
+              if (file->bytes().size() < begin + bytes)
+                throw InputError(concat(run.file.path, ": has become shorter while it was read"));
               std::memcpy(room->data() + static_cast<std::size_t>(run.to) * size, file->bytes().data() + begin, bytes);
             });
             return std::span<const std::byte>(*room);

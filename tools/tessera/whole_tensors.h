@@ -32,7 +32,9 @@ class WholeTensors {
   const Tensor* find(const std::string& name) const;  ///< nullptr: none
   std::uint64_t bytes() const;                        ///< of all tensors
   /// Row-major elements; valid until the next call. `tensor` must be one of tensors(). Throws Error, InputError.
-  std::span<const std::byte> read(const Tensor& tensor) const { return read_(static_cast<std::size_t>(&tensor - tensors_.data())); }
+  std::span<const std::byte> read(const Tensor& tensor) const {
+    return read_(static_cast<std::size_t>(&tensor - tensors_.data()));
+  }
 
  private:
   WholeTensors(std::vector<Tensor> tensors, std::function<std::span<const std::byte>(std::size_t)> read);
