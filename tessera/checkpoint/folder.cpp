@@ -94,6 +94,19 @@ std::vector<StepFolder> step_folders(const std::string& output_dir) {
   return found;
 }
 
+std::vector<std::string> damaged_folders(const std::string& output_dir) {
+  std::vector<std::string> found;
+  if (!is_directory(output_dir)) return found;
+  for (const std::string& name : list_folder(output_dir)) {
+    std::string_view step = name;
+    if (!step.starts_with(kPrefix) || !step.ends_with(damaged_suffix)) continue;
+    step.remove_prefix(kPrefix.size());
+    step.remove_suffix(std::string_view(damaged_suffix).size());
+    if (parse_step(step)) found.push_back(path_join(output_dir, name));
+  }
+  return found;
+}
+
 bool looks_complete(const std::string& folder) {
   try {
     format::verify_sizes(folder, format::read_manifest(folder));

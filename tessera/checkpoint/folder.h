@@ -18,6 +18,10 @@ struct StepFolder {
 /// The folders named checkpoint-STEP, newest first, whole or not. A missing output folder has none.
 std::vector<StepFolder> step_folders(const std::string& output_dir);
 
+/// What is added to the name of a checkpoint that is set aside, because its bytes are not what was written; and the folders so named.
+inline constexpr const char* damaged_suffix = ".damaged";
+std::vector<std::string> damaged_folders(const std::string& output_dir);
+
 /// Whether the folder has a manifest and every file in it has the listed size (its bytes are not read).
 bool looks_complete(const std::string& folder);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <exception>
 #include <utility>
 
 #include <tessera/base/file.h>
@@ -63,12 +64,20 @@ void TrainingLoop::open_output() {
 void TrainingLoop::shard_model() {
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, world_.group());
   bool filled = false;  // a model that is not divided after all is not asked for
+  std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
   if (setup_.weights)
     options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
       filled = true;
-      return setup_.weights->read(name, begin, piece);
+      if (unreadable) return true;
+      try {
+        return setup_.weights->read(name, begin, piece);
+      } catch (...) {
+        unreadable = std::current_exception();
+        return true;
+      }
     };
   sharded_.emplace(*setup_.model, std::move(options));
+  if (unreadable) std::rethrow_exception(unreadable);
   if (setup_.weights && !filled)
     for (const auto& item : setup_.model->named_parameters()) setup_.weights->read(item.key(), 0, item.value().detach());
   setup_.weights.reset();
