@@ -31,7 +31,8 @@ std::string make_ready(const Setup& setup) {
   }
   if (output.overwrite_output_dir && setup.resume_folder.empty()) {
     for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
-    for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
+    if (this_restart().generation == 0)  // a restart that begins anew keeps what shows why
+      for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
     const auto remove = [&](const char* name) { remove_tree(path_join(output.output_dir, name)); };
     for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged}) remove(name);
     // the other kind of model: a folder that holds both would be read as adapters
