@@ -90,6 +90,11 @@ void Generation::judge_failures() {
   const bool all_seen = running() == 0;
   const auto settle = sure == Guilt::killed ? milliseconds(0) : sure == Guilt::victim ? settle_victim : settle_failed;
   if (!all_seen && waited < settle) return;
+  // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while others that only heard of
+  // it are gone already.
+  const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&
+                      static_cast<double>(monotonic_ns() - candidates[first].verdict_ns) * 1e-9 < host_.options.grace_seconds;
+  if (ending) return;
   LocalRank& rank = *who[first];
   std::string text = concat(rank.name(), " ", rank.status ? describe_status(*rank.status) : "failed, but does not end");
   if (rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGKILL) {

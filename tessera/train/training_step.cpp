@@ -123,6 +123,7 @@ bool TrainingLoop::check_norm() {
                    where.empty() ? "" : concat(" (", where, ")"));
     return false;
   }
+  finish_saving();  // what is being written is of a step before this one, and good
   if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
   throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
                      output.nan_policy == "skip" ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same") : std::string(),
