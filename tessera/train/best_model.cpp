@@ -40,7 +40,12 @@ bool BestModel::update(const EvalMetrics& metrics) {
 }
 
 void BestModel::saving(std::int64_t step, const std::string& folder) {
+  checkpoint_before_ = checkpoint_;
   if (wanted_ && step == step_) checkpoint_ = folder;
+}
+
+void BestModel::not_saved(const std::string& folder) {
+  if (checkpoint_ == folder) checkpoint_ = checkpoint_before_;
 }
 
 void BestModel::write_to(checkpoint::RunState& state) const {

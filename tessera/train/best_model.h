@@ -28,6 +28,8 @@ class BestModel {
   bool update(const EvalMetrics& metrics);
   /// A checkpoint of this step is about to be written as `folder`.
   void saving(std::int64_t step, const std::string& folder);
+  /// It came to nothing: the best checkpoint is the one before it. Evaluations since saving() count as before.
+  void not_saved(const std::string& folder);
   void write_to(checkpoint::RunState& state) const;
   /// Of the best evaluation that was saved; empty: there is none.
   const std::string& checkpoint() const { return checkpoint_; }
@@ -39,7 +41,7 @@ class BestModel {
   std::string metric_;
   std::optional<double> value_;
   std::int64_t step_ = -1;
-  std::string checkpoint_;
+  std::string checkpoint_, checkpoint_before_;  // before_: what checkpoint_ was before the last saving()
 };
 
 /// Gives the trained parameters the values of a checkpoint of the same model. Collective. Throws InputError when a tensor is missing.

@@ -2,12 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <exception>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include <tessera/base/error.h>
@@ -17,15 +13,14 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/read_back.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/save_plan.h>
 
 namespace tessera::train {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+double seconds_since(std::int64_t begin_ns) { return static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9; }
 
 /// `work`, unless something failed before; what it throws is kept as text.
 template <class Work>
@@ -101,7 +96,7 @@ void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, Save
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
   if (thread_.joinable()) thread_.join();  // of prepare()
   remove_leftovers();
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin = comm::monotonic_ns();
   phase_ = Phase::writing;
   error_.clear();
   job_ = std::make_unique<Job>();
@@ -184,6 +179,7 @@ void Saver::publish(const std::vector<Value>& reports) {
 
 std::optional<SaveOutcome> Saver::advance() {
   TESSERA_CHECK(busy(), "nothing is being saved");
+  const std::int64_t begin = comm::monotonic_ns();
   if (thread_.joinable()) thread_.join();
   const Value own = error_.empty() ? (phase_ == Phase::writing ? to_value(job_->report) : Value::make_object())
                                    : Value::make_object({{"error", Value::of(error_)}});
@@ -196,6 +192,7 @@ std::optional<SaveOutcome> Saver::advance() {
       errors +=
           concat(errors.empty() ? "" : "; ", texts.size() > 1 ? concat("rank ", rank, ": ") : "", error->as_string());
   }
+  job_->outcome.stall_seconds += seconds_since(begin);
   if (!errors.empty()) return end(std::move(errors));
   if (phase_ == Phase::publishing) return end("");
   for (const Value& report : reports) job_->outcome.bytes += report.at("bytes").as_int();

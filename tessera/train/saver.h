@@ -36,7 +36,7 @@ struct SaveOutcome {
   std::string folder;        ///< where it is, or would have been
   std::string error = {};    ///< why there is none; empty: it was written
   std::int64_t bytes = 0;    ///< of all ranks' tensors
-  double stall_seconds = 0;  ///< that the training waited: the copy (and, without one, the writing)
+  double stall_seconds = 0;  ///< that the training waited for this save: the copy, agreeing, and what finish() waited
   double write_seconds = 0;  ///< write and fsync of this rank's files
   std::int64_t own_bytes = 0;  ///< of this rank's files
 };

@@ -130,7 +130,6 @@ class TrainingLoop {
   std::optional<Saver> saver_;         // save_state_dict_type sharded
   std::optional<Saver> memory_saver_;  // checkpoint_in_memory
   Saver* saving_ = nullptr;            // the one that is busy; the same on every rank
-  std::optional<BestModel> best_before_save_;  // what stays if the checkpoint that is being written comes to nothing
   std::int64_t skipped_steps_ = 0;  // whose gradients were not finite (--fp16, --nan_policy skip)
   std::int64_t skipped_in_a_row_ = 0;  // of --nan_policy skip
   double grad_norm_ = 0, learning_rate_ = 0;

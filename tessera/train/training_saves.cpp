@@ -76,7 +76,6 @@ void TrainingLoop::save() {
   finish_saving();
   const comm::LifeState saving(launch::RankState::saving);
   enter(Phase::other, "save");
-  best_before_save_ = best_;
   best_.saving(step_, checkpoint::step_folder(output.output_dir, step_));
   if (saver_)
     save_parts(*saver_, output.save_total_limit);
@@ -131,6 +130,7 @@ void TrainingLoop::save_whole() {
 
 void TrainingLoop::finish_saving() {
   if (saving_ == nullptr) return;
+  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
   if (const auto outcome = saving_->finish()) saved(*outcome);
 }
 
@@ -145,7 +145,7 @@ void TrainingLoop::saved(const SaveOutcome& outcome) {
     saved_step_ = outcome.step;
     journal_.note(concat("saved ", outcome.folder, describe(outcome)));
   } else {
-    best_ = *best_before_save_;
+    best_.not_saved(outcome.folder);
     if (world_.rank() == 0)
       log::warning("step ", outcome.step,
                    " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);

@@ -111,10 +111,4 @@ good = not wrong
 told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 job.row(f"damage before `--resume_from_checkpoint true`, {options.ranks} ranks, {options.trials} times",
         f"found and named, checkpoint before taken: {found}/{options.trials} ({told}); {time.monotonic() - begun:.0f} s", "all", good)
-for story in wrong:
-    print(story, file=sys.stderr)
-if good:
-    training.remove(folder)
-else:
-    print(f"kept: {folder}", file=sys.stderr)
-sys.exit(0 if good else 1)
+training.conclude(folder, good, wrong)

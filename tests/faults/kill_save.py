@@ -98,10 +98,4 @@ job.row(f"kill -9 during saves, {options.ranks} ranks, {options.trials} times ({
         f"resumed {resumed}/{options.trials}; {half_written} left a half-written folder, which the next save removed; steps lost: "
         f"{sum(lost)} in all, at most {max(lost, default=0)} at once; {time.monotonic() - begun:.0f} s",
         f"all resume, no manual step; at most {options.bar_lost} lost", good)
-for story in wrong[:5]:
-    print(story, file=sys.stderr)
-if good:
-    training.remove(folder)
-else:
-    print(f"kept: {folder}", file=sys.stderr)
-sys.exit(0 if good else 1)
+training.conclude(folder, good, wrong)

@@ -118,10 +118,4 @@ job.row(f"power cut (ext4 {options.mount}, shutdown without log flush) during sa
         f"resumed {len(lost)}/{options.trials}; {half_written} left a half-written folder; damaged checkpoint-N: {damaged_seen}; steps "
         f"lost: {sum(lost)} in all, at most {max(lost, default=0)} at once; {time.monotonic() - begun:.0f} s",
         "all resume, no manual step", good)
-for story in wrong[:5]:
-    print(story, file=sys.stderr)
-if good:
-    training.remove(folder)
-else:
-    print(f"kept: {folder}", file=sys.stderr)
-sys.exit(0 if good else 1)
+training.conclude(folder, good, wrong)

@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import job
+import training
 
 parser = job.arguments(__doc__, trials=3, full=50)
 parser.add_argument("--peers", default=os.environ.get("PEERS", ""))
@@ -35,26 +36,6 @@ work = job.Job([os.path.join(options.build, "tessera"), "train", "--config_name"
                 "--per_device_train_batch_size", "2", "--max_steps", "1000000", "--logging_steps", "1", "--save_steps", "20",
                 "--save_total_limit", "2", "--output_dir", os.path.join(folder, "out"), "--num_processes",
                 str(options.ranks), "--max_restarts", str(options.trials)])
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
-def ranks_of(agent):
-    """{rank: pid} of the agent's present ranks."""
-    found = {}
-    for pid in children(agent):
-        try:
-            variables = job.environment_of(pid)
-            if b"RANK" in variables:
-                found[int(variables[b"RANK"])] = pid
-        except OSError:
-            pass
-    return found
-
-
 step_line = r"'loss': "
 saved_line = r"saved .*checkpoint-(\d+)"
 times, resumed, wrong = [], 0, []
@@ -66,7 +47,7 @@ for trial in range(options.trials):
     if not work.wait_for(saved_line, timeout=120, start=at):
         break
     time.sleep(chance.uniform(0, 0.5))
-    pids = ranks_of(work.process.pid)
+    pids = training.ranks_of(work.process.pid)
     victim = chance.choice(sorted(pids))
     work.wait_for(r"(?!)", timeout=0.01)
     before = len(work.lines)

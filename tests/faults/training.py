@@ -140,3 +140,14 @@ def end(work, number=signal.SIGKILL):
 
 def remove(folder):
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def conclude(folder, good, wrong):
+    """Ends a script: what went wrong is told, and the folder is kept to look at only then."""
+    for story in wrong[:5]:
+        print(story, file=sys.stderr)
+    if good:
+        remove(folder)
+    else:
+        print(f"kept: {folder}", file=sys.stderr)
+    sys.exit(0 if good else 1)

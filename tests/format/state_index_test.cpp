@@ -1,5 +1,7 @@
 // The index of tensors that are stored in pieces: what it accepts, and each rule violated.
 
+#include <tests/format/region_elements.h>
+
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -148,15 +150,8 @@ StoredTensor any_partition() {
 std::map<std::int64_t, int> times_held(const StoredTensor& tensor) {
   std::map<std::int64_t, int> times;
   for (const StoredPiece& piece : tensor.pieces)
-    for (std::int64_t place = piece.region.begin; place < piece.region.end; ++place) {
-      std::int64_t left = place, at = 0, stride = 1;
-      for (std::size_t d = tensor.shape.size(); d-- > 0;) {
-        at += (piece.region.offset[d] + left % piece.region.shape[d]) * stride;
-        left /= piece.region.shape[d];
-        stride *= tensor.shape[d];
-      }
-      ++times[at];
-    }
+    for (std::int64_t place = piece.region.begin; place < piece.region.end; ++place)
+      ++times[testing::element_of(piece.region, tensor.shape, place)];
   return times;
 }
 

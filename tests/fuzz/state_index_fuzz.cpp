@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include <tests/format/region_elements.h>
+
 #include <tessera/base/error.h>
 #include <tessera/format/manifest.h>
 #include <tessera/format/state_index.h>
@@ -36,12 +38,7 @@ void check_held_once(const format::StoredTensor& tensor) {
   std::vector<bool> seen(static_cast<std::size_t>(numel));
   for (const auto& piece : tensor.pieces)
     for (std::int64_t place = piece.region.begin; place < piece.region.end; ++place) {
-      std::int64_t left = place, at = 0, stride = 1;
-      for (std::size_t d = tensor.shape.size(); d-- > 0;) {
-        at += (piece.region.offset[d] + left % piece.region.shape[d]) * stride;
-        left /= piece.region.shape[d];
-        stride *= tensor.shape[d];
-      }
+      const auto at = tessera::testing::element_of(piece.region, tensor.shape, place);
       if (seen[static_cast<std::size_t>(at)]) std::abort();
       seen[static_cast<std::size_t>(at)] = true;
     }

@@ -74,5 +74,23 @@ TEST(BestModel, ACheckpointOfAnotherStepIsNotTheBest) {
   EXPECT_TRUE(resumed.update(metrics(8, 1.5)));
 }
 
+TEST(BestModel, ACheckpointThatCameToNothingIsNotTheBest) {
+  BestModel best(asking(), nullptr);
+  best.update(metrics(2, 3.0));
+  best.saving(2, "out/checkpoint-2");
+  best.update(metrics(4, 2.0));
+  best.saving(4, "out/checkpoint-4");
+  EXPECT_EQ(best.checkpoint(), "out/checkpoint-4");
+  best.update(metrics(5, 1.0));  // while checkpoint-4 is being written
+  best.not_saved("out/checkpoint-4");
+  EXPECT_EQ(best.checkpoint(), "out/checkpoint-2");
+  EXPECT_EQ(best.step(), 5);
+  EXPECT_EQ(best.value(), 1.0) << "evaluations count whatever becomes of a checkpoint";
+
+  best.saving(6, "out/checkpoint-6");  // of a step that was not the best one
+  best.not_saved("out/checkpoint-6");
+  EXPECT_EQ(best.checkpoint(), "out/checkpoint-2");
+}
+
 }  // namespace
 }  // namespace tessera::train
