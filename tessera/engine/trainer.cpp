@@ -9,10 +9,7 @@
 #include <cstdio>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/checkpoint/checkpoint.h>
-#include <tessera/checkpoint/folder.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/fields.h>
 #include <tessera/config/sharding.h>
@@ -20,9 +17,11 @@
 #include <tessera/engine/batch_plan.h>
 #include <tessera/engine/folder.h>
 #include <tessera/engine/gather.h>
+#include <tessera/engine/smoothed_loss.h>
 #include <tessera/launch/environment.h>
 #include <tessera/launch/job_variables.h>
 #include <tessera/train/log_format.h>
+#include <tessera/train/optimization.h>
 #include <tessera/train/random_key.h>
 #include <tessera/train/setup.h>
 
@@ -60,14 +59,10 @@ void name_unused(const config::Resolved& given) {
                                                   "packing",
                                                   "group_by_length",
                                                   "mlm_probability",
-                                                  "label_smoothing_factor",
                                                   "average_tokens_across_devices",
                                                   "neftune_noise_alpha",
                                                   "auto_find_batch_size",
-                                                  "load_best_model_at_end",
-                                                  "metric_for_best_model",
                                                   "save_only_model",
-                                                  "ignore_data_skip",
                                                   "report_to",
                                                   "logging_dir",
                                                   "run_name",
@@ -79,7 +74,6 @@ void name_unused(const config::Resolved& given) {
                                                   "max_restarts",
                                                   "include_num_input_tokens_seen",
                                                   "logging_nan_inf_filter",
-                                                  "eval_delay",
                                                   "save_state_dict_type",
                                                   "async_save",
                                                   "async_save_when_busy",
@@ -87,8 +81,7 @@ void name_unused(const config::Resolved& given) {
                                                   "nan_policy",
                                                   "nan_skip_limit",
                                                   "check_replicas_steps",
-                                                  "data_seed",
-                                                  "dataloader_drop_last"};
+                                                  "data_seed"};
   std::vector<std::string> names;
   for (const std::string& name : unused) {
     const auto origin = given.origins.find(name);
@@ -139,6 +132,10 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   if (!options_.loss)
     throw InputError(
         "Trainer: TrainerOptions::loss is not given: a function of the module and a batch that returns its mean loss");
+  if (config.optimization.label_smoothing_factor > 0 && !options_.outputs)
+    throw InputError(
+        "Trainer: --label_smoothing_factor needs TrainerOptions::outputs: a function of the module and a batch that "
+        "returns the scores of the classes");
   const comm::World& ranks = engine::ensure_world(config);
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   state_.is_world_process_zero = ranks.rank() == 0;
@@ -178,14 +175,35 @@ TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_
   return batch;
 }
 
+at::Tensor Trainer::mean_loss(torch::nn::Module& module, const TensorBatch& batch) const {
+  const double smoothing = options_.arguments.values.optimization.label_smoothing_factor;
+  if (smoothing == 0) return options_.loss(module, batch);
+  const at::Tensor labels = options_.labels ? options_.labels(batch) : batch.empty() ? at::Tensor() : batch.back();
+  return engine::smoothed_loss(engine::Training::widen(options_.outputs(module, batch)), labels, smoothing);
+}
+
 /// Under DataParallel each replica has a loss, and their mean is taken, as transformers does.
 at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   const nn::Autocast precision = training_->autocast();
-  if (!data_parallel_) return options_.loss(*options_.model, batch);
+  if (!data_parallel_) return mean_loss(*options_.model, batch);
   const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
-    return options_.loss(module, part).reshape({});
+    return mean_loss(module, part).reshape({});
   };
   return data_parallel_->call(loss, batch).mean();
+}
+
+void Trainer::set_schedule(const OptimizationConfig& config, const train::RunPlan& plan) {
+  plateau_.reset();
+  if (config.lr_scheduler_type != "reduce_lr_on_plateau")
+    return training_->set_schedule(engine::configured_schedule(config, plan.total_steps));
+  if (!options_.eval_dataset || options_.arguments.values.output.eval_strategy == "no")
+    throw InputError(
+        "Trainer: lr_scheduler_type reduce_lr_on_plateau follows the evaluations: give TrainerOptions::eval_dataset and "
+        "--eval_strategy steps or epoch");
+  std::vector<double> bases;
+  training_->update().set_learning_rates([&](double base) { return bases.emplace_back(base); });
+  plateau_ = std::make_shared<engine::PlateauRates>(train::make_schedule(config, plan), bases);
+  training_->set_schedule({[plateau = plateau_](std::int64_t, double base) { return plateau->rate(base); }, {}});
 }
 
 TrainOutput Trainer::train() {
@@ -194,15 +212,20 @@ TrainOutput Trainer::train() {
   RunConfig config = options_.arguments.values;
   config.optimization.per_device_train_batch_size *= n_gpu();
   train::ResumePoint from;
+  Value saved;
   if (const auto folder = checkpoint_to_resume()) {
-    const Value saved = engine::load_training(*training_, *folder);
+    saved = engine::load_training(*training_, *folder);
     from = {saved.at("step").as_int(), saved.at("samples").as_int()};
   }
   const train::RunPlan plan =
       train::make_run_plan(config, training_->group().size(), rows.rows, options_.eval_dataset.has_value(), from);
   OptimizationConfig optimization = config.optimization;
   optimization.warmup_steps = plan.warmup_steps;
-  training_->set_schedule(engine::configured_schedule(optimization, plan.total_steps));
+  check_best_model(plan);
+  restore_best_model(saved);
+  set_schedule(optimization, plan);
+  if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau"); plateau != nullptr && plateau_)
+    plateau_->set_state(*plateau);
   training_->set_schedule_steps(training_->schedule_steps());
   const data::Sampler sampler(config.data.train_sampling_strategy == "sequential" ? "sequential" : "random", rows.rows,
                               static_cast<std::uint64_t>(config.optimization.seed));
@@ -239,9 +262,11 @@ TrainOutput Trainer::train() {
       logged_sum = 0;
       logged_step = step;
     }
-    if (options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate)) evaluate();
-    if (plan.saves_after(step) || asked.should_save) save(plan);
+    const bool evaluates = options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate);
+    const bool is_best = evaluates && evaluate_step();
+    if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == "best")) save(plan);
   }
+  load_best_model();
   call(&TrainerCallback::on_train_end);
 
   const double seconds = seconds_since(begin);
@@ -298,7 +323,7 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
     const std::int64_t own = std::clamp<std::int64_t>(source.rows - first, 0, plan.batch_size);
     const TensorBatch batch = read(source, {positions.begin(), positions.begin() + (own > 0 ? own : 1)});
     const nn::Autocast precision = training_->autocast();
-    sum += options_.loss(*options_.model, batch).item<double>() * static_cast<double>(own);
+    sum += mean_loss(*options_.model, batch).item<double>() * static_cast<double>(own);
     if (with_outputs) {
       const at::Tensor rows = engine::gather_rows(
           group, engine::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
@@ -339,6 +364,34 @@ Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
   return metrics;
 }
 
+/// An evaluation of train(): the schedule may follow it, and it may be the best one (then true).
+bool Trainer::evaluate_step() {
+  const Metrics metrics = evaluate();
+  if (!plateau_ && !best_->wanted()) return false;
+  const std::string& given = options_.arguments.values.output.metric_for_best_model;
+  const std::string name = given.empty() ? "eval_loss" : given.starts_with("eval_") ? given : "eval_" + given;
+  const auto found = metrics.find(name);
+  if (found == metrics.end()) {
+    std::vector<std::string> names;
+    for (const auto& [metric, value] : metrics)
+      if (metric.starts_with("eval_")) names.push_back(metric);
+    throw InputError(concat("Trainer: --metric_for_best_model ", given, ": the evaluation has no ", name, " but ",
+                            join(names), ": TrainerOptions::compute_metrics must return it"));
+  }
+  // compute_metrics runs on every rank: what follows from it is to be the same on all
+  const at::Tensor value = at::full(
+      {1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
+  training_->group().broadcast(value, 0).wait();
+  if (plateau_) {
+    plateau_->update(value.item<double>());
+    training_->set_schedule_steps(training_->schedule_steps());
+  }
+  const bool is_best = best_->update(value.item<double>(), state_.global_step);
+  state_.best_metric = best_->value();
+  state_.best_global_step = best_->step();
+  return is_best;
+}
+
 PredictionOutput Trainer::predict(const RowSource& rows) {
   PredictionOutput output;
   output.metrics = evaluate(rows, "test_", &output.predictions);
@@ -353,46 +406,6 @@ void Trainer::log(Metrics metrics) {
   state_.log_history.push_back(std::move(entry));
   if (state_.is_world_process_zero && !options_.arguments.values.output.disable_tqdm) print_line(metrics);
   call(&TrainerCallback::on_log, metrics);
-}
-
-void Trainer::save(const train::RunPlan& plan) {
-  const OutputConfig& output = options_.arguments.values.output;
-  if (output.output_dir.empty()) return;
-  const std::string folder = path_join(output.output_dir, concat("checkpoint-", state_.global_step));
-  engine::save_training(*training_, folder,
-                        Value::make_object({{"step", Value::of(state_.global_step)},
-                                            {"samples", Value::of(plan.samples(state_.global_step))}}));
-  train::agree(training_->group(), [&] {
-    if (!state_.is_world_process_zero) return;
-    checkpoint::RunState saved;
-    saved.step = state_.global_step;
-    saved.epoch = state_.epoch;
-    saved.max_steps = state_.max_steps;
-    saved.num_train_epochs = state_.num_train_epochs;
-    saved.log_history = state_.log_history;
-    saved.train_batch_size = plan.batch_size;
-    saved.logging_steps = plan.logging_steps;
-    saved.eval_steps = plan.eval_every;
-    saved.save_steps = plan.save_every;
-    checkpoint::write_trainer_state(folder, saved);
-    checkpoint::prune_step_folders(output.output_dir, state_.global_step, output.save_total_limit);
-  });
-  call(&TrainerCallback::on_save, folder);
-}
-
-std::optional<std::string> Trainer::checkpoint_to_resume() const {
-  const OutputConfig& output = options_.arguments.values.output;
-  if (output.resume_from_checkpoint.empty()) return std::nullopt;
-  if (output.resume_from_checkpoint != "last") return output.resume_from_checkpoint;
-  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(output.output_dir))
-    if (checkpoint::looks_complete(folder.path)) return folder.path;
-  throw InputError(concat("--resume_from_checkpoint: ", output.output_dir, " holds no whole checkpoint-N"));
-}
-
-void Trainer::save_model(const std::string& folder) {
-  const std::string target = folder.empty() ? options_.arguments.values.output.output_dir : folder;
-  if (target.empty()) throw InputError("Trainer: save_model needs a folder, or --output_dir");
-  engine::save_weights(*training_, target, 10'000'000'000);
 }
 
 }  // namespace tessera

@@ -12,12 +12,15 @@
 ///   trainer.train();
 ///
 /// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train`
-/// (train/run_plan.h).
+/// (train/run_plan.h). The evaluations of train() also find the best model (train/best_model.h: --metric_for_best_model
+/// may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
 
 #include <tessera/config/resolve.h>
 #include <tessera/engine/loader.h>
+#include <tessera/engine/plateau.h>
 #include <tessera/engine/training.h>
 #include <tessera/parallel/data_parallel.h>
+#include <tessera/train/best_model.h>
 #include <tessera/train/run_plan.h>
 
 #include <cstdint>
@@ -63,6 +66,10 @@ struct TrainerState {
   std::int64_t global_step = 0, max_steps = 0;
   double epoch = 0, num_train_epochs = 0;
   std::vector<Value> log_history;  ///< as in trainer_state.json
+  // Of the evaluations so far, when a best model is asked for:
+  std::optional<double> best_metric = {};
+  std::int64_t best_global_step = -1;
+  std::string best_model_checkpoint = {};  ///< of a best step; empty: none is saved
   bool is_world_process_zero = true;
 };
 
@@ -89,8 +96,12 @@ struct TrainerOptions {
   std::shared_ptr<torch::nn::Module> model;
   TrainingArguments arguments = TrainingArguments();
   LossFunction loss;
-  /// [rows, ...] of a batch, for predict() and compute_metrics.
+  /// [rows, ...] of a batch, for predict(), compute_metrics and label_smoothing_factor.
   std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)> outputs = {};
+  /// With --label_smoothing_factor the smoothed cross-entropy of `outputs` [..., classes] and these labels [...] takes
+  /// the place of `loss`, in evaluations, too, as in Hugging Face's (engine/smoothed_loss.h; -100: not counted).
+  /// Empty: the last tensor of the batch. (A model of the next token shifts the two in these functions.)
+  std::function<at::Tensor(const TensorBatch&)> labels = {};
   std::optional<RowSource> train_dataset = {}, eval_dataset = {};
   /// Of all outputs and all rows of the evaluated data; the names get the prefix "eval_".
   std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
@@ -118,7 +129,8 @@ class Trainer {
   explicit Trainer(TrainerOptions options);
 
   /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without
-  /// --output_dir).
+  /// --output_dir); the best one is never removed. With --load_best_model_at_end the model has its weights afterwards.
+  /// Throws InputError where --metric_for_best_model names no metric of the evaluations.
   TrainOutput train();
   /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data
   /// set.
@@ -148,12 +160,18 @@ class Trainer {
   };
 
   TensorBatch read(const RowSource& source, const std::vector<std::int64_t>& rows) const;
+  at::Tensor mean_loss(torch::nn::Module& module, const TensorBatch& batch) const;
   at::Tensor loss_of_batch(const TensorBatch& batch);
+  void set_schedule(const OptimizationConfig& config, const train::RunPlan& plan);
   double train_step(const data::Sampler& sampler, const train::RunPlan& plan);
   Evaluated run_over(const RowSource& rows, bool with_outputs);
   Metrics evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs);
+  bool evaluate_step();
   void log(Metrics metrics);
+  void check_best_model(const train::RunPlan& plan) const;
+  void restore_best_model(const Value& saved);
   void save(const train::RunPlan& plan);
+  void load_best_model();
   std::optional<std::string> checkpoint_to_resume() const;
   template <class... Parameters, class... Arguments>
   void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...),
@@ -164,6 +182,8 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<engine::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
+  std::optional<train::BestModel> best_;           // of train()
+  std::shared_ptr<engine::PlateauRates> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
   TrainerState state_;
   TrainerControl control_;
 };

@@ -20,9 +20,15 @@ double metric_of(const EvalMetrics& metrics, const std::string& name) {
   throw InputError(concat("--metric_for_best_model ", name, ": an evaluation has loss and perplexity"));
 }
 
+bool greater_is_better(const OutputConfig& config) {
+  if (config.greater_is_better != "auto") return config.greater_is_better == "true";
+  const std::string& metric = config.metric_for_best_model;
+  return !metric.empty() && !metric.ends_with("loss") && !metric.ends_with("perplexity");
+}
+
 BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* resumed)
     : wanted_(config.load_best_model_at_end || config.save_strategy == "best" || !config.metric_for_best_model.empty()),
-      greater_is_better_(config.greater_is_better == "true"),
+      greater_is_better_(train::greater_is_better(config)),
       metric_(config.metric_for_best_model) {
   if (resumed == nullptr) return;
   value_ = resumed->best_metric;
@@ -31,11 +37,14 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
+  return wanted_ && update(metric_of(metrics, metric_), metrics.step);
+}
+
+bool BestModel::update(double value, std::int64_t step) {
   if (!wanted_) return false;
-  const double value = metric_of(metrics, metric_);
   if (!std::isfinite(value) || (value_ && !(greater_is_better_ ? value > *value_ : value < *value_))) return false;
   value_ = value;
-  step_ = metrics.step;
+  step_ = step;
   return true;
 }
 

@@ -19,6 +19,10 @@ namespace tessera::train {
 /// them before).
 double metric_of(const EvalMetrics& metrics, const std::string& name);
 
+/// Of greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but of perplexity,
+/// too, less is better.
+bool greater_is_better(const OutputConfig& config);
+
 class BestModel {
  public:
   /// `resumed`: what the run's earlier part found, or nullptr.
@@ -26,11 +30,14 @@ class BestModel {
 
   /// After an evaluation: true when it is the best so far. Nothing is counted unless the configuration asks for a best model.
   bool update(const EvalMetrics& metrics);
+  /// The same with the metric's value, whichever metric the configuration names.
+  bool update(double value, std::int64_t step);
   /// A checkpoint of this step is about to be written as `folder`.
   void saving(std::int64_t step, const std::string& folder);
   /// It came to nothing: the best checkpoint is the one before it. Evaluations since saving() count as before.
   void not_saved(const std::string& folder);
   void write_to(checkpoint::RunState& state) const;
+  bool wanted() const { return wanted_; }
   /// Of the best evaluation that was saved; empty: there is none.
   const std::string& checkpoint() const { return checkpoint_; }
   std::int64_t step() const { return step_; }

@@ -96,14 +96,16 @@ void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::opti
                           const checkpoint::RunState& saved) {
   if (loss_scale && saved.loss_scale > 0)
     loss_scale->set_state({saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
-  if (!plateau || saved.schedule_state.is_null()) return;
-  optim::PlateauState state = plateau->state();
-  const Value& stored = saved.schedule_state;
+  if (plateau && !saved.schedule_state.is_null()) restore_plateau(*plateau, saved.schedule_state);
+}
+
+void restore_plateau(optim::Plateau& plateau, const Value& stored) {
+  optim::PlateauState state = plateau.state();
   state.learning_rate = stored.at("learning_rate").as_real();
   if (const Value* best = stored.find("best")) state.best = best->as_real();
   state.bad = stored.at("bad").as_int();
   state.cooldown = stored.at("cooldown").as_int();
-  plateau->set_state(state);
+  plateau.set_state(state);
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,

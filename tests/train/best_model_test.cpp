@@ -49,6 +49,26 @@ TEST(BestModel, GreaterMayBeBetter) {
   EXPECT_THROW(metric_of(metrics(1, 2.0), "accuracy"), InputError);
 }
 
+TEST(BestModel, AnyMetricMayDecideAndItsNameSaysWhatIsBetter) {
+  const auto greater = [](const std::string& metric, const std::string& word) {
+    OutputConfig config;
+    config.metric_for_best_model = metric;
+    config.greater_is_better = word;
+    return greater_is_better(config);
+  };
+  for (const char* metric : {"", "loss", "eval_loss", "eval_perplexity", "my_loss"}) EXPECT_FALSE(greater(metric, "auto")) << metric;
+  EXPECT_TRUE(greater("accuracy", "auto"));
+  EXPECT_FALSE(greater("accuracy", "false"));
+  EXPECT_TRUE(greater("loss", "true"));
+  OutputConfig config = asking();
+  config.metric_for_best_model = "accuracy";
+  BestModel best(config, nullptr);
+  EXPECT_TRUE(best.update(0.5, 1));
+  EXPECT_FALSE(best.update(0.4, 2));
+  EXPECT_TRUE(best.update(0.6, 3));
+  EXPECT_EQ(best.step(), 3);
+}
+
 TEST(BestModel, OnlyWhenAskedFor) {
   BestModel best(OutputConfig(), nullptr);
   EXPECT_FALSE(best.update(metrics(1, 1.0)));
