@@ -48,6 +48,27 @@ const engine::LoaderState* engine::AcceleratorState::ending_loader() const {
   return nullptr;
 }
 
+bool engine::AcceleratorState::stand_in() const {
+  const auto last = loader_group->last.lock();
+  return last && last->stand_in;
+}
+
+void engine::AcceleratorState::check_uneven(std::int64_t accumulation) const {
+  const auto last = loader_group->last.lock();
+  if (!last || last->batches <= last->common) return;
+  const ParallelConfig& parallel = training->config().parallel;
+  const std::string& strategy = training->config().sharding.strategy;
+  const bool every_batch_together = (strategy != "ddp" && strategy != "zero1") || parallel.deterministic_reduce;
+  const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
+  // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
+  if (!every_batch_together && (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
+    return;
+  throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training->group().rank(),
+                          ", but there are ranks that have ", last->common,
+                          " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
+                          "Train inside the scope of join_uneven_inputs(), or leave even_batches true"));
+}
+
 Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
   std::vector<std::string> flags = options_.arguments;
   const std::string& precision = options_.mixed_precision;
@@ -97,7 +118,7 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
                                                  .drop_last = options.drop_last,
                                                  .even_batches = options_.even_batches,
                                                  .split_batches = options_.split_batches},
-                               process_index(), device());
+                               process_index(), device(), state_->loader_group);
   return state_->loaders.back();
 }
 
@@ -142,8 +163,25 @@ Accelerator::Scope Accelerator::accumulate() {
     ++state_->micro_steps;
     state_->sync_gradients = state_->micro_steps % accumulation_ == 0;
   }
+  state_->check_uneven(accumulation_);
   training.expect_step(state_->sync_gradients);
   return Scope();
+}
+
+Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
+  engine::LoaderGroup& loaders = *state_->loader_group;
+  const auto even_before = std::exchange(loaders.even_batches, even_batches ? even_batches : loaders.even_batches);
+  const bool join_before = std::exchange(loaders.join, true);
+  return Scope([state = state_, even_before, join_before] {
+    state->loader_group->even_batches = even_before;
+    state->loader_group->join = join_before;
+  });
+}
+
+void Accelerator::backward(const at::Tensor& loss) {
+  engine::Training& training = state_->trained();
+  state_->check_uneven(accumulation_);
+  training.backward(has_joined() ? loss * 0 : loss);
 }
 
 Accelerator::Scope Accelerator::no_sync() {
@@ -162,7 +200,8 @@ void Accelerator::clip_grad_value_(double limit) {
 at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return engine::gather_rows(world_->group(), tensor); }
 
 at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor) const {
-  const at::Tensor all = gather(tensor);
+  const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  const at::Tensor all = gather(has_joined() ? rows.narrow(0, 0, 0) : rows);
   const engine::LoaderState* ending = state_->ending_loader();
   if (ending == nullptr || ending->remainder == 0 || all.size(0) <= ending->remainder || tensor.dim() == 0) return all;
   return all.narrow(0, 0, ending->remainder);

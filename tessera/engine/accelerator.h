@@ -44,7 +44,7 @@ struct AcceleratorOptions {
   std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
   std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
   bool split_batches = false;                    ///< loaders' batches are those of all ranks together, and are cut
-  bool even_batches = true;                      ///< every rank gets as many batches (BatchPlan)
+  bool even_batches = true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
   bool sync_with_dataloader = true;              ///< the last batch of a loader ends a step, whatever the count
   std::string project_dir = {};  ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
   std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
@@ -73,6 +73,7 @@ namespace engine {
 struct AcceleratorState {
   std::unique_ptr<Training> training;
   std::vector<DataLoader> loaders;
+  std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
   torch::optim::LRScheduler* torch_scheduler = nullptr;
   std::int64_t torch_scheduler_steps = 0;
   bool sync_gradients = true;
@@ -82,6 +83,9 @@ struct AcceleratorState {
 
   Training& trained();                       ///< throws InputError before prepare()
   const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
+  bool stand_in() const;  ///< the batch read last is one that does not count (join_uneven_inputs)
+  /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
+  void check_uneven(std::int64_t accumulation) const;
 };
 
 }  // namespace engine
@@ -178,8 +182,22 @@ class Accelerator {
   bool sync_gradients() const { return state_->sync_gradients; }
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }
 
-  /// loss / gradient_accumulation_steps, times the loss scale; backward.
-  void backward(const at::Tensor& loss) { state_->trained().backward(loss); }
+  /// While it lives, passes that begin let every rank take part in all rounds, whatever the data: one whose rows are
+  /// used up gets a batch that stands in (rows from the start of the pass, see has_joined()). Its loss counts as zero in
+  /// backward(), its rows are left out by gather_for_metrics(). So gradients are those of torch's Join: sums over the
+  /// ranks that have a batch, divided by the number of all. Works with every strategy. even_batches: instead of the
+  /// Accelerator's while it lives; where true, nothing is uneven.
+  [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
+  template <class M>
+  [[nodiscard]] Scope join_uneven_inputs(const PreparedModel<M>&, std::optional<bool> even_batches = {}) {
+    return join_uneven_inputs(even_batches);
+  }
+  /// The batch in hand is one that stands in: leave it out of sums of your own.
+  bool has_joined() const { return state_->stand_in(); }
+
+  /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
+  /// leaves other ranks without a batch, so that they would be waited for.
+  void backward(const at::Tensor& loss);
   /// The norm over all ranks before clipping, once a step (0 between). The scaling itself happens in optimizer.step().
   double clip_grad_norm_(double max_norm);
   /// Under FSDP and ZeRO refused by Accelerate; works here.
@@ -188,7 +206,7 @@ class Accelerator {
   /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector.
   /// Collective.
   at::Tensor gather(const at::Tensor& tensor) const;
-  /// The same without the rows that only fill the last round of the loader in use.
+  /// The same without the rows that only fill the last round of the loader in use, or stand in.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
   /// Sum or mean over ranks. Collective.
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;

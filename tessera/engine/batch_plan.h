@@ -25,6 +25,9 @@ struct BatchPlan {
 
   /// Batches that the rank gets.
   std::int64_t batches(std::int64_t rank) const;
+  /// Of the ranks: the first ones have the most.
+  std::int64_t most_batches() const { return batches(0); }
+  std::int64_t fewest_batches() const { return batches(ranks - 1); }
   /// Positions in the pass [0, rows) of the rows of batch `batch` of `rank`, in order.
   std::vector<std::int64_t> positions(std::int64_t rank, std::int64_t batch) const;
   /// Rows of the last round, over all ranks, that are not repeated ones; 0: the last round is full.

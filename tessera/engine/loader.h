@@ -13,6 +13,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace tessera {
@@ -40,6 +41,16 @@ struct LoaderState {
   std::int64_t remainder = 0;  ///< rows of that last round which are not repeated ones; 0: all
   std::int64_t epoch = 0;      ///< of the pass that runs, or comes next
   std::int64_t batches = 0;    ///< taken in this pass
+  std::int64_t common = 0;     ///< batches of this pass that every rank has
+  bool stand_in = false;       ///< this rank's rows are used up; the batch only lets it go along with the others
+};
+
+/// What the loaders of one Accelerator share.
+struct LoaderGroup {
+  std::weak_ptr<const LoaderState> last;  ///< of the one that was read last
+  // join_uneven_inputs, of passes that begin:
+  std::optional<bool> even_batches = {};  ///< instead of the plan's
+  bool join = false;                      ///< a rank without a batch gets a stand-in: every rank takes part in all rounds
 };
 }  // namespace engine
 
@@ -49,9 +60,10 @@ class DataLoader {
   /// Throws InputError for numbers that make no sense.
   DataLoader(RowSource source, LoaderOptions options);
   /// The share of one rank (Accelerator::prepare makes it).
-  DataLoader(RowSource source, LoaderOptions options, engine::BatchPlan plan, std::int64_t rank, c10::Device device);
+  DataLoader(RowSource source, LoaderOptions options, engine::BatchPlan plan, std::int64_t rank, c10::Device device,
+             std::shared_ptr<engine::LoaderGroup> group = {});
 
-  std::int64_t size() const { return plan_.batches(rank_) - skip_; }  ///< batches of a pass, on this rank
+  std::int64_t size() const { return batches(plan()) - skip_; }  ///< batches of a pass, on this rank
   std::int64_t rows() const { return source_.rows; }
   /// The order of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
@@ -80,6 +92,7 @@ class DataLoader {
     void read();
 
     DataLoader* loader_ = nullptr;  // nullptr: the end
+    engine::BatchPlan plan_;
     std::int64_t epoch_ = 0, next_ = 0, count_ = 0;
     std::vector<at::Tensor> batch_;
   };
@@ -91,7 +104,9 @@ class DataLoader {
   const LoaderOptions& options() const { return options_; }
 
  private:
-  std::vector<std::int64_t> rows_of(std::int64_t epoch, std::int64_t batch) const;
+  engine::BatchPlan plan() const;  // of a pass that begins now
+  std::int64_t batches(const engine::BatchPlan& plan) const;
+  std::vector<std::int64_t> rows_of(std::int64_t epoch, std::vector<std::int64_t> positions) const;
 
   RowSource source_;
   LoaderOptions options_;
@@ -99,6 +114,7 @@ class DataLoader {
   std::int64_t rank_ = 0, skip_ = 0;
   c10::Device device_;
   std::shared_ptr<engine::LoaderState> state_;
+  std::shared_ptr<engine::LoaderGroup> group_;
 };
 
 }  // namespace tessera

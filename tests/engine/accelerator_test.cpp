@@ -164,6 +164,113 @@ TEST(Accelerator, the_main_process_goes_first_and_triggers_reach_everyone) {
   });
 }
 
+/// Rows of rank `rank` in round `round` when `rows` are dealt in batches of `size`; empty: it has none.
+std::vector<at::Tensor> dealt(std::int64_t rows, std::int64_t size, std::int64_t ranks, std::int64_t round,
+                              std::int64_t rank) {
+  const std::int64_t begin = (round * ranks + rank) * size, end = std::min(begin + size, rows);
+  std::vector<std::int64_t> wanted;
+  for (std::int64_t row = begin; row < end; ++row) wanted.push_back(row);
+  return wanted.empty() ? std::vector<at::Tensor>() : rows_of(rows).read(wanted);
+}
+
+TEST(Accelerator, uneven_inputs_are_joined_as_torch_joins_them) {
+  constexpr std::int64_t rows = 21, size = 4;  // of 4 ranks: 4 4 4 4 | 4 1 - -; of 2: 4 4 | 4 4 | 4 1
+  for (const int ranks : {2, 3, 4}) {
+    const auto net = make_net();
+    std::vector<optim::Slot> slots;
+    for (const auto& p : net->named_parameters()) slots.push_back({.name = p.key(), .parameter = p.value()});
+    const auto adamw = optim::make_adamw(slots, {});
+    const std::int64_t rounds = (rows + size * ranks - 1) / (size * ranks);
+    for (int pass = 0; pass < 2; ++pass)
+      for (std::int64_t round = 0; round < rounds; ++round) {
+        net->zero_grad();
+        for (int rank = 0; rank < ranks; ++rank)
+          if (const auto batch = dealt(rows, size, ranks, round, rank); !batch.empty())
+            ((net->forward(batch[0]) - batch[1]).square().mean() / ranks).backward();
+        adamw->step(0.01, 1);
+      }
+    Weights want;
+    for (const auto& p : net->named_parameters()) want[p.key()] = p.value().detach().clone();
+    run_ranks(ranks, [&](comm::World& world) {
+      for (const char* strategy : {"ddp", "zero2", "full_shard"}) {
+        Accelerator accelerator({.arguments = {concat("--strategy=", strategy)}});
+        auto [model, optimizer, loader] =
+            accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01}, DataLoader(rows_of(rows), {.batch_size = size}));
+        std::int64_t joined = 0;
+        for (int pass = 0; pass < 2; ++pass) {
+          const auto scope = accelerator.join_uneven_inputs(model, /*even_batches=*/false);
+          EXPECT_EQ(loader.size(), rounds);
+          std::set<std::int64_t> seen;
+          std::int64_t losses = 0;
+          for (const auto& batch : loader) {
+            const auto step = accelerator.accumulate(model);
+            const at::Tensor loss = (model(batch[0]) - batch[1]).square().mean();
+            accelerator.backward(loss);
+            optimizer.step();
+            optimizer.zero_grad();
+            joined += accelerator.has_joined();
+            losses += accelerator.gather_for_metrics(loss).size(0);
+            const at::Tensor numbers = accelerator.gather_for_metrics(batch[2]);
+            for (std::int64_t i = 0; i < numbers.size(0); ++i)
+              EXPECT_TRUE(seen.insert(numbers[i].item<std::int64_t>()).second) << "each row once";
+          }
+          EXPECT_EQ(static_cast<std::int64_t>(seen.size()), rows);
+          EXPECT_EQ(losses, (rows + size - 1) / size) << "the batches that there are";
+        }
+        const std::int64_t mine = (rows + size - 1) / size / ranks + (world.rank() < (rows + size - 1) / size % ranks);
+        EXPECT_EQ(joined, 2 * (rounds - mine));
+        expect_close(weights_of(accelerator.training().sharded()), want, 2e-5, concat(strategy, ", ", ranks, " ranks"));
+        EXPECT_EQ(loader.size(), rounds) << "even again";
+        for (const auto& batch : loader) EXPECT_EQ(batch[0].size(0), size);
+      }
+    });
+  }
+}
+
+TEST(Accelerator, uneven_batches_in_training_are_an_error_and_no_hang) {
+  for (const char* strategy : {"ddp", "full_shard"})
+    for (const std::int64_t accumulation : {1, 2}) {
+      const auto outcomes = run_ranks_outcomes(2, [&](comm::World& world) {
+        Accelerator accelerator({.gradient_accumulation_steps = accumulation,
+                                 .even_batches = false,
+                                 .arguments = {concat("--strategy=", strategy)}});
+        const std::int64_t rows = (2 * 2 + 1) * 4;  // 3 batches on rank 0, 2 on rank 1
+        auto [model, optimizer, loader] =
+            accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01}, DataLoader(rows_of(rows), {.batch_size = 4}));
+        for (int pass = 0; pass < 2; ++pass)
+          for (const auto& batch : loader) {
+            const auto scope = accelerator.accumulate(model);
+            accelerator.backward((model(batch[0]) - batch[1]).square().mean());
+            optimizer.step();
+            optimizer.zero_grad();
+          }
+      });
+      EXPECT_NE(outcomes[0].error.find("this is batch 3 of rank 0, but there are ranks that have 2"), std::string::npos)
+          << outcomes[0].error;
+      EXPECT_NE(outcomes[0].error.find("join_uneven_inputs()"), std::string::npos) << outcomes[0].error;
+      EXPECT_FALSE(outcomes[1].ok);
+    }
+}
+
+TEST(Accelerator, ranks_with_fewer_batches_may_end_in_the_same_step) {
+  run_ranks(2, [&](comm::World& world) {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .even_batches = false});
+    auto [model, optimizer, loader] =
+        accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01}, DataLoader(rows_of(4 * 7), {.batch_size = 4}));
+    EXPECT_EQ(loader.size(), world.rank() == 0 ? 4 : 3);
+    int steps = 0;
+    for (const auto& batch : loader) {
+      const auto scope = accelerator.accumulate(model);
+      accelerator.backward((model(batch[0]) - batch[1]).square().mean());
+      steps += accelerator.sync_gradients();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    EXPECT_EQ(steps, 2);
+    accelerator.training().sharded().check_replicas();
+  });
+}
+
 struct DropoutNet : Model {
   torch::nn::Linear in{12, 32}, out{32, 5};
   torch::nn::Dropout dropout{0.3};
