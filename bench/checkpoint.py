@@ -4,7 +4,7 @@ folder. (What resuming costs: bench/resume.py.)
     python3 bench/checkpoint.py [--build build] [--folder DIR] [--strategies full_shard,ddp] [--saves 6] [--json FILE]
 
 `tessera train` saves every twelfth step. Stall: what the training waited, of the first save (which makes the pages of its copy)
-and of the later ones. Write rate: what each process wrote, in its time (write and fsync), summed. After each save, while the
+and of the later ones but the very last, whose writing the end of the training waits for. Write rate: what each process wrote, in its time (write and fsync), summed. After each save, while the
 training goes on, dd writes what each process wrote, side by side as they do (from memory, oflag=direct conv=fsync bs=4M): pairs.
 CRC: time that checksums take of the bytes of a process, at the rates of checksum_bench (copying with a checksum less copying, and
 the reading back), over the time from the beginning of a save to its end.
@@ -104,8 +104,9 @@ def save(strategy, folder, memory, checksum):
         sys.exit("the training failed:\n" + "".join(lines)[-3000:])
     if len(stalls) < 3:
         sys.exit(f"{len(stalls)} saves were told:\n" + "".join(lines)[-3000:])
-    print(f"{strategy}: first stall {stalls[0]:.3f} s/GB, later ones {', '.join(f'{s:.3f}' for s in stalls[1:])}")
-    return {"first_stall_s_per_gb": stalls[0], "stall_s_per_gb": bar(f"{strategy}: stall, s per GB of state", median(stalls[1:]), 0.15),
+    first, later = stalls[0], stalls[1:-1]
+    print(f"{strategy}: first stall {first:.3f} s/GB, later ones {', '.join(f'{s:.3f}' for s in later)}")
+    return {"first_stall_s_per_gb": first, "stall_s_per_gb": bar(f"{strategy}: stall, s per GB of state", median(later), 0.15),
             "gb_s": median(rate for rate, _ in pairs) * 1e-9, "dd_gb_s": median(raw for _, raw in pairs) * 1e-9,
             "of_dd": bar(f"{strategy}: write rate over dd's", median(rate / raw for rate, raw in pairs), 0.7, at_most=False),
             "crc_share": bar(f"{strategy}: CRC's share of a save", median(shares), 0.10)}

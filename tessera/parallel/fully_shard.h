@@ -193,12 +193,15 @@ class Sharded {
 
   /// keep(i, begin, piece): elements [begin, begin + piece.numel()) of named_parameters()[i], flattened, valid during the call.
   using PieceVisitor = std::function<void(std::size_t index, std::int64_t begin, const at::Tensor& piece)>;
-  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group), unit by unit: each rank sends its
-  /// pieces to the owners, so that beside the shards no rank ever holds more than what it owns of one unit and its share of that unit.
+  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group): each rank sends its pieces to the
+  /// owners in messages of 1 MiB, which is all the memory that the owners need beside the shards.
   /// On the owner `keep` gets the pieces of a parameter in ascending order, and the parameters in delivery_order(). `keep` must not
   /// throw where other ranks go on. Collective.
   void deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const;
   std::vector<std::size_t> delivery_order() const;
+  /// By named_parameters(): the rank of the shard group that holds all of it already, which deliver_parameters() need not move; -1 for
+  /// one that lies on several, or that every rank has.
+  std::vector<int> whole_holders() const;
 
   /// Ends a forward that no backward follows (evaluation): gathered parameters are dropped, and with data_dependent ranks that used
   /// fewer units serve the others. Only needed there. Collective then.

@@ -109,8 +109,8 @@ void restore_plateau(optim::Plateau& plateau, const Value& stored) {
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
-                       const std::string& folder) {
-  const checkpoint::StoredState stored(folder);
+                       const std::string& folder, const std::string& stem) {
+  const checkpoint::StoredState stored(folder, stem);
   const auto state = optimizer.state();
   std::size_t restored = 0;
   for (const auto& [name, own] : state) {

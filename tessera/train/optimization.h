@@ -45,8 +45,9 @@ void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::opti
                           const checkpoint::RunState& saved);
 
 /// Puts back what a checkpoint in `folder` saved: of each tensor the part that this rank holds, whatever ranks and strategy it was
-/// saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors.
+/// saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors. `stem`: of the state's files
+/// (format/state_folder.h).
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
-                       const std::string& folder);
+                       const std::string& folder, const std::string& stem = "optimizer");
 
 }  // namespace tessera::train

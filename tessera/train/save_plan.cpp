@@ -34,7 +34,12 @@ void plan_weights(SavePlan& plan, const Sharded& sharded, const comm::Group& gro
   const std::vector<ShardedParameter>& parameters = sharded.named_parameters();
   std::vector<std::int64_t> bytes;
   for (const ShardedParameter& p : parameters) bytes.push_back(bytes_of(p.shape, p.local.scalar_type()));
-  plan.owners = layout::assign_owners(bytes, group.size());
+  // Of HSDP's copies of a tensor one is written; by the rank that has it whole, if one has.
+  std::vector<int> holders = sharded.whole_holders();
+  const std::vector<int> copies = layout::assign_owners(bytes, sharded.replicate_ranks());
+  for (std::size_t i = 0; i < holders.size(); ++i)
+    if (holders[i] >= 0) holders[i] += copies[i] * sharded.shard_ranks();
+  plan.owners = layout::assign_owners(bytes, group.size(), holders);
   for (const std::size_t i : sharded.delivery_order())
     if (plan.owners[i] == group.rank())
       plan.weights.tensors.push_back(

@@ -32,7 +32,8 @@ struct SavePlan {
   std::vector<format::StoredTensor> state_pieces;  ///< what of each state is in `states`: one piece each
 };
 
-/// Weights go whole to the rank that writes them, about the same number of bytes to each. A state that is divided over the shard group is
+/// Weights go whole to the rank that writes them: those that a rank has whole stay there, the others are dealt out so that each writes
+/// about the same number of bytes. A state that is divided over the shard group is
 /// written as it is held, by one of the copies (HSDP); one that several ranks hold whole is written by one of them. On one rank the files
 /// have the plain names and hold whole tensors.
 SavePlan plan_save(const Sharded& sharded, const optim::Optimizer& optimizer, const comm::Group& group, bool with_optimizer);

@@ -66,12 +66,42 @@ TEST(Owners, AnExampleByHand) {
   EXPECT_EQ(assign_owners(equal, 4), (std::vector<int>{0, 1, 2, 3}));  // of equal ranks the lowest
 }
 
+RC_GTEST_PROP(Owners, WhatIsHeldStaysAndTheRestGoesWhereLeastIs, ()) {
+  const int ranks = *any_of(1, 6);
+  const auto bytes = *rc::gen::container<std::vector<std::int64_t>>(any_of<std::int64_t>(0, 1 << 20));
+  const auto holders = *rc::gen::container<std::vector<int>>(bytes.size(), any_of(-1, ranks));
+  const std::vector<int> owner = assign_owners(bytes, ranks, holders);
+  const auto loads = loads_of(bytes, owner, ranks);
+  const std::int64_t least = *std::min_element(loads.begin(), loads.end());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (holders[i] >= 0) RC_ASSERT(owner[i] == holders[i]);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::int64_t last = -1;  // of what was dealt to the rank: the smallest
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (holders[i] < 0 && owner[i] == rank && (last < 0 || bytes[i] < last)) last = bytes[i];
+    if (last >= 0) RC_ASSERT(loads[static_cast<std::size_t>(rank)] - last <= least);
+  }
+  if (std::all_of(holders.begin(), holders.end(), [](int holder) { return holder < 0; }))
+    RC_ASSERT(owner == assign_owners(bytes, ranks));
+}
+
+TEST(Owners, AnExampleWithHoldersByHand) {
+  // rank 0 keeps 40, rank 1 keeps 30; then 50 to rank 2, 35 to rank 1 (65), 20 to rank 0 (60)
+  const std::vector<std::int64_t> bytes = {40, 35, 30, 50, 20};
+  const std::vector<int> holders = {0, -1, 1, -1, -1};
+  EXPECT_EQ(assign_owners(bytes, 3, holders), (std::vector<int>{0, 1, 1, 2, 0}));
+}
+
 TEST(Owners, ImpossibleCallsAreErrors) {
   const std::vector<std::int64_t> negative = {4, -1};
   const std::vector<std::int64_t> huge(2, std::numeric_limits<std::int64_t>::max());
   EXPECT_THROW(assign_owners(std::vector<std::int64_t>{1}, 0), Error);
   EXPECT_THROW(assign_owners(negative, 2), Error);
   EXPECT_THROW(assign_owners(huge, 2), Error);
+  const std::vector<std::int64_t> two = {4, 1};
+  EXPECT_THROW(assign_owners(two, 2, std::vector<int>{0}), Error);
+  EXPECT_THROW(assign_owners(two, 2, std::vector<int>{0, 2}), Error);
+  EXPECT_THROW(assign_owners(two, 2, std::vector<int>{-2, 0}), Error);
 }
 
 }  // namespace
