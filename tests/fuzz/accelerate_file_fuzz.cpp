@@ -1,8 +1,5 @@
 // libFuzzer entry for accelerate's file and environment, and Megatron's arguments: whatever the bytes, settings that
-// their rules accept, or problems; what a launcher packs for its ranks is read back with the same meaning. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/accelerate_file_fuzz.cpp
-//     tessera/base/*.cpp tessera/config/*.cpp -lyaml-cpp -o fuzz
-//   ./fuzz -max_total_time=60 CORPUS tests/fixtures/accelerate
+// their rules accept, or problems; what a launcher packs for its ranks is read back with the same meaning.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

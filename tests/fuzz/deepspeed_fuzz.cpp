@@ -1,11 +1,7 @@
 // libFuzzer entry for DeepSpeed's JSON: whatever the bytes, problems and no exception; every setting that comes out is
 // one that its field takes; each problem and note is one line of moderate length; and applying the result to the run
 // leaves a run. The first byte chooses what the run says besides, and whether the file is also read for a program of
-// one's own. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/deepspeed_fuzz.cpp
-//   tessera/config/*.cpp
-//     tessera/base/*.cpp tessera/layout/*.cpp -lyaml-cpp -o fuzz
-//   ./fuzz -max_len=1024 -dict=tests/fuzz/deepspeed.dict -runs=1000000 CORPUS tests/fixtures/deepspeed
+// one's own.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,5 @@
 // libFuzzer entry for GGUF: whatever the bytes, a header whose tensors lie inside the file without overlap and metadata
-// that can be read, and a model that converts, or InputError. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/gguf_fuzz.cpp
-//     tessera/format/{gguf,gguf_file,ggml_types,gguf_quants,gguf_model,gguf_rope,gguf_config,gguf_tensors,gguf_tokenizer,
-//     gguf_to_hf,safetensors_write,safetensors,crc32c,crc32c_x86}.cpp tessera/text/tokenizer_json_write.cpp
-//     tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
-//   ASAN_OPTIONS=detect_stack_use_after_return=0 ./fuzz -max_len=3072 -max_total_time=60 CORPUS tests/fixtures/gguf
+// that can be read, and a model that converts, or InputError.
 
 #include <algorithm>
 #include <cstddef>

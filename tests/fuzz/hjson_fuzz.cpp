@@ -1,8 +1,5 @@
 // libFuzzer entry for HJSON: whatever the bytes, a value or InputError; what strict JSON reads, HJSON reads as the
-// same; and a value survives being written and read again. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/hjson_fuzz.cpp
-//     tessera/base/{error,file,json,json_scanner,json_lenient,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -max_len=512 -runs=2000000 CORPUS tests/fixtures/deepspeed
+// same; and a value survives being written and read again.
 
 #include <cstddef>
 #include <cstdint>

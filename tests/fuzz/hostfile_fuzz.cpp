@@ -1,8 +1,5 @@
-// libFuzzer entry for host lists: whatever the bytes, the hostfile, its filters, Slurm's node lists and task counts give
-// valid values or an InputError that names the place. The first byte chooses. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/hostfile_fuzz.cpp
-//     tessera/launch/hostfile.cpp tessera/base/{error,file,text,utf8}.cpp -o fuzz
-//   ./fuzz -max_len=128 -runs=2000000 CORPUS
+// libFuzzer entry for host lists: whatever the bytes, the hostfile, its filters, Slurm's node lists and task counts
+// give valid values or an InputError that names the place. The first byte chooses.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,5 @@
 // libFuzzer entry for Megatron's .idx: whatever its bytes, a dataset every token of which can be read from a .bin of
-// 256 bytes, or InputError. Files lie in $TMPDIR: a memory file system makes it fast. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/indexed_fuzz.cpp
-//     tessera/format/indexed.cpp tessera/base/{error,file,text}.cpp -o fuzz
-//   TMPDIR=/dev/shm ./fuzz -max_len=512 -max_total_time=60 CORPUS
+// 256 bytes, or InputError. Files lie in $TMPDIR: a memory file system makes it fast.
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,8 +1,5 @@
-// libFuzzer entry for the JSON and YAML readers: whatever the bytes, a value or InputError; a JSON value survives being written
-// and read again. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/json_yaml_fuzz.cpp
-//     tessera/base/{error,file,json,json_scanner,text,utf8,value,yaml}.cpp -lyaml-cpp -o fuzz
-//   ./fuzz -max_total_time=60 CORPUS tests/fixtures
+// libFuzzer entry for the JSON and YAML readers: whatever the bytes, a value or InputError; a JSON value survives being
+// written and read again.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,5 @@
 // libFuzzer entry for the JSON Lines reader: whatever the bytes, every line gives a value or an InputError that names a
-// line of the file, and all lines are reached. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/jsonl_fuzz.cpp
-//     tessera/format/jsonl.cpp tessera/base/{error,file,json,json_scanner,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -max_len=256 -runs=5000000 CORPUS
+// line of the file, and all lines are reached.
 
 #include <algorithm>
 #include <cstddef>

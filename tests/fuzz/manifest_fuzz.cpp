@@ -1,8 +1,6 @@
-// libFuzzer entry for manifest.json: whatever the text, its names are plain and different and it has a checksum for every chunk, or it
-// throws InputError; and of a manifest that was written no changed, added or missing byte goes unseen. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/manifest_fuzz.cpp
-//     tessera/format/{manifest,crc32c,crc32c_x86}.cpp tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -max_len=1024 -runs=5000000 CORPUS
+// libFuzzer entry for manifest.json: whatever the text, its names are plain and different and it has a checksum for
+// every chunk, or it throws InputError; and of a manifest that was written no changed, added or missing byte goes
+// unseen.
 
 #include <algorithm>
 #include <cstddef>

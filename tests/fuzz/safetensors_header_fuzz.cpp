@@ -1,8 +1,5 @@
-// libFuzzer entry for the safetensors header: whatever the bytes, the parser accepts a header whose tensors tile the file
-// exactly, or throws InputError. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors_header_fuzz.cpp
-//     tessera/format/{safetensors,crc32c,crc32c_x86}.cpp tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -max_total_time=60 CORPUS tests/fixtures/safetensors
+// libFuzzer entry for the safetensors header: whatever the bytes, the parser accepts a header whose tensors tile the
+// file exactly, or throws InputError.
 
 #include <cstddef>
 #include <cstdint>

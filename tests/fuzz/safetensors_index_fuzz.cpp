@@ -1,9 +1,5 @@
-// libFuzzer entry for the index of sharded weights: whatever the text, its files are plain names, each once, and each tensor is in one of
-// them, or it throws InputError. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/safetensors_index_fuzz.cpp
-//     tessera/format/{safetensors_index,safetensors,manifest,crc32c,crc32c_x86}.cpp
-//     tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -max_len=512 -runs=5000000 CORPUS
+// libFuzzer entry for the index of sharded weights: whatever the text, its files are plain names, each once, and each
+// tensor is in one of them, or it throws InputError.
 
 #include <cstddef>
 #include <cstdint>

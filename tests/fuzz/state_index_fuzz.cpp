@@ -1,9 +1,6 @@
-// libFuzzer entry for the index of tensors that are stored in pieces: whatever the text, its pieces hold every element of a tensor
-// exactly once and lie in files of the folder, or it throws InputError; what is accepted is written and read back the same. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/state_index_fuzz.cpp
-//     tessera/format/{state_index,manifest,safetensors,crc32c,crc32c_x86}.cpp tessera/layout/region.cpp
-//     tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -dict=tests/fuzz/state_index.dict -max_len=2048 -runs=5000000 CORPUS tests/fixtures/state_index
+// libFuzzer entry for the index of tensors that are stored in pieces: whatever the text, its pieces hold every element
+// of a tensor exactly once and lie in files of the folder, or it throws InputError; what is accepted is written and
+// read back the same.
 
 #include <cstddef>
 #include <cstdint>

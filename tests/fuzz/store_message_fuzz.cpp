@@ -1,10 +1,6 @@
 // libFuzzer entry for the server side of the rendezvous store: whatever arrives before or after the greeting, only a
 // frame with the right size, sequence and MAC is delivered, and whatever request such a frame holds gets an answer that
-// can be sent; the table's account of its memory stays true. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/store_message_fuzz.cpp
-//     tessera/launch/store_{wire,table,connection}.cpp tessera/launch/hmac.cpp tessera/base/{error,text,utf8}.cpp -o
-//     fuzz
-//   ./fuzz -max_len=512 -runs=2000000 CORPUS
+// can be sent; the table's account of its memory stays true.
 
 #include <tessera/launch/store_connection.h>
 #include <tessera/launch/store_table.h>

@@ -1,9 +1,5 @@
 // libFuzzer entry for our own file (--config): whatever the bytes (JSON or YAML, by the first one), they give settings
-// that the table takes, or problems with their line; nothing is thrown. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/tessera_file_fuzz.cpp
-//     tessera/base/*.cpp tessera/config/{field,fields,translation,overrides,fsdp_config,tessera_file}.cpp
-//     tessera/config/training_args{,_file,_rows,_words}.cpp -lyaml-cpp -o fuzz
-//   ./fuzz -max_len=256 -runs=1000000 CORPUS
+// that the table takes, or problems with their line; nothing is thrown.
 
 #include <tessera/base/error.h>
 #include <tessera/config/fields.h>

@@ -1,10 +1,7 @@
 // libFuzzer entry for the tokenizer.json reader and what it builds: whatever the bytes, a tokenizer or InputError; a
 // tokenizer that loads encodes any text to ids within its vocabulary and decodes them again (Error where a pattern
 // backtracks without end). The first byte chooses: the rest is a tokenizer.json, then NUL, then text; or a choice of
-// components, with patterns and texts from the input, which gets past the reader more often. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/tokenizer_json_fuzz.cpp
-//     tessera/text/*.cpp tessera/base/*.cpp -lpcre2-8 -lyaml-cpp -o fuzz
-//   ./fuzz -max_len=512 -runs=5000000 CORPUS
+// components, with patterns and texts from the input, which gets past the reader more often.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,5 @@
-// libFuzzer entry for what PyTorch writes: whatever the bytes, a file of torch.save, a pickle and DCP's .metadata are read with every
-// tensor inside the file and every box inside its tensor, or throw InputError. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/torch_file_fuzz.cpp
-//     tessera/format/{torch_file,pickle,zip,dcp,manifest,safetensors,crc32c,crc32c_x86}.cpp tessera/base/{error,file,json,json_scanner,log,text,utf8,value}.cpp -o fuzz
-//   ./fuzz -max_len=8192 -runs=5000000 CORPUS tests/fixtures/torch_files tests/fixtures/torch_files/dcp
+// libFuzzer entry for what PyTorch writes: whatever the bytes, a file of torch.save, a pickle and DCP's .metadata are
+// read with every tensor inside the file and every box inside its tensor, or throw InputError.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,6 @@
 // libFuzzer entry for TrainingArguments: whatever the bytes, as a file of arguments (JSON or YAML, by the first byte),
 // as a .args file or as the value of a flag, they give settings that the table takes, or problems; nothing else is
-// thrown. Needs clang:
-//   clang++-19 -std=c++20 -O1 -g -I. -fsanitize=fuzzer,address,undefined tests/fuzz/training_args_fuzz.cpp
-//     tessera/base/*.cpp tessera/config/{field,fields,translation,overrides,fsdp_config,flag_reader}.cpp
-//     tessera/config/training_args{,_file,_rows,_words}.cpp -lyaml-cpp -o fuzz
-//   ./fuzz -max_len=256 -runs=1000000 CORPUS
+// thrown.
 
 #include <tessera/base/error.h>
 #include <tessera/config/fields.h>

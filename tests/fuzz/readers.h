@@ -1,0 +1,20 @@
+#pragma once
+/// \file
+/// The fuzzers' entries as functions of one program. tests/CMakeLists.txt compiles each NAME_fuzz.cpp with its entry renamed to fuzz_NAME
+/// and writes the table of them.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera::testing {
+
+struct FuzzReader {
+  const char* name;                                       ///< of the folder in tests/fuzz/corpus
+  int (*read)(const std::uint8_t* data, std::size_t size);  ///< aborts where the reader breaks its promise
+};
+
+/// By name.
+std::span<const FuzzReader> fuzz_readers();
+
+}  // namespace tessera::testing
