@@ -5,6 +5,7 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 
@@ -37,9 +38,11 @@ std::vector<std::pair<std::int64_t, std::string>> numbered_folders(const std::st
 
 }  // namespace
 
-engine::Training& engine::AcceleratorState::trained() {
-  if (!training) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
-  return *training;
+std::vector<engine::Training*> engine::AcceleratorState::trained() const {
+  if (prepared.empty()) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
+  std::vector<Training*> trainings;
+  for (const auto& one : prepared) trainings.push_back(&one->training);
+  return trainings;
 }
 
 const engine::LoaderState* engine::AcceleratorState::ending_loader() const {
@@ -56,14 +59,15 @@ bool engine::AcceleratorState::stand_in() const {
 void engine::AcceleratorState::check_uneven(std::int64_t accumulation) const {
   const auto last = loader_group->last.lock();
   if (!last || last->batches <= last->common) return;
-  const ParallelConfig& parallel = training->config().parallel;
-  const std::string& strategy = training->config().sharding.strategy;
+  const Training& training = *trained().front();
+  const ParallelConfig& parallel = training.config().parallel;
+  const std::string& strategy = training.config().sharding.strategy;
   const bool every_batch_together = (strategy != "ddp" && strategy != "zero1") || parallel.deterministic_reduce;
   const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
   // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
   if (!every_batch_together && (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
     return;
-  throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training->group().rank(),
+  throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training.group().rank(),
                           ", but there are ranks that have ", last->common,
                           " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
                           "Train inside the scope of join_uneven_inputs(), or leave even_batches true"));
@@ -94,19 +98,36 @@ std::string Accelerator::mixed_precision() const {
   return config_.optimization.fp16 ? "fp16" : config_.optimization.bf16 ? "bf16" : "no";
 }
 
-void Accelerator::prepare_training(std::shared_ptr<torch::nn::Module> module, const engine::MakeUpdate& update) {
-  if (state_->training)
-    throw InputError("Accelerator: it has a model already; make another Accelerator for another model");
-  state_->training = std::make_unique<engine::Training>(std::move(module), config_, accumulation_, update);
-  state_->training->zero_grad();
+Accelerator::Prepared Accelerator::prepare_all(Given given) {
+  const std::size_t models = given.modules.size(), before = state_->prepared.size();
+  if (models != given.updates.size())
+    throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
+                            given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
+                            ": give each model with its optimizer, both in the same order"));
+  if (models > 0 && before + models > 1 && config_.optimization.fp16)
+    throw InputError(
+        "Accelerator: with fp16 it takes one model, since a loss scale follows the gradients of one optimizer: take "
+        "mixed_precision bf16, or an Accelerator for each model");
+  std::vector<std::unique_ptr<engine::PreparedTraining>> made;
+  for (std::size_t i = 0; i < models; ++i) {
+    made.push_back(std::make_unique<engine::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
+                                                              given.updates[i]));
+    made.back()->training.zero_grad();
+  }
+  Prepared prepared;
+  for (auto& one : made) {  // all or none
+    prepared.trainings.push_back(one.get());
+    state_->prepared.push_back(std::move(one));
+  }
+  return prepared;
 }
 
-engine::MakeUpdate Accelerator::update_by(const OptimizerSettings& settings) const {
+void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
   OptimizationConfig config = config_.optimization;
   config.optim = settings.name;
   config.learning_rate = settings.lr;
   config.optim_args = settings.arguments;
-  return engine::configured_update(config, engine::decay_everything(settings.weight_decay));
+  given.updates.push_back(engine::configured_update(config, engine::decay_everything(settings.weight_decay)));
 }
 
 DataLoader Accelerator::prepare_one(const DataLoader& loader) {
@@ -122,31 +143,40 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
   return state_->loaders.back();
 }
 
-PreparedScheduler Accelerator::prepare_one(const optim::Schedule& schedule) {
-  state_->trained().set_schedule(engine::rate_schedule(schedule));
-  return PreparedScheduler(state_);
+engine::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
+  if (prepared.schedules == prepared.trainings.size())
+    throw InputError(concat("Accelerator: prepare was given more schedules than the ", prepared.trainings.size(),
+                            " optimizers of this call: give a schedule together with its optimizer"));
+  return *prepared.trainings[prepared.schedules++];
 }
 
-PreparedScheduler Accelerator::prepare_one(torch::optim::LRScheduler& scheduler) {
-  state_->torch_scheduler = &scheduler;
-  return PreparedScheduler(state_);
+PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
+  engine::PreparedTraining& own = next_scheduled(prepared);
+  own.training.set_schedule(engine::rate_schedule(schedule));
+  return PreparedScheduler(state_, own);
+}
+
+PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const {
+  engine::PreparedTraining& own = next_scheduled(prepared);
+  own.torch_scheduler = &scheduler;
+  return PreparedScheduler(state_, own);
 }
 
 void PreparedOptimizer::step() {
   if (!state_->sync_gradients) return;
-  state_->step_was_skipped = !state_->trained().step();
+  prepared_->step_was_skipped = !prepared_->training.step();
 }
 
 void PreparedOptimizer::zero_grad() {
-  if (state_->sync_gradients) state_->trained().zero_grad();
+  if (state_->sync_gradients) prepared_->training.zero_grad();
 }
 
 void PreparedScheduler::step() {
-  if (!state_->sync_gradients || state_->step_was_skipped) return;
-  state_->trained().step_schedule();
-  if (state_->torch_scheduler != nullptr) {
-    state_->torch_scheduler->step();
-    ++state_->torch_scheduler_steps;
+  if (!state_->sync_gradients || prepared_->step_was_skipped) return;
+  prepared_->training.step_schedule();
+  if (prepared_->torch_scheduler != nullptr) {
+    prepared_->torch_scheduler->step();
+    ++prepared_->torch_scheduler_steps;
   }
 }
 
@@ -155,7 +185,7 @@ Accelerator::Scope::~Scope() {
 }
 
 Accelerator::Scope Accelerator::accumulate() {
-  engine::Training& training = state_->trained();
+  const auto trainings = state_->trained();
   if (state_->sync_with_dataloader && state_->ending_loader() != nullptr) {
     state_->micro_steps = 0;
     state_->sync_gradients = true;
@@ -164,7 +194,7 @@ Accelerator::Scope Accelerator::accumulate() {
     state_->sync_gradients = state_->micro_steps % accumulation_ == 0;
   }
   state_->check_uneven(accumulation_);
-  training.expect_step(state_->sync_gradients);
+  for (engine::Training* training : trainings) training->expect_step(state_->sync_gradients);
   return Scope();
 }
 
@@ -179,22 +209,33 @@ Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batc
 }
 
 void Accelerator::backward(const at::Tensor& loss) {
-  engine::Training& training = state_->trained();
+  const auto trainings = state_->trained();
   state_->check_uneven(accumulation_);
-  training.backward(has_joined() ? loss * 0 : loss);
+  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // of whichever models it comes; they are set up alike
+  for (engine::Training* training : trainings) training->gradients_changed();
 }
 
 Accelerator::Scope Accelerator::no_sync() {
-  state_->trained().expect_step(false);
-  return Scope([state = state_] { state->trained().expect_step(true); });
+  for (engine::Training* training : state_->trained()) training->expect_step(false);
+  return Scope([state = state_] {
+    for (engine::Training* training : state->trained()) training->expect_step(true);
+  });
 }
 
-double Accelerator::clip_grad_norm_(double max_norm) { return sync_gradients() ? state_->trained().clip(max_norm) : 0; }
+double Accelerator::clip_grad_norm_(double max_norm) {
+  if (!sync_gradients()) return 0;
+  const auto trainings = state_->trained();
+  if (trainings.size() == 1) return trainings.front()->clip(max_norm);
+  double squares = 0;
+  for (engine::Training* training : trainings) squares += training->gradient_norm() * training->gradient_norm();
+  for (engine::Training* training : trainings) training->clip_by(std::sqrt(squares), max_norm);
+  return std::sqrt(squares);
+}
 
 void Accelerator::clip_grad_value_(double limit) {
   if (!sync_gradients()) return;
-  const double scale = state_->trained().loss_scale() ? state_->trained().loss_scale()->scale() : 1;
-  state_->trained().sharded().clip_grad_value(limit * scale);
+  for (engine::Training* training : state_->trained())
+    training->sharded().clip_grad_value(limit * (training->loss_scale() ? training->loss_scale()->scale() : 1));
 }
 
 at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return engine::gather_rows(world_->group(), tensor); }
@@ -220,7 +261,7 @@ std::string Accelerator::checkpoints_folder() const {
 }
 
 std::string Accelerator::save_state(const std::string& folder) {
-  engine::Training& training = state_->trained();
+  const auto trainings = state_->trained();
   std::string target = folder;
   if (target.empty()) {
     const auto old = numbered_folders(checkpoints_folder());
@@ -229,13 +270,15 @@ std::string Accelerator::save_state(const std::string& folder) {
   }
   Value epochs = Value::make_array();
   for (const DataLoader& loader : state_->loaders) epochs.push_back(Value::of(loader.state().epoch));
+  Value scheduler_steps = Value::make_array();
+  for (const auto& one : state_->prepared) scheduler_steps.push_back(Value::of(one->torch_scheduler_steps));
   const Value state = Value::make_object({{"micro_steps", Value::of(state_->micro_steps)},
-                                          {"torch_scheduler_steps", Value::of(state_->torch_scheduler_steps)},
+                                          {"torch_scheduler_steps", scheduler_steps},
                                           {"loader_epochs", epochs},
                                           {"objects", Value::of(static_cast<std::int64_t>(objects_.size()))}});
   engine::JsonFiles files;
   for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
-  engine::save_training(training, target, state, files);
+  engine::save_training(trainings, target, state, files);
   if (folder.empty() && options_.total_limit > 0)
     train::agree(world_->group(), [&] {
       if (!is_main_process()) return;
@@ -247,7 +290,7 @@ std::string Accelerator::save_state(const std::string& folder) {
 }
 
 void Accelerator::load_state(const std::string& folder) {
-  engine::Training& training = state_->trained();
+  const auto trainings = state_->trained();
   std::string source = folder;
   if (source.empty()) {
     const auto all = numbered_folders(checkpoints_folder());
@@ -260,7 +303,7 @@ void Accelerator::load_state(const std::string& folder) {
       throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
                               objects_.size(), " are registered: register the same ones, in the same order"));
   });
-  const Value state = engine::load_training(training, source);
+  const Value state = engine::load_training(trainings, source);
   train::agree(world_->group(), [&] {
     for (std::size_t i = 0; i < objects_.size(); ++i)
       objects_[i]->load_state(engine::read_json_file(source, object_file(i)));
@@ -269,13 +312,25 @@ void Accelerator::load_state(const std::string& folder) {
       state_->loaders[i].set_epoch(epochs[i].as_int());
   });
   state_->micro_steps = state.at("micro_steps").as_int();
-  const std::int64_t steps = state.at("torch_scheduler_steps").as_int();
-  if (state_->torch_scheduler != nullptr)  // torch's have no state to restore; they count steps, and so can be wound on
-    for (; state_->torch_scheduler_steps < steps; ++state_->torch_scheduler_steps) state_->torch_scheduler->step();
+  const auto& scheduler_steps = state.at("torch_scheduler_steps").items();
+  for (std::size_t i = 0; i < state_->prepared.size(); ++i) {
+    engine::PreparedTraining& own = *state_->prepared[i];
+    if (own.torch_scheduler == nullptr) continue;  // torch's have no state; they count steps, and so can be wound on
+    for (; own.torch_scheduler_steps < scheduler_steps.at(i).as_int(); ++own.torch_scheduler_steps)
+      own.torch_scheduler->step();
+  }
 }
 
 void Accelerator::save_model(const std::string& folder, std::int64_t max_shard_bytes) {
-  engine::save_weights(state_->trained(), folder, max_shard_bytes);
+  const auto trainings = state_->trained();
+  if (trainings.size() > 1)
+    throw InputError(concat("Accelerator: save_model: there are ", trainings.size(),
+                            " models: name the one to save, save_model(model, folder)"));
+  save_weights(*trainings.front(), folder, max_shard_bytes);
+}
+
+void Accelerator::save_weights(engine::Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
+  engine::save_weights(training, folder, max_shard_bytes);
 }
 
 Accelerator::Scope Accelerator::main_process_first() const {

@@ -13,6 +13,10 @@
 ///     optimizer.zero_grad();
 ///   }
 ///
+/// Several models, each with its optimizer (a generator and a discriminator, a model and its critic):
+///
+///   auto [a, b, optimizer_a, optimizer_b, loader] = accelerator.prepare(net_a, net_b, adamw_a, adamw_b, data);
+///
 /// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or
 /// `tessera launch --config_file`
 /// put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
@@ -24,6 +28,7 @@
 #include <tessera/engine/loader.h>
 #include <tessera/engine/training.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +41,7 @@
 
 namespace torch::optim {
 class LRScheduler;
+class Optimizer;
 }
 
 namespace tessera {
@@ -69,19 +75,28 @@ class Stateful {
 
 namespace engine {
 
-/// What an Accelerator and what it prepared share.
-struct AcceleratorState {
-  std::unique_ptr<Training> training;
-  std::vector<DataLoader> loaders;
-  std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
+/// A model, its optimizer, its schedule.
+struct PreparedTraining {
+  PreparedTraining(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
+                   const MakeUpdate& make_update)
+      : training(std::move(module), config, accumulation, make_update) {}
+
+  Training training;
   torch::optim::LRScheduler* torch_scheduler = nullptr;
   std::int64_t torch_scheduler_steps = 0;
+  bool step_was_skipped = false;
+};
+
+/// What an Accelerator and what it prepared share.
+struct AcceleratorState {
+  std::vector<std::unique_ptr<PreparedTraining>> prepared;  // in the order of prepare()
+  std::vector<DataLoader> loaders;
+  std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
   bool sync_gradients = true;
   bool sync_with_dataloader = true;
-  bool step_was_skipped = false;
   std::int64_t micro_steps = 0;  ///< accumulate()d since the last end of a loader
 
-  Training& trained();                       ///< throws InputError before prepare()
+  std::vector<Training*> trained() const;    ///< throws InputError before prepare()
   const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
   bool stand_in() const;  ///< the batch read last is one that does not count (join_uneven_inputs)
   /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
@@ -94,12 +109,12 @@ struct AcceleratorState {
 template <class M>
 class PreparedModel {
  public:
-  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state)
-      : module_(std::move(module)), state_(std::move(state)) {}
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state, engine::Training& training)
+      : module_(std::move(module)), state_(std::move(state)), training_(&training) {}
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    return state_->trained().forward(*module_, std::forward<Arguments>(arguments)...);
+    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
@@ -108,34 +123,40 @@ class PreparedModel {
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
   const std::shared_ptr<M>& module() const { return module_; }
+  engine::Training& training() const { return *training_; }
 
  private:
   std::shared_ptr<M> module_;
   std::shared_ptr<engine::AcceleratorState> state_;
+  engine::Training* training_;  // state_'s
 };
 
 /// Acts when gradients are in sync (at the end of a step), and only then.
 class PreparedOptimizer {
  public:
-  explicit PreparedOptimizer(std::shared_ptr<engine::AcceleratorState> state) : state_(std::move(state)) {}
+  PreparedOptimizer(std::shared_ptr<engine::AcceleratorState> state, engine::PreparedTraining& prepared)
+      : state_(std::move(state)), prepared_(&prepared) {}
   void step();
   void zero_grad();
-  bool step_was_skipped() const { return state_->step_was_skipped; }  ///< fp16 gradients overflowed
-  std::vector<double> learning_rates() const { return state_->trained().update().learning_rates(); }
+  bool step_was_skipped() const { return prepared_->step_was_skipped; }  ///< fp16 gradients overflowed
+  std::vector<double> learning_rates() const { return prepared_->training.update().learning_rates(); }
 
  private:
   std::shared_ptr<engine::AcceleratorState> state_;
+  engine::PreparedTraining* prepared_;  // state_'s
 };
 
 /// Takes one step per step of the optimizer that was taken: not one per rank, as Accelerate does.
 class PreparedScheduler {
  public:
-  explicit PreparedScheduler(std::shared_ptr<engine::AcceleratorState> state) : state_(std::move(state)) {}
+  PreparedScheduler(std::shared_ptr<engine::AcceleratorState> state, engine::PreparedTraining& prepared)
+      : state_(std::move(state)), prepared_(&prepared) {}
   void step();
-  std::vector<double> get_last_lr() const { return state_->trained().update().learning_rates(); }
+  std::vector<double> get_last_lr() const { return prepared_->training.update().learning_rates(); }
 
  private:
   std::shared_ptr<engine::AcceleratorState> state_;
+  engine::PreparedTraining* prepared_;  // state_'s
 };
 
 class Accelerator {
@@ -143,19 +164,20 @@ class Accelerator {
   /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold.
   explicit Accelerator(AcceleratorOptions options = {});
 
-  /// The model and its optimizer (torch::optim::Optimizer&, of the model's parameters, or OptimizerSettings), then any
-  /// loaders (DataLoader) and one schedule (optim::Schedule, or torch::optim::LRScheduler& of that optimizer); in the
-  /// same order come back what the loop uses instead. Collective. Rank 0's weights are everyone's. One model per
-  /// Accelerator.
-  template <class M, class Optimizer, class... More>
-  auto prepare(std::shared_ptr<M> module, Optimizer&& optimizer, More&&... more) {
-    prepare_training(module, update_by(optimizer));
-    return std::tuple{PreparedModel<M>(std::move(module), state_), PreparedOptimizer(state_),
-                      prepare_one(std::forward<More>(more))...};
-  }
-  template <class M, class Optimizer, class... More>
-  auto prepare(const torch::nn::ModuleHolder<M>& holder, Optimizer&& optimizer, More&&... more) {
-    return prepare(holder.ptr(), std::forward<Optimizer>(optimizer), std::forward<More>(more)...);
+  /// Models (std::shared_ptr<M>, or a TORCH_MODULE holder), their optimizers (torch::optim::Optimizer&, of the model's
+  /// parameters, or OptimizerSettings), loaders (DataLoader) and schedules (optim::Schedule, or
+  /// torch::optim::LRScheduler& of that optimizer), in any order; in the same order come back what the loop uses
+  /// instead. The n-th optimizer and the n-th schedule of a call are the n-th model's. Collective. Rank 0's weights are
+  /// everyone's. May be called again, with further models. Throws InputError for a model without optimizer or an
+  /// optimizer or a schedule without model, and for a second model with fp16.
+  template <class First, class Second, class... More>
+  auto prepare(First&& first, Second&& second, More&&... more) {
+    Given given;
+    take(given, first);
+    take(given, second);
+    (take(given, more), ...);
+    Prepared prepared = prepare_all(std::move(given));
+    return std::tuple{give(prepared, first), give(prepared, second), give(prepared, more)...};
   }
   /// A loader alone (for evaluation).
   DataLoader prepare(const DataLoader& loader) { return prepare_one(loader); }
@@ -173,8 +195,9 @@ class Accelerator {
     std::function<void()> leave_;
   };
   [[nodiscard]] Scope accumulate();
-  template <class M>
-  [[nodiscard]] Scope accumulate(const PreparedModel<M>&) {
+  /// The same: gradients of all models are in sync at the same time, whichever are named.
+  template <class M, class... More>
+  [[nodiscard]] Scope accumulate(const PreparedModel<M>&, const PreparedModel<More>&...) {
     return accumulate();
   }
   /// Gradients are kept on the rank while it lives, without counting (see Sharded::NoSync).
@@ -198,8 +221,13 @@ class Accelerator {
   /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
   /// leaves other ranks without a batch, so that they would be waited for.
   void backward(const at::Tensor& loss);
-  /// The norm over all ranks before clipping, once a step (0 between). The scaling itself happens in optimizer.step().
+  /// The norm over all ranks before clipping, once a step (0 between), of all models' gradients together, or of one
+  /// model's. The scaling itself happens in optimizer.step().
   double clip_grad_norm_(double max_norm);
+  template <class M>
+  double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {
+    return sync_gradients() ? model.training().clip(max_norm) : 0;
+  }
   /// Under FSDP and ZeRO refused by Accelerate; works here.
   void clip_grad_value_(double limit);
 
@@ -211,16 +239,23 @@ class Accelerator {
   /// Sum or mean over ranks. Collective.
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
 
-  /// Weights, optimizer, schedule, loss scale, random numbers, loaders' epochs, registered objects into `folder`
-  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N). Returns the folder. Collective.
+  /// Weights, optimizers, schedules, loss scale, random numbers, loaders' epochs, registered objects into `folder`
+  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N); of several models as model.safetensors,
+  /// model_1.safetensors and so on. Returns the folder. Collective.
   std::string save_state(const std::string& folder = "");
   /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
-  /// Throws InputError for a damaged folder, another model, or other registered objects. Collective.
+  /// Throws InputError for a damaged folder, other models, or other registered objects. Collective.
   void load_state(const std::string& folder = "");
   /// `object` must outlive the Accelerator's saves and loads.
   void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
-  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index. Collective.
+  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index. Of several models one is to
+  /// be named. Collective.
   void save_model(const std::string& folder, std::int64_t max_shard_bytes = 10'000'000'000);
+  template <class M>
+  void save_model(const PreparedModel<M>& model, const std::string& folder,
+                  std::int64_t max_shard_bytes = 10'000'000'000) {
+    save_weights(model.training(), folder, max_shard_bytes);
+  }
   /// The loader without the first batches of its next pass: they are not even read.
   static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) {
     return loader.skip_first_batches(batches);
@@ -270,15 +305,56 @@ class Accelerator {
   void set_trigger() { trigger_ = true; }
   bool check_trigger();
 
-  engine::Training& training() { return state_->trained(); }
+  /// Of the index-th model.
+  engine::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
 
  private:
-  void prepare_training(std::shared_ptr<torch::nn::Module> module, const engine::MakeUpdate& update);
-  engine::MakeUpdate update_by(torch::optim::Optimizer& optimizer) const { return engine::torch_update(optimizer); }
-  engine::MakeUpdate update_by(const OptimizerSettings& settings) const;
+  /// What one prepare() is given of models and optimizers.
+  struct Given {
+    std::vector<std::shared_ptr<torch::nn::Module>> modules;
+    std::vector<engine::MakeUpdate> updates;
+  };
+  /// What it made of them, and how much of that was given back.
+  struct Prepared {
+    std::vector<engine::PreparedTraining*> trainings;
+    std::size_t models = 0, optimizers = 0, schedules = 0;
+  };
+  template <class M>
+  void take(Given& given, const std::shared_ptr<M>& module) const {
+    given.modules.push_back(module);
+  }
+  template <class M>
+  void take(Given& given, const torch::nn::ModuleHolder<M>& holder) const {
+    given.modules.push_back(holder.ptr());
+  }
+  void take(Given& given, torch::optim::Optimizer& optimizer) const {
+    given.updates.push_back(engine::torch_update(optimizer));
+  }
+  void take(Given& given, const OptimizerSettings& settings) const;
+  void take(Given&, const DataLoader&) const {}
+  void take(Given&, const optim::Schedule&) const {}
+  void take(Given&, torch::optim::LRScheduler&) const {}
+  Prepared prepare_all(Given given);
+
+  template <class M>
+  PreparedModel<M> give(Prepared& prepared, const std::shared_ptr<M>& module) const {
+    return PreparedModel<M>(module, state_, prepared.trainings[prepared.models++]->training);
+  }
+  template <class M>
+  PreparedModel<M> give(Prepared& prepared, const torch::nn::ModuleHolder<M>& holder) const {
+    return give(prepared, holder.ptr());
+  }
+  PreparedOptimizer give(Prepared& prepared, const torch::optim::Optimizer&) const { return next_optimizer(prepared); }
+  PreparedOptimizer give(Prepared& prepared, const OptimizerSettings&) const { return next_optimizer(prepared); }
+  PreparedOptimizer next_optimizer(Prepared& prepared) const {
+    return PreparedOptimizer(state_, *prepared.trainings[prepared.optimizers++]);
+  }
+  DataLoader give(Prepared&, const DataLoader& loader) { return prepare_one(loader); }
+  PreparedScheduler give(Prepared& prepared, const optim::Schedule& schedule) const;
+  PreparedScheduler give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const;
+  static engine::PreparedTraining& next_scheduled(Prepared& prepared);
   DataLoader prepare_one(const DataLoader& loader);
-  PreparedScheduler prepare_one(const optim::Schedule& schedule);
-  PreparedScheduler prepare_one(torch::optim::LRScheduler& scheduler);
+  static void save_weights(engine::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
   std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
   std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }

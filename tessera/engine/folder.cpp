@@ -88,16 +88,49 @@ void restore_random(const comm::Group& group, const std::string& folder) {
   }
 }
 
-Value training_state(Training& training, const Value& state) {
-  Value own = Value::make_object({{"format", Value::of("tessera-training-1")},
-                                  {"optimizer_steps", Value::of(training.update().steps())},
-                                  {"schedule_steps", Value::of(training.schedule_steps())},
-                                  {"state", state}});
+/// "model", "model_1" and so on.
+std::string stem_of(const char* stem, std::size_t i) { return i == 0 ? stem : concat(stem, "_", i); }
+std::string file_of(const char* stem, std::size_t i) { return stem_of(stem, i) + ".safetensors"; }
+
+/// Counts and loss scale of one module.
+Value counts_of(Training& training) {
+  Value own = Value::make_object({{"optimizer_steps", Value::of(training.update().steps())},
+                                  {"schedule_steps", Value::of(training.schedule_steps())}});
   if (const auto& scale = training.loss_scale())
     own.set("loss_scale", Value::make_object({{"scale", Value::of(scale->state().scale)},
                                               {"good_steps", Value::of(scale->state().good_steps)},
                                               {"skipped_steps", Value::of(scale->state().skipped_steps)}}));
   return own;
+}
+
+/// The first module's counts stand in the object itself, those of others in "more".
+Value training_state(const std::vector<Training*>& trainings, const Value& state) {
+  Value own = Value::make_object({{"format", Value::of("tessera-training-1")}, {"state", state}});
+  const Value first = counts_of(*trainings[0]);
+  for (const auto& [name, value] : first.members()) own.set(name, value);
+  if (trainings.size() == 1) return own;
+  Value more = Value::make_array();
+  for (std::size_t i = 1; i < trainings.size(); ++i) more.push_back(counts_of(*trainings[i]));
+  own.set("more", more);
+  return own;
+}
+
+/// Of every module. Throws InputError unless there are as many.
+std::vector<Value> stored_counts(const Value& own, std::size_t modules, const std::string& folder) {
+  std::vector<Value> counts = {own};
+  if (const Value* more = own.find("more")) counts.insert(counts.end(), more->items().begin(), more->items().end());
+  if (counts.size() != modules)
+    throw InputError(concat(folder, ": was saved with ", counts.size(), counts.size() == 1 ? " model" : " models",
+                            ", but there are ", modules, ": prepare the same ones, in the same order"));
+  return counts;
+}
+
+void restore_counts(Training& training, const Value& counts) {
+  training.set_schedule_steps(counts.at("schedule_steps").as_int());
+  const Value* scale = counts.find("loss_scale");
+  if (scale != nullptr && training.loss_scale())
+    training.loss_scale()->set_state(
+        {scale->at("scale").as_real(), scale->at("good_steps").as_int(), scale->at("skipped_steps").as_int()});
 }
 
 /// Gives `made` the name `target`, whose former folder goes.
@@ -110,8 +143,8 @@ void put_in_place(const std::string& made, const std::string& target) {
   remove_tree(aside);
 }
 
-void restore_weights(Training& training, const std::string& folder) {
-  const format::SafetensorsFile file(path_join(folder, checkpoint::kWeightsFile));
+void restore_weights(Training& training, const std::string& folder, const std::string& name_of_file) {
+  const format::SafetensorsFile file(path_join(folder, name_of_file));
   const auto stored = [&](const std::string& name, at::IntArrayRef sizes) -> const format::TensorInfo& {
     const format::TensorInfo* info = file.find(name);
     if (info == nullptr)
@@ -143,10 +176,18 @@ void restore_weights(Training& training, const std::string& folder) {
 
 }  // namespace
 
-void save_training(Training& training, const std::string& folder, const Value& state, const JsonFiles& files) {
-  const comm::Group& group = training.group();
-  Weights weights = weights_of(training);
-  train::GatheredTensors states = training.update().states(training.sharded());
+void save_training(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
+                   const JsonFiles& files) {
+  const comm::Group& group = trainings.at(0)->group();
+  std::vector<Weights> weights;
+  std::vector<train::GatheredTensors> states;
+  for (Training* training : trainings) {
+    weights.push_back(weights_of(*training));
+    states.push_back(training->update().states(training->sharded()));
+  }
+  std::vector<train::GatheredTensors*> in_order;
+  for (Weights& own : weights) in_order.push_back(&own.trained);
+  for (train::GatheredTensors& own : states) in_order.push_back(&own);
   const checkpoint::NamedTensors random = random_states(group);
   std::function<void()> write;
   if (group.rank() == 0)
@@ -154,42 +195,47 @@ void save_training(Training& training, const std::string& folder, const Value& s
       const std::string temporary = folder + ".tmp";
       remove_tree(temporary);
       make_folders(temporary);
-      format::Manifest manifest{training.update().steps(), {}};
-      manifest.files.push_back(
-          checkpoint::write_tensors_file(temporary, checkpoint::kWeightsFile, sources_of(weights)));
-      manifest.files.push_back(checkpoint::write_tensors_file(temporary, checkpoint::kOptimizerFile, states.sources()));
-      manifest.files.push_back(checkpoint::write_tensors_file(temporary, kRandomFile, checkpoint::sources_of(random)));
-      manifest.files.push_back(checkpoint::write_json_file(temporary, kStateFile, training_state(training, state)));
+      format::Manifest manifest{trainings[0]->update().steps(), {}};
+      const auto tensors = [&](const std::string& name, checkpoint::TensorSources sources) {
+        manifest.files.push_back(checkpoint::write_tensors_file(temporary, name.c_str(), std::move(sources)));
+      };
+      for (std::size_t i = 0; i < weights.size(); ++i) tensors(file_of("model", i), sources_of(weights[i]));
+      for (std::size_t i = 0; i < states.size(); ++i) tensors(file_of("optimizer", i), states[i].sources());
+      tensors(kRandomFile, checkpoint::sources_of(random));
+      manifest.files.push_back(checkpoint::write_json_file(temporary, kStateFile, training_state(trainings, state)));
       for (const auto& [name, value] : files)
         manifest.files.push_back(checkpoint::write_json_file(temporary, name.c_str(), value));
       format::write_manifest(temporary, manifest);
       put_in_place(temporary, folder);
     };
-  train::agree(group, [&] { train::write_gathered({&weights.trained, &states}, write); });
+  train::agree(group, [&] { train::write_gathered(in_order, write); });
 }
 
-Value load_training(Training& training, const std::string& folder, bool with_optimizer, bool with_random) {
+Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer,
+                    bool with_random) {
   Value state;
-  const comm::Group& group = training.group();
+  const comm::Group& group = trainings.at(0)->group();
+  std::vector<Value> counts;
   train::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
     if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
     const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
     if (!verdict.whole()) throw InputError(concat(folder, ": the checkpoint is damaged: ", verdict.text()));
+    const Value own = read_json(path_join(folder, kStateFile));
+    counts = stored_counts(own, trainings.size(), folder);
+    state = own.at("state");
   });
   train::agree(group, [&] {
-    const Value own = read_json(path_join(folder, kStateFile));
-    restore_weights(training, folder);
-    if (with_optimizer) {
-      training.update().restore(training.sharded(), folder, own.at("optimizer_steps").as_int());
-      training.set_schedule_steps(own.at("schedule_steps").as_int());
-      const Value* scale = own.find("loss_scale");
-      if (scale != nullptr && training.loss_scale())
-        training.loss_scale()->set_state(
-            {scale->at("scale").as_real(), scale->at("good_steps").as_int(), scale->at("skipped_steps").as_int()});
+    for (std::size_t i = 0; i < trainings.size(); ++i) {
+      Training& training = *trainings[i];
+      restore_weights(training, folder, file_of("model", i));
+      if (with_optimizer) {
+        training.update().restore(training.sharded(), folder, stem_of("optimizer", i),
+                                  counts[i].at("optimizer_steps").as_int());
+        restore_counts(training, counts[i]);
+      }
+      training.zero_grad();
     }
-    if (with_random) restore_random(training.group(), folder);
-    training.zero_grad();
-    state = own.at("state");
+    if (with_random) restore_random(group, folder);
   });
   return state;
 }

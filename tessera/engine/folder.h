@@ -3,7 +3,8 @@
 /// What continues a training, in one folder: model.safetensors (what transformers could read, too),
 /// optimizer.safetensors, random.safetensors (every rank's generators), state.json, further JSON files of the caller,
 /// and manifest.json with the checksums of all, written last. Whole tensors, gathered one by one: any number of ranks
-/// and any strategy continues it.
+/// and any strategy continues it. Of several modules the second has model_1.safetensors and optimizer_1.safetensors, and
+/// so on, as Accelerate names them.
 
 #include <tessera/base/value.h>
 #include <tessera/engine/training.h>
@@ -18,12 +19,21 @@ namespace tessera::engine {
 using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, contents
 
 /// Writes the folder beside itself and renames it when it is whole; one of that name is replaced. `state` is the
-/// caller's (rank 0's counts). Collective; on failure every rank throws.
-void save_training(Training& training, const std::string& folder, const Value& state, const JsonFiles& files = {});
+/// caller's (rank 0's counts). `trainings`: at least one, of one group. Collective; on failure every rank throws.
+void save_training(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
+                   const JsonFiles& files = {});
+inline void save_training(Training& training, const std::string& folder, const Value& state) {
+  save_training(std::vector{&training}, folder, state);
+}
 /// Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's random numbers (of as many
 /// ranks as it was saved from; else a warning). Returns the caller's state. Throws InputError for a folder that is not
-/// whole or of another model. Collective.
-Value load_training(Training& training, const std::string& folder, bool with_optimizer = true, bool with_random = true);
+/// whole, of another model or of another number of them. Collective.
+Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer = true,
+                    bool with_random = true);
+inline Value load_training(Training& training, const std::string& folder, bool with_optimizer = true,
+                           bool with_random = true) {
+  return load_training(std::vector{&training}, folder, with_optimizer, with_random);
+}
 /// The caller's state alone, unverified; one of the caller's files. Throws InputError.
 Value read_state(const std::string& folder);
 Value read_json_file(const std::string& folder, const std::string& name);

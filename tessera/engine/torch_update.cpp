@@ -123,8 +123,8 @@ class TorchUpdate final : public Update {
   }
   std::int64_t steps() const override { return steps_; }
 
-  void restore(const Sharded& sharded, const std::string& folder, std::int64_t steps) override {
-    const checkpoint::StoredState file(folder);
+  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem, std::int64_t steps) override {
+    const checkpoint::StoredState file(folder, stem);
     std::size_t restored = 0;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {
       if (!held(parameter.local)) continue;

@@ -65,7 +65,7 @@ void Training::backward(const at::Tensor& loss) {
   const double scale =
       (fixed_order() ? 1.0 : 1.0 / static_cast<double>(accumulation_)) * (loss_scale_ ? loss_scale_->scale() : 1.0);
   (scale == 1 ? loss : widen(loss) * scale).backward();
-  scaled_norm_.reset();
+  gradients_changed();
   comm::life().advance();
 }
 
@@ -76,11 +76,15 @@ double Training::gradient_norm() {
 
 double Training::clip(double max_norm) {
   const double norm = gradient_norm();
+  clip_by(norm, max_norm);
+  return norm;
+}
+
+void Training::clip_by(double norm, double max_norm) {
   if (std::isfinite(norm))
     clip_ = optim::clip_coefficient(norm, max_norm);
   else if (!loss_scale_)
-    sharded_->clip_grad_norm(0);  // throws, and tells where it comes from
-  return norm;
+    sharded_->clip_grad_norm(0);  // where these are not finite, throws, and tells where it comes from
 }
 
 bool Training::step() {

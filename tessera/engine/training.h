@@ -75,6 +75,8 @@ class Training {
   /// loss (one element), divided by the micro-batches of a step and multiplied by the loss scale; backward. Throws
   /// InputError for more.
   void backward(const at::Tensor& loss);
+  /// Another Training's backward may have reached this one's module, too.
+  void gradients_changed() { scaled_norm_.reset(); }
 
   /// The norm of the step's gradients over all ranks, without the loss scale. Computed once a step.
   double gradient_norm();
@@ -82,6 +84,8 @@ class Training {
   /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws Error naming rank and
   /// parameter.
   double clip(double max_norm);
+  /// The same with a norm of more gradients than these (of several modules together).
+  void clip_by(double norm, double max_norm);
   /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
   bool step();
   void zero_grad();

@@ -34,8 +34,9 @@ class Update {
   // For checkpoints: state tensors under names such as "exp_avg.layers.0.weight", whole, whatever part this rank holds.
   virtual train::GatheredTensors states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
-  /// Reads FOLDER/optimizer.safetensors. Throws InputError unless it holds exactly this optimizer's states.
-  virtual void restore(const Sharded& sharded, const std::string& folder, std::int64_t steps) = 0;
+  /// Reads FOLDER/STEM.safetensors. Throws InputError unless it holds exactly this optimizer's states.
+  virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
+                       std::int64_t steps) = 0;
 };
 
 using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module& module, const Sharded& sharded)>;
