@@ -95,7 +95,8 @@ def chunk(args, name, length, inputs):
                f"-max_total_time={args.seconds}", "-timeout=1200", "-rss_limit_mb=2560", "-malloc_limit_mb=64",
                "-entropic=0", "-reduce_inputs=0", "-reload=0", "-print_final_stats=1", f"-artifact_prefix={crash}/{name}-",
                *dictionary(name, args.corpora), corpus, *filter(os.path.isdir, seeds)]
-    environment = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=16:malloc_context_size=6"}
+    # A quarter faster; a crash is looked at again without.
+    environment = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=4:malloc_context_size=1"}
     if os.path.isdir("/dev/shm"):
         environment["TMPDIR"] = "/dev/shm"  # some readers want a file
     with open(log, "w") as out:
