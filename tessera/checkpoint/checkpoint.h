@@ -57,6 +57,10 @@ struct RunState {
   std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;
   std::int64_t num_input_tokens_seen = 0;
   double total_flos = 0;  ///< floating-point operations of the model since step 0
+
+  // Who wrote it, for people and tools; any configuration and any number of ranks can resume it. Null: not said.
+  Value configuration = {};  ///< config/stored.h
+  Value mesh = {};           ///< {"ranks", "strategy", "shard_ranks", "replicate_ranks"}
 };
 
 /// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete (manifest.json

@@ -77,6 +77,8 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
                                               {"skipped_steps", Value::of(state.loss_scale_skipped_steps)},
                                               {"hysteresis", Value::of(state.loss_scale_hysteresis)}}));
   if (!state.schedule_state.is_null()) own.set("schedule", state.schedule_state);
+  if (!state.mesh.is_null()) own.set("mesh", state.mesh);
+  if (!state.configuration.is_null()) own.set("configuration", state.configuration);
   WrittenFiles written = {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own)};
   if (!state.optimizer_apart)
     written.push_back(write_tensors_file(folder, kOptimizerFile,
@@ -107,6 +109,8 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
     if (scale->find("hysteresis") != nullptr) state.loss_scale_hysteresis = count_at(*scale, "hysteresis");
   }
   if (const Value* schedule = own.find("schedule")) state.schedule_state = *schedule;
+  if (const Value* mesh = own.find("mesh")) state.mesh = *mesh;
+  if (const Value* configuration = own.find("configuration")) state.configuration = *configuration;
 
   const std::string trainer_path = path_join(folder, kTrainerStateFile);
   const Value trainer = read_json(trainer_path);

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include <tessera/base/text.h>
+#include <tessera/config/stored.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/utf8.h>
 #include <tessera/train/generate.h>
@@ -103,7 +104,11 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
                            " of ", plan.batch_size, " rows, 1 thread per process; the same bits for any number of "
                            "processes that divides ", parallel.logical_shards));
   if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
-  if (setup.resume) lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
+  if (setup.resume) {
+    lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
+    if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
+      lines.push_back(concat("settings that are others than before: ", join(changed)));
+  }
   return lines;
 }
 

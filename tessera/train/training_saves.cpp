@@ -12,6 +12,7 @@
 #include <tessera/checkpoint/finite.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/life.h>
+#include <tessera/config/stored.h>
 #include <tessera/launch/environment.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/gathered.h>
@@ -211,6 +212,11 @@ checkpoint::RunState TrainingLoop::run_state() const {
   state.save_steps = plan_.save_every;
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
   state.total_flos = flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
+  state.configuration = config::stored_configuration(setup_.config);
+  state.mesh = Value::make_object({{"ranks", Value::of(static_cast<std::int64_t>(world_.size()))},
+                                   {"strategy", Value::of(setup_.config.sharding.strategy)},
+                                   {"shard_ranks", Value::of(static_cast<std::int64_t>(sharded_->shard_ranks()))},
+                                   {"replicate_ranks", Value::of(static_cast<std::int64_t>(sharded_->replicate_ranks()))}});
   return state;
 }
 

@@ -29,11 +29,14 @@ TEST_F(ShardedCheckpoint, IsInspectedComparedAndMerged) {
 
   const auto text = tessera({"checkpoint", "inspect", parts});
   EXPECT_TRUE(contains(text.out, "in pieces, 2 files")) << text.out << text.err;
-  EXPECT_TRUE(contains(text.out, "2 ranks")) << text.out;
+  EXPECT_TRUE(contains(text.out, "2 ranks; any number can resume it")) << text.out;
+  EXPECT_TRUE(contains(text.out, "trained with full_shard on 2 ranks")) << text.out;
   const Value in_parts = parse_json(tessera({"checkpoint", "inspect", parts, "--json"}).out, ""),
               in_one = parse_json(tessera({"checkpoint", "inspect", whole, "--json"}).out, "");
   EXPECT_EQ(in_parts.at("ranks").as_int(), 2);
   EXPECT_EQ(in_one.find("ranks"), nullptr);
+  EXPECT_EQ(in_parts.at("mesh").at("shard_ranks").as_int(), 2);
+  EXPECT_EQ(in_parts.at("configuration").at("optimization").at("max_steps").as_int(), 2);
   for (const char* key : {"optimizer_tensors", "optimizer_bytes", "parameters", "tensors", "step"})
     EXPECT_EQ(in_parts.at(key).as_int(), in_one.at(key).as_int()) << key;
 

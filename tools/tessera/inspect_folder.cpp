@@ -200,6 +200,13 @@ void add_training_state(Inspection& found, const std::string& folder) {
     std::vector<std::string> parts;
     for (const char* key : {"samples", "seed"})
       if (const Value* value = first_of(state, {key})) parts.push_back(concat(key, " ", scalar_text(*value)));
+    if (const Value* mesh = first_of(state, {"mesh"}); mesh != nullptr && mesh->is_object()) {
+      const Value *strategy = mesh->find("strategy"), *ranks = mesh->find("ranks");
+      if (strategy != nullptr && ranks != nullptr)
+        parts.push_back(concat("trained with ", scalar_text(*strategy), " on ", scalar_text(*ranks), " ranks"));
+      found.set("mesh", *mesh);
+    }
+    if (const Value* configuration = first_of(state, {"configuration"})) found.set("configuration", *configuration);
     found.fact("run state", join(parts));
   }
   if (path_exists(path_join(folder, format::kManifestName))) add_manifest(found, folder);

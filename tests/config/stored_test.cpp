@@ -1,0 +1,53 @@
+// What a checkpoint remembers of a configuration, and what is told of changes.
+
+#include <tessera/config/stored.h>
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/config/convert.h>
+#include <tessera/config/fields.h>
+
+namespace tessera::config {
+namespace {
+
+Value after_a_file(const RunConfig& config) { return parse_json(dump_json(stored_configuration(config), 2), "stored"); }
+
+TEST(StoredConfiguration, HoldsEverySettingButThoseThatOnlyDescribe) {
+  const Value stored = stored_configuration(RunConfig());
+  std::size_t settings = 0;
+  for (const Field& field : fields()) {
+    const Value* found = stored.at(section_key(field.section)).find(field.name);
+    EXPECT_EQ(found == nullptr, only_describes(field.name)) << field.name;
+    settings += found != nullptr;
+  }
+  EXPECT_GT(settings, 100u);
+}
+
+TEST(StoredConfiguration, NothingHasChangedInTheSameRun) {
+  RunConfig config;
+  config.optimization.learning_rate = 1.0 / 3;
+  config.optimization.seed = 7;
+  config.data.train_file = "a \"b\".txt";
+  EXPECT_TRUE(changed_since(after_a_file(config), config).empty());
+}
+
+TEST(StoredConfiguration, WhatNumbersDependOnIsToldWithBothValues) {
+  RunConfig before, now;
+  now.optimization.learning_rate = 1e-4;
+  now.optimization.bf16 = true;
+  now.data.block_size = 64;
+  now.output.output_dir = "elsewhere";      // where results go, and
+  now.sharding.strategy = "full_shard";     // who holds what, are nobody's surprise
+  EXPECT_EQ(changed_since(after_a_file(before), now),
+            (std::vector<std::string>{"block_size 64 (was 0)", "learning_rate 1e-04 (was 5e-05)", "bf16 true (was false)"}));
+}
+
+TEST(StoredConfiguration, WhateverAFileHoldsIsTaken) {
+  for (const char* text : {"null", "3", "[]", "{}", R"({"optimization": 4})", R"({"optimization": {"nonsense": 1}})"})
+    EXPECT_TRUE(changed_since(parse_json(text, "stored"), RunConfig()).empty()) << text;
+  EXPECT_EQ(changed_since(parse_json(R"({"optimization": {"learning_rate": {"a": [1]}}})", "stored"), RunConfig()).size(), 1u);
+}
+
+}  // namespace
+}  // namespace tessera::config
