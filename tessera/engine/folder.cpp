@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -14,6 +15,7 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/format/safetensors_index.h>
 #include <tessera/format/verify.h>
 #include <tessera/train/setup.h>
 
@@ -22,29 +24,34 @@ namespace {
 
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kRandomFile = "random.safetensors";
+constexpr const char* kUntrainedFile = "untrained.safetensors";  // of a SHARDED checkpoint
 
-/// Trained parameters are gathered one by one; frozen ones and buffers, which most models have few of, at once.
-struct Weights {
-  train::GatheredTensors trained;
-  checkpoint::TensorSources others;  ///< rank 0
-};
-
-Weights weights_of(Training& training) {
-  Weights weights{train::trained_weights(training.sharded()), {}};
-  std::map<std::string, bool> is_trained;
-  for (const ShardedParameter& parameter : training.sharded().named_parameters()) is_trained[parameter.name] = true;
+/// Frozen parameters and buffers, which most models have few of, at once; on rank 0. Collective.
+checkpoint::TensorSources untrained_tensors(Training& training) {
+  checkpoint::TensorSources others;
+  std::set<std::string> trained;
+  for (const ShardedParameter& parameter : training.sharded().named_parameters()) trained.insert(parameter.name);
   const bool writes = training.group().rank() == 0;
   std::size_t parameters = 0;
   for (const auto& item : training.module().named_parameters()) parameters += item.value().requires_grad() ? 0 : 1;
   if (parameters > 0)
     training.sharded().visit_parameters([&](const std::string& name, const at::Tensor& value) {
-      if (writes && !is_trained.count(name))
-        weights.others.push_back(checkpoint::tensor_source(name, value.detach().clone()));
+      if (writes && !trained.count(name)) others.push_back(checkpoint::tensor_source(name, value.detach().clone()));
     });
   if (writes)
     for (const auto& item : training.module().named_buffers())
-      weights.others.push_back(checkpoint::tensor_source(item.key(), item.value().detach()));
-  return weights;
+      others.push_back(checkpoint::tensor_source(item.key(), item.value().detach()));
+  return others;
+}
+
+/// Trained parameters are gathered one by one.
+struct Weights {
+  train::GatheredTensors trained;
+  checkpoint::TensorSources others;
+};
+
+Weights weights_of(Training& training) {
+  return {train::trained_weights(training.sharded()), untrained_tensors(training)};
 }
 
 checkpoint::TensorSources sources_of(Weights& weights) {
@@ -143,34 +150,56 @@ void put_in_place(const std::string& made, const std::string& target) {
   remove_tree(aside);
 }
 
-void restore_weights(Training& training, const std::string& folder, const std::string& name_of_file) {
-  const format::SafetensorsFile file(path_join(folder, name_of_file));
-  const auto stored = [&](const std::string& name, at::IntArrayRef sizes) -> const format::TensorInfo& {
-    const format::TensorInfo* info = file.find(name);
-    if (info == nullptr)
-      throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
-    if (at::IntArrayRef(info->shape) != sizes)
-      throw InputError(
-          concat(folder, ": ", name, " is of shape ", at::IntArrayRef(info->shape), ", this model's of ", sizes));
-    return *info;
+/// Of one module: STEM.safetensors, or shards and their index, and untrained.safetensors beside them.
+class StoredWeights {
+ public:
+  StoredWeights(const std::string& folder, const std::string& stem) : folder_(folder), weights_(folder, stem) {
+    const std::string untrained = path_join(folder, kUntrainedFile);
+    if (path_exists(untrained)) untrained_.emplace(untrained);
+  }
+  std::size_t size() const { return weights_.tensors().size() + (untrained_ ? untrained_->tensors().size() : 0); }
+  const std::vector<std::int64_t>& shape(const std::string& name) const { return *find(name).first; }
+  at::Tensor read(const std::string& name) const { return find(name).second(); }
+
+ private:
+  std::pair<const std::vector<std::int64_t>*, std::function<at::Tensor()>> find(const std::string& name) const {
+    if (const auto* stored = weights_.find(name))
+      return {&stored->info.shape, [this, stored] {
+                return checkpoint::read_tensor(weights_.files()[stored->file], stored->info);
+              }};
+    if (const auto* info = untrained_ ? untrained_->find(name) : nullptr)
+      return {&info->shape, [this, info] { return checkpoint::read_tensor(*untrained_, *info); }};
+    throw InputError(concat(folder_, ": holds no ", name, ", which this model has: it is another model's"));
+  }
+
+  std::string folder_;
+  format::SafetensorsFolder weights_;
+  std::optional<format::SafetensorsFile> untrained_;
+};
+
+void restore_weights(Training& training, const std::string& folder, const std::string& stem) {
+  const StoredWeights weights(folder, stem);
+  const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
+    if (at::IntArrayRef(weights.shape(name)) != sizes)
+      throw InputError(concat(folder, ": ", name, " is of shape ", at::IntArrayRef(weights.shape(name)),
+                              ", this model's of ", sizes));
   };
   std::size_t names = training.module().named_buffers().size();
   std::map<std::string, std::vector<std::int64_t>> shapes;
   for (const ShardedParameter& parameter : training.sharded().named_parameters())
     shapes[parameter.name] = parameter.shape;
-  for (const auto& [name, shape] : shapes) stored(name, shape);
+  for (const auto& [name, shape] : shapes) check(name, shape);
   training.sharded().load_parameters([&](const std::string& name) {
     ++names;
-    const format::TensorInfo* info = file.find(name);
-    if (info == nullptr)
-      throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
-    return checkpoint::read_tensor(file, *info);
+    return weights.read(name);
   });
   const at::NoGradGuard no_grad;
-  for (const auto& item : training.module().named_buffers())
-    at::Tensor(item.value()).copy_(checkpoint::read_tensor(file, stored(item.key(), item.value().sizes())));
-  if (names != file.tensors().size())
-    throw InputError(concat(folder, ": holds ", file.tensors().size(), " tensors, this model has ", names,
+  for (const auto& item : training.module().named_buffers()) {
+    check(item.key(), item.value().sizes());
+    at::Tensor(item.value()).copy_(weights.read(item.key()));
+  }
+  if (names != weights.size())
+    throw InputError(concat(folder, ": holds ", weights.size(), " tensors, this model has ", names,
                             ": it is another model's"));
 }
 
@@ -211,6 +240,26 @@ void save_training(const std::vector<Training*>& trainings, const std::string& f
   train::agree(group, [&] { train::write_gathered(in_order, write); });
 }
 
+void save_training_parts(Training& training, train::Saver& saver, std::int64_t step, const Value& state) {
+  const optim::Optimizer* optimizer = training.update().own_optimizer();
+  TESSERA_CHECK(optimizer != nullptr, "an optimizer of torch::optim is saved whole");
+  train::SaveContents contents{.step = step};
+  checkpoint::TensorSources untrained = untrained_tensors(training);
+  const checkpoint::NamedTensors random = random_states(training.group());
+  if (training.group().rank() == 0)
+    contents.small_files = [&](const std::string& folder) {
+      std::vector<format::ManifestFile> files = {
+          checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random)),
+          checkpoint::write_json_file(folder, kStateFile, training_state({&training}, state))};
+      if (!untrained.empty())
+        files.push_back(checkpoint::write_tensors_file(folder, kUntrainedFile, std::move(untrained)));
+      return files;
+    };
+  saver.save(training.sharded(), *optimizer, std::move(contents));
+  const auto outcome = saver.finish();
+  if (outcome && !outcome->error.empty()) throw Error(concat(outcome->folder, " is not saved: ", outcome->error));
+}
+
 Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer,
                     bool with_random) {
   Value state;
@@ -227,7 +276,7 @@ Value load_training(const std::vector<Training*>& trainings, const std::string& 
   train::agree(group, [&] {
     for (std::size_t i = 0; i < trainings.size(); ++i) {
       Training& training = *trainings[i];
-      restore_weights(training, folder, file_of("model", i));
+      restore_weights(training, folder, stem_of("model", i));
       if (with_optimizer) {
         training.update().restore(training.sharded(), folder, stem_of("optimizer", i),
                                   counts[i].at("optimizer_steps").as_int());

@@ -8,6 +8,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/engine/training.h>
+#include <tessera/train/saver.h>
 
 #include <cstdint>
 #include <string>
@@ -25,9 +26,13 @@ void save_training(const std::vector<Training*>& trainings, const std::string& f
 inline void save_training(Training& training, const std::string& folder, const Value& state) {
   save_training(std::vector{&training}, folder, state);
 }
-/// Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's random numbers (of as many
-/// ranks as it was saved from; else a warning). Returns the caller's state. Throws InputError for a folder that is not
-/// whole, of another model or of another number of them. Collective.
+/// The same, SHARDED: SAVER's OUT/checkpoint-STEP, in which every rank has written what it holds (train/saver.h), beside
+/// it untrained.safetensors with frozen parameters and buffers, if there are any. Returns when it is there. The update
+/// must have an own_optimizer(). Collective; on failure every rank throws, and what was there before is unharmed.
+void save_training_parts(Training& training, train::Saver& saver, std::int64_t step, const Value& state);
+/// Of both kinds of folder. Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's
+/// random numbers (of as many ranks as it was saved from; else a warning). Returns the caller's state. Throws InputError
+/// for a folder that is not whole, of another model or of another number of them. Collective.
 Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer = true,
                     bool with_random = true);
 inline Value load_training(Training& training, const std::string& folder, bool with_optimizer = true,

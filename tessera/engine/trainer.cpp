@@ -74,7 +74,6 @@ void name_unused(const config::Resolved& given) {
                                                   "max_restarts",
                                                   "include_num_input_tokens_seen",
                                                   "logging_nan_inf_filter",
-                                                  "save_state_dict_type",
                                                   "async_save",
                                                   "async_save_when_busy",
                                                   "checkpoint_in_memory",

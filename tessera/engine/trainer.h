@@ -22,6 +22,7 @@
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/train/best_model.h>
 #include <tessera/train/run_plan.h>
+#include <tessera/train/saver.h>
 
 #include <cstdint>
 #include <functional>
@@ -143,9 +144,11 @@ class Trainer {
   bool is_fsdp_enabled() const;       ///< by --fsdp or the strategies that it names
   bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
   bool is_world_process_zero() const { return state_.is_world_process_zero; }
-  /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words. Throws
-  /// InputError for others. This class writes whole tensors, gathered one by one, under each of them, which any number of
-  /// ranks reads: nothing has to be switched before save_model().
+  /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words
+  /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole tensors,
+  /// gathered one by one; otherwise (the default) every rank writes what it holds, and the step goes on when all have. An
+  /// optimizer of your own (TrainerOptions::optimizer) is always saved whole. Any number of ranks and any strategy reads
+  /// both. save_model() writes whole weights in any case: nothing has to be switched before.
   void set_state_dict_type(const std::string& type);
   const TrainerState& state() const { return state_; }
   TrainerControl& control() { return control_; }
@@ -182,6 +185,7 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<engine::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
+  std::unique_ptr<train::Saver> saver_;            // of SHARDED checkpoints; since the first one
   std::optional<train::BestModel> best_;           // of train()
   std::shared_ptr<engine::PlateauRates> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
   TrainerState state_;

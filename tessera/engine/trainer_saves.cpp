@@ -9,6 +9,7 @@
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/folder.h>
+#include <tessera/comm/life.h>
 #include <tessera/engine/folder.h>
 #include <tessera/train/setup.h>
 
@@ -64,7 +65,8 @@ void Trainer::load_best_model() {
 void Trainer::save(const train::RunPlan& plan) {
   const OutputConfig& output = options_.arguments.values.output;
   if (output.output_dir.empty()) return;
-  const std::string folder = path_join(output.output_dir, concat("checkpoint-", state_.global_step));
+  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
+  const std::string folder = checkpoint::step_folder(output.output_dir, state_.global_step);
   best_->saving(state_.global_step, folder);
   state_.best_model_checkpoint = best_->checkpoint();
   Value own = Value::make_object({{"step", Value::of(state_.global_step)},
@@ -74,7 +76,14 @@ void Trainer::save(const train::RunPlan& plan) {
                                         {"step", Value::of(best_->step())},
                                         {"checkpoint", Value::of(best_->checkpoint())}}));
   if (plateau_) own.set("plateau", plateau_->state());
-  engine::save_training(*training_, folder, own);
+  if (output.save_state_dict_type == "full" || training_->update().own_optimizer() == nullptr) {
+    engine::save_training(*training_, folder, own);
+  } else {
+    if (!saver_)
+      saver_ = std::make_unique<train::Saver>(
+          training_->group(), train::SaverOptions{.output_dir = output.output_dir, .in_memory = false});
+    engine::save_training_parts(*training_, *saver_, state_.global_step, own);
+  }
   train::agree(training_->group(), [&] {
     if (!state_.is_world_process_zero) return;
     checkpoint::RunState saved;

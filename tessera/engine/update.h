@@ -34,6 +34,8 @@ class Update {
   // For checkpoints: state tensors under names such as "exp_avg.layers.0.weight", whole, whatever part this rank holds.
   virtual train::GatheredTensors states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
+  /// This library's optimizer that does it, whose states ranks can save in parts; nullptr: it is one of torch::optim.
+  virtual const optim::Optimizer* own_optimizer() const { return nullptr; }
   /// Reads FOLDER/STEM.safetensors. Throws InputError unless it holds exactly this optimizer's states.
   virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
                        std::int64_t steps) = 0;
