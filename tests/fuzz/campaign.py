@@ -22,7 +22,7 @@ READERS = {
     "safetensors_header": ([256, 128, 512, 1024], ["format/safetensors.cpp"]),
     "safetensors_index": ([256, 128, 512], ["format/safetensors_index.cpp"]),
     "state_index": ([512, 256, 1024, 2048], []),
-    "manifest": ([256, 128, 512, 1024], ["format/manifest.cpp"]),
+    "manifest": ([64, 128, 256, 512], ["format/manifest.cpp"]),
     "torch_file": ([1024, 2048, 512, 4096], ["format/torch_*.cpp", "format/dcp.cpp", "format/pickle.cpp"]),
     "indexed": ([256, 128, 512, 1024], []),
     "training_args": ([64, 96, 64, 256], ["config/training_args_rows.cpp", "config/fields*.cpp"]),
