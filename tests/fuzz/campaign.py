@@ -92,7 +92,7 @@ def chunk(args, name, length, inputs):
     seeds = [os.path.join(HERE, "corpus", name)] + [os.path.join(HERE, "..", "fixtures", f) for f in FIXTURES.get(name, [])]
     log = os.path.join(logs, name)
     command = [os.path.join(args.build, "tests", "fuzz", f"{name}_fuzz"), f"-max_len={length}", f"-runs={inputs}",
-               f"-max_total_time={args.seconds}", "-timeout=1200", "-rss_limit_mb=2560", "-malloc_limit_mb=64",
+               f"-max_total_time={args.seconds}", "-timeout=1200", "-report_slow_units=1200", "-rss_limit_mb=2560", "-malloc_limit_mb=64",
                "-entropic=0", "-reduce_inputs=0", "-reload=0", "-print_final_stats=1", f"-artifact_prefix={crash}/{name}-",
                *dictionary(name, args.corpora), corpus, *filter(os.path.isdir, seeds)]
     # A quarter faster; a crash is looked at again without.
