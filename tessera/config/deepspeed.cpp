@@ -114,7 +114,7 @@ class Walk {
   void key(const std::string& section_path, const std::string& name, const Value& value, bool quiet) {
     const std::string written = below(section_path, name), path = present(section_path, name);
     const Row* row = find_row(path);
-    if (row == nullptr) return unknown(section_path, name, value);
+    if (row == nullptr || name.find('.') != std::string::npos) return unknown(section_path, name, value);
     if (value.is_null()) return;
     if (const auto [first, is_first] = spelled_.emplace(path, std::pair(written, value.where())); !is_first)
       return r_.to.problem(
@@ -169,6 +169,10 @@ class Walk {
 
   std::string hint(const std::string& section_path, const std::string& name) {
     if (name.size() > 80) return {};
+    if (const std::size_t dot = name.rfind('.'); dot != std::string::npos && find_row(below(section_path, name)) != nullptr) {
+      doubt(below(section_path, name));  // a path is no key: {"fp16.enabled": true}
+      return concat("; write it as ", name.substr(dot + 1), " in the section ", below(section_path, name.substr(0, dot)));
+    }
     const std::vector<std::string> here = names_below(section_path), elsewhere = paths_of(name);
     if (elsewhere.size() == 1) {
       doubt(elsewhere.front());
