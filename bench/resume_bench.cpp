@@ -21,6 +21,7 @@
 #include <tessera/nn/allocator.h>
 #include <tessera/train/metrics.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -75,7 +76,10 @@ int main(int argc, char** argv) {
     const format::SafetensorsFolder weights(folder);
     std::vector<checkpoint::PieceReader> readers;
     for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file);
-    for (const auto& stored : weights.tensors()) {
+    // In the order of the model's units, as the engine asks for them: that of each file.
+    auto order = weights.tensors();
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.info.begin < b.info.begin; });
+    for (const auto& stored : order) {
       const std::int64_t numel = layout::whole_region(stored.info.shape).numel();
       keep(part.room(numel, stored.info.dtype));
       readers[stored.file].read(stored.info, part.begin(numel), held.back());

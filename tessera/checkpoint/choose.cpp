@@ -83,7 +83,8 @@ Sight glance(const std::string& folder) {
 }
 
 /// A rank's share of all bytes, cut further for its threads.
-Sight read_share(const std::string& folder, const Ranks& ranks, const format::VerifyProgress& progress) {
+Sight read_share(const std::string& folder, const Ranks& ranks, const format::VerifyProgress& progress,
+                 const format::OthersRead& others_read) {
   Sight sight = glance(folder);
   if (sight.kind == Finding::Kind::unusable) return sight;
   sight.lines.clear();  // told again, and better, by what follows
@@ -91,8 +92,8 @@ Sight read_share(const std::string& folder, const Ranks& ranks, const format::Ve
   std::vector<std::future<format::Verdict>> parts;
   for (int i = 0; i < threads; ++i)
     parts.push_back(
-        std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&folder, &ranks, &progress, threads, i] {
-          return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, progress);
+        std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&, threads, i] {
+          return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, progress, others_read);
         }));
   for (auto& part : parts) {
     const format::Verdict verdict = part.get();
@@ -194,6 +195,7 @@ std::string why_not_resumable(const format::Manifest& manifest) {
 
 struct Examination::Reading {
   std::atomic<bool> stop = false;
+  std::atomic<bool> loaded = false;  // this rank has read what it wants
   std::future<Sight> sight;
 };
 
@@ -201,9 +203,15 @@ Examination::Examination(std::string folder, const Ranks& ranks)
     : folder_(std::move(folder)), ranks_(ranks), reading_(std::make_unique<Reading>()) {
   reading_->sight = std::async(std::launch::async, [this] {
     return seen([this] {
-      return read_share(folder_, ranks_, [this](std::uint64_t, std::uint64_t) {
+      const auto go_on = [this] {
         if (reading_->stop) throw Error("no longer wanted");
-      });
+      };
+      return read_share(
+          folder_, ranks_, [go_on](std::uint64_t, std::uint64_t) { go_on(); },
+          [this, go_on] {
+            go_on();
+            return !reading_->loaded;
+          });
     });
   });
 }
@@ -213,10 +221,13 @@ Examination::~Examination() {
   if (reading_->sight.valid()) reading_->sight.wait();
 }
 
-Finding Examination::finish() { return conclude(folder_, reading_->sight.get(), ranks_); }
+Finding Examination::finish() {
+  reading_->loaded = true;
+  return conclude(folder_, reading_->sight.get(), ranks_);
+}
 
 Finding examine(const std::string& folder, const Ranks& ranks, Depth depth) {
-  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, {}) : glance(folder); }),
+  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, {}, {}) : glance(folder); }),
                   ranks);
 }
 

@@ -5,7 +5,7 @@
 /// all have told.
 ///
 /// A disk is slower than memory, so a checkpoint need not be read twice: its small files (what says how large the model
-/// is) are compared with their checksums first, its tensors in the background while they are loaded.
+/// is) are compared with their checksums first, its tensors in the background, as they are loaded.
 /// Examination::finish() is the verdict; nothing that was loaded may be used before it.
 
 #include <tessera/checkpoint/folder.h>
@@ -53,7 +53,8 @@ Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Dep
 /// examine() of every byte, in the background.
 class Examination {
  public:
-  /// Starts to read this rank's share. `ranks` must outlive this object.
+  /// Starts to compare this rank's share: until finish() what this rank and others have loaded (so that a cold file has one reader),
+  /// then the rest. `ranks` must outlive this object.
   Examination(std::string folder, const Ranks& ranks);
   ~Examination();  ///< stops reading
   Examination(const Examination&) = delete;

@@ -2,23 +2,46 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
+#include <list>
+#include <mutex>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/read_into.h>
 
 namespace tessera::checkpoint {
 
+/// The files that were read last stay open, so that the system goes on reading ahead in them: states follow one another in each. Not all
+/// files: there may be more of them than a process may open.
+struct StoredState::OpenFiles {
+  using Reader = std::shared_ptr<const PieceReader>;
+  static constexpr std::size_t most = 32;
+  std::mutex mutex;
+  std::list<std::pair<std::string, Reader>> last_first;  // by path
+
+  Reader of(const File& file) {
+    const std::lock_guard lock(mutex);
+    for (auto at = last_first.begin(); at != last_first.end(); ++at) {
+      if (at->first != file.path) continue;
+      last_first.splice(last_first.begin(), last_first, at);
+      return at->second;
+    }
+    last_first.emplace_front(file.path, std::make_shared<const PieceReader>(file.path, file.data_begin));
+    if (last_first.size() > most) last_first.pop_back();
+    return last_first.front().second;
+  }
+};
+
+StoredState::StoredState(const std::string& folder, const std::string& stem)
+    : StateFolder(folder, stem), open_(std::make_shared<OpenFiles>()) {}
+
 void StoredState::read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const {
   const format::StoredTensor* tensor = find(name);
   TESSERA_CHECK(tensor != nullptr && piece.is_contiguous(), "no tensor '", name, "' in ",
                 files().empty() ? "an empty state" : files()[0].path, ", or nowhere to put it");
   const at::Tensor flat = piece.view({-1});
-  std::optional<PieceReader> reader;
-  const File* open = nullptr;  // what `reader` reads: boxes have many runs in one file
   for_each_run(*tensor, begin, begin + piece.numel(), [&](const Run& run) {
-    if (open != &run.file) reader.emplace(run.file.path, run.file.data_begin), open = &run.file;
-    reader->read(run.info, run.from, flat.narrow(0, run.to, run.count));
+    open_->of(run.file)->read(run.info, run.from, flat.narrow(0, run.to, run.count));
   });
 }
 

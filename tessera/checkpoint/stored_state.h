@@ -8,6 +8,7 @@
 #include <tessera/format/state_folder.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace tessera::checkpoint {
@@ -15,13 +16,17 @@ namespace tessera::checkpoint {
 /// Const members may be called from several threads.
 class StoredState : public format::StateFolder {
  public:
-  using StateFolder::StateFolder;
+  explicit StoredState(const std::string& folder, const std::string& stem = "optimizer");
 
   /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
   /// whole tensor, converted. Of the files only those bytes are read, by pread, so that nothing else becomes resident.
   /// Throws Error for a tensor or elements that are not there and when reading fails, InputError when a file has become
   /// shorter.
   void read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const;
+
+ private:
+  struct OpenFiles;
+  std::shared_ptr<OpenFiles> open_;
 };
 
 }  // namespace tessera::checkpoint

@@ -7,24 +7,28 @@
 #include <tessera/format/safetensors_index.h>
 #include <tessera/format/state_index.h>
 #include <tessera/format/verify.h>
+#include <tessera/layout/owners.h>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace tessera::format {
 namespace {
 
 constexpr std::string_view kSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
-__extension__ using Wide = unsigned __int128;  // sums of sizes that a file claims
 
 /// A regular file opened for reading, or why it is not one: never a symbolic link, a pipe, a device.
 class RegularFile {
@@ -45,6 +49,7 @@ class RegularFile {
     }
   }
   ~RegularFile() {
+    if (map_ != nullptr && map_ != MAP_FAILED) ::munmap(map_, size_);
     if (fd_ >= 0) ::close(fd_);
   }
   RegularFile(const RegularFile&) = delete;
@@ -53,6 +58,20 @@ class RegularFile {
   const std::string& problem() const { return problem_; }  ///< "": it can be read
   std::uint64_t size() const { return size_; }
   void will_read_in_order() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL); }
+
+  /// Whether all of [begin, end) is in the page cache; true where that cannot be told. Starts no reading, which preadv2's RWF_NOWAIT
+  /// does.
+  bool is_cached(std::uint64_t begin, std::uint64_t end) const {
+    if (map_ == nullptr) map_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);  // only its addresses are used
+    if (map_ == MAP_FAILED) return true;
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const auto resident = [&](std::uint64_t from) {
+      cached_.resize((end - from + page - 1) / page);
+      if (::mincore(static_cast<char*>(map_) + from, end - from, cached_.data()) != 0) return true;
+      return std::all_of(cached_.begin(), cached_.end(), [](unsigned char is) { return (is & 1) != 0; });
+    };
+    return resident((end - 1) / page * page) && resident(begin / page * page);  // what is read in order ends with the last page
+  }
 
   /// Fills `to` with the bytes at `at`; false at the end of the file or on an error, which `why` then says.
   bool read(std::uint64_t at, std::span<std::byte> to, std::string& why) const {
@@ -73,6 +92,8 @@ class RegularFile {
   int fd_;
   std::uint64_t size_ = 0;
   std::string problem_;
+  mutable void* map_ = nullptr;
+  mutable std::vector<unsigned char> cached_;  // by page
 };
 
 /// Chunks that follow one another in a file and are wrong for the same reason.
@@ -116,93 +137,131 @@ Damage damage_of(const RegularFile& file, const std::string& name, const Range& 
   return damage;
 }
 
-/// The part of all chunks that a share reads: those that begin in [begin, end) of the files' bytes put one after another.
-struct Part {
-  Wide begin, end;
-  bool holds(Wide at) const { return begin <= at && at < end; }
-};
-
-Part part_of(const Manifest& manifest, const Share& share) {
-  Wide all = 0;
-  for (const ManifestFile& file : manifest.files) all += file.digest.size;
-  const auto cut = [&](int rank) { return all * static_cast<Wide>(rank) / static_cast<Wide>(share.ranks); };
-  return {cut(share.rank), cut(share.rank + 1)};
-}
-
-/// Compares files, one after another in the manifest's order.
+/// Compares the chunks of a share.
 class Reader {
  public:
-  Reader(std::string folder, const Manifest& manifest, const Share& share, const VerifyProgress& progress)
-      : folder_(std::move(folder)), progress_(progress), part_(part_of(manifest, share)) {
-    for (const ManifestFile& file : manifest.files) {
-      for_each_chunk(file.digest, [&](std::size_t, std::uint64_t begin, std::uint64_t end) { share_bytes_ += end - begin; });
-      before_ += file.digest.size;
+  Reader(std::string folder, const Manifest& manifest, const Share& share, const VerifyProgress& progress, const OthersRead& others_read)
+      : folder_(std::move(folder)), manifest_(manifest), progress_(progress), others_read_(others_read) {
+    std::vector<Chunk> all;
+    std::vector<std::int64_t> bytes;
+    for (std::size_t file = 0; file < manifest.files.size(); ++file) {
+      const Digest& digest = manifest.files[file].digest;
+      for (std::size_t i = 0; i < digest.chunks.size(); ++i) {
+        const std::uint64_t begin = i * digest.chunk_bytes, end = std::min(begin + digest.chunk_bytes, digest.size);
+        all.push_back({file, i, begin, end});
+        bytes.push_back(static_cast<std::int64_t>(end - begin));
+      }
     }
-    before_ = 0;
+    const std::vector<int> owners = layout::assign_owners(bytes, share.ranks);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (owners[i] == share.rank) chunks_.push_back(std::move(all[i]));
+    for (const Chunk& chunk : chunks_) share_bytes_ += chunk.end - chunk.begin;
   }
 
-  /// What is wrong with the next file.
-  std::vector<Damage> check(const ManifestFile& listed) {
-    std::vector<Damage> damages;
-    const RegularFile file(folder_, listed.name);
-    std::string problem = file.problem();
-    if (problem.empty() && file.size() != listed.digest.size)
-      problem = concat(listed.name, " has ", file.size(), " bytes instead of ", listed.digest.size);
-    if (!problem.empty()) {
-      damages.push_back({listed.name, 0, listed.digest.size, {}, std::move(problem)});
-      for_each_chunk(listed.digest, [&](std::size_t, std::uint64_t begin, std::uint64_t end) { advance(end - begin); });
-    } else {
-      for (const Range& range : wrong_ranges(file, listed.digest)) damages.push_back(damage_of(file, listed.name, range));
+  /// In the manifest's order.
+  std::vector<Damage> check() {
+    std::vector<std::vector<Damage>> damages(manifest_.files.size());
+    for (std::size_t file = 0; file < manifest_.files.size(); ++file)
+      if (std::string problem = problem_of(file); !problem.empty()) {
+        const ManifestFile& listed = manifest_.files[file];
+        damages[file].push_back({listed.name, 0, listed.digest.size, {}, std::move(problem)});
+      }
+    std::erase_if(chunks_, [&](const Chunk& chunk) {  // there is nothing to compare with
+      if (damages[chunk.file].empty()) return false;
+      advance(chunk);
+      return true;
+    });
+    compare_all();
+    for (std::size_t i = 0; i < chunks_.size();) {
+      const std::size_t file = chunks_[i].file;
+      std::vector<Range> ranges;
+      for (; i < chunks_.size() && chunks_[i].file == file; ++i) {
+        const Chunk& chunk = chunks_[i];
+        if (!chunk.wrong) continue;
+        if (!ranges.empty() && ranges.back().end == chunk.begin && ranges.back().why == chunk.why)
+          ranges.back().end = chunk.end;
+        else
+          ranges.push_back({chunk.begin, chunk.end, chunk.why});
+      }
+      for (const Range& range : ranges) damages[file].push_back(damage_of(open(file), manifest_.files[file].name, range));
     }
-    before_ += listed.digest.size;
-    return damages;
+    std::vector<Damage> all;
+    for (auto& of_file : damages) std::move(of_file.begin(), of_file.end(), std::back_inserter(all));
+    return all;
   }
 
   std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
-  /// Chunks of the current file that are of this share: number, begin, end.
-  template <class Visit>
-  void for_each_chunk(const Digest& digest, const Visit& visit) const {
-    for (std::size_t i = 0; i < digest.chunks.size(); ++i) {
-      const std::uint64_t begin = i * digest.chunk_bytes;
-      if (part_.holds(before_ + begin)) visit(i, begin, std::min(begin + digest.chunk_bytes, digest.size));
+  struct Chunk {
+    std::size_t file, number;
+    std::uint64_t begin, end;
+    bool done = false, wrong = false;
+    std::string why = {};  ///< it could not be read
+  };
+
+  /// One file is open at a time: a checkpoint may have more files than a process may open.
+  const RegularFile& open(std::size_t file) {
+    if (!open_ || open_number_ != file) {
+      open_.emplace(folder_, manifest_.files[file].name);
+      open_number_ = file;
+      open_->will_read_in_order();
     }
+    return *open_;
   }
 
-  void advance(std::uint64_t bytes) {
-    done_ += bytes;
+  std::string problem_of(std::size_t file) {
+    const ManifestFile& listed = manifest_.files[file];
+    const RegularFile found(folder_, listed.name);
+    if (!found.problem().empty() || found.size() == listed.digest.size) return found.problem();
+    return concat(listed.name, " has ", found.size(), " bytes instead of ", listed.digest.size);
+  }
+
+  void advance(const Chunk& chunk) {
+    done_ += chunk.end - chunk.begin;
     if (progress_) progress_(done_, share_bytes_);
   }
 
-  std::vector<Range> wrong_ranges(const RegularFile& file, const Digest& digest) {
-    std::vector<Range> ranges;
-    file.will_read_in_order();
-    for_each_chunk(digest, [&](std::size_t i, std::uint64_t begin, std::uint64_t end) {
-      std::uint32_t crc = 0;
-      std::string why;
-      for (std::uint64_t at = begin; at < end && why.empty();) {
-        const auto bytes = std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), end - at));
-        if (!file.read(at, bytes, why)) break;
-        crc = crc32c(bytes, crc);
-        at += bytes.size();
-        bytes_read_ += bytes.size();
+  void compare_all() {
+    for (std::size_t left = chunks_.size(); left > 0;) {
+      bool wait = others_read_ && others_read_();
+      std::size_t compared = 0;
+      for (Chunk& chunk : chunks_) {
+        if (chunk.done || !compare(chunk, wait)) continue;
+        ++compared;
+        advance(chunk);
+        wait = wait && others_read_();
       }
-      if (!why.empty() || crc != digest.chunks[i]) {
-        if (!ranges.empty() && ranges.back().end == begin && ranges.back().why == why)
-          ranges.back().end = end;
-        else
-          ranges.push_back({begin, end, why});
-      }
-      advance(end - begin);
-    });
-    return ranges;
+      left -= compared;
+      if (left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+
+  /// False: it is left for now.
+  bool compare(Chunk& chunk, bool wait) {
+    const RegularFile& file = open(chunk.file);
+    if (wait && !file.is_cached(chunk.begin, chunk.end)) return false;
+    std::uint32_t crc = 0;
+    std::uint64_t at = chunk.begin;
+    while (at < chunk.end) {
+      const auto bytes = std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), chunk.end - at));
+      if (!file.read(at, bytes, chunk.why)) break;
+      crc = crc32c(bytes, crc);
+      at += bytes.size();
+    }
+    bytes_read_ += at - chunk.begin;
+    chunk.done = true;
+    chunk.wrong = !chunk.why.empty() || crc != manifest_.files[chunk.file].digest.chunks[chunk.number];
+    return true;
   }
 
   std::string folder_;
+  const Manifest& manifest_;
   const VerifyProgress& progress_;
-  const Part part_;
-  Wide before_ = 0;  // bytes of the files before the current one
+  const OthersRead& others_read_;
+  std::vector<Chunk> chunks_;  // of this share
+  std::optional<RegularFile> open_;
+  std::size_t open_number_ = 0;
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
 };
@@ -264,7 +323,7 @@ std::string Verdict::text() const {
   return concat(join(std::span(lines).first(shown), "; "), lines.size() > shown ? concat("; and ", lines.size() - shown, " more") : "");
 }
 
-Verdict verify_folder(const std::string& folder, const Share& share, const VerifyProgress& progress) {
+Verdict verify_folder(const std::string& folder, const Share& share, const VerifyProgress& progress, const OthersRead& others_read) {
   TESSERA_CHECK(share.ranks >= 1 && 0 <= share.rank && share.rank < share.ranks, "part ", share.rank, " of ", share.ranks);
   Verdict verdict;
   try {
@@ -277,10 +336,8 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
     verdict.damages = {{kManifestName, 0, 0, {}, one_line(error.what())}};
     return verdict;
   }
-  Reader reader(folder, verdict.manifest, share, progress);
-  std::vector<Damage> found;
-  for (const ManifestFile& file : verdict.manifest.files)
-    for (Damage& damage : reader.check(file)) found.push_back(std::move(damage));
+  Reader reader(folder, verdict.manifest, share, progress, others_read);
+  std::vector<Damage> found = reader.check();
   found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()), std::make_move_iterator(verdict.damages.end()));
   for (Damage& damage : found) damage.text = one_line(std::move(damage.text));
   verdict.damages = std::move(found);

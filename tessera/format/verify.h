@@ -13,8 +13,8 @@
 
 namespace tessera::format {
 
-/// Which part of the bytes this caller reads: the chunks of all files, in the manifest's order, are cut into `ranks` parts of about the
-/// same number of bytes; each chunk is in exactly one. {0, 1}: all of them.
+/// Which part of the bytes this caller reads: the chunks of all files are dealt out to `ranks` callers (layout/owners.h), about the same
+/// number of bytes to each; each chunk is in exactly one part. {0, 1}: all of them.
 struct Share {
   int rank = 0;
   int ranks = 1;
@@ -39,11 +39,17 @@ struct Verdict {
 /// Called from the calling thread after each chunk: bytes of this share that are done, and all of them.
 using VerifyProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
+/// Asked now and then while bytes of this share are not in memory: true as long as others are reading the same files, who will bring
+/// them. Two readers of one cold file hinder each other, so what is not there is left until they have read it, or have ended; then it is
+/// read here. (Where the system cannot tell, nothing is left.) What it throws ends verify_folder.
+using OthersRead = std::function<bool()>;
+
 /// What is wrong with a folder. Findings are returned, not thrown: of several callers each has its own, and none should leave the others
 /// waiting. Every caller checks the manifest's form and own checksum, and that each listed file is there, is a regular file (no symbolic
 /// link) and has its size. Then it reads its share of the bytes. Rank 0 of the share also checks names: what a listed
 /// NAME.safetensors.index.json names is listed, and no file lies there that readers would take instead of a listed one.
 /// Throws Error only for ranks < 1 or rank outside [0, ranks). May be called from several threads.
-Verdict verify_folder(const std::string& folder, const Share& share = {}, const VerifyProgress& progress = {});
+Verdict verify_folder(const std::string& folder, const Share& share = {}, const VerifyProgress& progress = {},
+                      const OthersRead& others_read = {});
 
 }  // namespace tessera::format

@@ -1,5 +1,6 @@
 // Whether a folder is what was written: every kind of damage, alone and by several callers together.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/stat.h>
@@ -238,6 +239,42 @@ TEST_F(VerifyTest, AFileThatIsCutWhileItIsReadIsAFinding) {
   });
   ASSERT_EQ(verdict.damages.size(), 1u);
   EXPECT_EQ(verdict.text(), concat("data: bytes ", chunk, " to ", 20 * chunk, " cannot be read: the file was cut while it was read"));
+}
+
+/// Out of the page cache, where the file system has one.
+void forget(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  ::fsync(fd);
+  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+TEST_F(VerifyTest, WhatOthersReadIsComparedOnceTheyHaveReadIt) {
+  const std::vector<std::string> names = {"first", "second", "third"};
+  for (const std::string& name : names) write(name, std::string(6 * chunk + 5, name[0]));
+  seal();
+  for (const bool damaged : {false, true}) {
+    if (damaged) flip("second", 3 * chunk + 1);
+    const Verdict expected = verify_folder(folder());
+    for (const std::string& name : names) forget(at(name));
+    int asked = 0;
+    std::uint64_t done = 0;
+    const Verdict verdict = verify_folder(
+        folder(), {}, [&](std::uint64_t now, std::uint64_t) { done = now; },
+        [&] {
+          ++asked;
+          if (asked == 3) verify_folder(folder(), {0, 2});  // another reader brings a part, not from the front alone
+          if (asked == 6) digest_of_file(at("third"));
+          return asked < 40;                                // and ends without the rest
+        });
+    EXPECT_GE(asked, 10);
+    EXPECT_EQ(verdict.text(), expected.text());
+    EXPECT_EQ(verdict.whole(), !damaged);
+    EXPECT_EQ(verdict.bytes_read, 3 * (6 * chunk + 5));
+    EXPECT_EQ(done, verdict.bytes_read);
+  }
+  forget(at("third"));
+  EXPECT_THROW(verify_folder(folder(), {}, {}, []() -> bool { throw Error("no longer wanted"); }), Error);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_F(ResumeTest, ContinuesAsIfItHadNotStopped) {
     const auto second =
         tessera(with_dropout(rest, common + Strings{"--resume_from_checkpoint", path_join(at(whole), "checkpoint-4")}));
     ASSERT_EQ(second.exit_code, 0) << second.err;
-    EXPECT_FALSE(contains(second.out, "others than before")) << second.out;
+    EXPECT_FALSE(contains(second.err, "others than before")) << second.err;
     const auto expected = curve(whole), found = curve(rest);
     ASSERT_EQ(found.size(), 2u);
     EXPECT_EQ(found.at(5), expected.at(5));
@@ -70,7 +70,7 @@ TEST_F(ResumeTest, LastContinuesInPlaceAndKeepsTheCurve) {
   ASSERT_EQ(tessera(training("out", batch(6, 1, 3))).exit_code, 0);
   const auto run = tessera(training("out", batch(6, 1, 5) + Strings{"--resume_from_checkpoint", "last"}));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(contains(run.out, "settings that are others than before: max_steps 5 (was 3)\n")) << run.out;
+  EXPECT_TRUE(contains(run.err, "settings that are others than before: max_steps 5 (was 3)\n")) << run.err;
   ASSERT_EQ(tessera(training("whole", batch(6, 1, 5))).exit_code, 0);
   EXPECT_EQ(curve("out"), curve("whole"));
   int ends = 0;
