@@ -88,6 +88,28 @@ TEST_F(CheckpointCommand, ConvertsAFolderOfTorchDistributedCheckpoint) {
   }
 }
 
+TEST_F(CheckpointCommand, ConvertsACheckpointOfDeepspeed) {
+  const std::string checkpoints = TESSERA_SOURCE_DIR "/tests/fixtures/deepspeed_checkpoint/";
+  make_folders(at("model"));
+  write("model/config.json", "{\"model_type\": \"gpt2\"}");
+  for (const std::string stage : {"zero2", "zero3_bf16"}) {
+    const auto run = tessera({"checkpoint", "convert", checkpoints + stage, at(stage), "--config", at("model")});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(contains(run.err, "head.weight shares the memory of embed.weight and is stored once")) << run.err;
+    EXPECT_TRUE(contains(run.err, "11 tensors, ")) << run.err;
+    EXPECT_EQ(list_folder(at(stage)), (Strings{"config.json", "model.safetensors"}));
+    const format::SafetensorsFile found(at(stage + "/model.safetensors")), expected(checkpoints + stage + "/expected.safetensors");
+    EXPECT_EQ(found.tensors().size(), 11u);
+    for (const auto& tensor : found.tensors()) {
+      ASSERT_NE(expected.find(tensor.name), nullptr) << tensor.name;
+      EXPECT_TRUE(std::ranges::equal(found.bytes(tensor), expected.bytes(*expected.find(tensor.name)))) << tensor.name;
+    }
+  }
+  expect_refused(convert(checkpoints + "zero2", {"--group", "model"}), {"a ZeRO checkpoint has one set of weights"});
+  write("model/latest", "global_step7");
+  expect_refused(convert(at("model")), {"model/global_step7: there is no such folder, but ", "names it"});
+}
+
 /// A checkpoint-5 folder with weights, optimizer state and a manifest.
 std::string make_checkpoint(const std::string& folder, float value) {
   make_folders(folder);

@@ -5,6 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/config/command_flags.h>
+#include <tessera/format/deepspeed_checkpoint.h>
 #include <tessera/format/gguf_to_hf.h>
 #include <tessera/format/torch_to_hf.h>
 #include <tools/tessera/checkpoint_tools.h>
@@ -26,7 +27,9 @@ constexpr const char* help =
     "  FILE.bin|.pt|.pth          torch.save: weights by name (read as data: no code runs)\n"
     "  DIR                        pytorch_model.bin or its index, or a folder of\n"
     "                             torch.distributed.checkpoint (.metadata and *.distcp:\n"
-    "                             FSDP's SHARDED_STATE_DICT, accelerate's pytorch_model_fsdp_0)\n\n"
+    "                             FSDP's SHARDED_STATE_DICT, accelerate's pytorch_model_fsdp_0),\n"
+    "                             or a checkpoint of DeepSpeed's ZeRO-1, -2 or -3 (the folder\n"
+    "                             with 'latest', or the one of a tag in it): its fp32 weights\n\n"
     "  --dtype TYPE       of GGUF: float32, float16 or bfloat16 [float32]\n"
     "  --no_tokenizer     of GGUF: weights and configuration only\n"
     "  --group NAME       of PyTorch's files, when dicts are nested: which one holds the weights\n"
@@ -34,6 +37,8 @@ constexpr const char* help =
     "  --config DIR       of PyTorch's files: config.json and tokenizer are copied from there\n"
     "                     [SOURCE]\n"
     "  --overwrite        replaces OUT_DIR when it holds a model folder\n\n"
+    "Weights are converted, states of optimizers are not: a training that begins with the\n"
+    "result starts its optimizer anew.\n\n"
     "GGUF: llama (Mistral too), qwen2, qwen3, gpt2; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0,\n"
     "Q5_1, Q4_K, Q5_K, Q6_K; byte-level BPE tokenizers (gpt-2, smollm, llama-bpe, qwen2).\n";
 
@@ -63,7 +68,10 @@ void convert_torch(const std::string& source, const std::string& out, const conf
     if (flags.has(name)) throw InputError(concat("--", name, " is for GGUF files; weights of PyTorch keep their types"));
   const std::string config = flags.text("config").value_or(source);
   if (flags.has("config") && !path_exists(path_join(config, "config.json"))) throw InputError(concat("--config ", config, ": there is no config.json in it"));
-  format::TorchWeights weights = format::read_torch_weights(source, flags.text("group").value_or(""), !ties_words(config));
+  const bool keep_tied = !ties_words(config), of_files = format::is_torch_weights(source);
+  if (!of_files && flags.has("group")) throw InputError("--group is for files of torch.save and of torch.distributed.checkpoint; a ZeRO checkpoint has one set of weights");
+  format::TorchWeights weights =
+      of_files ? format::read_torch_weights(source, flags.text("group").value_or(""), keep_tied) : format::read_deepspeed_checkpoint(source, keep_tied);
   const std::size_t count = weights.tensors.size();
   {
     const StopOnSignal signals;
@@ -107,7 +115,7 @@ int checkpoint_convert(const Arguments& arguments) {
                             paths.size() == 1 ? " path" : " paths"));
   const std::string &source = paths[0], &out = paths[1];
   const auto begin = std::chrono::steady_clock::now();
-  if (format::is_torch_weights(source)) {
+  if (format::is_torch_weights(source) || format::is_deepspeed_checkpoint(source)) {
     check_output(out, source, flags.has("overwrite"));
     convert_torch(source, out, flags);
     return 0;
@@ -117,7 +125,8 @@ int checkpoint_convert(const Arguments& arguments) {
   format::GgufToHfOptions options;
   options.dtype = parse_output_dtype(flags.text("dtype").value_or("float32"));
   options.tokenizer = !flags.has("no_tokenizer");
-  if (is_directory(source)) throw InputError(concat("'", source, "' is a folder without pytorch_model.bin, its index or .metadata; expected one of these or a .gguf file"));
+  if (is_directory(source))
+    throw InputError(concat("'", source, "' is a folder without pytorch_model.bin, its index, .metadata or DeepSpeed's 'latest'; expected one of these or a .gguf file"));
   check_output(out, source, flags.has("overwrite"));
 
   const format::GgufFile file(source);
