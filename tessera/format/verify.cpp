@@ -223,16 +223,20 @@ class Reader {
   }
 
   void compare_all() {
+    constexpr int patience = 100;  // rounds in which nothing came: others are slow, or on another host, so one chunk is read here
+    int idle = 0;
     for (std::size_t left = chunks_.size(); left > 0;) {
       bool wait = others_read_ && others_read_();
       std::size_t compared = 0;
       for (Chunk& chunk : chunks_) {
-        if (chunk.done || !compare(chunk, wait)) continue;
+        if (chunk.done || !compare(chunk, wait && idle < patience)) continue;
         ++compared;
+        idle = 0;
         advance(chunk);
         wait = wait && others_read_();
       }
       left -= compared;
+      idle += compared == 0;
       if (left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
@@ -241,9 +245,10 @@ class Reader {
   bool compare(Chunk& chunk, bool wait) {
     const RegularFile& file = open(chunk.file);
     if (wait && !file.is_cached(chunk.begin, chunk.end)) return false;
+    chunk.why = file.problem();  // it was whole when its size was looked at
     std::uint32_t crc = 0;
     std::uint64_t at = chunk.begin;
-    while (at < chunk.end) {
+    while (at < chunk.end && chunk.why.empty()) {
       const auto bytes = std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), chunk.end - at));
       if (!file.read(at, bytes, chunk.why)) break;
       crc = crc32c(bytes, crc);
