@@ -138,12 +138,12 @@ TEST(Launcher, AKilledRankIsNamedWithItsSignal) {
 }
 
 TEST(Launcher, ASignalIsTheCauseWhenSeveralEndTogether) {
-  AgentUnderTest agent(shell("trap 'exit 1' HUP; echo pid $$; while :; do sleep 0.02; done"), ranks(3));
+  AgentUnderTest agent(shell("trap 'exit 1' USR1; echo pid $$; while :; do sleep 0.02; done"), ranks(3));
   ASSERT_TRUE(agent.wait_for("pid ", 3, 5));
   const auto pids = pids_after(agent.out(), "pid ");
   const int victim = pids_after(agent.out(), "[rank 2] pid ").at(0);
   agent.signal(SIGSTOP);  // the agent looks away while one rank is killed and the others fail because of it
-  for (int pid : pids) ::kill(pid, pid == victim ? SIGKILL : SIGHUP);
+  for (int pid : pids) ::kill(pid, pid == victim ? SIGKILL : SIGUSR1);  // not SIGHUP: nohup's children cannot trap it
   ASSERT_TRUE(eventually([&] { return std::none_of(pids.begin(), pids.end(), is_running); }));
   agent.signal(SIGCONT);
   const Captured done = agent.finish();
