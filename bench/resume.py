@@ -1,11 +1,12 @@
 """Loading a checkpoint against a plain C program that reads the same bytes into fresh memory.
 
-    bench/resume.py --build BUILD [--checkpoint DIR] [--ranks 2] [--rounds 5] [--json FILE]
+    bench/resume.py --build BUILD [--checkpoint DIR] [--ranks 2] [--rounds 5] [--huge] [--json FILE]
 
 Without --checkpoint a GPT-2 of 124 M parameters is trained for a step and saved by that many processes (1.5 GB). Loading is what a
 resuming rank does: reading its part of weights and optimizer states while its share of all bytes is compared with their checksums
 (bench/resume_bench.cpp). `whole`: every rank holds everything (data parallelism); `share`: 1/ranks of it (full_shard). The ranks run at the
-same time, the slowest counts; rounds alternate between the two programs. Cold: the files are dropped from the page cache before each run.
+same time, the slowest counts; rounds alternate between the two programs. Cold: the files are dropped from the page cache before each run. --huge: the plain program reads into memory with
+huge pages, as ours does.
 """
 import argparse, glob, json, os, statistics, subprocess, sys, tempfile
 
@@ -16,6 +17,7 @@ parser.add_argument("--build", required=True)
 parser.add_argument("--checkpoint", default="")
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--huge", action="store_true")
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
@@ -52,7 +54,7 @@ def compare(folder):
     for kind, cold in [(k, c) for k in ("whole", "share") for c in (False, True)]:
         plain, ours = [], []
         for _ in range(args.rounds):
-            for results, command in ((plain, lambda r: [f"{args.build}/bench/read_bytes"] + (["--share", str(r), str(args.ranks)] if kind == "share" else []) + files),
+            for results, command in ((plain, lambda r: [f"{args.build}/bench/read_bytes"] + ["--huge"] * args.huge + (["--share", str(r), str(args.ranks)] if kind == "share" else []) + files),
                                      (ours, lambda r: [f"{args.build}/bench/resume_bench", folder, str(r), str(args.ranks), kind])):
                 if cold:
                     drop(files)
