@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// The files of a ZeRO checkpoint (deepspeed_checkpoint.h), found and opened: which file is whose, each one's description, and the flat groups of
-/// all ranks, checked against each other. Errors are InputErrors that name the file.
+/// A file of a ZeRO checkpoint (deepspeed_checkpoint.h), open: its description (a pickle read as data, pickle.h) by the kinds of
+/// values that are expected, and the bytes of its tensors. Errors are InputErrors that name the file.
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
@@ -15,43 +15,29 @@
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/format/pickle.h>
 #include <tessera/format/torch_file.h>
 
 namespace tessera::format::deepspeed {
 
-inline constexpr const char* latest_file = "latest";
-
 std::string shape_text(const std::vector<std::int64_t>& shape);  ///< "[3, 4]"
 
-/// What a folder holds by rank.
-struct Folder {
-  std::string path;                              ///< TAG
-  std::map<std::int64_t, std::string> optimizer; ///< plain names
-  std::map<std::int64_t, std::string> model;     ///< -1: the one of all ranks
-};
-
-/// `folder`: the one with `latest`, or that of a tag. Refused: names that lead elsewhere, files of other kinds of parallelism, of one rank twice.
-Folder list_states(const std::string& folder);
-
-/// A file of torch.save, open; storages are verified once, when they are first read. One thread at a time.
-struct StateFile {
-  explicit StateFile(const std::string& path);
-  std::string path;
-  MappedFile mapping;
-  TorchArchive archive;
-  std::set<std::size_t> verified;
+/// What torch.save wrote. One thread at a time.
+class StateFile {
+ public:
+  /// `contents`, the whole file, must outlive it; `where` is for messages.
+  StateFile(const std::string& where, std::span<const std::byte> contents);
+  const std::string path;
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
     throw InputError(concat(path, ": ", parts...));
   }
-  /// Of a storage; from `begin` to `end` of the file.
-  std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
-  const PickleNode& root() const { return archive.pickle().root(); }
-  const PickleNode& node(std::uint32_t index) const { return archive.pickle()[index]; }
+
+  const PickleNode& root() const { return archive_.pickle().root(); }
+  const PickleNode& node(std::uint32_t index) const { return archive_.pickle()[index]; }
+  const Pickle& pickle() const { return archive_.pickle(); }
   /// The value of a dict's key; nullptr: there is none, or it is None.
   const PickleNode* find(const PickleNode& dict, std::string_view key) const;
   const PickleNode& member(const PickleNode& dict, std::string_view key) const;
@@ -63,7 +49,25 @@ struct StateFile {
   const std::vector<std::uint32_t>& list(const PickleNode& value, std::string_view what) const;
   /// Not negative.
   std::int64_t integer(const PickleNode& value, std::string_view what) const;
+  /// Of a tensor, which `name` is for messages of.
+  std::vector<std::int64_t> shape(const PickleNode& value, const std::string& name) const;
+
+  bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
+  TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
+  /// From `begin` to `end` of the file, which lie in that storage. A storage's checksum is looked at when it is first asked for.
+  std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
+
+ private:
+  std::span<const std::byte> contents_;
+  TorchArchive archive_;
+  std::set<std::size_t> verified_;
 };
+
+/// Opens a regular file.
+std::shared_ptr<StateFile> open_state(const std::string& path);
+
+/// What opens the files of a checkpoint by their paths: open_state, or a reader of what is already in memory.
+using OpenState = std::function<std::shared_ptr<StateFile>(const std::string& path)>;
 
 /// The product, which fits int64; `name` is for messages.
 std::uint64_t elements_of(const StateFile& file, const std::string& name, const std::vector<std::int64_t>& shape);
@@ -75,17 +79,7 @@ struct Parameter {
 };
 
 /// `dict`: shapes by name. `names`: those so far, none of which may come again.
-std::vector<Parameter> read_shapes(const StateFile& file, const PickleNode& dict, std::string_view what, std::set<std::string_view>& names);
-
-/// What a file of an optimizer holds.
-struct Rank {
-  std::shared_ptr<StateFile> file;
-  std::int64_t stage = 0, ranks = 0;
-  std::vector<TorchTensor> groups;                    ///< flat, contiguous, of one dtype
-  std::vector<std::vector<std::int64_t>> alignments;  ///< by group and parameter, elements behind it; empty: none are said
-};
-
-/// All ranks', which are of one run: same stage, number of ranks and groups, dtype; none is missing.
-std::vector<Rank> read_ranks(const Folder& folder);
+std::vector<Parameter> read_shapes(const StateFile& file, const PickleNode& dict, std::string_view what,
+                                   std::set<std::string_view>& names);
 
 }  // namespace tessera::format::deepspeed
