@@ -7,8 +7,9 @@
 ///   [bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt: rank R's part of the fp32 weights, one flat tensor by group.
 /// Stages 1 and 2: a group's parameters one behind the other, cut into W parts, padded at the end to a multiple of 2 W (the
 /// padding may or may not be stored). Stage 3: each parameter is cut into W parts of ceil(n / W) elements, the last ones padded;
-/// a rank's groups hold its parts one behind the other. All files are torch.save's, read as data (pickle.h): objects of unknown
-/// classes are neither made nor looked at.
+/// a rank's groups hold its parts one behind the other. BF16_Optimizer (stage 1 in bf16, gradients in fp32), whose checkpoints
+/// zero_to_fp32.py refuses, writes those of stage 1 without the number. All files are torch.save's, read as data (pickle.h):
+/// objects of unknown classes are neither made nor looked at.
 /// Source: deepspeed/utils/zero_to_fp32.py, runtime/engine.py (_common_checkpoint_state, _get_zero_param_shapes),
 /// runtime/zero/stage_1_and_2.py and stage3.py (state_dict) of DeepSpeed 0.19.8.
 

@@ -11,8 +11,17 @@
 namespace tessera::format::deepspeed {
 namespace {
 
+/// BF16_Optimizer, which DeepSpeed takes for stage 1 in bf16 with gradients in fp32 (_do_optimizer_sanity_check), says no stage.
+/// zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) takes them for stage 1's, whose layout
+/// they have (_flatten_dense_tensors_aligned, state_dict). What tells them from older files without a stage is the list of paddings.
+bool is_of_bf16_optimizer(const StateFile& file, const PickleNode& state) {
+  return file.find(state, "zero_stage") == nullptr && file.find(state, "group_paddings") != nullptr;
+}
+
 /// 'zero_stage': a number, or since 0.7 ZeroStageEnum(number).
-std::int64_t read_stage(const StateFile& file, const PickleNode& value) {
+std::int64_t read_stage(const StateFile& file, const PickleNode& state) {
+  if (is_of_bf16_optimizer(file, state)) return 1;
+  const PickleNode& value = file.member(state, "zero_stage");
   const Pickle& pickle = file.pickle();
   const bool is_enum = value.kind == PickleKind::object && pickle[value.items[0]].text.ends_with(".ZeroStageEnum");
   const bool wrapped = is_enum && pickle.arguments(value).size() == 1;
@@ -95,7 +104,7 @@ Rank read_rank(std::shared_ptr<StateFile> opened) {
   out.file = std::move(opened);
   StateFile& file = *out.file;
   const PickleNode& state = file.member(file.root(), "optimizer_state_dict");
-  out.stage = read_stage(file, file.member(state, "zero_stage"));
+  out.stage = read_stage(file, state);
   out.ranks = read_count(file, file.member(state, "partition_count"));
   if (file.find(state, "ds_zero_partition_groups") != nullptr)
     file.fail("its parameters are divided over several groups of ranks (experts), which is not read");

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// What the ranks' files *_optim_states.pt hold of the weights: flat fp32 tensors, by group. Errors are InputErrors that name the
-/// file. Source: deepspeed/utils/zero_to_fp32.py (parse_optim_states), runtime/zero/stage_1_and_2.py (state_dict) and stage3.py
-/// (_rigid_state_dict), DeepSpeed 0.19.8.
+/// file. Source: deepspeed/utils/zero_to_fp32.py (parse_optim_states), runtime/zero/stage_1_and_2.py (state_dict), stage3.py
+/// (_rigid_state_dict), runtime/bf16_optimizer.py (state_dict) and checkpoint/ds_to_universal.py, DeepSpeed 0.19.8.
 
 #include <cstdint>
 #include <memory>

@@ -98,12 +98,13 @@ class DeepspeedCheckpoint : public ::testing::TestWithParam<const char*> {};
 TEST_P(DeepspeedCheckpoint, gives_what_zero_to_fp32_gives) {
   const std::string name = GetParam();
   Tensors wanted = expected(name);
-  ASSERT_EQ(wanted.size(), name.starts_with("zero1") ? 11u : 12u);
-  if (name.starts_with("zero1")) {
+  const bool stage1 = name.starts_with("zero1") || name == "bf16_optimizer";
+  ASSERT_EQ(wanted.size(), stage1 ? 11u : 12u);
+  if (stage1) {
     // Of stage 1, DeepSpeed's own script leaves frozen parameters out; the module holds them as it trained with them.
     wanted["frozen"] = expected(name == "zero1" ? "zero2" : "zero2_bf16").at("frozen");
   }
-  EXPECT_EQ(wanted.at("frozen").dtype, name.ends_with("bf16") ? DType::bf16 : DType::f32);
+  EXPECT_EQ(wanted.at("frozen").dtype, name.find("bf16") != std::string::npos ? DType::bf16 : DType::f32);
   EXPECT_EQ(wanted.at("halves").dtype, DType::f32);
   EXPECT_EQ(tensors_of(read_deepspeed_checkpoint(fixture(name), true)), wanted);
 
@@ -119,7 +120,7 @@ TEST_P(DeepspeedCheckpoint, gives_what_zero_to_fp32_gives) {
   EXPECT_EQ(tensors_of(read_deepspeed_checkpoint(fixture(name + "/global_step2"))), wanted) << "the folder of the tag itself";
 }
 
-INSTANTIATE_TEST_SUITE_P(stages, DeepspeedCheckpoint, ::testing::Values("zero1", "zero2", "zero3", "zero1_bf16", "zero2_bf16", "zero3_bf16"));
+INSTANTIATE_TEST_SUITE_P(stages, DeepspeedCheckpoint, ::testing::Values("zero1", "zero2", "zero3", "bf16_optimizer", "zero1_bf16", "zero2_bf16", "zero3_bf16"));
 
 /// What the files' unknown objects become: names with arguments, be what is called a name or itself an object.
 TEST(DeepspeedCheckpointFolder, unknown_objects_are_data) {
@@ -255,6 +256,20 @@ TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
   bytes[at + 1] = 4;
   write(copy.state(optimizer0), bytes);
   EXPECT_EQ(copy.error(), concat(copy.state(optimizer0), ": is of ZeRO stage 4; 1, 2 and 3 are read"));
+}
+
+/// Without the list of paddings, which BF16_Optimizer writes, no stage means that it is not known what wrote it.
+TEST(DeepspeedCheckpointFolder, no_stage_and_not_of_bf16_optimizer) {
+  const Copy copy("bf16_optimizer");
+  copy.replace("bf16_"s + optimizer0, "group_paddings", "other_paddings");
+  EXPECT_EQ(copy.error(), concat(copy.state("bf16_"s + optimizer0),
+                                 ": has no 'zero_stage': ZeRO of DeepSpeed did not write it, or one older than 0.6 did"));
+}
+
+TEST(DeepspeedCheckpointFolder, a_rank_of_another_stage_beside_bf16_optimizer) {
+  const Copy copy("bf16_optimizer");
+  fs::copy(fixture(concat("zero2_bf16/global_step2/bf16_", optimizer1)), copy.state("bf16_"s + optimizer1), fs::copy_options::overwrite_existing);
+  EXPECT_EQ(copy.error(), concat(copy.state("bf16_"s + optimizer1), ": 'zero_stage' is 2, but 1 in ", copy.state("bf16_"s + optimizer0), ": files of two runs"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {
