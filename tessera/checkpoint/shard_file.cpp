@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/direct_file.h>
@@ -35,10 +35,6 @@ std::size_t tensor_bytes(const format::TensorSpec& tensor) {
 
 std::string front_of(const std::vector<format::TensorSpec>& tensors) {
   return format::safetensors_front(tensors, {{"format", "pt"}}, data_alignment);
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 [[noreturn]] void fail(const std::string& what, const std::string& path) {
@@ -100,10 +96,10 @@ void ShardFile::begin(const std::string& front) {
 
 void ShardFile::put(std::span<const std::byte> bytes) {
   if (fd_ >= 0) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t start_ns = monotonic_ns();
     builder_.update(bytes);
     write_all(fd_, bytes, path_);
-    times_.write += seconds_since(start);
+    times_.write += seconds_since(start_ns);
   } else {
     builder_.copy(memory_.data() + filled_, bytes);
   }
@@ -164,7 +160,7 @@ format::ManifestFile ShardFile::write(const std::string& folder, bool finite, co
   if (finite) check_finite();
   digest_ = std::move(builder_).finish();
   const std::string path = path_join(folder, name_);
-  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t start_ns = monotonic_ns();
   if (fd_ < 0) {
     write_image(path, cancelled);
   } else {
@@ -174,10 +170,10 @@ format::ManifestFile ShardFile::write(const std::string& folder, bool finite, co
     errno = failed;
     if (failed != 0) fail("cannot force to the disk:", path);
   }
-  times_.write += seconds_since(start);
-  const auto reading = std::chrono::steady_clock::now();
+  times_.write += seconds_since(start_ns);
+  const std::int64_t reading_ns = monotonic_ns();
   read_back(path, digest_, cancelled);
-  times_.read_back = seconds_since(reading);
+  times_.read_back = seconds_since(reading_ns);
   return {name_, digest_};
 }
 

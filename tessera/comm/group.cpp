@@ -2,6 +2,7 @@
 // recorded.
 #include <ATen/ATen.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
 #include <tessera/comm/backend.h>
@@ -94,7 +95,7 @@ class Fingerprint {
 // knows that a connection broke, so the records of the ranks are compared before it is believed. If nobody else has the
 // reason, the group is aborted: ranks that wait for this one in it would wait on if the caller caught the error.
 Error failure(Backend& backend, const Entry& entry, const std::exception& error) {
-  const double seconds = static_cast<double>(monotonic_ns() - entry.start_ns) * 1e-9;
+  const double seconds = seconds_since(entry.start_ns);
   std::string cause = cause_text(error);
   const auto reason = backend.names_causes() ? stop_requested() : explain_failure(entry);
   if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);

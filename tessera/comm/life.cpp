@@ -1,5 +1,6 @@
 #include <tessera/comm/life.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ void Life::join(const launch::RankEnvironment& environment) {
   slot.rank = environment.rank;
   slot.pid = getpid();
   slot.generation = generation_;
-  slot.heartbeat_ns = slot.progress_ns = launch::monotonic_ns();
+  slot.heartbeat_ns = slot.progress_ns = monotonic_ns();
   slot.state = RankState::joining;
   // A former board of this process stays mapped: nothing knows who still writes to it.
   if (board_) new launch::Board(std::move(board_));
@@ -56,7 +57,7 @@ void Life::set_phase(std::string_view phase) { launch::write_text(slot_->phase, 
 
 void Life::advance() {
   slot_->progress.fetch_add(1, std::memory_order_relaxed);
-  slot_->progress_ns.store(launch::monotonic_ns(), std::memory_order_relaxed);
+  slot_->progress_ns.store(monotonic_ns(), std::memory_order_relaxed);
 }
 
 void Life::set_step(const StepSign& sign) {
@@ -74,7 +75,7 @@ void Life::set_step(const StepSign& sign) {
   slot_->tokens_per_second = sign.tokens_per_second;
   slot_->loss = sign.loss;
   slot_->step = sign.step;
-  if (slot_->first_step_ns == 0) slot_->first_step_ns = launch::monotonic_ns();
+  if (slot_->first_step_ns == 0) slot_->first_step_ns = monotonic_ns();
   advance();
 }
 
@@ -82,7 +83,7 @@ void Life::fail(std::string_view why) {
   const std::lock_guard lock(mutex_);
   if (slot_->verdict_ns == 0) {
     launch::write_text(slot_->error, why);
-    slot_->verdict_ns = launch::monotonic_ns();
+    slot_->verdict_ns = monotonic_ns();
   }
   slot_->state.store(RankState::failed, std::memory_order_release);
 }

@@ -1,5 +1,6 @@
 #include <tessera/comm/neighbours.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ Sighting look_at(const launch::RankSlot& slot, int rank, std::uint64_t& cursor) 
   sighting.pulse = static_cast<std::uint64_t>(slot.heartbeat_ns.load(std::memory_order_acquire));
   if (const std::uint64_t blocked = slot.blocked_in.load(std::memory_order_acquire); blocked != 0) {
     sighting.blocked_in = launch::entry_of(slot, blocked - 1);
-    sighting.blocked_ns = launch::monotonic_ns() - slot.blocked_since_ns.load(std::memory_order_relaxed);
+    sighting.blocked_ns = monotonic_ns() - slot.blocked_since_ns.load(std::memory_order_relaxed);
     // It may have gone on since its watcher looked.
     if (sighting.blocked_in && sighting.blocked_in->status != launch::Status::started) sighting.blocked_in.reset();
   }

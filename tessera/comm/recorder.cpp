@@ -1,3 +1,4 @@
+#include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/recorder.h>
 

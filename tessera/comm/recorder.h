@@ -107,6 +107,4 @@ class Tag {
   const Tag* outer_;
 };
 
-using launch::monotonic_ns;
-
 }  // namespace tessera::comm

@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/blocked.h>
 #include <tessera/comm/exchange.h>
@@ -101,7 +102,7 @@ void Watcher::Impl::beat() {
   slot.blocked_in.store(blocked ? blocked->entry_id + 1 : 0, std::memory_order_release);
   if (beats++ % memory_every == 0) slot.memory_bytes = resident_bytes(statm.get());
   slot.cpu_ns = process_cpu_ns();
-  slot.heartbeat_ns.store(launch::monotonic_ns(), std::memory_order_release);
+  slot.heartbeat_ns.store(monotonic_ns(), std::memory_order_release);
 }
 
 void Watcher::Impl::compare() {

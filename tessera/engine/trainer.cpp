@@ -4,10 +4,10 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/world.h>
@@ -27,10 +27,6 @@
 
 namespace tessera {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::string>& defaults) {
   const auto variables = launch::job_variables(launch::read_rank_environment(&flags));  // takes --local-rank away
@@ -233,7 +229,7 @@ TrainOutput Trainer::train() {
   state_.max_steps = plan.total_steps;
   state_.num_train_epochs = config.optimization.num_train_epochs;
   control_ = {};
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin_ns = monotonic_ns();
   double loss_sum = 0, logged_sum = 0, norm = 0;
   std::int64_t logged_step = from.step;
   options_.model->train();
@@ -268,7 +264,7 @@ TrainOutput Trainer::train() {
   load_best_model();
   call(&TrainerCallback::on_train_end);
 
-  const double seconds = seconds_since(begin);
+  const double seconds = seconds_since(begin_ns);
   const double steps = static_cast<double>(state_.global_step - from.step);
   TrainOutput output{state_.global_step, steps > 0 ? loss_sum / steps : 0, {}};
   output.metrics = {{"train_runtime", seconds},
@@ -336,7 +332,7 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
 }
 
 Metrics Trainer::evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin_ns = monotonic_ns();
   const bool with_outputs = outputs != nullptr || options_.compute_metrics;
   const Evaluated evaluated = run_over(rows, with_outputs);
   if (outputs != nullptr) *outputs = evaluated.outputs;
@@ -347,7 +343,7 @@ Metrics Trainer::evaluate(const RowSource& rows, const std::string& prefix, at::
     for (const auto& [name, value] : options_.compute_metrics(evaluated.outputs, read(rows, all)))
       metrics[name.starts_with(prefix) ? name : prefix + name] = value;
   }
-  const double seconds = seconds_since(begin);
+  const double seconds = seconds_since(begin_ns);
   metrics[prefix + "runtime"] = seconds;
   metrics[prefix + "samples_per_second"] = static_cast<double>(rows.rows) / seconds;
   return metrics;

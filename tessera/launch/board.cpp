@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -161,12 +160,6 @@ std::vector<Entry> entries_from(const RankSlot& slot, std::uint64_t first) {
 std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count) {
   const std::uint64_t next = slot.next_entry.load(std::memory_order_acquire);
   return entries_from(slot, next - std::min<std::uint64_t>(next, count));
-}
-
-std::int64_t monotonic_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
 }  // namespace tessera::launch

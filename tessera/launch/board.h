@@ -135,6 +135,4 @@ std::string read_text(const char (&source)[N]) {
   return std::string(all.substr(0, all.find('\0')));
 }
 
-std::int64_t monotonic_ns();
-
 }  // namespace tessera::launch

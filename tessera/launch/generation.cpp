@@ -1,5 +1,6 @@
 #include <tessera/launch/generation.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>

@@ -2,6 +2,7 @@
 /// How a generation fails: who failed first, who is frozen, why the job hangs; what is told, and how the ranks are
 /// ended.
 
+#include <tessera/base/clock.h>
 #include <tessera/launch/generation.h>
 
 #include <tessera/base/error.h>
@@ -79,8 +80,7 @@ void Generation::judge_failures() {
     if (!one) continue;
     candidates.push_back(*one);
     who.push_back(&rank);
-    const bool stays = !one->status && one->verdict_ns != 0 &&
-                       static_cast<double>(monotonic_ns() - one->verdict_ns) * 1e-9 > failed_but_there;
+    const bool stays = !one->status && one->verdict_ns != 0 && seconds_since(one->verdict_ns) > failed_but_there;
     if (stays && !first_failure_) first_failure_ = AgentClock::now();
   }
   if (!first_failure_ || candidates.empty()) return;
@@ -93,7 +93,7 @@ void Generation::judge_failures() {
   // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while others that only heard of
   // it are gone already.
   const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&
-                      static_cast<double>(monotonic_ns() - candidates[first].verdict_ns) * 1e-9 < host_.options.grace_seconds;
+                      seconds_since(candidates[first].verdict_ns) < host_.options.grace_seconds;
   if (ending) return;
   LocalRank& rank = *who[first];
   std::string text = concat(rank.name(), " ", rank.status ? describe_status(*rank.status) : "failed, but does not end");

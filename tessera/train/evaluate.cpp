@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include <tessera/base/clock.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
 
@@ -23,7 +24,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
                      const comm::Group& group, std::optional<at::ScalarType> narrow, bool together,
                      bool nan_filter) {
   const comm::Tag tag("evaluation");
-  const std::int64_t begin_ns = comm::monotonic_ns();
+  const std::int64_t begin_ns = monotonic_ns();
   const at::NoGradGuard no_grad;
   const bool was_training = model.is_training();
   model.eval();
@@ -77,7 +78,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   metrics.tokens = static_cast<std::int64_t>(total_tokens);
   metrics.rows = dataset.size();
   metrics.batches = batches;
-  metrics.seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
+  metrics.seconds = seconds_since(begin_ns);
   return metrics;
 }
 

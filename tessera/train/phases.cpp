@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/comm/recorder.h>
 
 namespace tessera::train {
-void PhaseClock::enter(Phase phase) { enter(phase, comm::monotonic_ns(), comm::recorder().seconds_waited()); }
+void PhaseClock::enter(Phase phase) { enter(phase, monotonic_ns(), comm::recorder().seconds_waited()); }
 
 void PhaseClock::enter(Phase phase, std::int64_t now_ns, double blocked_seconds) {
   if (running_) {

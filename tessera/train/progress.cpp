@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/text.h>
-#include <tessera/comm/recorder.h>
 
 namespace tessera::train {
 namespace {
@@ -108,7 +108,7 @@ Progress::~Progress() { close(); }
 void Progress::step(const ProgressState& state) {
   state_ = state;
   if (mode_ != Mode::terminal) return;
-  const std::int64_t now = comm::monotonic_ns();
+  const std::int64_t now = monotonic_ns();
   if (drawn_ && now - drawn_ns_ < redraw_ns && state.step != state.total_steps) return;
   drawn_ns_ = now;
   draw();

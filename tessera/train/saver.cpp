@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
@@ -13,14 +14,11 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/read_back.h>
-#include <tessera/comm/recorder.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/save_plan.h>
 
 namespace tessera::train {
 namespace {
-
-double seconds_since(std::int64_t begin_ns) { return static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9; }
 
 /// `work`, unless something failed before; what it throws is kept as text.
 template <class Work>
@@ -96,7 +94,7 @@ void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, Save
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
   if (thread_.joinable()) thread_.join();  // of prepare()
   remove_leftovers();
-  const std::int64_t begin = comm::monotonic_ns();
+  const std::int64_t begin = monotonic_ns();
   phase_ = Phase::writing;
   error_.clear();
   job_ = std::make_unique<Job>();
@@ -179,7 +177,7 @@ void Saver::publish(const std::vector<Value>& reports) {
 
 std::optional<SaveOutcome> Saver::advance() {
   TESSERA_CHECK(busy(), "nothing is being saved");
-  const std::int64_t begin = comm::monotonic_ns();
+  const std::int64_t begin = monotonic_ns();
   if (thread_.joinable()) thread_.join();
   const Value own = error_.empty() ? (phase_ == Phase::writing ? to_value(job_->report) : Value::make_object())
                                    : Value::make_object({{"error", Value::of(error_)}});

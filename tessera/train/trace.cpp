@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/comm/group.h>
@@ -129,7 +130,7 @@ std::string Trace::events(int rank, std::int64_t zero_ns) const {
 
 std::int64_t common_zero(const comm::Group& group, bool one_host) {
   group.barrier().wait();
-  at::Tensor now = at::full({1}, comm::monotonic_ns(), at::kLong).to(group.device());
+  at::Tensor now = at::full({1}, monotonic_ns(), at::kLong).to(group.device());
   if (one_host) group.broadcast(now, 0).wait();
   return now.item<std::int64_t>();
 }

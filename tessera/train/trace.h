@@ -4,6 +4,7 @@
 /// chrome://tracing open. A process row per rank: what it does (data, forward, backward, ...), where it waits for others,
 /// and a track per group with its collectives.
 
+#include <tessera/base/clock.h>
 #include <tessera/comm/recorder.h>
 
 #include <cstdint>
@@ -24,7 +25,7 @@ class Trace {
   static constexpr std::size_t capacity = 100'000;  ///< phases, and collectives likewise
 
   /// The running phase ends and this one begins; "" begins none. Times are those of the recorder.
-  void phase(std::string_view name) { phase(name, comm::monotonic_ns()); }
+  void phase(std::string_view name) { phase(name, monotonic_ns()); }
   void phase(std::string_view name, std::int64_t now_ns);
   /// Takes the collectives that ended since the last call from the record of this process. Call it at least every
   /// few thousand collectives.

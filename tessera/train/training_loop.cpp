@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/file.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
@@ -97,12 +98,12 @@ ExitCode TrainingLoop::run() {
     trace_zero_ns_ = common_zero(world_.group(), world_.local_size() == world_.size());
     trace_.emplace();
   }
-  started_ns_ = comm::monotonic_ns();
+  started_ns_ = monotonic_ns();
   setup_.model->train();
 
   if (setup_.config.output.eval_on_start && setup_.datasets.validation) evaluate();
   while (step_ < plan_.total_steps) {
-    const std::int64_t begin_ns = comm::monotonic_ns();
+    const std::int64_t begin_ns = monotonic_ns();
     const double begin_cpu = process_cpu_seconds();
     enter(Phase::data);
     const std::vector<data::Batch> batches = read_step();
@@ -119,7 +120,7 @@ ExitCode TrainingLoop::run() {
     ++step_;
     enter(Phase::other);
     check_replicas();
-    count_step(static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
+    count_step(static_cast<double>(monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
 
     if (plan_.logs_after(step_)) log();
     const bool best = plan_.evaluates_after(step_) && evaluate();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <algorithm>
 
+#include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
 #include <tessera/config/sharding.h>
 #include <tessera/launch/affinity.h>
@@ -113,7 +114,7 @@ void TrainingLoop::count_totals(StopRequest stop) {
   totals_.epoch = plan_.epoch(step_);
   totals_.tokens = tokens_;
   totals_.rows = totals_.steps_here * plan_.rows_per_step();
-  totals_.seconds = static_cast<double>(comm::monotonic_ns() - started_ns_) * 1e-9;
+  totals_.seconds = seconds_since(started_ns_);
   totals_.loss = last_log_.loss;
   totals_.train_loss = totals_.steps_here > 0 ? loss_sum_ / static_cast<double>(totals_.steps_here) : not_known;
   totals_.tokens_per_second = train_seconds_ > 0 ? static_cast<double>(tokens_) / train_seconds_ : 0;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -110,7 +111,7 @@ void TrainingLoop::save_parts(Saver& saver, std::int64_t keep) {
 
 void TrainingLoop::save_whole() {
   SaveOutcome outcome{.step = step_, .folder = checkpoint::step_folder(setup_.config.output.output_dir, step_)};
-  const std::int64_t begin_ns = comm::monotonic_ns();
+  const std::int64_t begin_ns = monotonic_ns();
   GatheredTensors weights = trained_weights(*sharded_), states = optimizer_states(*sharded_, *optimizer_);
   std::function<void()> writer;
   if (output_)
@@ -125,7 +126,7 @@ void TrainingLoop::save_whole() {
     };
   write_gathered({&weights, &states}, writer);
   outcome.error = parallel::all_gather_text(world_.group(), outcome.error)[0];
-  outcome.stall_seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
+  outcome.stall_seconds = seconds_since(begin_ns);
   saved(outcome);
 }
 

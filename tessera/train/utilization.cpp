@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <tessera/comm/recorder.h>
+#include <tessera/base/clock.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
@@ -46,9 +46,9 @@ double measured_peak_flops(c10::Device device, bool bf16) {
   product();
   std::int64_t best_ns = 0;
   for (int i = 0; i < 10; ++i) {  // 0.1 s in all; on a shared machine only the best one counts
-    const std::int64_t begin_ns = comm::monotonic_ns();
+    const std::int64_t begin_ns = monotonic_ns();
     product();
-    const std::int64_t ns = std::max<std::int64_t>(1, comm::monotonic_ns() - begin_ns);
+    const std::int64_t ns = std::max<std::int64_t>(1, monotonic_ns() - begin_ns);
     best_ns = best_ns == 0 ? ns : std::min(best_ns, ns);
   }
   return 2.0 * n * n * n / (static_cast<double>(best_ns) * 1e-9);

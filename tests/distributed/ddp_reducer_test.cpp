@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
@@ -70,7 +71,7 @@ struct Clock : torch::autograd::Function<Clock> {
   static inline std::size_t reductions_started = 0;
   static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.clone(); }
   static variable_list backward(AutogradContext*, variable_list gradients) {
-    passed_ns = comm::monotonic_ns();
+    passed_ns = monotonic_ns();
     reductions_started = reductions().size();
     return gradients;
   }

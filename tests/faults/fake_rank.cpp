@@ -11,6 +11,7 @@
 /// instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the agent tells
 /// to stop, says so on the board and ends with code 1, as ours do.
 
+#include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/board.h>
 

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/life.h>
@@ -36,7 +37,7 @@ int loop(const std::map<std::string, std::string>& given) {
   comm::World& world = init();
   at::Tensor data = at::ones({16384});
   for (int step = 1; step <= number(given.at("--steps")); ++step) {
-    const std::int64_t begin = launch::monotonic_ns();
+    const std::int64_t begin = monotonic_ns();
     if (number(spin.at(0)) == world.rank() && number(spin.at(1)) == step) {
       comm::life().set_phase("forward");
       spin_for_ever();
@@ -47,7 +48,7 @@ int loop(const std::map<std::string, std::string>& given) {
     comm::StepSign sign;
     sign.step = step;
     sign.total_steps = number(given.at("--steps"));
-    sign.step_ns = launch::monotonic_ns() - begin;
+    sign.step_ns = monotonic_ns() - begin;
     comm::life().set_step(sign);
     if (step == 1) {
       std::printf("ready %d\n", getpid());

@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <tessera/base/clock.h>
 #include <tessera/launch/board.h>
 
 #include <signal.h>
@@ -36,7 +37,7 @@ class TopTest : public ::testing::Test {
   }
 
   void beat() {
-    for (int i = 0; i < 2; ++i) board_.slot(i).heartbeat_ns = launch::monotonic_ns();
+    for (int i = 0; i < 2; ++i) board_.slot(i).heartbeat_ns = monotonic_ns();
   }
 
   void write_entry(RankSlot& slot, launch::Status status) {
@@ -45,7 +46,7 @@ class TopTest : public ::testing::Test {
     entry.sequence = 42;
     entry.payload_bytes = 1 << 20;
     entry.status = status;
-    entry.start_ns = entry.end_ns = launch::monotonic_ns();
+    entry.start_ns = entry.end_ns = monotonic_ns();
     launch::write_text(entry.group, "world");
     launch::write_text(entry.tag, "bucket 3");
     slot.ring[0] = entry;
@@ -102,14 +103,14 @@ TEST_F(TopTest, MarksWhoIsInTrouble) {
   int status = 0;
   ASSERT_EQ(waitpid(stopped, &status, WUNTRACED), stopped);
   board_.slot(0).pid = stopped;
-  board_.slot(1).heartbeat_ns = launch::monotonic_ns() - 8'000'000'000;
+  board_.slot(1).heartbeat_ns = monotonic_ns() - 8'000'000'000;
   auto run = top({"--once"});
   EXPECT_TRUE(contains(run.out, "stopped by a signal")) << run.out;
   EXPECT_TRUE(contains(run.out, "no heartbeat for 8.")) << run.out;
 
   kill(stopped, SIGKILL);
   ASSERT_EQ(waitpid(stopped, &status, 0), stopped);
-  board_.slot(1).heartbeat_ns = launch::monotonic_ns();
+  board_.slot(1).heartbeat_ns = monotonic_ns();
   board_.slot(1).state = RankState::failed;
   launch::write_text(board_.slot(1).error, "all_reduce #42 does not fit");
   run = top({"--once"});

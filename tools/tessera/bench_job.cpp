@@ -1,5 +1,6 @@
 #include <tools/tessera/bench_job.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/format/jsonl.h>
@@ -27,7 +28,7 @@ class BlockedByRank {
 
   /// The board lies in memory of the job `pid`; it is searched for now and then until it is found.
   void look(pid_t pid) {
-    const std::int64_t now = launch::monotonic_ns();
+    const std::int64_t now = monotonic_ns();
     if (now < next_ns_) return;
     const Snapshot snapshot = watcher_.take(pid, /*look=*/!found_);
     for (const JobView& job : snapshot.jobs) {

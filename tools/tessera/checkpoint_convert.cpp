@@ -1,6 +1,7 @@
 /// \file
 /// tessera checkpoint convert: a GGUF file, or weights that PyTorch saved, to a Hugging Face folder that appears whole or not at all.
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
@@ -13,7 +14,6 @@
 #include <tools/tessera/text_progress.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 
 namespace tessera::tool {
@@ -49,10 +49,6 @@ format::DType parse_output_dtype(const std::string& name) {
   throw InputError(concat("--dtype ", name, ": one of float32, float16, bfloat16 is expected"));
 }
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 /// Tied weights are stored once where the configuration ties them (or does not say).
 bool ties_words(const std::string& folder) {
   const std::string path = path_join(folder, "config.json");
@@ -63,7 +59,7 @@ bool ties_words(const std::string& folder) {
 }
 
 void convert_torch(const std::string& source, const std::string& out, const config::Flags& flags) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin_ns = monotonic_ns();
   for (const char* name : {"dtype", "no_tokenizer"})
     if (flags.has(name)) throw InputError(concat("--", name, " is for GGUF files; weights of PyTorch keep their types"));
   const std::string config = flags.text("config").value_or(source);
@@ -93,7 +89,7 @@ void convert_torch(const std::string& source, const std::string& out, const conf
   }
   std::cerr << concat("convert: ", count, " tensors", weights.group.empty() ? "" : concat(" of '", weights.group, "'"), ", ",
                       format_count(static_cast<double>(weights.parameters)), " parameters, ", format_bytes(weights.bytes), " in ",
-                      format_real(seconds_since(begin), 3), " s -> ", out, "\n");
+                      format_real(seconds_since(begin_ns), 3), " s -> ", out, "\n");
   for (const auto& [name, other] : weights.tied) std::cerr << concat("convert: ", name, " shares the memory of ", other, " and is stored once\n");
   if (!weights.left_aside.empty())
     std::cerr << concat("convert: left aside: ", join(std::span(weights.left_aside).first(std::min<std::size_t>(weights.left_aside.size(), 5))),
@@ -114,7 +110,7 @@ int checkpoint_convert(const Arguments& arguments) {
     throw InputError(concat("tessera checkpoint convert takes SOURCE and OUT_DIR, found ", paths.size(),
                             paths.size() == 1 ? " path" : " paths"));
   const std::string &source = paths[0], &out = paths[1];
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin_ns = monotonic_ns();
   if (format::is_torch_weights(source) || format::is_deepspeed_checkpoint(source)) {
     check_output(out, source, flags.has("overwrite"));
     convert_torch(source, out, flags);
@@ -147,7 +143,7 @@ int checkpoint_convert(const Arguments& arguments) {
   std::cerr << concat("convert: ", plan.tensors.size(), " tensors, ",
                       format_count(static_cast<double>(plan.parameters)), " parameters, ",
                       format_bytes(file.file_bytes()), " -> ", format_bytes(plan.weight_bytes), " in ",
-                      format_real(seconds_since(begin), 3), " s -> ", out, "\n",
+                      format_real(seconds_since(begin_ns), 3), " s -> ", out, "\n",
                       plan.tokenizer.kind.empty() ? "convert: without a tokenizer\n"
                                                   : concat("convert: tokenizer: ", plan.tokenizer.kind, "\n"));
   return 0;

@@ -1,6 +1,7 @@
 /// \file
 /// tessera top: watches the running jobs of this user on this host. Torch-free.
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/config/command_flags.h>
 #include <tools/tessera/commands.h>
@@ -119,8 +120,8 @@ int watch(BoardWatcher& watcher, pid_t pid, double interval) {
   for (;;) {
     const Snapshot snapshot = watcher.take(pid);
     screen.show(frame(snapshot, screen.size(), colours));
-    const std::int64_t until = launch::monotonic_ns() + static_cast<std::int64_t>(interval * 1e9);
-    for (std::int64_t left = until - launch::monotonic_ns(); left > 0; left = until - launch::monotonic_ns()) {
+    const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(interval * 1e9);
+    for (std::int64_t left = until - monotonic_ns(); left > 0; left = until - monotonic_ns()) {
       pollfd watched[] = {{signals.fd(), POLLIN, 0}, {screen.keys() ? STDIN_FILENO : -1, POLLIN, 0}};
       const int ready = ::poll(watched, 2, static_cast<int>(left / 1'000'000) + 1);
       if (ready < 0) break;  // the window's size has changed, or we were stopped and continued: draw anew

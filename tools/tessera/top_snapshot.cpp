@@ -1,5 +1,6 @@
 #include <tools/tessera/top_snapshot.h>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -179,7 +180,7 @@ void BoardWatcher::find() {
 Snapshot BoardWatcher::take(pid_t pid, bool look) {
   if (look) find();
   Snapshot snapshot;
-  snapshot.time_ns = launch::monotonic_ns();
+  snapshot.time_ns = monotonic_ns();
   for (const auto& [inode, held] : boards_) {
     const launch::BoardHeader& header = held.board.header();
     JobView job;

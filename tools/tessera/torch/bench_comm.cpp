@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <numeric>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/value.h>
-#include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
 #include <tools/tessera/bench_comm_options.h>
 
@@ -61,7 +61,7 @@ class Ticker {
   Ticker& operator=(const Ticker&) = delete;
 
   void at(std::size_t done, const BenchOperation& what, int round, int rounds) {
-    const std::int64_t now = comm::monotonic_ns();
+    const std::int64_t now = monotonic_ns();
     if (!speaks_ || now - last_ns_ < (terminal_ ? 200'000'000 : 10'000'000'000)) return;
     last_ns_ = now;
     const std::string text =
@@ -82,13 +82,13 @@ class Ticker {
  private:
   bool speaks_, terminal_, drawn_ = false;
   std::size_t total_;
-  std::int64_t last_ns_ = comm::monotonic_ns();
+  std::int64_t last_ns_ = monotonic_ns();
 };
 
 double timed(BenchOperation& operation, const comm::Group& group, int times) {
-  const std::int64_t begin = comm::monotonic_ns();
+  const std::int64_t begin = monotonic_ns();
   for (int i = 0; i < times; ++i) operation.run(group);
-  return static_cast<double>(comm::monotonic_ns() - begin) * 1e-9 / times;
+  return seconds_since(begin) / times;
 }
 
 /// Seconds of one operation by backend and round: those of the slowest rank. The backends take turns.

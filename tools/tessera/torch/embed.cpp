@@ -10,12 +10,12 @@
 #include <optional>
 #include <span>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/comm/recorder.h>
 #include <tessera/format/jsonl.h>
 #include <tessera/models/sentence_encoder.h>
 #include <tessera/text/tokenizer.h>
@@ -130,7 +130,7 @@ class ProgressLine {
     if (shown_) std::fputs("\r\033[K", stderr);
   }
   void show(std::int64_t texts, double share, double seconds) {
-    const std::int64_t now = comm::monotonic_ns();
+    const std::int64_t now = monotonic_ns();
     if (!terminal_ || now - drawn_ < 100'000'000) return;
     drawn_ = now;
     shown_ = true;
@@ -195,8 +195,8 @@ int embed(const Arguments& arguments) {
   train::Embedder embedder(encoder, text::load_tokenizer(folder),
                            {.batch_size = flags.integer("batch_size", 32), .replicas = static_cast<int>(replicas)});
 
-  const std::int64_t begin_ns = comm::monotonic_ns();
-  const auto seconds = [&] { return static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9; };
+  const std::int64_t begin_ns = monotonic_ns();
+  const auto seconds = [&] { return seconds_since(begin_ns); };
   write_file_atomically(output, [&](int fd) {
     ProgressLine progress;
     std::int64_t rows = 0;

@@ -5,12 +5,12 @@
 
 #include <cstdio>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/comm/recorder.h>
 #include <tessera/models/load.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/tokenizer.h>
@@ -133,9 +133,9 @@ int generate(const Arguments& arguments) {
     started = true;
     print(stream.add(id));
   };
-  const std::int64_t begin_ns = comm::monotonic_ns();
+  const std::int64_t begin_ns = monotonic_ns();
   const auto made = train::generate(*model, prompt.ids, options, show);
-  const double seconds = static_cast<double>(comm::monotonic_ns() - begin_ns) * 1e-9;
+  const double seconds = seconds_since(begin_ns);
   if (!started) print(prompt.shown);
   print(stream.finish() + "\n");
   log::info(made.size(), " tokens in ", format_real(seconds, 3), " s (",
