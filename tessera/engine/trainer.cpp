@@ -227,7 +227,7 @@ TrainOutput Trainer::train() {
 
   state_.global_step = from.step;
   state_.max_steps = plan.total_steps;
-  state_.num_train_epochs = config.optimization.num_train_epochs;
+  state_.num_train_epochs = plan.num_train_epochs;
   control_ = {};
   const std::int64_t begin_ns = monotonic_ns();
   double loss_sum = 0, logged_sum = 0, norm = 0;

@@ -87,15 +87,8 @@ void Trainer::save(const train::RunPlan& plan) {
   train::agree(training_->group(), [&] {
     if (!state_.is_world_process_zero) return;
     checkpoint::RunState saved;
-    saved.step = state_.global_step;
-    saved.epoch = state_.epoch;
-    saved.max_steps = state_.max_steps;
-    saved.num_train_epochs = state_.num_train_epochs;
+    plan.write_to(saved, state_.global_step);
     saved.log_history = state_.log_history;
-    saved.train_batch_size = plan.batch_size;
-    saved.logging_steps = plan.logging_steps;
-    saved.eval_steps = plan.eval_every;
-    saved.save_steps = plan.save_every;
     best_->write_to(saved);
     checkpoint::write_trainer_state(folder, saved);
     checkpoint::prune_step_folders(output.output_dir, state_.global_step, output.save_total_limit, best_->checkpoint());

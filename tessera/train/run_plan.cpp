@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <tessera/base/error.h>
+#include <tessera/checkpoint/checkpoint.h>
 
 namespace tessera::train {
 
@@ -34,6 +35,18 @@ bool RunPlan::evaluates_after(std::int64_t steps) const {
 bool RunPlan::saves_after(std::int64_t steps) const {
   return (save_every > 0 && steps % save_every == 0) || (save_at_epoch && ends_epoch(steps)) ||
          (save_at_end && steps == total_steps);
+}
+
+void RunPlan::write_to(checkpoint::RunState& state, std::int64_t steps) const {
+  state.step = steps;
+  state.samples = samples(steps);
+  state.epoch = epoch(steps);
+  state.max_steps = total_steps;
+  state.num_train_epochs = num_train_epochs;
+  state.train_batch_size = batch_size;
+  state.logging_steps = logging_steps;
+  state.eval_steps = eval_every;
+  state.save_steps = save_every;
 }
 
 namespace {
@@ -69,6 +82,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
   }
   if (output.ignore_data_skip) plan.repeated_rows = plan.resumed_samples % plan.train_blocks;
 
+  plan.num_train_epochs = optimization.num_train_epochs;
   if (optimization.max_steps > 0) {
     plan.total_steps = optimization.max_steps;
   } else {

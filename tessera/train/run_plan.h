@@ -7,6 +7,10 @@
 
 #include <cstdint>
 
+namespace tessera::checkpoint {
+struct RunState;
+}
+
 namespace tessera::train {
 
 /// Rows are positions in the sample order (data::Sampler), counted over all epochs. A step takes the next
@@ -20,6 +24,7 @@ struct RunPlan {
   std::int64_t train_blocks = 1;  ///< rows per epoch
   std::int64_t dropped_rows = 0;  ///< of each epoch's order, which are left out (dataloader_drop_last)
 
+  double num_train_epochs = 0;  ///< as asked for; max_steps may make it more or less
   std::int64_t total_steps = 0;
   std::int64_t warmup_steps = 0;
   std::int64_t resumed_step = 0;     ///< steps done when this process started
@@ -47,6 +52,10 @@ struct RunPlan {
   bool logs_after(std::int64_t steps) const;
   bool evaluates_after(std::int64_t steps) const;
   bool saves_after(std::int64_t steps) const;
+
+  /// What a checkpoint after `steps` says of the plan: step, samples, epoch, max_steps, num_train_epochs, train_batch_size
+  /// and the intervals. The rest of `state` stays.
+  void write_to(checkpoint::RunState& state, std::int64_t steps) const;
 };
 
 /// Where a resumed run starts.

@@ -188,11 +188,9 @@ void TrainingLoop::save_final_model() {
 }
 
 checkpoint::RunState TrainingLoop::run_state() const {
-  const OptimizationConfig& optimization = setup_.config.optimization;
   checkpoint::RunState state;
-  state.step = step_;
-  state.samples = plan_.samples(step_);
-  state.seed = static_cast<std::uint64_t>(optimization.seed);
+  plan_.write_to(state, step_);
+  state.seed = static_cast<std::uint64_t>(setup_.config.optimization.seed);
   state.log_history = journal_.log_history();
   state.optimizer_steps = optimizer_->steps();
   if (loss_scale_) {
@@ -204,13 +202,6 @@ checkpoint::RunState TrainingLoop::run_state() const {
   if (plateau_) state.schedule_state = to_value(plateau_->state());
   state.model_only = setup_.config.output.save_only_model;
   best_.write_to(state);
-  state.epoch = plan_.epoch(step_);
-  state.max_steps = plan_.total_steps;
-  state.num_train_epochs = optimization.num_train_epochs;
-  state.train_batch_size = optimization.per_device_train_batch_size;
-  state.logging_steps = plan_.logging_steps;
-  state.eval_steps = plan_.eval_every;
-  state.save_steps = plan_.save_every;
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
   state.total_flos = flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
   state.configuration = config::stored_configuration(setup_.config);

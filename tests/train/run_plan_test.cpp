@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
+#include <tessera/checkpoint/checkpoint.h>
 #include <tessera/train/run_plan.h>
 
 namespace tessera::train {
@@ -173,6 +174,29 @@ TEST(RunPlan, AnEpochMayDropWhatFillsNoStep) {
   EXPECT_EQ(plan.first_row(2, 0, 0), 20) << "the next epoch's order begins after all 20";
   EXPECT_EQ(plan.first_row(5, 1, 0), 2 * 20 + 12);
   EXPECT_EQ(make_run_plan(config, 1, 24, false).first_row(3, 0, 0), 24);
+}
+
+TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
+  RunConfig config = small_run();  // 2 processes x 4 rows x 2 micro-batches
+  config.optimization.num_train_epochs = 2.5;
+  config.output.eval_strategy = "steps";
+  config.output.eval_steps = 0.25;  // of all steps
+  config.output.save_strategy = "steps";
+  config.output.save_steps = 3;
+  const RunPlan plan = make_run_plan(config, 2, 100, true, {.step = 2, .samples = 24});
+  checkpoint::RunState state;
+  state.seed = 11;
+  plan.write_to(state, 7);
+  EXPECT_EQ(state.step, 7);
+  EXPECT_EQ(state.samples, 24 + 5 * 16);
+  EXPECT_DOUBLE_EQ(state.epoch, 1.04);
+  EXPECT_EQ(state.max_steps, 2 + 15) << "226 rows are left";
+  EXPECT_DOUBLE_EQ(state.num_train_epochs, 2.5);
+  EXPECT_EQ(state.train_batch_size, 4);
+  EXPECT_EQ(state.logging_steps, 5);
+  EXPECT_EQ(state.eval_steps, 5) << "a quarter of 17 steps, rounded up";
+  EXPECT_EQ(state.save_steps, 3);
+  EXPECT_EQ(state.seed, 11u) << "what is not the plan's stays";
 }
 
 TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
