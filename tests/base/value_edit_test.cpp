@@ -5,6 +5,8 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 
+#include <tests/error_of.h>
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -13,15 +15,7 @@
 namespace tessera {
 namespace {
 
-template <class Body>
-std::string message_of(Body body) {
-  try {
-    body();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
+using tessera::testing::error_of;
 
 // 16 members is where the index begins; go well past its first size.
 TEST(Value, SetAndFindStayRightWhileAnObjectGrows) {
@@ -64,13 +58,13 @@ TEST(Value, FirstDuplicate) {
 }
 
 TEST(Value, WrongKindsOfValuesMadeByTheProgram) {
-  EXPECT_EQ(message_of([] { Value::of(1).as_string(); }), "(made by the program): expected a string, found an integer");
-  EXPECT_EQ(message_of([] { Value::of(1).find("a"); }), "(made by the program): expected an object, found an integer");
-  EXPECT_EQ(message_of([] { Value().items(); }), "(made by the program): expected an array, found null");
+  EXPECT_EQ(error_of([] { Value::of(1).as_string(); }), "(made by the program): expected a string, found an integer");
+  EXPECT_EQ(error_of([] { Value::of(1).find("a"); }), "(made by the program): expected an object, found an integer");
+  EXPECT_EQ(error_of([] { Value().items(); }), "(made by the program): expected an array, found null");
   Value text = Value::of("x");
-  EXPECT_EQ(message_of([&] { text.push_back(Value()); }), "(made by the program): expected an array, found a string");
-  EXPECT_EQ(message_of([&] { text.set("k", Value()); }), "(made by the program): expected an object, found a string");
-  EXPECT_EQ(message_of([] { Value::of(0.5).as_bool(); }),
+  EXPECT_EQ(error_of([&] { text.push_back(Value()); }), "(made by the program): expected an array, found a string");
+  EXPECT_EQ(error_of([&] { text.set("k", Value()); }), "(made by the program): expected an object, found a string");
+  EXPECT_EQ(error_of([] { Value::of(0.5).as_bool(); }),
             "(made by the program): expected true or false, found a real number");
 }
 
@@ -109,7 +103,7 @@ TEST(Json, EveryTruncationIsAnError) {
   const std::string text = R"({"a": [1, -2.5e3, true, null, "x\u00e9\ud834\udd1e"], "b": {"c": false}})";
   ASSERT_NO_THROW(parse_json(text, "x.json"));
   for (std::size_t length = 0; length < text.size(); ++length)
-    EXPECT_EQ(message_of([&] { parse_json(text.substr(0, length), "x.json"); }).substr(0, 9), "x.json:1:") << length;
+    EXPECT_EQ(error_of([&] { parse_json(text.substr(0, length), "x.json"); }).substr(0, 9), "x.json:1:") << length;
 }
 
 TEST(Json, RefusesWhatOtherReadersAccept) {
@@ -147,11 +141,11 @@ TEST(Json, RefusesWhatOtherReadersAccept) {
 }
 
 TEST(Json, PositionsCountLinesOfBothKinds) {
-  EXPECT_EQ(message_of([] { parse_json("{\r\n  \"a\": 1,\r\n  \"b\": x\r\n}", "d.json"); }),
+  EXPECT_EQ(error_of([] { parse_json("{\r\n  \"a\": 1,\r\n  \"b\": x\r\n}", "d.json"); }),
             "d.json:3:8: expected a value, found 'x'");
-  EXPECT_EQ(message_of([] { parse_json("[\n\n\n\"\xC3\xA9\", \xC3\xA9]", "d.json"); }),
+  EXPECT_EQ(error_of([] { parse_json("[\n\n\n\"\xC3\xA9\", \xC3\xA9]", "d.json"); }),
             "d.json:4:7: expected a value, found '\xC3\xA9'");
-  EXPECT_EQ(message_of([] { parse_json("[\"a\nb\"]", "d.json"); }),
+  EXPECT_EQ(error_of([] { parse_json("[\"a\nb\"]", "d.json"); }),
             "d.json:1:4: control characters in strings must be escaped, found control character 10");
 }
 
@@ -192,15 +186,15 @@ TEST(Yaml, NumbersAsTheCoreSchemaSaysThem) {
 
 TEST(Yaml, OctalLookingNumbersAreRefusedUnlessQuoted) {
   for (const char* text : {"a: 010\n", "a: -010\n", "a: +007\n", "a: 0o17\n", "a: 00\n", "010: a\n"})
-    EXPECT_NE(message_of([&] { parse_yaml(text, "x.yaml"); }).find("octal"), std::string::npos) << text;
+    EXPECT_NE(error_of([&] { parse_yaml(text, "x.yaml"); }).find("octal"), std::string::npos) << text;
   EXPECT_EQ(parse_yaml("a: \"010\"\n", "x").at("a").as_string(), "010");
   EXPECT_EQ(parse_yaml("a: '0o17'\n", "x").at("a").as_string(), "0o17");
 }
 
 TEST(Yaml, KeysAndAliases) {
-  EXPECT_NE(message_of([] { parse_yaml("~: 1\n", "x.yaml"); }).find("x.yaml:1:1: a key must be"), std::string::npos);
-  EXPECT_NE(message_of([] { parse_yaml("? [a, b]\n: 1\n", "x.yaml"); }).find("a key must be"), std::string::npos);
-  EXPECT_EQ(message_of([] { parse_yaml("1: a\n\"1\": b\n", "x.yaml"); }),
+  EXPECT_NE(error_of([] { parse_yaml("~: 1\n", "x.yaml"); }).find("x.yaml:1:1: a key must be"), std::string::npos);
+  EXPECT_NE(error_of([] { parse_yaml("? [a, b]\n: 1\n", "x.yaml"); }).find("a key must be"), std::string::npos);
+  EXPECT_EQ(error_of([] { parse_yaml("1: a\n\"1\": b\n", "x.yaml"); }),
             "x.yaml:2:1: the key \"1\" appears twice (first at x.yaml:1:4); keep one of them");
   const Value v = parse_yaml("a: &x [1, 2]\nb: *x\n", "x.yaml");
   EXPECT_EQ(v.at("b").items().size(), 2u);

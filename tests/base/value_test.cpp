@@ -1,6 +1,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>
 
+#include <tests/error_of.h>
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -10,22 +12,13 @@ using namespace tessera;
 
 namespace {
 
-template <class Body>
-std::string message_of(Body body) {
-  try {
-    body();
-  } catch (const InputError& e) {
-    EXPECT_EQ(e.exit_code(), ExitCode::bad_input);
-    return e.what();
-  }
-  return "(nothing was thrown)";
-}
+using tessera::testing::error_of;
 
 std::string json_error(const std::string& text) {
-  return message_of([&] { parse_json(text, "x.json"); });
+  return error_of([&] { parse_json(text, "x.json"); });
 }
 std::string yaml_error(const std::string& text) {
-  return message_of([&] { parse_yaml(text, "x.yaml"); });
+  return error_of([&] { parse_yaml(text, "x.yaml"); });
 }
 
 /// Any value without reals: equality after a round trip is then textual.
@@ -49,6 +42,10 @@ rc::Gen<Value> arbitrary_value(int depth) {
 }
 
 }  // namespace
+
+TEST(InputError, EndsTheProgramWithTheCodeOfBadInput) {
+  EXPECT_EQ(InputError("x").exit_code(), ExitCode::bad_input);
+}
 
 TEST(Json, ReadsEveryKindWithItsPosition) {
   const Value v =
@@ -86,9 +83,9 @@ TEST(Json, SaysWhereAndWhy) {
 
 TEST(Json, TypedAccessNamesThePosition) {
   const Value v = parse_json("{\"n_layer\": \"four\", \"rate\": 0.5}", "config.json");
-  EXPECT_EQ(message_of([&] { v.at("n_layer").as_int(); }), "config.json:1:13: expected an integer, found a string");
-  EXPECT_EQ(message_of([&] { v.at("rate").as_int(); }), "config.json:1:29: expected an integer, found a real number");
-  EXPECT_EQ(message_of([&] { v.at("n_layers"); }),
+  EXPECT_EQ(error_of([&] { v.at("n_layer").as_int(); }), "config.json:1:13: expected an integer, found a string");
+  EXPECT_EQ(error_of([&] { v.at("rate").as_int(); }), "config.json:1:29: expected an integer, found a real number");
+  EXPECT_EQ(error_of([&] { v.at("n_layers"); }),
             "config.json:1:1: the key \"n_layers\" is missing (did you mean \"n_layer\"?)");
 }
 

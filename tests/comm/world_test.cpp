@@ -7,26 +7,19 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
 
+#include <tests/error_of.h>
+
 #include <cstdlib>
 
 namespace {
 
 using namespace tessera;
+using tessera::testing::error_of;
 
 const launch::RankEnvironment alone;
 
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 void expect_init_error(const InitOptions& options, const std::vector<std::string>& words) {
-  const std::string text = error_of([&] { init(alone, options); });
+  const std::string text = error_of<Error>([&] { init(alone, options); });
   EXPECT_NE(text, "");
   for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " not in: " << text;
   shutdown();
@@ -39,14 +32,14 @@ TEST(World, one_rank_without_a_launcher) {
   EXPECT_EQ(world.local_size(), 1);
   EXPECT_EQ(world.group().backend(), "local");
   EXPECT_EQ(world.group().name(), "world");
-  EXPECT_NE(error_of([] { init(alone, {}); }).find("twice"), std::string::npos);
+  EXPECT_NE(error_of<Error>([] { init(alone, {}); }).find("twice"), std::string::npos);
   comm::Group again = world.new_group({0}, "again");
   at::Tensor t = at::ones({3});
   again.all_reduce(t).wait();
   EXPECT_THROW(world.new_group({1}, "nobody"), InputError);
   shutdown();
   shutdown();
-  EXPECT_NE(error_of([] { tessera::world(); }).find("init()"), std::string::npos);
+  EXPECT_NE(error_of<Error>([] { tessera::world(); }).find("init()"), std::string::npos);
 }
 
 TEST(World, a_new_one_has_a_new_record) {

@@ -8,6 +8,8 @@
 #include <tessera/config/fields.h>
 #include <tessera/config/overrides.h>
 
+#include <tests/error_of.h>
+
 namespace tessera::config {
 namespace {
 
@@ -54,14 +56,7 @@ TEST(Overrides, ReadsTypedPairsInOrder) {
 }
 
 TEST(Overrides, RefusesWhatIsNotAPair) {
-  const auto error_of = [](const char* text) -> std::string {
-    try {
-      parse_overrides(text);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
-  };
+  const auto error_of = [](const char* text) { return tessera::testing::error_of([&] { parse_overrides(text); }); };
   const std::string rule = " (expected key=value,key=value)";
   EXPECT_EQ(error_of("n_layer"), "--config_overrides: 'n_layer' has no '='" + rule);
   EXPECT_EQ(error_of("n_layer=4,"), "--config_overrides: '' has no '='" + rule);

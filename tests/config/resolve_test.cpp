@@ -8,6 +8,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
+#include <tests/error_of.h>
+
 namespace tessera::config {
 namespace {
 
@@ -18,13 +20,7 @@ std::optional<std::string> no_environment(const std::string&) { return std::null
 Resolved read(const Words& arguments) { return resolve_flags(arguments, no_environment); }
 
 std::string error_of(const Words& arguments) {
-  try {
-    read(arguments);
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.exit_code(), ExitCode::bad_input);
-    return error.what();
-  }
-  return "(nothing was thrown)";
+  return tessera::testing::error_of([&] { read(arguments); });
 }
 
 TEST(ResolveFlags, NothingGivenMeansDefaults) {

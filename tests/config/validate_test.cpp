@@ -7,12 +7,14 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
+#include <tests/error_of.h>
+
 namespace tessera::config {
 namespace {
 
 using Words = std::vector<std::string>;
 
-class Validate : public testing::Test {
+class Validate : public ::testing::Test {
  protected:
   Validate() {
     write_file_atomically(path("text.txt"), "In the beginning\n");
@@ -32,12 +34,8 @@ class Validate : public testing::Test {
   }
 
   static std::string error_of(const Words& arguments) {
-    try {
-      resolve_and_validate(arguments, [](const std::string&) { return std::nullopt; });
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
+    const auto no_environment = [](const std::string&) { return std::nullopt; };
+    return tessera::testing::error_of([&] { resolve_and_validate(arguments, no_environment); });
   }
 
   TemporaryFolder folder_;

@@ -7,12 +7,14 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
+#include <tests/error_of.h>
+
 namespace tessera::config {
 namespace {
 
 using Words = std::vector<std::string>;
 
-class ValidateTraining : public testing::Test {
+class ValidateTraining : public ::testing::Test {
  protected:
   ValidateTraining() { write_file_atomically(path("text.txt"), "In the beginning\n"); }
 
@@ -26,12 +28,7 @@ class ValidateTraining : public testing::Test {
   static std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
 
   std::string error_of(const Words& more) const {
-    try {
-      resolve_and_validate(complete(more), no_environment);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
+    return tessera::testing::error_of([&] { resolve_and_validate(complete(more), no_environment); });
   }
   Words unused(const Words& more) const { return unused_settings(resolve_flags(complete(more), no_environment)); }
 

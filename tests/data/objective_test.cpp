@@ -6,10 +6,14 @@
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
 
+#include <tests/error_of.h>
+
 #include <functional>
 
 namespace tessera::data {
 namespace {
+
+using tessera::testing::error_of;
 
 constexpr std::int64_t vocabulary = 500, mask_id = 4;
 
@@ -29,15 +33,6 @@ std::shared_ptr<const Dataset> blocks(std::int64_t count, std::int64_t length) {
   for (std::int64_t i = 0; i < count * length; ++i)
     tokens.push_back(i % length == 0 ? 2 : static_cast<std::int32_t>(5 + i * 31 % (vocabulary - 5)));
   return token_blocks(tokens, length, vocabulary, "tokens");
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "no InputError";
 }
 
 TEST(Masking, HidesTheShareThatIsAskedFor) {
@@ -105,13 +100,13 @@ TEST_F(LabelledTest, NamesTheClasses) {
   EXPECT_EQ(names("{\"text\":\"a\",\"label\":true}\n"), (Names{"LABEL_0", "LABEL_1"}));
   EXPECT_EQ(names("{\"text\":\"a\"}\n"), std::nullopt);
   EXPECT_EQ(label_names(write("x", "a.txt"), "text"), std::nullopt);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\",\"label\":\"up\"}\n");
             }).find("l.jsonl:2:21: some labels are numbers"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { names("{\"text\":\"a\",\"label\":-1}\n"); }).find("label -1 is outside"),
+  EXPECT_NE(error_of([&] { names("{\"text\":\"a\",\"label\":-1}\n"); }).find("label -1 is outside"),
             std::string::npos);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\"}\n");
             }).find("l.jsonl:2:1: has no \"label\""),
             std::string::npos);
@@ -144,7 +139,7 @@ TEST_F(LabelledTest, RowsHoldClassAndPairs) {
 
 TEST_F(LabelledTest, UnknownClassesAreNamed) {
   const auto open = [&](const std::string& text) {
-    return message_of([&] { open_labelled(config(text), tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, false); });
+    return error_of([&] { open_labelled(config(text), tokenizer(), 12, {{"a", 0}, {"b", 1}}, 2, false); });
   };
   EXPECT_NE(open("{\"text\":\"x\",\"label\":\"c\"}\n").find("l.jsonl:1:21: the model has no class \"c\"; it has a, b"),
             std::string::npos);

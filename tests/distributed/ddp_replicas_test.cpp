@@ -8,6 +8,7 @@
 #include <tessera/parallel/ddp.h>
 #include <tessera/parallel/replicas.h>
 #include <tests/distributed/harness.h>
+#include <tests/error_of.h>
 
 #include <cmath>
 
@@ -15,17 +16,6 @@ namespace {
 
 using namespace tessera;
 using namespace tessera::testing;
-
-template <class Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << "the text was: " << (text)
 
@@ -54,7 +44,7 @@ TEST(DdpReplicas, a_flipped_bit_is_named_with_the_rank_that_most_do_not_agree_wi
         for (const char* name : {"first", "second", "third"}) tensors.push_back({name, at::arange(1000, at::kFloat)});
         parallel::require_same_bits(world.group(), tensors, "parameter");
         if (world.rank() == wrong) tensors[1].tensor.view(at::kInt)[700].bitwise_xor_(1 << 3);
-        const std::string said = error_of([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
+        const std::string said = error_of<std::exception>([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
         EXPECT_HAS(said, concat("parameter 'second' on rank ", ranks == 2 ? 1 : wrong, " has other bits than on ", ranks == 2 ? "rank 0" : "most ranks"));
       });
 }
@@ -131,7 +121,7 @@ TEST(DdpReplicas, different_modules_are_told_with_rank_and_first_difference) {
   for (std::size_t difference = 0; difference < expected.size(); ++difference) {
     const auto outcomes = run_ranks_outcomes(3, [&](comm::World& world) {
       Differing module(static_cast<int>(difference), world.rank() == 2);
-      const std::string text = error_of([&] { Ddp ddp(module); });
+      const std::string text = error_of<std::exception>([&] { Ddp ddp(module); });
       for (const std::string& part : expected[difference]) EXPECT_HAS(text, part);
       EXPECT_HAS(text, "on rank 2");
       post(text);
@@ -155,7 +145,7 @@ TEST(DdpReplicas, drift_is_found_by_name_and_rank) {
       at::Tensor weight = model.named_parameters()["layers.2.weight"];
       if (world.rank() == 1) weight.view(at::kInt)[0][0].bitwise_xor_(1);
     }
-    const std::string text = error_of([&] { ddp.check_replicas(); });
+    const std::string text = error_of<std::exception>([&] { ddp.check_replicas(); });
     EXPECT_HAS(text, "'layers.2.weight' on rank 1");
   });
 }
@@ -173,12 +163,12 @@ TEST(DdpReplicas, a_nan_is_equal_to_itself) {
 TEST(DdpReplicas, bad_options_are_refused) {
   run_ranks(1, [](comm::World&) {
     SimpleModel model;
-    EXPECT_HAS(error_of([&] { Ddp ddp(model, {.reduction = comm::Reduction::max}); }), "mean or sum");
-    EXPECT_HAS(error_of([&] { Ddp ddp(model, {.bucket_mb = 0}); }), "must be above 0");
-    EXPECT_HAS(error_of([&] { Ddp ddp(model, {.first_bucket_mb = std::nan("")}); }), "must be above 0");
+    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(model, {.reduction = comm::Reduction::max}); }), "mean or sum");
+    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(model, {.bucket_mb = 0}); }), "must be above 0");
+    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(model, {.first_bucket_mb = std::nan("")}); }), "must be above 0");
     struct Empty : torch::nn::Module {
     } empty;
-    EXPECT_HAS(error_of([&] { Ddp ddp(empty); }), "no parameter that requires gradient");
+    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(empty); }), "no parameter that requires gradient");
   });
 }
 

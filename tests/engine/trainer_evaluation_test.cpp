@@ -1,5 +1,6 @@
 // What tessera::Trainer does after an evaluation (the best model, reduce_lr_on_plateau), and label smoothing.
 #include <tests/engine/trainer_options.h>
+#include <tests/error_of.h>
 
 #include <tessera/base/file.h>
 #include <tessera/format/safetensors_index.h>
@@ -174,15 +175,12 @@ TEST_P(TrainerEvaluation, only_the_best_are_saved) {
 TEST(Trainer, a_best_model_that_cannot_be_found_is_an_input_error) {
   const TemporaryFolder folder;
   run_ranks(1, [&](comm::World& world) {
-    const auto error_of = [&](const std::vector<std::string>& more, bool evaluates = true) -> std::string {
-      try {
+    const auto error_of = [&](const std::vector<std::string>& more, bool evaluates = true) {
+      return tessera::testing::error_of([&] {
         TrainerOptions made = options(flags(world, more));
         if (evaluates) made.eval_dataset = steps_of(1);
         Trainer(std::move(made)).train();
-      } catch (const InputError& error) {
-        return error.what();
-      }
-      return "";
+      });
     };
     const std::string out = "--output_dir=" + folder.path(), steps = "--eval_strategy=steps";
     const auto says = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };

@@ -10,6 +10,8 @@
 #include <tessera/format/pickle.h>
 #include <tessera/format/safetensors.h>
 
+#include <tests/error_of.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::string_literals;
+using tessera::testing::error_of;
 
 std::string fixture(const std::string& name) { return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/deepspeed_checkpoint/" + name); }
 
@@ -47,15 +50,6 @@ Tensors expected(const std::string& name) {
   Tensors out;
   for (const auto& tensor : file.tensors()) out[tensor.name] = {tensor.dtype, tensor.shape, copy_of(file.bytes(tensor))};
   return out;
-}
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "(no error)";
 }
 
 void write(const std::string& path, const std::string& bytes) {
@@ -155,7 +149,7 @@ TEST(DeepspeedCheckpointFolder, latest_names_a_folder_beside_it) {
   fs::create_directory_symlink(copy.path("global_step2"), copy.path("global_step3"));
   EXPECT_EQ(copy.error(), concat(copy.path("global_step3"), ": is a symbolic link; the files of a checkpoint must be in its folder"));
   write(copy.path("latest"), "global_step2\n");
-  EXPECT_EQ(copy.error(), "(no error)");
+  EXPECT_EQ(copy.error(), "");
 }
 
 TEST(DeepspeedCheckpointFolder, files_that_are_missing) {

@@ -11,6 +11,8 @@
 #include <tessera/format/torch_file.h>
 #include <tessera/format/zip.h>
 
+#include <tests/error_of.h>
+
 #include <cstring>
 #include <functional>
 #include <map>
@@ -19,6 +21,7 @@ namespace tessera::format {
 namespace {
 
 using namespace std::string_literals;
+using tessera::testing::error_of;
 
 std::string fixture(const std::string& name) { return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/torch_files/" + name); }
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
@@ -28,15 +31,6 @@ std::vector<float> floats(const std::string& file, const TorchTensor& tensor) {
   std::vector<float> values((tensor.end - tensor.begin) / 4);
   std::memcpy(values.data(), file.data() + tensor.begin, tensor.end - tensor.begin);
   return values;
-}
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "(no error)";
 }
 
 TEST(TorchFile, a_state_dict) {

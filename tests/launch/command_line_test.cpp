@@ -6,6 +6,9 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/affinity.h>
 #include <tessera/launch/command_line.h>
+
+#include <tests/error_of.h>
+
 #include <cstdlib>
 
 namespace tessera::launch {
@@ -14,12 +17,7 @@ namespace {
 using Strings = std::vector<std::string>;
 
 std::string message_of(const Strings& arguments) {
-  try {
-    parse_launch_command(arguments);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
+  return tessera::testing::error_of([&] { parse_launch_command(arguments); });
 }
 bool says(const Strings& arguments, const std::string& part) {
   const std::string message = message_of(arguments);

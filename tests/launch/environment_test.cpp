@@ -2,6 +2,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/launch/environment.h>
+
+#include <tests/error_of.h>
+
 #include <map>
 
 namespace tessera::launch {
@@ -17,12 +20,7 @@ RankEnvironment read(const Variables& variables, std::vector<std::string>* argum
 }
 
 std::string message_of(const Variables& variables, std::vector<std::string> arguments = {}) {
-  try {
-    read(variables, &arguments);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
+  return tessera::testing::error_of([&] { read(variables, &arguments); });
 }
 void expect_says(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << message;

@@ -4,6 +4,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/hostfile.h>
+
+#include <tests/error_of.h>
+
 #include <cstdio>
 #include <functional>
 
@@ -12,17 +15,10 @@ namespace {
 
 using Strings = std::vector<std::string>;
 using Ints = std::vector<int>;
+using tessera::testing::error_of;
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
-}
 void expect_says(const std::function<void()>& call, const std::string& part) {
-  const std::string message = message_of(call);
+  const std::string message = error_of(call);
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 

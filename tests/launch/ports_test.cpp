@@ -3,18 +3,16 @@
 
 #include <tessera/base/error.h>
 #include <tessera/launch/ports.h>
+
+#include <tests/error_of.h>
+
 #include <set>
 
 namespace tessera::launch {
 namespace {
 
 std::string message_of(const std::string& address, int port) {
-  try {
-    listen_on(address, port);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
+  return tessera::testing::error_of([&] { listen_on(address, port); });
 }
 
 TEST(Ports, AFreePortIsChosenAndIsUsable) {

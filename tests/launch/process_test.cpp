@@ -5,18 +5,14 @@
 #include <tessera/launch/process.h>
 
 #include "agent_under_test.h"
+#include <tests/error_of.h>
 #include <tests/stopwatch.h>
 
 namespace tessera::launch {
 namespace {
 
 std::string message_of(const Strings& command) {
-  try {
-    run_and_capture(command);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
+  return tessera::testing::error_of([&] { run_and_capture(command); });
 }
 
 TEST(Process, OutputErrorsAndExitCodeAreCaptured) {

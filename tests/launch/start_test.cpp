@@ -5,17 +5,12 @@
 #include <tessera/base/file.h>
 #include <tessera/launch/start.h>
 
+#include <tests/error_of.h>
+
 namespace tessera::launch {
 namespace {
 
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
-}
+using tessera::testing::error_of;
 
 TEST(SecretFile, DigitsOfAPrivateFile) {
   const TemporaryFolder folder;
@@ -28,22 +23,22 @@ TEST(SecretFile, DigitsOfAPrivateFile) {
   EXPECT_EQ(read_secret_file(path), secret);
   for (const mode_t mode : {0640, 0604, 0620}) {
     ::chmod(path.c_str(), mode);
-    EXPECT_NE(message_of([&] { read_secret_file(path); }).find("others can read or write it"), std::string::npos);
+    EXPECT_NE(error_of([&] { read_secret_file(path); }).find("others can read or write it"), std::string::npos);
   }
   ::chmod(path.c_str(), 0600);
   for (const char* bad : {"", "12", "zz00000000000000000000000000000000000000000000000000000000000000"}) {
     write_file_atomically(path, bad);
     ::chmod(path.c_str(), 0600);
-    EXPECT_NE(message_of([&] { read_secret_file(path); }).find("64 hexadecimal digits"), std::string::npos) << bad;
+    EXPECT_NE(error_of([&] { read_secret_file(path); }).find("64 hexadecimal digits"), std::string::npos) << bad;
   }
-  EXPECT_NE(message_of([&] { read_secret_file(path + "x"); }).find("No such file"), std::string::npos);
+  EXPECT_NE(error_of([&] { read_secret_file(path + "x"); }).find("No such file"), std::string::npos);
 }
 
 TEST(SecretOfAJob, StrangersAreKeptOut) {
   LaunchCommand one;
   EXPECT_FALSE(secret_of(one));
   LaunchCommand two = parse_launch_command({"--nnodes=2", "--node_rank=1", "--master_addr=10.0.0.1", "prog"});
-  EXPECT_NE(message_of([&] { secret_of(two); }).find("--secret_file"), std::string::npos);
+  EXPECT_NE(error_of([&] { secret_of(two); }).find("--secret_file"), std::string::npos);
   two.trusted_network = true;
   const auto open = secret_of(two);
   ASSERT_TRUE(open);

@@ -3,6 +3,7 @@
 #include "store_under_test.h"
 
 #include <tessera/launch/store_wire.h>
+#include <tests/error_of.h>
 #include <tests/stopwatch.h>
 
 #include <algorithm>
@@ -16,16 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
+using tessera::testing::error_of;
 
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing of that type was thrown";
-}
 void expect_says(const std::string& message, const std::string& part) {
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
@@ -57,9 +50,9 @@ TEST(Store, AddAppendCompareSetMulti) {
   EXPECT_EQ(client.add("n", -7), -2);
   EXPECT_EQ(client.find("n"), "-2");
   client.set("text", "abc");
-  expect_says(message_of<Error>([&] { client.add("text", 1); }), "not a number");
+  expect_says(error_of<Error>([&] { client.add("text", 1); }), "not a number");
   client.set("big", "9223372036854775807");
-  expect_says(message_of<Error>([&] { client.add("big", 1); }), "64-bit");
+  expect_says(error_of<Error>([&] { client.add("big", 1); }), "64-bit");
   EXPECT_EQ(client.add("big", 0), 9223372036854775807);  // the connection has survived the refusals
   client.append("text", "def");
   client.append("new", "1");
@@ -132,7 +125,7 @@ TEST(Store, ATimeoutNamesTheMissingKeysAndLeavesTheStoreWell) {
   StoreClient client = store.client();
   client.set("there", "1");
   const testing::Stopwatch watch;
-  const std::string message = message_of<StoreTimeout>([&] {
+  const std::string message = error_of<StoreTimeout>([&] {
     client.wait({"there", "missing/1", "missing/2"}, milliseconds(200));
   });
   EXPECT_GE(watch.seconds(), 0.19);
@@ -176,9 +169,9 @@ TEST(Store, LargeValues) {
   for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(i * 2654435761u >> 13);
   client.set("large", value);
   EXPECT_EQ(client.find("large"), value);
-  expect_says(message_of<Error>([&] { client.set("larger", value + "x"); }), "at most 3145728");
-  expect_says(message_of<Error>([&] { client.set("huge", std::string(10 << 20, 'x')); }), "takes at most");
-  expect_says(message_of<Error>([&] { client.set(std::string(1025, 'k'), "x"); }), "a key of 1025 bytes");
+  expect_says(error_of<Error>([&] { client.set("larger", value + "x"); }), "at most 3145728");
+  expect_says(error_of<Error>([&] { client.set("huge", std::string(10 << 20, 'x')); }), "takes at most");
+  expect_says(error_of<Error>([&] { client.set(std::string(1025, 'k'), "x"); }), "a key of 1025 bytes");
   EXPECT_EQ(client.find("larger"), std::nullopt);
 }
 
@@ -234,14 +227,14 @@ TEST(Store, AnOldGenerationIsRefused) {
   rank.set("shared", "stays");
   StoreClient waiting = store.client(3);
   auto waited = std::async(std::launch::async,
-                           [&] { return message_of<StoreLost>([&] { waiting.get("never", milliseconds(20000)); }); });
+                           [&] { return error_of<StoreLost>([&] { waiting.get("never", milliseconds(20000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
   const testing::Stopwatch watch;
   store.with([](StoreServer& server) { server.set_generation(4); });
   const std::string told = waited.get();
   EXPECT_LT(watch.seconds(), watch.limit(2));
-  for (const std::string& message : {told, message_of<StoreLost>([&] { rank.set("shared", "mine"); }),
-                                     message_of<StoreLost>([&] { store.client(3); })}) {
+  for (const std::string& message : {told, error_of<StoreLost>([&] { rank.set("shared", "mine"); }),
+                                     error_of<StoreLost>([&] { store.client(3); })}) {
     expect_says(message, "generation 3");
     expect_says(message, "at generation 4");
   }
@@ -255,7 +248,7 @@ TEST(Store, AWrongSecretIsNamed) {
   StoreUnderTest store;
   StoreClientOptions options = store.client_options();
   options.secret = make_secret();
-  const std::string message = message_of<StoreLost>([&] { StoreClient client(options); });
+  const std::string message = error_of<StoreLost>([&] { StoreClient client(options); });
   expect_says(message, concat("127.0.0.1:", store.port()));
   expect_says(message, "does not have that job's secret");
   EXPECT_EQ(store.counters().authenticated, 0u);
@@ -267,7 +260,7 @@ TEST(Store, AStoreThatIsNotThereIsNamed) {
   options.connect_timeout = milliseconds(300);
   store.stop();
   const testing::Stopwatch watch;
-  const std::string message = message_of<StoreLost>([&] { StoreClient client(options); });
+  const std::string message = error_of<StoreLost>([&] { StoreClient client(options); });
   EXPECT_LT(watch.seconds(), watch.limit(5));
   expect_says(message, concat("127.0.0.1:", store.port()));
   expect_says(message, "Connection refused");
@@ -295,12 +288,12 @@ TEST(Store, ALostStoreStaysLost) {
   StoreUnderTest store;
   StoreClient client = store.client();
   auto waited = std::async(std::launch::async,
-                           [&] { return message_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
+                           [&] { return error_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
   store.stop();
   const std::string first = waited.get();
   expect_says(first, "closed the connection");
-  EXPECT_EQ(message_of<StoreLost>([&] { client.set("x", "y"); }), first);
+  EXPECT_EQ(error_of<StoreLost>([&] { client.set("x", "y"); }), first);
 }
 
 TEST(Store, AnInterruptionEndsAWait) {
@@ -312,7 +305,7 @@ TEST(Store, AnInterruptionEndsAWait) {
   };
   StoreClient client(options);
   auto waited = std::async(std::launch::async,
-                           [&] { return message_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
+                           [&] { return error_of<StoreLost>([&] { client.get("never", milliseconds(20000)); }); });
   std::this_thread::sleep_for(milliseconds(50));
   const testing::Stopwatch watch;
   stop = true;
@@ -327,13 +320,13 @@ TEST(Store, APortInUseAndAForeignAddressAreNamed) {
   StoreOptions options;
   options.secret = make_secret();
   options.port = store.port();
-  expect_says(message_of<InputError>([&] { StoreServer server(options); }), concat("127.0.0.1:", store.port()));
+  expect_says(error_of<InputError>([&] { StoreServer server(options); }), concat("127.0.0.1:", store.port()));
   options.port = 0;
   options.address = "192.0.2.1";  // reserved for documentation: no host has it
-  expect_says(message_of<InputError>([&] { StoreServer server(options); }), "192.0.2.1");
+  expect_says(error_of<InputError>([&] { StoreServer server(options); }), "192.0.2.1");
   options.address = "127.0.0.1";
   options.secret = {};
-  expect_says(message_of<InputError>([&] { StoreServer server(options); }), "secret");
+  expect_says(error_of<InputError>([&] { StoreServer server(options); }), "secret");
 }
 
 TEST(Store, AnIpv6AddressIsNamedInBrackets) {

@@ -9,6 +9,8 @@
 #include <tessera/config/fields.h>
 #include <tessera/launch/command_line.h>
 
+#include <tests/error_of.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -39,12 +41,7 @@ class TrainingFlagsTest : public ::testing::Test {
     return parse_launch_command(words);
   }
   std::string message_of(Strings words) {
-    try {
-      parse(std::move(words));
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no InputError";
+    return tessera::testing::error_of([&] { parse(std::move(words)); });
   }
   static Variables variables(const LaunchCommand& command) {
     Variables all;

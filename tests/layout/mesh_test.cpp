@@ -3,12 +3,16 @@
 
 #include <tessera/base/error.h>
 #include <tessera/layout/mesh.h>
+
+#include <tests/error_of.h>
 #include <algorithm>
 #include <limits>
 #include <set>
 
 namespace tessera::layout {
 namespace {
+
+using tessera::testing::error_of;
 
 Mesh any_mesh() {
   const auto sizes = *rc::gen::container<std::array<int, 5>>(rc::gen::inRange(1, 5));
@@ -22,15 +26,6 @@ std::vector<Axis> any_axes() {
   }
   if (*rc::gen::arbitrary<bool>()) std::reverse(axes.begin(), axes.end());
   return axes;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no InputError";
 }
 
 TEST(Mesh, RanksAreRowMajorWithTpInnermost) {
@@ -109,17 +104,17 @@ RC_GTEST_PROP(Mesh, OneSizeIsDerived, ()) {
 }
 
 TEST(Mesh, ErrorsGiveTheNumbers) {
-  const auto wrong = message_of([] { make_mesh({2, 1, 3, 1, 1}, 8); });
+  const auto wrong = error_of([] { make_mesh({2, 1, 3, 1, 1}, 8); });
   EXPECT_NE(wrong.find("pp=2"), std::string::npos) << wrong;
   EXPECT_NE(wrong.find("needs 6 ranks"), std::string::npos) << wrong;
   EXPECT_NE(wrong.find("world size is 8"), std::string::npos) << wrong;
-  const auto indivisible = message_of([] { make_mesh({1, 1, 0, 1, 3}, 8); });
+  const auto indivisible = error_of([] { make_mesh({1, 1, 0, 1, 3}, 8); });
   EXPECT_NE(indivisible.find("3, which does not divide the world size 8"), std::string::npos) << indivisible;
-  EXPECT_NE(message_of([] { make_mesh({0, 1, 0, 1, 1}, 8); }).find("at most one"), std::string::npos);
-  EXPECT_NE(message_of([] { make_mesh({1, 1, -2, 1, 1}, 8); }).find("dp_shard=-2"), std::string::npos);
-  EXPECT_NE(message_of([] { make_mesh({1, 1, 1, 1, 1}, 0); }).find("not 0"), std::string::npos);
+  EXPECT_NE(error_of([] { make_mesh({0, 1, 0, 1, 1}, 8); }).find("at most one"), std::string::npos);
+  EXPECT_NE(error_of([] { make_mesh({1, 1, -2, 1, 1}, 8); }).find("dp_shard=-2"), std::string::npos);
+  EXPECT_NE(error_of([] { make_mesh({1, 1, 1, 1, 1}, 0); }).find("not 0"), std::string::npos);
   const int big = std::numeric_limits<int>::max() / 2;
-  EXPECT_NE(message_of([&] { make_mesh({big, 1, 3, 1, 1}, 8); }).find("does not fit"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_mesh({big, 1, 3, 1, 1}, 8); }).find("does not fit"), std::string::npos);
 }
 
 TEST(Mesh, OutsideTheWorldIsRefused) {

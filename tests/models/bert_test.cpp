@@ -12,12 +12,16 @@
 #include <tessera/models/sentence_encoder.h>
 #include <tessera/text/wordpiece_tokenizer.h>
 
+#include <tests/error_of.h>
+
 #include <cmath>
 #include <functional>
 #include <set>
 
 namespace tessera::models {
 namespace {
+
+using tessera::testing::error_of;
 
 const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures";
 const std::string masked_folder = fixtures + "/bert_tiny", classifier_folder = fixtures + "/bert_classifier";
@@ -71,15 +75,6 @@ std::shared_ptr<Model> load(const std::string& folder, const ConfigEdit& edit = 
 }
 
 Value expected_of(const std::string& folder) { return read_json(path_join(folder, "expected.json")); }
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "no InputError";
-}
 
 at::Tensor seen_of(const Value& expected) {
   return seen_tokens(lengths_of(expected), integers(expected.at("ids")).size(1), at::kCPU);
@@ -302,22 +297,22 @@ TEST(Bert, WrongConfigurationsAreNamed) {
   const auto with = [](const char* key, Value value) {
     Value config = read_json(path_join(masked_folder, "config.json"));
     config.set(key, std::move(value));
-    return message_of([&] { make_language_model(config, 1); });
+    return error_of([&] { make_language_model(config, 1); });
   };
   EXPECT_NE(with("num_attention_heads", Value::of(3)).find("hidden_size 16 is not a multiple of num_attention_heads 3"),
             std::string::npos);
   EXPECT_NE(with("is_decoder", Value::of(true)).find("is_decoder is not supported"), std::string::npos);
   EXPECT_NE(with("position_embedding_type", Value::of("relative_key")).find("supported: absolute"), std::string::npos);
   EXPECT_NE(with("hidden_act", Value::of("mish")).find("hidden_act \"mish\""), std::string::npos);
-  EXPECT_NE(message_of([] { load_folder(masked_folder); }).find("\"bert\" does not continue texts"), std::string::npos);
+  EXPECT_NE(error_of([] { load_folder(masked_folder); }).find("\"bert\" does not continue texts"), std::string::npos);
   const auto model = load<BertForMaskedLM>(masked_folder);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of([&] {
               model->logits(at::zeros({1, 49}, at::kLong));
             }).find("49 tokens does not fit the model's 48 positions"),
             std::string::npos);
-  EXPECT_NE(message_of([] { load_sentence_encoder(masked_folder, {}, {}, 64); }).find("--max_length 64"),
+  EXPECT_NE(error_of([] { load_sentence_encoder(masked_folder, {}, {}, 64); }).find("--max_length 64"),
             std::string::npos);
-  EXPECT_NE(message_of([] { load_sentence_encoder(fixtures + "/gpt2_tiny"); }).find("supported: bert"),
+  EXPECT_NE(error_of([] { load_sentence_encoder(fixtures + "/gpt2_tiny"); }).find("supported: bert"),
             std::string::npos);
 }
 

@@ -12,6 +12,8 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/checkpoint_activations.h>
 
+#include <tests/error_of.h>
+
 #include <filesystem>
 
 namespace {
@@ -19,6 +21,7 @@ namespace {
 using namespace tessera;
 using parallel::CheckpointPart;
 using parallel::CheckpointPlan;
+using tessera::testing::error_of;
 
 Value gpt2(const std::string& overrides = "") {
   return models::with_overrides(
@@ -61,15 +64,6 @@ void expect_same(const Result& a, const Result& b) {
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
   for (std::size_t i = 0; i < a.gradients.size(); ++i) EXPECT_TRUE(at::equal(a.gradients[i], b.gradients[i])) << i;
   EXPECT_TRUE(at::equal(a.next_random, b.next_random));
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const InputError& e) {
-    return e.what();
-  }
-  return "no InputError";
 }
 
 class CheckpointBlocks : public ::testing::TestWithParam<const char*> {
@@ -165,7 +159,7 @@ TEST_P(CheckpointBlocks, generation_is_not_touched) {
 
 TEST_P(CheckpointBlocks, a_plan_that_chooses_nothing_is_an_error) {
   const auto model = this->model();
-  const std::string message = message_of([&] { models::checkpoint_blocks(*model, {.names = "blocks.*"}); });
+  const std::string message = error_of([&] { models::checkpoint_blocks(*model, {.names = "blocks.*"}); });
   EXPECT_NE(message.find("'blocks.*'"), std::string::npos) << message;
   EXPECT_NE(message.find("; the first one is " + model->regions()[0].name), std::string::npos) << message;
 }

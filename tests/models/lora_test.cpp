@@ -7,12 +7,16 @@
 #include <tessera/models/lora.h>
 #include <tessera/optim/optimizer.h>
 
+#include <tests/error_of.h>
+
 #include <cmath>
 #include <set>
 
 using namespace tessera;
 
 namespace {
+
+using tessera::testing::error_of;
 
 const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures";
 
@@ -43,15 +47,6 @@ std::set<std::string> adapted(const models::CausalLm& model) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : models::lora_state(model)) names.insert(name.substr(0, name.find(".lora_")));
   return names;
-}
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 models::LoraConfig targets(std::vector<std::string> names, std::int64_t r = 4) {

@@ -9,6 +9,8 @@
 #include <tessera/base/error.h>
 #include <tessera/optim/optimizer.h>
 
+#include <tests/error_of.h>
+
 #include <cmath>
 
 #include "torch_optim_fixture.inc"
@@ -17,6 +19,7 @@ namespace {
 
 using namespace tessera;
 using namespace tessera::optim;
+using tessera::testing::error_of;
 
 using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Slot>)>;
 
@@ -251,20 +254,9 @@ TEST(Optimizer, parameters_that_require_grad_are_fine) {
   EXPECT_TRUE(at::equal(p.detach(), at::full({4}, 0.5)));
 }
 
-template <class Exception, class Body>
-std::string message_of(Body body) {
-  try {
-    body();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
-
 TEST(Optimizer, what_cannot_be_optimised_is_refused_by_name) {
   const auto refused = [](at::Tensor t) {
-    return message_of<InputError>([&] { make_adamw({{"good", at::ones({2})}, {"bad", t}}, {}); });
+    return error_of<InputError>([&] { make_adamw({{"good", at::ones({2})}, {"bad", t}}, {}); });
   };
   EXPECT_NE(refused(at::ones({2}, at::kBFloat16)).find("'bad' is BFloat16"), std::string::npos);
   EXPECT_NE(refused(at::ones({2, 3}).t()).find("'bad' is not contiguous"), std::string::npos);
@@ -279,7 +271,7 @@ TEST(Optimizer, what_cannot_be_optimised_is_refused_by_name) {
   at::Tensor p = at::ones({2});
   const auto optimizer = make_adamw({{"weight", p}}, {});
   p.mutable_grad() = at::ones({2}, at::kDouble);
-  EXPECT_NE(message_of<Error>([&] { optimizer->step(1); }).find("gradient of 'weight' is Double"), std::string::npos);
+  EXPECT_NE(error_of<Error>([&] { optimizer->step(1); }).find("gradient of 'weight' is Double"), std::string::npos);
   EXPECT_EQ(optimizer->steps(), 0);
   EXPECT_TRUE(at::equal(p, at::ones({2})));
 }

@@ -11,6 +11,8 @@
 #include <tessera/parallel/checkpoint_plan.h>
 #include <tessera/parallel/saved_tensors.h>
 
+#include <tests/error_of.h>
+
 #include <filesystem>
 #include <thread>
 #include <tuple>
@@ -22,21 +24,13 @@ namespace {
 
 using namespace tessera;
 using namespace checkpoint_test;
+using tessera::testing::error_of;
 
 /// Bits are the same with one thread; and small products are faster.
 struct OneThread : ::testing::Environment {
   void SetUp() override { at::set_num_threads(1); }
 };
 [[maybe_unused]] const auto* const one_thread = ::testing::AddGlobalTestEnvironment(new OneThread);
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no exception";
-}
 
 TEST(Checkpoint, mlp_with_dropout) {
   const Stack<Block> stack(4, 32);
@@ -323,7 +317,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
         },
         h);
   };
-  EXPECT_EQ(message_of([&] { train_step(stack, x, fails); }), "out of luck");
+  EXPECT_EQ(error_of<std::exception>([&] { train_step(stack, x, fails); }), "out of luck");
   fail = false;
   expect_same(train_step(stack, x, fails), plain);
 
@@ -340,7 +334,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
                               x)
                               .sum();
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
-  EXPECT_EQ(message_of([&] { torch::autograd::grad({loss}, block->parameters(), {}, true); }), "out of memory, say");
+  EXPECT_EQ(error_of<std::exception>([&] { torch::autograd::grad({loss}, block->parameters(), {}, true); }), "out of memory, say");
   EXPECT_TRUE(at::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
   const auto counting = parallel::counting_policy();
   {
@@ -371,7 +365,7 @@ TEST(Checkpoint, a_recomputation_that_differs_is_named) {
   int call = 0;
   const auto message = [&](bool early_stop, const Function& first, const Function& again) {
     call = 0;
-    return message_of([&] {
+    return error_of<std::exception>([&] {
       checkpointed(
           {.name = "transformer.h.3", .early_stop = early_stop},
           [&](const at::Tensor& h) { return call++ == 0 ? first(h) : again(h); }, x)
@@ -403,13 +397,13 @@ TEST(Checkpoint, an_input_changed_in_place_is_an_error) {
   at::Tensor x = input({3, 4});
   const at::Tensor y = checkpointed([w](const at::Tensor& h) { return at::exp(h.matmul(w)); }, x);
   x.mul_(2);
-  const std::string message = message_of([&] { y.sum().backward(); });
+  const std::string message = error_of<std::exception>([&] { y.sum().backward(); });
   EXPECT_NE(message.find("modified by an inplace operation"), std::string::npos) << message;
 
   // and so is a saved tensor that the region itself overwrites, as without checkpointing
   const at::Tensor z =
       checkpointed([w](const at::Tensor& h) { return at::exp(at::exp(h.matmul(w)).mul_(2) + 1); }, input({3, 4}));
-  const std::string inside = message_of([&] { z.sum().backward(); });
+  const std::string inside = error_of<std::exception>([&] { z.sum().backward(); });
   EXPECT_NE(inside.find("modified by an inplace operation"), std::string::npos) << inside;
 }
 

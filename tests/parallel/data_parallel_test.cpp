@@ -15,6 +15,8 @@
 #include <tessera/parallel/data_parallel.h>
 #include <tessera/parallel/rows_of_batch.h>
 
+#include <tests/error_of.h>
+
 #include <atomic>
 #include <map>
 #include <numeric>
@@ -25,15 +27,7 @@ namespace {
 
 using namespace tessera;
 namespace nn = torch::nn;
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using tessera::testing::error_of;
 
 /// Two inputs of different type, a tied weight, a layer used twice, a parameter of its own.
 struct NetImpl : nn::Module {
@@ -170,7 +164,7 @@ TEST(DataParallel, losses_of_replicas_are_weighed_by_rows) {
   EXPECT_NEAR(loss.item<double>(), x.mean().item<double>(), 1e-15);
   loss.backward();
   EXPECT_LT((x.grad() - 1.0 / 14).abs().max().item<double>(), 1e-15);
-  EXPECT_NE(message_of([&] { mean_over_rows(means, 8, 4); }).find("4 values"), std::string::npos);
+  EXPECT_NE(error_of<std::exception>([&] { mean_over_rows(means, 8, 4); }).find("4 values"), std::string::npos);
 }
 
 struct Pair {
@@ -215,7 +209,7 @@ TEST(DataParallel, arguments_and_results_of_many_kinds) {
   dp.call([&](Many&) { ++runs; });  // nothing to scatter: once
   EXPECT_EQ(runs, 1);
   const std::string bad =
-      message_of([&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
+      error_of<std::exception>([&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
   EXPECT_NE(bad.find("argument 1 has 5 rows and argument 2 has 2"), std::string::npos) << bad;
   EXPECT_NE(bad.find("whole("), std::string::npos) << bad;
 }
@@ -264,11 +258,11 @@ TEST(DataParallel, several_failures_are_all_named_and_leave_nothing_behind) {
   }
   x = x.abs();
   EXPECT_TRUE(at::equal(dp(x), x));
-  const std::string bad = message_of([&] {
+  const std::string bad = error_of<std::exception>([&] {
     dp.call([](Picky&, const at::Tensor& a) { return at::zeros({2, a.size(0)}); }, x);
   });
   EXPECT_NE(bad.find("[2, 2], [2, 2], [2, 1]"), std::string::npos) << bad;
-  EXPECT_NE(message_of([&] { DataParallel(std::make_shared<Picky>(), {.replicas = -1}); }).find("-1"),
+  EXPECT_NE(error_of<std::exception>([&] { DataParallel(std::make_shared<Picky>(), {.replicas = -1}); }).find("-1"),
             std::string::npos);
 }
 
@@ -281,9 +275,9 @@ TEST(DataParallel, graphs_are_kept_when_asked_and_double_backward_is_refused) {
   const auto once = take_gradients(*net);
   loss.backward();
   EXPECT_EQ(distance(take_gradients(*net), once), 0);
-  EXPECT_NE(message_of([&] { loss.backward(); }).find("retain_graph"), std::string::npos);
+  EXPECT_NE(error_of<std::exception>([&] { loss.backward(); }).find("retain_graph"), std::string::npos);
   const at::Tensor other = dp(ids, bias).sum();
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(error_of<std::exception>([&] {
               torch::autograd::grad({other}, {net->scale}, {}, true, /*create_graph=*/true);
             }).find("create_graph"),
             std::string::npos);
@@ -295,7 +289,7 @@ TEST(DataParallel, a_gradient_that_would_be_lost_is_an_error) {
     at::Tensor secret = at::ones({3}).requires_grad_();
   };
   DataParallel dp(std::make_shared<Hidden>(), {.replicas = 2, .threads_per_replica = 1});
-  const std::string text = message_of([&] { dp(at::ones({2, 3}).requires_grad_()); });
+  const std::string text = error_of<std::exception>([&] { dp(at::ones({2, 3}).requires_grad_()); });
   EXPECT_NE(text.find("tensor [3]"), std::string::npos) << text;
   EXPECT_NE(text.find("register_parameter"), std::string::npos) << text;
   const at::NoGradGuard no_grad;

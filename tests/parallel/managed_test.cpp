@@ -11,6 +11,8 @@
 
 #include <tessera/nn/present.h>
 
+#include <tests/error_of.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,18 +25,9 @@ using tessera::parallel::is_managed;
 using tessera::parallel::managed_key;
 using tessera::parallel::managed_storage;
 using tessera::parallel::ManagedStorage;
+using tessera::testing::error_of;
 
 at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); }
-
-/// What `run` throws; empty when it does not.
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(Managed, adopting_keeps_identity_grad_hooks_and_gives_the_key) {
   DroppingGuardian guardian;
@@ -122,14 +115,14 @@ TEST(Managed, raw_access_to_absent_memory_says_what_is_wrong) {
   };
   for (int round = 0; round < 2; ++round) {  // absent from the start, and absent again
     for (std::size_t i = 0; i < accesses.size(); ++i)
-      EXPECT_NE(message_of(accesses[i]).find("a parameter of unit 0 is absent"), std::string::npos)
-          << i << ": " << message_of(accesses[i]);
+      EXPECT_NE(error_of<std::exception>(accesses[i]).find("a parameter of unit 0 is absent"), std::string::npos)
+          << i << ": " << error_of<std::exception>(accesses[i]);
     guardian.storage(u).attach(guardian.home(u));
-    for (std::size_t i = 0; i < accesses.size(); ++i) EXPECT_EQ(message_of(accesses[i]), "") << i;
+    for (std::size_t i = 0; i < accesses.size(); ++i) EXPECT_EQ(error_of<std::exception>(accesses[i]), "") << i;
     EXPECT_EQ(w.data_ptr(), guardian.home(u).data_ptr());
     EXPECT_TRUE(guardian.storage(u).detach().is_same(guardian.home(u)));
   }
-  EXPECT_NE(message_of([&] { w.detach().resize_({1000}); }), "");
+  EXPECT_NE(error_of<std::exception>([&] { w.detach().resize_({1000}); }), "");
   EXPECT_EQ(w.sum().item<float>(), guardian.home(u).sum().item<float>());
 }
 
@@ -418,8 +411,8 @@ TEST(Managed, an_alias_that_outlives_the_storage_says_so) {
     alias = w.detach();
   }
   EXPECT_EQ(managed_storage(alias), nullptr);
-  EXPECT_NE(message_of([&] { (void)(alias + 1); }).find("destroyed"), std::string::npos);
-  EXPECT_NE(message_of([&] { (void)alias.data_ptr(); }).find("destroyed"), std::string::npos);
+  EXPECT_NE(error_of<std::exception>([&] { (void)(alias + 1); }).find("destroyed"), std::string::npos);
+  EXPECT_NE(error_of<std::exception>([&] { (void)alias.data_ptr(); }).find("destroyed"), std::string::npos);
 }
 
 TEST(Managed, present_brings_parameters_for_raw_pointers) {

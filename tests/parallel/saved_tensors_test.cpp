@@ -7,6 +7,8 @@
 #include <tessera/parallel/saved_tensors.h>
 #include <tessera/parallel/sharding/managed.h>
 
+#include <tests/error_of.h>
+
 #include <filesystem>
 #include <thread>
 
@@ -17,6 +19,7 @@ using parallel::PackedTensor;
 using parallel::SavedTensorPolicy;
 using parallel::SavedTensors;
 using torch::autograd::variable_list;
+using tessera::testing::error_of;
 
 /// Keeps what it is given, and a journal.
 struct Journal final : SavedTensorPolicy {
@@ -80,15 +83,6 @@ double relative_error(const variable_list& a, const variable_list& b) {
   return std::sqrt(difference / norm);
 }
 
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no exception";
-}
-
 TEST(SavedTensors, policy_sees_activations_and_no_parameter) {
   const auto journal = std::make_shared<Journal>();
   const at::Tensor w = at::randn({3, 3}).requires_grad_(true);
@@ -140,7 +134,7 @@ TEST(SavedTensors, change_in_place_is_an_error_as_without_a_policy) {
     const SavedTensors scope(policy);
     const at::Tensor y = at::exp(w);
     y.mul_(2);
-    const std::string message = message_of([&] { y.sum().backward(); });
+    const std::string message = error_of<std::exception>([&] { y.sum().backward(); });
     EXPECT_NE(message.find("modified by an inplace operation"), std::string::npos) << message;
     EXPECT_NE(message.find("[CPUFloatType [3]] is at version 1; expected version 0"), std::string::npos) << message;
   }
@@ -265,7 +259,7 @@ TEST(Offload, host_keeps_tensors_of_the_host) {
 }
 
 TEST(Offload, a_place_that_cannot_be_written_is_named) {
-  const std::string message = message_of([] { OffloadActivations off({.to = "/no/such/folder"}); });
+  const std::string message = error_of<std::exception>([] { OffloadActivations off({.to = "/no/such/folder"}); });
   EXPECT_NE(message.find("'/no/such/folder': No such file or directory"), std::string::npos) << message;
   EXPECT_THROW(OffloadActivations({.to = ""}), InputError);
 }

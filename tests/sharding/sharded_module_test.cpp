@@ -1,4 +1,5 @@
 // What one does with a sharded module besides training it: print, copy, save, look at whole parameters, build it without memory.
+#include <tests/error_of.h>
 #include <tests/sharding/job.h>
 
 #include <torch/nn/cloneable.h>
@@ -27,16 +28,6 @@ struct Copied : torch::nn::Cloneable<Copied> {
   at::Tensor forward(const at::Tensor& x) { return inner->forward(x) * w; }
 };
 
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(ShardedModule, what_one_does_with_modules) {
   for (const int ranks : {1, 2})
     for (const char* strategy : {"full_shard", "zero1"})
@@ -64,7 +55,7 @@ TEST(ShardedModule, what_one_does_with_modules) {
         EXPECT_TRUE(at::equal(module.forward(x).detach(), first)) << "the copy shares memory";
         // saving: whole tensors or a clear error, never garbage
         std::ostringstream stream;
-        const std::string refused = error_of([&] {
+        const std::string refused = error_of<std::exception>([&] {
           torch::serialize::OutputArchive archive;
           module.save(archive);
           archive.save_to(stream);
@@ -93,7 +84,7 @@ TEST(ShardedModule, what_one_does_with_modules) {
         EXPECT_GT(sharded.grad_norm(), 0);
         // to() another one is told at the next backward
         module.to(at::kDouble);
-        const std::string replaced = error_of([&] { module.forward(x.to(at::kDouble)).sum().backward(); });
+        const std::string replaced = error_of<std::exception>([&] { module.forward(x.to(at::kDouble)).sum().backward(); });
         EXPECT_NE(replaced.find("was replaced"), std::string::npos) << replaced;
       });
 }
