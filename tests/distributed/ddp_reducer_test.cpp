@@ -10,6 +10,7 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
 #include <tests/distributed/harness.h>
+#include <tests/error_of.h>
 
 #include <set>
 #include <string_view>
@@ -29,17 +30,6 @@ std::vector<comm::Entry> reductions() {
   for (const comm::Entry& e : comm::recorder().last())
     if (std::string_view(e.tag).starts_with("gradients")) found.push_back(e);
   return found;
-}
-
-template <class Body>
-std::string error_of(Body body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << "the text was: " << (text)
@@ -235,7 +225,7 @@ TEST(DdpReducer, sums_do_not_mix_with_reduced_gradients_under_no_sync) {
     backward();
     {
       const auto pause = ddp.no_sync();
-      EXPECT_HAS(error_of(backward), "call zero_grad() before accumulating");
+      EXPECT_HAS(error_of<std::exception>(backward), "call zero_grad() before accumulating");
     }
     backward();
     const auto once = gradients_of(*model);
@@ -271,7 +261,7 @@ TEST(DdpReducer, unused_parameters_are_an_error_that_names_them_everywhere) {
     Branching model;
     model.take = world.rank() != 1;
     Ddp ddp(model);
-    const std::string text = error_of([&] { mean_loss(model, part(global_batch(0, 6), world.rank(), 3)).backward(); });
+    const std::string text = error_of<std::exception>([&] { mean_loss(model, part(global_batch(0, 6), world.rank(), 3)).backward(); });
     EXPECT_HAS(text, "no gradient to 4 of 6 parameters");
     EXPECT_HAS(text, "'branch.weight' on rank 1");
     EXPECT_HAS(text, "'branch.bias' on rank 1");
@@ -350,7 +340,7 @@ TEST(DdpReducer, a_failed_backward_leaves_a_clean_state) {
       // The last layer's buckets are already on their way when the first layer's backward fails.
       at::Tensor h = Throwing::apply(layers[0]->as<torch::nn::Linear>()->forward(mine.x));
       h = layers[2]->as<torch::nn::Linear>()->forward(at::relu(h));
-      EXPECT_HAS(error_of([&] { (h - mine.y).square().mean().backward(); }), "broken operation");
+      EXPECT_HAS(error_of<std::exception>([&] { (h - mine.y).square().mean().backward(); }), "broken operation");
       for (const at::Tensor& p : model->parameters()) EXPECT_FALSE(p.grad().defined());
       alone->zero_grad();
       mean_loss(*model, mine).backward();
@@ -391,7 +381,7 @@ TEST(DdpReducer, nested_backwards_belong_to_the_outer_one) {
     // When the inner backward completes the bucket, the outer gradient comes too late.
     ddp.zero_grad();
     Nested::inside = [&] { model.forward(x).sum().backward(); };
-    EXPECT_HAS(error_of([&] { Nested::apply(model.first->bias * factor).sum().backward(); }),
+    EXPECT_HAS(error_of<std::exception>([&] { Nested::apply(model.first->bias * factor).sum().backward(); }),
                "'first.bias' received a second gradient");
   });
 }
@@ -403,7 +393,7 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       auto model = simple_model();
       Ddp ddp(*model);
       model->to(at::kDouble);
-      const std::string text = error_of([&] {
+      const std::string text = error_of<std::exception>([&] {
         mean_loss(*model, {mine.x.to(at::kDouble), mine.y.to(at::kDouble)}).backward();
       });
       EXPECT_HAS(text, "parameter 'layers.2.");
@@ -414,7 +404,7 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       auto model = simple_model();
       Ddp ddp(*model);
       const std::string text =
-          error_of([&] { mean_loss(*model, mine).backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
+          error_of<std::exception>([&] { mean_loss(*model, mine).backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
       EXPECT_HAS(text, "create_graph");
       const at::Tensor loss = mean_loss(*model, mine);
       comm::recorder().clear();
@@ -427,14 +417,14 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       } model;
       Ddp ddp(model);
       const at::Tensor out = at::embedding(model.weight, at::arange(2), -1, false, /*sparse=*/true);
-      EXPECT_HAS(error_of([&] { out.sum().backward(); }), "gradient of 'weight' is sparse");
+      EXPECT_HAS(error_of<std::exception>([&] { out.sum().backward(); }), "gradient of 'weight' is sparse");
     }
     {
       at::manual_seed(1);
       ConvModel model;
       Ddp ddp(model);
       model.frozen->weight.requires_grad_(true);
-      EXPECT_HAS(error_of([&] { mean_loss(model, mine).backward(); }), "'frozen.weight' was frozen");
+      EXPECT_HAS(error_of<std::exception>([&] { mean_loss(model, mine).backward(); }), "'frozen.weight' was frozen");
     }
     {
       // A tie by assignment leaves the old weight registered and unused.
@@ -443,7 +433,7 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
         Tied() { register_module("a", a), register_module("b", b), b->weight = a->weight; }
       } model;
       Ddp ddp(model);
-      EXPECT_HAS(error_of([&] {
+      EXPECT_HAS(error_of<std::exception>([&] {
                    model.b->forward(model.a->forward(at::ones({1, 4}))).sum().backward();
                  }),
                  "'b.weight' on every rank");
