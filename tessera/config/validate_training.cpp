@@ -4,11 +4,11 @@
 #include <tessera/base/text.h>
 #include <tessera/config/overrides.h>
 #include <tessera/config/rule_checks.h>
+#include <tessera/config/validate_evaluations.h>
 #include <tessera/config/validate_training.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace tessera::config {
 namespace {
@@ -22,7 +22,8 @@ class Rules : RuleChecks {
     precision();
     batch();
     evaluation();
-    best_model();
+    best_metric();
+    validate_evaluations(resolved_, problems_);
     saving();
   }
 
@@ -43,9 +44,6 @@ class Rules : RuleChecks {
     if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
       problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
               " steps of --max_steps");
-    if (o.lr_scheduler_type == "reduce_lr_on_plateau" && !evaluates())
-      problem({"lr_scheduler_type", "eval_strategy"}, said("lr_scheduler_type"),
-              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
   }
 
   void precision() {
@@ -87,7 +85,7 @@ class Rules : RuleChecks {
               " contradicts --eval_strategy no: leave one of them out");
   }
 
-  void best_model() {
+  void best_metric() {
     const OutputConfig& o = c_.output;
     static const std::vector<std::string> metrics = {"loss", "eval_loss", "perplexity", "eval_perplexity"};
     if (const std::string& metric = o.metric_for_best_model;
@@ -96,32 +94,6 @@ class Rules : RuleChecks {
       problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'", near ? concat("; did you mean ", *near, "?") : "",
               " (an evaluation has loss and perplexity)");
     }
-    if (o.save_strategy == "best" && !evaluates())
-      problem({"save_strategy", "eval_strategy"}, said("save_strategy"),
-              " best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
-    if (!o.load_best_model_at_end || o.save_strategy == "best") return;
-    if (o.eval_strategy != o.save_strategy)
-      return problem({"load_best_model_at_end", "eval_strategy", "save_strategy"}, said("load_best_model_at_end"),
-                     " needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are ", o.eval_strategy,
-                     " and ", o.save_strategy, " (--save_strategy best goes with each)");
-    if (!evaluates())
-      return problem({"load_best_model_at_end", "eval_strategy"}, said("load_best_model_at_end"),
-                     " needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
-    if (o.eval_strategy != "steps") return;
-    const double eval_steps = o.eval_steps > 0 ? o.eval_steps : o.logging_steps;
-    if ((eval_steps < 1) != (o.save_steps < 1))
-      problem({"load_best_model_at_end", "save_steps", "eval_steps"}, said("load_best_model_at_end"), " needs a --save_steps (", o.save_steps,
-              ") that is a multiple of --eval_steps (", eval_steps, "): give both as numbers of steps, or both as shares");
-    else if (!is_multiple(o.save_steps, eval_steps))
-      problem({"load_best_model_at_end", "save_steps", "eval_steps"}, said("load_best_model_at_end"), " needs a --save_steps that is a multiple of ",
-              "--eval_steps, so that what was evaluated is saved; ", o.save_steps, " is no multiple of ", eval_steps);
-  }
-
-  /// Of shares to six places, as transformers has it.
-  static bool is_multiple(double whole, double part) {
-    const double scale = part < 1 ? 1e6 : 1;
-    const auto a = static_cast<std::int64_t>(std::llround(whole * scale)), b = static_cast<std::int64_t>(std::llround(part * scale));
-    return b > 0 && a % b == 0;
   }
 
   void saving() {

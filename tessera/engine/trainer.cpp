@@ -191,10 +191,6 @@ void Trainer::set_schedule(const OptimizationConfig& config, const train::RunPla
   plateau_.reset();
   if (config.lr_scheduler_type != "reduce_lr_on_plateau")
     return training_->set_schedule(engine::configured_schedule(config, plan.total_steps));
-  if (!options_.eval_dataset || options_.arguments.values.output.eval_strategy == "no")
-    throw InputError(
-        "Trainer: lr_scheduler_type reduce_lr_on_plateau follows the evaluations: give TrainerOptions::eval_dataset and "
-        "--eval_strategy steps or epoch");
   std::vector<double> bases;
   training_->update().set_learning_rates([&](double base) { return bases.emplace_back(base); });
   plateau_ = std::make_shared<engine::PlateauRates>(train::make_schedule(config, plan), bases);
@@ -207,6 +203,7 @@ TrainOutput Trainer::train() {
   RunConfig config = options_.arguments.values;
   config.optimization.per_device_train_batch_size *= n_gpu();
   train::ResumePoint from;
+  check_evaluations();
   Value saved;
   if (const auto folder = checkpoint_to_resume()) {
     saved = engine::load_training(*training_, *folder);
@@ -216,7 +213,6 @@ TrainOutput Trainer::train() {
       train::make_run_plan(config, training_->group().size(), rows.rows, options_.eval_dataset.has_value(), from);
   OptimizationConfig optimization = config.optimization;
   optimization.warmup_steps = plan.warmup_steps;
-  check_best_model(plan);
   restore_best_model(saved);
   set_schedule(optimization, plan);
   if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau"); plateau != nullptr && plateau_)

@@ -171,7 +171,7 @@ class Trainer {
   Metrics evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs);
   bool evaluate_step();
   void log(Metrics metrics);
-  void check_best_model(const train::RunPlan& plan) const;
+  void check_evaluations() const;
   void restore_best_model(const Value& saved);
   void save(const train::RunPlan& plan);
   void load_best_model();

@@ -10,31 +10,24 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/life.h>
+#include <tessera/config/validate_evaluations.h>
 #include <tessera/engine/folder.h>
 #include <tessera/train/setup.h>
 
 namespace tessera {
 
-/// What was evaluated must be saved. (config::validate has these rules for `tessera train`, whose data it knows.)
-void Trainer::check_best_model(const train::RunPlan& plan) const {
-  const OutputConfig& output = options_.arguments.values.output;
-  if (!output.load_best_model_at_end && output.save_strategy != "best") return;
-  const char* flag = output.load_best_model_at_end ? "--load_best_model_at_end" : "--save_strategy best";
-  if (!options_.eval_dataset || output.eval_strategy == "no")
-    throw InputError(concat("Trainer: ", flag,
-                            " needs evaluations: give TrainerOptions::eval_dataset and --eval_strategy steps or epoch"));
-  if (output.output_dir.empty())
-    throw InputError(concat("Trainer: ", flag, " needs a folder for its checkpoints: give --output_dir"));
-  if (output.save_strategy == "best") return;
-  if (output.eval_strategy != output.save_strategy)
-    throw InputError(concat("Trainer: --load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so "
-                            "that what was evaluated is saved; they are ",
-                            output.eval_strategy, " and ", output.save_strategy,
-                            " (--save_strategy best goes with each)"));
-  if (output.eval_strategy == "steps" && plan.save_every % plan.eval_every != 0)
-    throw InputError(concat("Trainer: --load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so "
-                            "that what was evaluated is saved; ",
-                            plan.save_every, " is no multiple of ", plan.eval_every));
+/// What follows the evaluations: the rules of `tessera train` (config/validate_evaluations.h), and those about what only the program can give.
+void Trainer::check_evaluations() const {
+  config::Problems problems;
+  config::validate_evaluations(options_.arguments, problems);
+  for (const config::FollowsEvaluations& follower : config::what_follows_evaluations(options_.arguments)) {
+    if (!options_.eval_dataset)
+      problems.lines.push_back(concat("Trainer: ", follower.said, " follows the evaluations, and there is nothing to evaluate on: "
+                                      "give TrainerOptions::eval_dataset"));
+    if (follower.needs_checkpoints && options_.arguments.values.output.output_dir.empty())
+      problems.lines.push_back(concat("Trainer: ", follower.said, " needs a folder for its checkpoints: give --output_dir"));
+  }
+  config::throw_if_any(problems);
 }
 
 /// As the checkpoint that is resumed has it (null: none is).
