@@ -42,13 +42,14 @@ std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder
                                       std::int64_t rank, const std::string& expected) {
   const auto found = folder.model.find(rank);
   if (found == folder.model.end())
-    throw InputError(concat(folder.path, ": '", expected, "' is missing, which a checkpoint of ZeRO stage ", checkpoint.stage(),
-                            " and ", checkpoint.ranks.size(), " ranks has"));
+    throw InputError(concat(folder.path, ": '", expected, "' is missing, which a checkpoint of ZeRO stage ",
+                            checkpoint.stage(), " and ", checkpoint.ranks.size(), " ranks has"));
   return open(path_join(folder.path, found->second));
 }
 
 /// zero_to_fp32's get_model_state_file; of stage 3 every rank's, since each holds its parts of the frozen parameters.
-std::vector<std::shared_ptr<StateFile>> open_models(const Checkpoint& checkpoint, const Folder& folder, const OpenState& open) {
+std::vector<std::shared_ptr<StateFile>> open_models(const Checkpoint& checkpoint, const Folder& folder,
+                                                    const OpenState& open) {
   if (checkpoint.stage() < 3) return {open_model(checkpoint, folder, open, -1, "mp_rank_00_model_states.pt")};
   std::vector<std::shared_ptr<StateFile>> models;
   for (std::size_t r = 0; r < checkpoint.ranks.size(); ++r) {
@@ -109,7 +110,8 @@ class Weights {
     if (!tensor.contiguous()) file->fail("tensor '", tensor.name, "' is not contiguous");
     const bool wider = widen && (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16);
     add(tensor.name, wider ? DType::f32 : tensor.dtype, tensor.shape, elements_of(*file, tensor.name, tensor.shape),
-        [file, storage = tensor.storage, begin = tensor.begin, end = tensor.end, dtype = tensor.dtype, wider, buffer = buffer_] {
+        [file, storage = tensor.storage, begin = tensor.begin, end = tensor.end, dtype = tensor.dtype, wider,
+         buffer = buffer_] {
           const auto bytes = file->bytes(storage, begin, end);
           return wider ? widened(bytes, dtype, buffer) : bytes;
         });
@@ -151,22 +153,26 @@ void add_buffers(const Checkpoint& checkpoint, Weights& weights) {
       weights.add_stored(checkpoint.models.front(), checkpoint.model().tensor(*value, std::string(name)), true);
 }
 
-/// What the module holds beside what was read. Stage 1 does not say which parameters are frozen: engine.py's save_frozen_param
-/// is zero_optimization_partition_gradients(), of stages 2 and 3. zero_to_fp32 leaves them out; here they are as the module has
-/// them.
+/// What the module holds beside what was read. Stage 1 does not say which parameters are frozen: engine.py's
+/// save_frozen_param is zero_optimization_partition_gradients(), of stages 2 and 3. zero_to_fp32 leaves them out; here
+/// they are as the module has them.
 void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weights) {
   StateFile& model = checkpoint.model();
   for (const auto& [name, value] : model.items(checkpoint.member("module"), "module")) {
     if (weights.contains(name) || ties.contains(name)) continue;
-    if (model.is_tensor(*value)) weights.add_stored(checkpoint.models.front(), model.tensor(*value, std::string(name)), false);
-    else weights.leave_aside(name);
+    if (model.is_tensor(*value))
+      weights.add_stored(checkpoint.models.front(), model.tensor(*value, std::string(name)), false);
+    else
+      weights.leave_aside(name);
   }
 }
 
 // ---- parameters ----
 
 /// Of each rank's part of a parameter, stage 3: the last ones are padded (zero3_partitioned_param_info).
-std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) { return elements / ranks + (elements % ranks != 0); }
+std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
+  return elements / ranks + (elements % ranks != 0);
+}
 
 /// 'frozen_param_fragments' of each file.
 std::vector<Nodes> frozen_fragments(const Checkpoint& checkpoint) {
@@ -201,8 +207,8 @@ void add_frozen_parameter(const Checkpoint& checkpoint, const std::vector<Nodes>
     const auto& file = checkpoint.models[r];
     const TorchTensor part = frozen_part(*file, fragments[r], parameter, each);
     if (part.dtype != dtype.value_or(part.dtype))
-      file->fail("frozen parameter '", parameter.name, "' is ", dtype_name(part.dtype), " here and ", dtype_name(*dtype),
-                 " before");
+      file->fail("frozen parameter '", parameter.name, "' is ", dtype_name(part.dtype), " here and ",
+                 dtype_name(*dtype), " before");
     dtype = part.dtype;
     const std::uint64_t taken = std::min(left, each);
     if (taken > 0) pieces.push_back({file, part.storage, part.begin, part.begin + taken * dtype_size(part.dtype)});
@@ -211,8 +217,8 @@ void add_frozen_parameter(const Checkpoint& checkpoint, const std::vector<Nodes>
   weights.add_pieces(parameter, *dtype, std::move(pieces));
 }
 
-/// Stages 1 and 2: whole in the one file (_zero2_merge_frozen_params); stage 3: in parts, as trained ones are, of which each
-/// rank's file has one (_zero3_merge_frozen_params).
+/// Stages 1 and 2: whole in the one file (_zero2_merge_frozen_params); stage 3: in parts, as trained ones are, of which
+/// each rank's file has one (_zero3_merge_frozen_params).
 void add_frozen(const Checkpoint& checkpoint, const std::vector<Parameter>& frozen, Weights& weights) {
   if (frozen.empty()) return;
   const std::vector<Nodes> fragments = frozen_fragments(checkpoint);
@@ -226,13 +232,14 @@ Row flat_row(const Checkpoint& checkpoint, std::size_t group) {
   return row;
 }
 
-/// Elements behind a parameter that are none of the next one's: where DeepSpeed aligns parameters (group_alignment_paddings).
+/// Elements behind a parameter that are none of the next one's: where DeepSpeed aligns parameters
+/// (group_alignment_paddings).
 std::uint64_t gap_behind(const Rank& first, std::size_t group, std::size_t parameter) {
   return first.alignments.empty() ? 0 : static_cast<std::uint64_t>(first.alignments[group][parameter]);
 }
 
-/// Whether `taken` is what a group of `held` elements holds: DeepSpeed pads groups to a multiple of 2 W, stores them with the
-/// padding or without, and so zero_to_fp32 compares both rounded up (zero2_align).
+/// Whether `taken` is what a group of `held` elements holds: DeepSpeed pads groups to a multiple of 2 W, stores them
+/// with the padding or without, and so zero_to_fp32 compares both rounded up (zero2_align).
 bool fills(std::uint64_t taken, std::uint64_t held, std::uint64_t ranks) {
   const std::uint64_t unit = 2 * ranks;
   const auto aligned = [unit](std::uint64_t n) { return (n + unit - 1) / unit * unit; };
@@ -245,8 +252,8 @@ void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::
   const Rank& first = checkpoint.ranks.front();
   const Row row = flat_row(checkpoint, group);
   if (!first.alignments.empty() && first.alignments[group].size() != parameters.size())
-    first.file->fail("'param_alignment_paddings' is of ", first.alignments[group].size(), " parameters in group ", group,
-                     "; expected ", parameters.size());
+    first.file->fail("'param_alignment_paddings' is of ", first.alignments[group].size(), " parameters in group ",
+                     group, "; expected ", parameters.size());
   std::uint64_t at = 0;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
@@ -259,8 +266,8 @@ void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::
     weights.add_pieces(parameter, first.groups[group].dtype, std::move(pieces));
     const std::uint64_t gap = gap_behind(first, group, p);
     if (gap > row.elements() - at)
-      first.file->fail("'param_alignment_paddings' leaves ", gap, " elements behind '", parameter.name, "'; the ranks hold ",
-                       row.elements() - at);
+      first.file->fail("'param_alignment_paddings' leaves ", gap, " elements behind '", parameter.name,
+                       "'; the ranks hold ", row.elements() - at);
     at += gap;
   }
   if (!fills(at, row.elements(), checkpoint.ranks.size()))
@@ -286,14 +293,15 @@ std::vector<Row> divided_rows(const Checkpoint& checkpoint) {
     Row& row = rows.emplace_back();
     for (const TorchTensor& group : rank.groups) row.add(rank.file, group);
     if (row.elements() != rows.front().elements())
-      rank.file->fail("holds ", row.elements(), " elements of parameters, but ", checkpoint.ranks.front().file->path, " ",
-                      rows.front().elements());
+      rank.file->fail("holds ", row.elements(), " elements of parameters, but ", checkpoint.ranks.front().file->path,
+                      " ", rows.front().elements());
   }
   return rows;
 }
 
 /// A parameter of which each rank has `each` elements at `at`, but for the padding of the last ones.
-std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at, std::uint64_t each, std::uint64_t elements) {
+std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at, std::uint64_t each,
+                                  std::uint64_t elements) {
   std::vector<Piece> pieces;
   for (const Row& row : rows) {
     const std::uint64_t taken = std::min(elements, each);
@@ -339,7 +347,8 @@ Ties read_ties(const Checkpoint& checkpoint) {
   const StateFile& model = checkpoint.model();
   const PickleNode* shared = checkpoint.find("shared_params");
   if (shared == nullptr) return out;
-  for (const auto& [name, source] : model.items(*shared, "shared_params")) out[name] = model.name(*source, "shared_params");
+  for (const auto& [name, source] : model.items(*shared, "shared_params"))
+    out[name] = model.name(*source, "shared_params");
   return out;
 }
 
@@ -352,8 +361,10 @@ TorchWeights read_weights(const Checkpoint& checkpoint, bool keep_tied) {
   if (frozen != nullptr)
     add_frozen(checkpoint, read_shapes(checkpoint.model(), *frozen, "frozen_param_shapes", names), weights);
   const Groups groups = read_groups(checkpoint, names);
-  if (checkpoint.stage() == 3) add_divided(checkpoint, groups, weights);
-  else add_flat(checkpoint, groups, weights);
+  if (checkpoint.stage() == 3)
+    add_divided(checkpoint, groups, weights);
+  else
+    add_flat(checkpoint, groups, weights);
   const Ties ties = read_ties(checkpoint);
   if (frozen == nullptr && checkpoint.stage() < 3) add_the_rest(checkpoint, ties, weights);
   for (const auto& [name, source] : ties)
@@ -370,10 +381,12 @@ bool is_deepspeed_checkpoint(const std::string& folder) {
   if (!is_directory(folder)) return false;
   if (path_exists(path_join(folder, deepspeed::latest_file))) return true;
   const std::vector<std::string> names = list_folder(folder);
-  return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.ends_with("_optim_states.pt"); });
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with("_optim_states.pt"); });
 }
 
-TorchWeights read_deepspeed_checkpoint(const deepspeed::Folder& folder, const deepspeed::OpenState& open, bool keep_tied) {
+TorchWeights read_deepspeed_checkpoint(const deepspeed::Folder& folder, const deepspeed::OpenState& open,
+                                       bool keep_tied) {
   return deepspeed::read_weights(deepspeed::open_checkpoint(folder, open), keep_tied);
 }
 

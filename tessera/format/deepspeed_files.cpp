@@ -115,13 +115,15 @@ Folder sort_states(const std::string& path, const std::vector<std::string>& name
     auto& files = parsed->optimizer ? out.optimizer : out.model;
     const auto [known, is_new] = files.emplace(parsed->rank.value_or(-1), name);
     if (!is_new)
-      throw fail("'", name, "' and '", known->second, "' are of one rank: files of two runs; remove those of the older one");
+      throw fail("'", name, "' and '", known->second,
+                 "' are of one rank: files of two runs; remove those of the older one");
   }
   if (out.optimizer.empty())
     throw fail("holds no file *_optim_states.pt, so it is no ZeRO checkpoint of DeepSpeed",
-               out.model.contains(-1) ? "; of stage 0, mp_rank_00_model_states.pt holds whole weights: torch.save() its "
-                                        "'module' to a file of its own"
-                                      : "");
+               out.model.contains(-1)
+                   ? "; of stage 0, mp_rank_00_model_states.pt holds whole weights: torch.save() its "
+                     "'module' to a file of its own"
+                   : "");
   return out;
 }
 

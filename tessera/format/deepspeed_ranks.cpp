@@ -11,9 +11,10 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-/// BF16_Optimizer, which DeepSpeed takes for stage 1 in bf16 with gradients in fp32 (_do_optimizer_sanity_check), says no stage.
-/// zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) takes them for stage 1's, whose layout
-/// they have (_flatten_dense_tensors_aligned, state_dict). What tells them from older files without a stage is the list of paddings.
+/// BF16_Optimizer, which DeepSpeed takes for stage 1 in bf16 with gradients in fp32 (_do_optimizer_sanity_check), says
+/// no stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) takes them for stage
+/// 1's, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings tells them from older
+/// files without a stage.
 bool is_of_bf16_optimizer(const StateFile& file, const PickleNode& state) {
   return file.find(state, "zero_stage") == nullptr && file.find(state, "group_paddings") != nullptr;
 }
@@ -38,7 +39,8 @@ std::int64_t read_count(const StateFile& file, const PickleNode& count) {
     for (const std::uint32_t item : count.items) {
       const std::int64_t of_group = file.integer(file.node(item), "partition_count");
       if (ranks != 0 && of_group != ranks)
-        file.fail("its groups are divided over ", ranks, " and over ", of_group, " ranks (experts?), which is not read");
+        file.fail("its groups are divided over ", ranks, " and over ", of_group,
+                  " ranks (experts?), which is not read");
       ranks = of_group;
     }
   } else {
@@ -64,14 +66,15 @@ std::vector<TorchTensor> read_groups(StateFile& file, const PickleNode& state, s
   for (const std::uint32_t item : file.list(file.member(state, key), key)) {
     const std::string name = concat(key, "[", groups.size(), "]");
     groups.push_back(read_group(file, file.node(item), name));
-    if (groups.back().dtype != groups.front().dtype) file.fail("'", name, "' has another dtype than the group before it");
+    if (groups.back().dtype != groups.front().dtype)
+      file.fail("'", name, "' has another dtype than the group before it");
   }
   if (groups.empty()) file.fail("'", key, "' is empty");
   return groups;
 }
 
-/// 'param_alignment_paddings': elements behind each parameter. The list of a group may be referred to any number of times, so
-/// what is copied is bounded by the pickle's size.
+/// 'param_alignment_paddings': elements behind each parameter. The list of a group may be referred to any number of
+/// times, so what is copied is bounded by the pickle's size.
 std::vector<std::vector<std::int64_t>> read_alignments(const StateFile& file, const PickleNode& state) {
   constexpr const char* key = "param_alignment_paddings";
   std::vector<std::vector<std::int64_t>> alignments;
@@ -116,13 +119,16 @@ Rank read_rank(std::shared_ptr<StateFile> opened) {
 
 void require_same_run(const Rank& first, const Rank& rank) {
   const auto same = [&](const char* what, std::int64_t here, std::int64_t there) {
-    if (here != there) rank.file->fail(what, " is ", here, ", but ", there, " in ", first.file->path, ": files of two runs");
+    if (here != there)
+      rank.file->fail(what, " is ", here, ", but ", there, " in ", first.file->path, ": files of two runs");
   };
   same("'zero_stage'", rank.stage, first.stage);
   same("'partition_count'", rank.ranks, first.ranks);
-  same("the number of groups", static_cast<std::int64_t>(rank.groups.size()), static_cast<std::int64_t>(first.groups.size()));
+  same("the number of groups", static_cast<std::int64_t>(rank.groups.size()),
+       static_cast<std::int64_t>(first.groups.size()));
   const DType here = rank.groups.front().dtype, there = first.groups.front().dtype;
-  if (here != there) rank.file->fail("its groups are ", dtype_name(here), ", but ", dtype_name(there), " in ", first.file->path);
+  if (here != there)
+    rank.file->fail("its groups are ", dtype_name(here), ", but ", dtype_name(there), " in ", first.file->path);
 }
 
 /// The numbers of the ranks differ and lie below their count: when there are as many, none is missing.

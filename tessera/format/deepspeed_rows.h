@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The flat tensors of a ZeRO checkpoint (deepspeed_checkpoint.h) as rows of elements that are cut into parameters. Nothing is
-/// copied before the bytes of a parameter are asked for.
+/// The flat tensors of a ZeRO checkpoint (deepspeed_checkpoint.h) as rows of elements that are cut into parameters.
+/// Nothing is copied before the bytes of a parameter are asked for.
 
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,7 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-constexpr std::size_t longest_name = 1024;  // a pickle can refer to one text any number of times: what is copied must be short
+constexpr std::size_t longest_name = 1024;  // a pickle can refer to one text any number of times: copies must be short
 
 /// Loss scalers, enums, what users put beside: any class may be named, since none is made and nothing is called.
 constexpr auto every_name = std::to_array<std::string_view>({"*"});
@@ -58,7 +58,8 @@ const PickleNode& StateFile::member(const PickleNode& dict, std::string_view key
 }
 
 std::string_view StateFile::name(const PickleNode& value, std::string_view what) const {
-  if (value.kind != PickleKind::text) fail("a name in '", what, "' is a ", pickle_kind_name(value.kind), "; text is wanted");
+  if (value.kind != PickleKind::text)
+    fail("a name in '", what, "' is a ", pickle_kind_name(value.kind), "; text is wanted");
   if (value.text.size() > longest_name)
     fail("a name in '", what, "' has ", value.text.size(), " bytes; at most ", longest_name, " are read");
   return value.text;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A file of a ZeRO checkpoint (deepspeed_checkpoint.h), open: its description (a pickle read as data, pickle.h) by the kinds of
-/// values that are expected, and the bytes of its tensors. Errors are InputErrors that name the file.
+/// A file of a ZeRO checkpoint (deepspeed_checkpoint.h), open: its description (a pickle read as data, pickle.h) by the
+/// kinds of values that are expected, and the bytes of its tensors. Errors are InputErrors that name the file.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,8 @@ class StateFile {
   /// A name that may be copied.
   std::string_view name(const PickleNode& value, std::string_view what) const;
   /// What a dict holds, by names, in its order. None comes twice.
-  std::vector<std::pair<std::string_view, const PickleNode*>> items(const PickleNode& dict, std::string_view what) const;
+  std::vector<std::pair<std::string_view, const PickleNode*>> items(const PickleNode& dict,
+                                                                    std::string_view what) const;
   /// A list's or tuple's items.
   const std::vector<std::uint32_t>& list(const PickleNode& value, std::string_view what) const;
   /// Not negative.
@@ -54,7 +55,8 @@ class StateFile {
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
   TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
-  /// From `begin` to `end` of the file, which lie in that storage. A storage's checksum is looked at when it is first asked for.
+  /// From `begin` to `end` of the file, which lie in that storage. A storage's checksum is looked at when it is first
+  /// asked for.
   std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
 
  private:

@@ -1,4 +1,5 @@
-// Checkpoints of DeepSpeed's ZeRO, written by DeepSpeed 0.19.8 on two processes, against its own zero_to_fp32 (tests/parity/make_deepspeed_checkpoints.py).
+// Checkpoints of DeepSpeed's ZeRO, written by DeepSpeed 0.19.8 on two processes, against its own zero_to_fp32
+// (tests/parity/make_deepspeed_checkpoints.py).
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,6 +8,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/format/deepspeed_checkpoint.h>
+#include <tessera/format/deepspeed_rows.h>
 #include <tessera/format/pickle.h>
 #include <tessera/format/safetensors.h>
 
@@ -26,7 +28,9 @@ namespace fs = std::filesystem;
 using namespace std::string_literals;
 using tessera::testing::error_of;
 
-std::string fixture(const std::string& name) { return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/deepspeed_checkpoint/" + name); }
+std::string fixture(const std::string& name) {
+  return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/deepspeed_checkpoint/" + name);
+}
 
 struct Whole {
   DType dtype;
@@ -36,25 +40,27 @@ struct Whole {
 };
 using Tensors = std::map<std::string, Whole>;
 
-std::string copy_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string copy_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// Every byte is asked for.
 Tensors tensors_of(const TorchWeights& weights) {
   Tensors out;
-  for (const TensorSource& tensor : weights.tensors) out[tensor.name] = {tensor.dtype, tensor.shape, copy_of(tensor.bytes())};
+  for (const TensorSource& tensor : weights.tensors)
+    out[tensor.name] = {tensor.dtype, tensor.shape, copy_of(tensor.bytes())};
   return out;
 }
 
 Tensors expected(const std::string& name) {
   const SafetensorsFile file(fixture(name + "/expected.safetensors"));
   Tensors out;
-  for (const auto& tensor : file.tensors()) out[tensor.name] = {tensor.dtype, tensor.shape, copy_of(file.bytes(tensor))};
+  for (const auto& tensor : file.tensors())
+    out[tensor.name] = {tensor.dtype, tensor.shape, copy_of(file.bytes(tensor))};
   return out;
 }
 
-void write(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
+void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 /// A copy of a fixture that may be damaged.
 class Copy {
@@ -63,12 +69,15 @@ class Copy {
     fs::copy(fixture(name), folder_.path(), fs::copy_options::recursive);
     fs::remove(path("expected.safetensors"));
   }
-  std::string path(const std::string& name = "") const { return name.empty() ? folder_.path() : path_join(folder_.path(), name); }
+  std::string path(const std::string& name = "") const {
+    return name.empty() ? folder_.path() : path_join(folder_.path(), name);
+  }
   std::string state(const std::string& name) const { return path("global_step2/" + name); }
   std::string error() const {
     return error_of([&] { (void)tensors_of(read_deepspeed_checkpoint(folder_.path())); });
   }
-  /// Replaces text of one length in a file, `occurrence` 0: the first. Only what is not a tensor's bytes: no checksum is kept.
+  /// Replaces text of one length in a file, `occurrence` 0: the first. Only what is not a tensor's bytes: no checksum
+  /// is kept.
   void replace(const std::string& name, const std::string& from, const std::string& to, int occurrence = 0) const {
     std::string bytes = read_file(state(name));
     std::size_t at = bytes.find(from);
@@ -111,10 +120,13 @@ TEST_P(DeepspeedCheckpoint, gives_what_zero_to_fp32_gives) {
   std::uint64_t bytes = 0;
   for (const auto& [_, tensor] : wanted) bytes += tensor.bytes.size();
   EXPECT_EQ(once.bytes, bytes);
-  EXPECT_EQ(tensors_of(read_deepspeed_checkpoint(fixture(name + "/global_step2"))), wanted) << "the folder of the tag itself";
+  EXPECT_EQ(tensors_of(read_deepspeed_checkpoint(fixture(name + "/global_step2"))), wanted)
+      << "the folder of the tag itself";
 }
 
-INSTANTIATE_TEST_SUITE_P(stages, DeepspeedCheckpoint, ::testing::Values("zero1", "zero2", "zero3", "bf16_optimizer", "zero1_bf16", "zero2_bf16", "zero3_bf16"));
+INSTANTIATE_TEST_SUITE_P(stages, DeepspeedCheckpoint,
+                         ::testing::Values("zero1", "zero2", "zero3", "bf16_optimizer", "zero1_bf16", "zero2_bf16",
+                                           "zero3_bf16"));
 
 /// What the files' unknown objects become: names with arguments, be what is called a name or itself an object.
 TEST(DeepspeedCheckpointFolder, unknown_objects_are_data) {
@@ -145,9 +157,11 @@ TEST(DeepspeedCheckpointFolder, latest_names_a_folder_beside_it) {
     EXPECT_EQ(copy.error(), concat(copy.path("latest"), ": '", tag, "' is not the plain name of a folder beside it"));
   }
   write(copy.path("latest"), "global_step3");
-  EXPECT_EQ(copy.error(), concat(copy.path("global_step3"), ": there is no such folder, but ", copy.path("latest"), " names it"));
+  EXPECT_EQ(copy.error(),
+            concat(copy.path("global_step3"), ": there is no such folder, but ", copy.path("latest"), " names it"));
   fs::create_directory_symlink(copy.path("global_step2"), copy.path("global_step3"));
-  EXPECT_EQ(copy.error(), concat(copy.path("global_step3"), ": is a symbolic link; the files of a checkpoint must be in its folder"));
+  EXPECT_EQ(copy.error(),
+            concat(copy.path("global_step3"), ": is a symbolic link; the files of a checkpoint must be in its folder"));
   write(copy.path("latest"), "global_step2\n");
   EXPECT_EQ(copy.error(), "");
 }
@@ -156,33 +170,51 @@ TEST(DeepspeedCheckpointFolder, files_that_are_missing) {
   for (const char* stage : {"zero2", "zero3"}) {
     const Copy copy(stage);
     fs::remove(copy.state(optimizer0));
-    EXPECT_EQ(copy.error(), concat(copy.path("global_step2"), ": the checkpoint is of 2 ranks, and of 1 there is a file *_optim_states.pt; that of rank 0 is missing: "
-                                                              "copy the files of all nodes into one folder"));
+    EXPECT_EQ(
+        copy.error(),
+        concat(copy.path("global_step2"),
+               ": the checkpoint is of 2 ranks, and of 1 there is a file *_optim_states.pt; that of rank 0 is missing: "
+               "copy the files of all nodes into one folder"));
     fs::remove(copy.state(optimizer1));
-    EXPECT_EQ(copy.error(), concat(copy.path("global_step2"), ": holds no file *_optim_states.pt, so it is no ZeRO checkpoint of DeepSpeed",
-                                   stage == std::string("zero2") ? "; of stage 0, mp_rank_00_model_states.pt holds whole weights: torch.save() its 'module' to a file of its own" : ""));
+    EXPECT_EQ(
+        copy.error(),
+        concat(copy.path("global_step2"), ": holds no file *_optim_states.pt, so it is no ZeRO checkpoint of DeepSpeed",
+               stage == std::string("zero2") ? "; of stage 0, mp_rank_00_model_states.pt holds whole weights: "
+                                               "torch.save() its 'module' to a file of its own"
+                                             : ""));
   }
   const Copy second("zero2");
   fs::remove(second.state(model2));
-  EXPECT_EQ(second.error(), concat(second.path("global_step2"), ": 'mp_rank_00_model_states.pt' is missing, which a checkpoint of ZeRO stage 2 and 2 ranks has"));
+  EXPECT_EQ(second.error(),
+            concat(second.path("global_step2"),
+                   ": 'mp_rank_00_model_states.pt' is missing, which a checkpoint of ZeRO stage 2 and 2 ranks has"));
   const Copy third("zero3");
   fs::remove(third.state("zero_pp_rank_1_mp_rank_00_model_states.pt"));
-  EXPECT_EQ(third.error(), concat(third.path("global_step2"), ": 'zero_pp_rank_1_mp_rank_00_model_states.pt' is missing, which a checkpoint of ZeRO stage 3 and 2 ranks has"));
+  EXPECT_EQ(third.error(), concat(third.path("global_step2"),
+                                  ": 'zero_pp_rank_1_mp_rank_00_model_states.pt' is missing, which a checkpoint of "
+                                  "ZeRO stage 3 and 2 ranks has"));
 }
 
 TEST(DeepspeedCheckpointFolder, files_of_other_runs) {
   const Copy stages("zero2");
-  fs::copy(fixture(concat("zero1/global_step2/", optimizer1)), stages.state(optimizer1), fs::copy_options::overwrite_existing);
-  EXPECT_EQ(stages.error(), concat(stages.state(optimizer1), ": 'zero_stage' is 1, but 2 in ", stages.state(optimizer0), ": files of two runs"));
+  fs::copy(fixture(concat("zero1/global_step2/", optimizer1)), stages.state(optimizer1),
+           fs::copy_options::overwrite_existing);
+  EXPECT_EQ(stages.error(), concat(stages.state(optimizer1), ": 'zero_stage' is 1, but 2 in ", stages.state(optimizer0),
+                                   ": files of two runs"));
   const Copy more("zero2");
   fs::copy(more.state(optimizer1), more.state("zero_pp_rank_5_mp_rank_00_optim_states.pt"));
-  EXPECT_EQ(more.error(), concat(more.state("zero_pp_rank_5_mp_rank_00_optim_states.pt"), ": is of rank 5, but the checkpoint is of 2 ranks: left over from another run; remove it"));
+  EXPECT_EQ(more.error(),
+            concat(more.state("zero_pp_rank_5_mp_rank_00_optim_states.pt"),
+                   ": is of rank 5, but the checkpoint is of 2 ranks: left over from another run; remove it"));
   const Copy twice("zero2");
   fs::copy(twice.state(optimizer1), twice.state("bf16_"s + optimizer1));
-  EXPECT_EQ(twice.error(), concat(twice.path("global_step2"), ": '", optimizer1, "' and 'bf16_", optimizer1, "' are of one rank: files of two runs; remove those of the older one"));
+  EXPECT_EQ(twice.error(), concat(twice.path("global_step2"), ": '", optimizer1, "' and 'bf16_", optimizer1,
+                                  "' are of one rank: files of two runs; remove those of the older one"));
   const Copy models("zero3");  // 'count', 'frozen', 'mean': of another type here
-  fs::copy(fixture("zero3_bf16/global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt"), models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"), fs::copy_options::overwrite_existing);
-  EXPECT_EQ(models.error(), concat(models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"), ": frozen parameter 'frozen' is BF16 here and F32 before"));
+  fs::copy(fixture("zero3_bf16/global_step2/zero_pp_rank_1_mp_rank_00_model_states.pt"),
+           models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"), fs::copy_options::overwrite_existing);
+  EXPECT_EQ(models.error(), concat(models.state("zero_pp_rank_1_mp_rank_00_model_states.pt"),
+                                   ": frozen parameter 'frozen' is BF16 here and F32 before"));
 }
 
 TEST(DeepspeedCheckpointFolder, what_is_not_read) {
@@ -194,12 +226,17 @@ TEST(DeepspeedCheckpointFolder, what_is_not_read) {
     return error.substr(std::min(error.size(), copy.path("global_step2").size() + 2));
   };
   EXPECT_EQ(with("mp_rank_01_model_states.pt"),
-            "'mp_rank_01_model_states.pt' is of tensor parallelism (model rank 1), whose parts are not joined; convert with DeepSpeed's ds_to_universal.py");
+            "'mp_rank_01_model_states.pt' is of tensor parallelism (model rank 1), whose parts are not joined; convert "
+            "with DeepSpeed's ds_to_universal.py");
   EXPECT_EQ(with("layer_0_expert_1_mp_rank_00_model_states.pt"),
-            "'layer_0_expert_1_mp_rank_00_model_states.pt' holds experts (MoE), which are not read; convert with DeepSpeed's ds_to_universal.py");
+            "'layer_0_expert_1_mp_rank_00_model_states.pt' holds experts (MoE), which are not read; convert with "
+            "DeepSpeed's ds_to_universal.py");
   EXPECT_EQ(with("expp_rank_0_mp_rank_00_optim_states.pt"),
-            "'expp_rank_0_mp_rank_00_optim_states.pt' holds experts (MoE), which are not read; convert with DeepSpeed's ds_to_universal.py");
-  EXPECT_EQ(with("layer_01-model_00-model_states.pt"), "'layer_01-model_00-model_states.pt' is of pipeline parallelism, which is not read; save without pipeline stages");
+            "'expp_rank_0_mp_rank_00_optim_states.pt' holds experts (MoE), which are not read; convert with "
+            "DeepSpeed's ds_to_universal.py");
+  EXPECT_EQ(with("layer_01-model_00-model_states.pt"),
+            "'layer_01-model_00-model_states.pt' is of pipeline parallelism, which is not read; save without pipeline "
+            "stages");
 }
 
 TEST(DeepspeedCheckpointFolder, links_and_pipes) {
@@ -207,7 +244,8 @@ TEST(DeepspeedCheckpointFolder, links_and_pipes) {
     const Copy copy("zero2");
     fs::rename(copy.state(name), copy.path("elsewhere"));
     fs::create_symlink(copy.path("elsewhere"), copy.state(name));
-    EXPECT_EQ(copy.error(), concat(copy.state(name), ": is a symbolic link; the files of a checkpoint must be in its folder"));
+    EXPECT_EQ(copy.error(),
+              concat(copy.state(name), ": is a symbolic link; the files of a checkpoint must be in its folder"));
     fs::remove(copy.state(name));
     fs::create_directory(copy.state(name));
     EXPECT_EQ(copy.error(), concat(copy.state(name), ": is not a regular file"));
@@ -215,30 +253,45 @@ TEST(DeepspeedCheckpointFolder, links_and_pipes) {
   const Copy copy("zero3");
   fs::remove(copy.path("latest"));
   fs::create_symlink("/etc/passwd", copy.path("latest"));
-  EXPECT_EQ(copy.error(), concat(copy.path("latest"), ": is a symbolic link; the files of a checkpoint must be in its folder"));
+  EXPECT_EQ(copy.error(),
+            concat(copy.path("latest"), ": is a symbolic link; the files of a checkpoint must be in its folder"));
 }
 
 /// Sizes in the pickles are BININT1: 'K', a byte. embed.weight's shape is K 7, K 5, TUPLE2.
 TEST(DeepspeedCheckpointFolder, sizes_that_do_not_add_up) {
   const std::string shape("K\x07K\x05\x86", 5);
-  const auto of_model = [&](const Copy& copy, const char* name) {  // the shape behind the last 'param_shapes', which is pickled after the module
-    const std::string bytes = read_file(copy.state(name));
-    int before = 0;
-    for (std::size_t at = bytes.find(shape); at < bytes.find("param_shapes"); at = bytes.find(shape, at + 1)) ++before;
-    return before;
-  };
+  const auto of_model =
+      [&](const Copy& copy,
+          const char* name) {  // the shape behind the last 'param_shapes', which is pickled after the module
+        const std::string bytes = read_file(copy.state(name));
+        int before = 0;
+        for (std::size_t at = bytes.find(shape); at < bytes.find("param_shapes"); at = bytes.find(shape, at + 1))
+          ++before;
+        return before;
+      };
   const Copy larger("zero2");
   larger.replace(model2, shape, std::string("K\x1eK\x05\x86", 5), of_model(larger, model2));
-  EXPECT_EQ(larger.error(), concat(larger.state(model2), ": parameter 'embed.weight' of shape [30, 5] begins at element 0 of group 0, of which the ranks hold 65"));
+  EXPECT_EQ(
+      larger.error(),
+      concat(larger.state(model2),
+             ": parameter 'embed.weight' of shape [30, 5] begins at element 0 of group 0, of which the ranks hold 65"));
   const Copy smaller("zero2");
   smaller.replace(model2, shape, std::string("K\x01K\x05\x86", 5), of_model(smaller, model2));
-  EXPECT_EQ(smaller.error(), concat(smaller.state(model2), ": the parameters of group 0 take 35 elements, but the ranks hold 65 (both are padded to a multiple of 4)"));
+  EXPECT_EQ(
+      smaller.error(),
+      concat(
+          smaller.state(model2),
+          ": the parameters of group 0 take 35 elements, but the ranks hold 65 (both are padded to a multiple of 4)"));
   const Copy divided("zero3");
   divided.replace(model3, shape, std::string("K\x1eK\x05\x86", 5), of_model(divided, model3));
-  EXPECT_EQ(divided.error(), concat(divided.state(model3), ": parameter 'embed.weight' of shape [30, 5] begins at element 0 of each rank's part, which has 41"));
+  EXPECT_EQ(
+      divided.error(),
+      concat(divided.state(model3),
+             ": parameter 'embed.weight' of shape [30, 5] begins at element 0 of each rank's part, which has 41"));
   const Copy less("zero3");
   less.replace(model3, shape, std::string("K\x01K\x05\x86", 5), of_model(less, model3));
-  EXPECT_EQ(less.error(), concat(less.state(model3), ": the parameters take 26 elements of each rank, but the ranks hold 41"));
+  EXPECT_EQ(less.error(),
+            concat(less.state(model3), ": the parameters take 26 elements of each rank, but the ranks hold 41"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
@@ -256,14 +309,17 @@ TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
 TEST(DeepspeedCheckpointFolder, no_stage_and_not_of_bf16_optimizer) {
   const Copy copy("bf16_optimizer");
   copy.replace("bf16_"s + optimizer0, "group_paddings", "other_paddings");
-  EXPECT_EQ(copy.error(), concat(copy.state("bf16_"s + optimizer0),
-                                 ": has no 'zero_stage': ZeRO of DeepSpeed did not write it, or one older than 0.6 did"));
+  EXPECT_EQ(copy.error(),
+            concat(copy.state("bf16_"s + optimizer0),
+                   ": has no 'zero_stage': ZeRO of DeepSpeed did not write it, or one older than 0.6 did"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_rank_of_another_stage_beside_bf16_optimizer) {
   const Copy copy("bf16_optimizer");
-  fs::copy(fixture(concat("zero2_bf16/global_step2/bf16_", optimizer1)), copy.state("bf16_"s + optimizer1), fs::copy_options::overwrite_existing);
-  EXPECT_EQ(copy.error(), concat(copy.state("bf16_"s + optimizer1), ": 'zero_stage' is 2, but 1 in ", copy.state("bf16_"s + optimizer0), ": files of two runs"));
+  fs::copy(fixture(concat("zero2_bf16/global_step2/bf16_", optimizer1)), copy.state("bf16_"s + optimizer1),
+           fs::copy_options::overwrite_existing);
+  EXPECT_EQ(copy.error(), concat(copy.state("bf16_"s + optimizer1), ": 'zero_stage' is 2, but 1 in ",
+                                 copy.state("bf16_"s + optimizer0), ": files of two runs"));
 }
 
 TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {
@@ -279,6 +335,32 @@ TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {
   EXPECT_TRUE(error.ends_with(": the file is damaged")) << error;
 }
 
+/// Parts of any sizes, none too: a cut is the elements between, in their order. Part i lies at byte 1000 (i + 1).
+RC_GTEST_PROP(DeepspeedRow, a_cut_is_the_elements_between, ()) {
+  const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 4));
+  std::vector<TorchTensor> parts(sizes.size());
+  std::vector<std::uint64_t> places;  // of each element
+  deepspeed::Row row;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].shape = {sizes[i]};
+    parts[i].begin = 1000 * (i + 1);
+    for (std::int64_t e = 0; e < sizes[i]; ++e) places.push_back(parts[i].begin + 4 * static_cast<std::uint64_t>(e));
+    row.add(nullptr, parts[i]);
+  }
+  RC_ASSERT(row.elements() == places.size());
+  const auto begin = *rc::gen::inRange<std::size_t>(0, places.size() + 1),
+             end = *rc::gen::inRange<std::size_t>(begin, places.size() + 1);
+  std::vector<deepspeed::Piece> pieces;
+  row.cut(begin, end, pieces);
+  std::vector<std::uint64_t> found;
+  for (const auto& piece : pieces) {
+    RC_ASSERT(piece.begin < piece.end);
+    for (std::uint64_t at = piece.begin; at < piece.end; at += 4) found.push_back(at);
+  }
+  RC_ASSERT(found == std::vector<std::uint64_t>(places.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                places.begin() + static_cast<std::ptrdiff_t>(end)));
+}
+
 /// Never a crash, a hang, or tensors larger than the files could hold.
 RC_GTEST_PROP(DeepspeedCheckpointFolder, damage_is_found_or_harmless, ()) {
   static const Copy copies[] = {Copy("zero1"), Copy("zero3")};
@@ -288,7 +370,8 @@ RC_GTEST_PROP(DeepspeedCheckpointFolder, damage_is_found_or_harmless, ()) {
   const std::string whole = read_file(path);
   std::string file = whole;
   const auto changes = *rc::gen::inRange(1, 4);
-  for (int i = 0; i < changes; ++i) file[*rc::gen::inRange<std::size_t>(0, file.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
+  for (int i = 0; i < changes; ++i)
+    file[*rc::gen::inRange<std::size_t>(0, file.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
   if (*rc::gen::inRange(0, 8) == 0) file.resize(*rc::gen::inRange<std::size_t>(0, file.size()));
   write(path, file);
   std::size_t bytes = 0;

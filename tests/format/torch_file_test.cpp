@@ -23,7 +23,9 @@ namespace {
 using namespace std::string_literals;
 using tessera::testing::error_of;
 
-std::string fixture(const std::string& name) { return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/torch_files/" + name); }
+std::string fixture(const std::string& name) {
+  return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/torch_files/" + name);
+}
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 /// Values 0, 0.5, 1, ... that the script writes, of a contiguous fp32 tensor.
@@ -74,19 +76,23 @@ TEST(TorchFile, nested_dicts_and_a_lone_tensor) {
 TEST(TorchFile, what_is_refused) {
   const std::string old = read_file(fixture("before_1.6.bin"));
   EXPECT_EQ(error_of([&] { (void)parse_torch_file(bytes_of(old), "old.bin"); }),
-            "old.bin: not a file of torch.save in its ZIP format but a bare pickle, as PyTorch before 1.6 wrote; load and save it once with a newer one");
+            "old.bin: not a file of torch.save in its ZIP format but a bare pickle, as PyTorch before 1.6 wrote; load "
+            "and save it once with a newer one");
   const std::string code = read_file(fixture("with_a_function.bin"));
   EXPECT_NE(error_of([&] { (void)parse_torch_file(bytes_of(code), "code.bin"); })
-                .find("the file wants posixpath.join, which is not among the names that its kind of file needs; it is not read any further"),
+                .find("the file wants posixpath.join, which is not among the names that its kind of file needs; it is "
+                      "not read any further"),
             std::string::npos);
 }
 
-/// Every byte of the description matters or changes nothing that is read: never a crash, a hang, or a tensor outside of the file.
+/// Every byte of the description matters or changes nothing that is read: never a crash, a hang, or a tensor outside of
+/// the file.
 RC_GTEST_PROP(TorchFile, damage_is_found_or_harmless, ()) {
   static const std::string whole = read_file(fixture("state_dict.bin"));
   std::string file = whole;
   const auto changes = *rc::gen::inRange(1, 4);
-  for (int i = 0; i < changes; ++i) file[*rc::gen::inRange<std::size_t>(0, file.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
+  for (int i = 0; i < changes; ++i)
+    file[*rc::gen::inRange<std::size_t>(0, file.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
   if (*rc::gen::inRange(0, 4) == 0) file.resize(*rc::gen::inRange<std::size_t>(0, file.size()));
   try {
     const TorchFile parsed = parse_torch_file(bytes_of(file), "damaged");
@@ -105,7 +111,8 @@ TEST(Zip, a_flipped_bit_in_a_storage_is_found) {
   std::string file = read_file(fixture("tensor.bin"));
   const TorchFile parsed = parse_torch_file(bytes_of(file), "tensor.bin");
   file[parsed.tensors[0].begin + 5] ^= 16;
-  EXPECT_NE(error_of([&] { verify_torch_file(bytes_of(file), parsed, "tensor.bin"); }).find("the file is damaged"), std::string::npos);
+  EXPECT_NE(error_of([&] { verify_torch_file(bytes_of(file), parsed, "tensor.bin"); }).find("the file is damaged"),
+            std::string::npos);
 }
 
 TEST(Pickle, values) {
@@ -114,7 +121,7 @@ TEST(Pickle, values) {
   EXPECT_EQ(parse("J\xff\xff\xff\xff.").root().integer, -1);
   EXPECT_EQ(parse(std::string("\x8a\x02\x00\x80.", 5)).root().integer, -32768);
   EXPECT_EQ(parse(std::string("G\x3f\xf8\0\0\0\0\0\0.", 10)).root().real, 1.5);
-  const Pickle list = parse("](K\x01K\x02" "e.");
+  const Pickle list = parse("](K\001K\002e.");
   EXPECT_EQ(list.root().items.size(), 2u);
   EXPECT_EQ(list[list.root().items[1]].integer, 2);
   const Pickle dict = parse("}X\x01\0\0\0aK\x05s."s);
@@ -122,14 +129,15 @@ TEST(Pickle, values) {
   EXPECT_EQ(dict.find(dict.root(), "a")->integer, 5);
 }
 
-// Items that are set in, or added to, an object that was given no state: None is its state, however many values the stream has.
+// Items that are set in, or added to, an object that was given no state: None is its state, however many values the
+// stream has.
 TEST(Pickle, items_of_an_object_come_after_its_state) {
   static constexpr std::string_view allowed[] = {"collections."};
   for (const int others : {0, 1, 2, 3, 6, 7, 14, 15, 30, 31}) {  // where storage of values is full differs
     std::string text = "(";
     for (int i = 0; i < others; ++i) text += 'N';
     text += "1ccollections\nOrderedDict\n)R";
-    for (const auto& [items, first] : {std::pair("(K\x07K\x08u."s, 7), std::pair("K\x09" "a."s, 9)}) {
+    for (const auto& [items, first] : {std::pair("(K\x07K\x08u."s, 7), std::pair("K\011a."s, 9)}) {
       const Pickle object = parse_pickle(bytes_of(text + items), "p", allowed);
       ASSERT_EQ(object.root().items.size(), first == 7 ? 5u : 4u) << others;
       EXPECT_EQ(object.state(object.root()), nullptr);
@@ -139,14 +147,19 @@ TEST(Pickle, items_of_an_object_come_after_its_state) {
 }
 
 TEST(Pickle, what_is_refused) {
-  const auto error = [](std::string_view text) { return error_of([&] { (void)parse_pickle(bytes_of(std::string(text)), "p", {}); }); };
-  EXPECT_EQ(error("cos\nsystem\n."), "p: at byte 0 of the pickle: the file wants os.system, which is not among the names that its kind of file needs; it is not read any further");
+  const auto error = [](std::string_view text) {
+    return error_of([&] { (void)parse_pickle(bytes_of(std::string(text)), "p", {}); });
+  };
+  EXPECT_EQ(error("cos\nsystem\n."),
+            "p: at byte 0 of the pickle: the file wants os.system, which is not among the names that its kind of file "
+            "needs; it is not read any further");
   EXPECT_EQ(error("K"), "p: at byte 0 of the pickle: 1 bytes are wanted and 0 are left: the data is cut off");
   EXPECT_EQ(error("."), "p: at byte 0 of the pickle: the end comes with 0 values on the stack");
   EXPECT_EQ(error("NR."), "p: at byte 1 of the pickle: the stack is empty");
   EXPECT_EQ(error("NNR."), "p: at byte 2 of the pickle: what is called is a None, not a name");
   EXPECT_EQ(error("h\x01."), "p: at byte 0 of the pickle: nothing was remembered as 1");
-  EXPECT_EQ(error(std::string_view("\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", 10)).substr(0, 60), "p: at byte 0 of the pickle: 9223372036854775807 bytes are wa");
+  EXPECT_EQ(error(std::string_view("\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", 10)).substr(0, 60),
+            "p: at byte 0 of the pickle: 9223372036854775807 bytes are wa");
 }
 
 TEST(Dcp, a_folder_of_two_ranks) {
@@ -168,7 +181,8 @@ TEST(Dcp, a_folder_of_two_ranks) {
   }
   ASSERT_EQ(found.size(), 4u);
   for (const char* name : {"model.rows", "model.columns"})
-    for (std::size_t i = 0; i < found.at(name).size(); ++i) EXPECT_EQ(found.at(name)[i], static_cast<float>(i) / 2) << name << " " << i;
+    for (std::size_t i = 0; i < found.at(name).size(); ++i)
+      EXPECT_EQ(found.at(name)[i], static_cast<float>(i) / 2) << name << " " << i;
   EXPECT_TRUE(found.contains("model.whole"));
   EXPECT_TRUE(found.contains("optimizer.step"));
   EXPECT_EQ(folder.metadata().left_aside, (std::vector<std::string>{"epoch"}));
@@ -178,11 +192,13 @@ RC_GTEST_PROP(Dcp, damaged_metadata_is_found_or_harmless, ()) {
   static const std::string whole = read_file(fixture("dcp/.metadata"));
   std::string file = whole;
   const auto changes = *rc::gen::inRange(1, 4);
-  for (int i = 0; i < changes; ++i) file[*rc::gen::inRange<std::size_t>(0, file.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
+  for (int i = 0; i < changes; ++i)
+    file[*rc::gen::inRange<std::size_t>(0, file.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
   try {
     for (const DcpTensor& tensor : parse_dcp_metadata(bytes_of(file), "damaged").tensors)
       for (const DcpBox& box : tensor.boxes)
-        for (std::size_t d = 0; d < tensor.shape.size(); ++d) RC_ASSERT(box.offsets[d] + box.sizes[d] <= tensor.shape[d]);
+        for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+          RC_ASSERT(box.offsets[d] + box.sizes[d] <= tensor.shape[d]);
   } catch (const InputError&) {
   }
 }
