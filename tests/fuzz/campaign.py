@@ -24,6 +24,7 @@ READERS = {
     "state_index": ([512, 256, 1024, 2048], []),
     "manifest": ([64, 128, 256, 512], ["format/manifest.cpp"]),
     "torch_file": ([1024, 2048, 512, 4096], ["format/torch_*.cpp", "format/dcp.cpp", "format/pickle.cpp"]),
+    "deepspeed_checkpoint": ([1536, 1024, 2048, 3072], ["format/deepspeed_*.cpp", "format/torch_file.cpp"]),
     "indexed": ([256, 128, 512, 1024], []),
     "training_args": ([64, 96, 64, 256], ["config/training_args_rows.cpp", "config/fields*.cpp"]),
     "tessera_file": ([64, 96, 64, 256], ["config/fields*.cpp"]),
