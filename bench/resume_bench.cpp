@@ -1,12 +1,13 @@
 /// \file
 /// Loads a checkpoint as one rank of a run that resumes does, in a fresh process: reads its part of weights and
-/// optimizer states into new memory while a thread compares its share of all bytes with their checksums. Prints
-/// {"seconds", "weights_seconds", "states_seconds", "wait_seconds", "cpu_seconds", "bytes", "extra_bytes"}:
-/// wait_seconds is how much longer comparing took than loading, extra_bytes the peak of resident memory above the
-/// process before and what it holds afterwards.
+/// optimizer states into new memory, taking checksums, which are compared with the manifest's together with the other
+/// ranks'. Prints {"seconds", "weights_seconds", "states_seconds", "verdict_seconds", "cpu_seconds", "bytes",
+/// "extra_bytes"}: verdict_seconds is what comes after the last tensor is read, extra_bytes the peak of resident memory
+/// above the process before and what it holds afterwards.
 ///
-///   resume_bench FOLDER RANK RANKS whole|share [THREADS]     whole: holds everything (plain data parallelism); share:
-///   1/RANKS of it
+///   resume_bench FOLDER whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/ranks of it
+///
+/// The ranks come from any launcher's environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); none: one rank.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -18,8 +19,11 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/comm/world.h>
 #include <tessera/nn/allocator.h>
+#include <tessera/parallel/replicas.h>
 #include <tessera/train/metrics.h>
+#include <tessera/train/setup.h>
 
 #include <algorithm>
 #include <chrono>
@@ -45,10 +49,11 @@ struct Part {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) return std::fprintf(stderr, "resume_bench FOLDER RANK RANKS whole|share [THREADS]\n"), 2;
+  if (argc < 3) return std::fprintf(stderr, "resume_bench FOLDER whole|share [THREADS]\n"), 2;
   const std::string folder = argv[1];
-  const Part part{std::atoi(argv[2]), std::atoi(argv[3]), std::string(argv[4]) == "whole"};
-  at::set_num_threads(argc > 5 ? std::atoi(argv[5]) : 1);
+  const comm::World& world = init();
+  const Part part{world.rank(), world.size(), std::string(argv[2]) == "whole"};
+  at::set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
   nn::keep_memory();
   at::empty({1 << 20}).zero_();  // LibTorch's own first time
   const std::int64_t idle = train::resident_bytes();
@@ -64,18 +69,16 @@ int main(int argc, char** argv) {
     times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count());
   };
   try {
+    const checkpoint::Ranks ranks = train::examiners(world, at::get_num_threads());
+    parallel::all_gather_text(world.group(), "ready");
     mark();
-    // Every rank would tell the others; here they are other processes that find their shares whole, too.
-    const checkpoint::Ranks ranks{part.rank, part.ranks, [&](const std::string& text) {
-                                    return std::vector<std::string>(static_cast<std::size_t>(part.ranks), text);
-                                  }};
     if (checkpoint::examine(folder, ranks, checkpoint::Depth::small_files).kind != checkpoint::Finding::Kind::whole)
       throw InputError("damaged");
     checkpoint::Examination examination(folder, ranks);
     mark();
     const format::SafetensorsFolder weights(folder);
     std::vector<checkpoint::PieceReader> readers;
-    for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file);
+    for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file, examination.reading());
     // In the order of the model's units, as the engine asks for them: that of each file.
     auto order = weights.tensors();
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.info.begin < b.info.begin; });
@@ -85,7 +88,7 @@ int main(int argc, char** argv) {
       readers[stored.file].read(stored.info, part.begin(numel), held.back());
     }
     mark();
-    const checkpoint::StoredState states(folder);
+    const checkpoint::StoredState states(folder, "optimizer", examination.reading());
     for (const auto& tensor : states.tensors()) {
       const std::int64_t numel = layout::whole_region(tensor.shape).numel();
       keep(part.room(numel, tensor.dtype));
@@ -98,10 +101,11 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return std::fprintf(stderr, "resume_bench: %s\n", error.what()), 1;
   }
+  shutdown();
   const auto number = [](double value) { return Value::of(value); };
   std::printf("%s\n",
               dump_json(Value::make_object({{"seconds", number(times[4] - times[0])},
-                                            {"wait_seconds", number(times[4] - times[3])},
+                                            {"verdict_seconds", number(times[4] - times[3])},
                                             {"weights_seconds", number(times[2] - times[1])},
                                             {"states_seconds", number(times[3] - times[2])},
                                             {"cpu_seconds", number(train::process_cpu_seconds() - cpu)},

@@ -1,7 +1,6 @@
 #include <tessera/checkpoint/choose.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -82,9 +81,8 @@ Sight glance(const std::string& folder) {
   return sight;
 }
 
-/// A rank's share of all bytes, cut further for its threads.
-Sight read_share(const std::string& folder, const Ranks& ranks, const format::VerifyProgress& progress,
-                 const format::OthersRead& others_read) {
+/// A rank's share of all bytes that are not known, cut further for its threads.
+Sight read_share(const std::string& folder, const Ranks& ranks, const format::ReadSums* known) {
   Sight sight = glance(folder);
   if (sight.kind == Finding::Kind::unusable) return sight;
   sight.lines.clear();  // told again, and better, by what follows
@@ -93,7 +91,7 @@ Sight read_share(const std::string& folder, const Ranks& ranks, const format::Ve
   for (int i = 0; i < threads; ++i)
     parts.push_back(
         std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&, threads, i] {
-          return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, progress, others_read);
+          return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, {}, known);
         }));
   for (auto& part : parts) {
     const format::Verdict verdict = part.get();
@@ -193,41 +191,26 @@ std::string why_not_resumable(const format::Manifest& manifest) {
   return optimizer ? "" : lacks(kOptimizerFile);
 }
 
-struct Examination::Reading {
-  std::atomic<bool> stop = false;
-  std::atomic<bool> loaded = false;  // this rank has read what it wants
-  std::future<Sight> sight;
-};
-
-Examination::Examination(std::string folder, const Ranks& ranks)
-    : folder_(std::move(folder)), ranks_(ranks), reading_(std::make_unique<Reading>()) {
-  reading_->sight = std::async(std::launch::async, [this] {
-    return seen([this] {
-      const auto go_on = [this] {
-        if (reading_->stop) throw Error("no longer wanted");
-      };
-      return read_share(
-          folder_, ranks_, [go_on](std::uint64_t, std::uint64_t) { go_on(); },
-          [this, go_on] {
-            go_on();
-            return !reading_->loaded;
-          });
-    });
-  });
-}
-
-Examination::~Examination() {
-  reading_->stop = true;
-  if (reading_->sight.valid()) reading_->sight.wait();
+Examination::Examination(std::string folder, const Ranks& ranks) : folder_(std::move(folder)), ranks_(ranks) {
+  reading_.together = ranks.one_host;
+  try {
+    reading_.sums = std::make_shared<format::ReadSums>(folder_, format::read_manifest(folder_));
+  } catch (const Error&) {  // finish() looks again and says it; until then nothing is noted
+  }
 }
 
 Finding Examination::finish() {
-  reading_->loaded = true;
-  return conclude(folder_, reading_->sight.get(), ranks_);
+  format::ReadSums* const sums = reading_.sums.get();
+  const std::vector<std::string> told = gather(ranks_, sums != nullptr ? sums->told() : "");
+  const Sight mine = seen([&] {
+    if (sums != nullptr) sums->hear_all(told);
+    return read_share(folder_, ranks_, sums);
+  });
+  return conclude(folder_, mine, ranks_);
 }
 
 Finding examine(const std::string& folder, const Ranks& ranks, Depth depth) {
-  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, {}, {}) : glance(folder); }),
+  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, nullptr) : glance(folder); }),
                   ranks);
 }
 

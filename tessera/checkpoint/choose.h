@@ -4,15 +4,15 @@
 /// bytes (together they read every byte once), tells the others what it found, and draws the same conclusion from what
 /// all have told.
 ///
-/// A disk is slower than memory, so a checkpoint need not be read twice: its small files (what says how large the model
-/// is) are compared with their checksums first, its tensors in the background, as they are loaded.
+/// A checkpoint need not be read twice: its small files (what says how large the model is) are compared with their
+/// checksums first; of its tensors checksums are taken while they are loaded, by whichever rank loads them.
 /// Examination::finish() is the verdict; nothing that was loaded may be used before it.
 
 #include <tessera/checkpoint/folder.h>
+#include <tessera/checkpoint/file_reader.h>
 #include <tessera/format/manifest.h>
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +25,7 @@ struct Ranks {
   /// Gives every rank the texts of all, in the order of ranks. Collective. Not called when size is 1.
   std::function<std::vector<std::string>(const std::string&)> gather = {};
   int threads = 1;  ///< of this rank, to read with
+  bool one_host = false;  ///< all are on one: what one of them reads the others find in memory
 };
 
 /// What the ranks found about one folder; equal on every rank.
@@ -50,23 +51,22 @@ enum class Depth {
 /// Looks at a folder with all ranks. Collective; throws only what `gather` throws.
 Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Depth::all);
 
-/// examine() of every byte, in the background.
+/// examine() of every byte, of which most have been read by then: whoever loads the checkpoint does it
+/// as reading() says.
 class Examination {
  public:
-  /// Starts to compare this rank's share: until finish() what this rank and others have loaded (so that a cold file has one reader),
-  /// then the rest. `ranks` must outlive this object.
+  /// `ranks` must outlive this object.
   Examination(std::string folder, const Ranks& ranks);
-  ~Examination();  ///< stops reading
-  Examination(const Examination&) = delete;
-  Examination& operator=(const Examination&) = delete;
-  /// Waits for the end. Once, collective.
+  /// For the readers of this rank. (Without a manifest that can be read nothing is noted; finish() will say it.)
+  const Reading& reading() const { return reading_; }
+  /// Puts together what all ranks have noted, and reads what nobody has: the headers, and tensors that were not loaded.
+  /// Once, when this rank reads no more; collective.
   Finding finish();
 
  private:
-  struct Reading;
   std::string folder_;
   const Ranks& ranks_;
-  std::unique_ptr<Reading> reading_;
+  Reading reading_;
 };
 
 /// The newest one of `candidates` (newest first) that is whole as far as is looked, or none. A damaged one is named in

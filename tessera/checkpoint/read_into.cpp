@@ -4,13 +4,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -24,52 +19,19 @@ namespace {
 
 constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;  // that a thread reads at once
 
-int open_for_reading(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw Error(concat(path, ": cannot open: ", std::strerror(errno)));
-  return fd;
-}
-
-void read_bytes(int fd, const std::string& path, std::byte* to, std::int64_t bytes, std::uint64_t offset) {
-  while (bytes > 0) {
-    const ssize_t got = ::pread(fd, to, static_cast<std::size_t>(bytes), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error(concat(path, ": cannot read at byte ", offset, ": ", std::strerror(errno)));
-    if (got == 0) throw InputError(concat(path, ": the file ends at byte ", offset, ", its header says otherwise"));
-    to += got, offset += static_cast<std::uint64_t>(got), bytes -= got;
-  }
-}
-
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path) : path_(path), fd_(open_for_reading(path)) {}
-  ~OpenFile() { ::close(fd_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  void read(std::byte* to, std::int64_t bytes, std::uint64_t offset) const { read_bytes(fd_, path_, to, bytes, offset); }
-
- private:
-  std::string path_;
-  int fd_;
-};
-
 /// A run of bytes of one tensor.
 struct Piece {
   const Placement* placement;
   std::int64_t begin, bytes;  // in the stored tensor
 };
 
-/// Elements [piece.begin, ...) of a tensor whose stored type is another one.
-void convert(const format::SafetensorsFolder& folder, const Piece& piece) {
+/// Reads a piece of a tensor whose stored type is another one.
+void convert(const FileReader& file, std::uint64_t offset, const Piece& piece) {
   const auto& [stored, target] = *piece.placement;
-  const auto type = scalar_type(stored->info.dtype);
   const auto size = static_cast<std::int64_t>(format::dtype_size(stored->info.dtype));
-  const std::byte* from = folder.bytes(*stored).data() + piece.begin;
-  // The mapping may lie at any address: bring it to an aligned one.
-  const at::Tensor aligned = at::empty({piece.bytes / size}, at::TensorOptions().dtype(type));
-  std::memcpy(aligned.mutable_data_ptr(), from, static_cast<std::size_t>(piece.bytes));
-  target.view({-1}).narrow(0, piece.begin / size, piece.bytes / size).copy_(aligned);
+  const at::Tensor values = at::empty({piece.bytes / size}, at::TensorOptions().dtype(scalar_type(stored->info.dtype)));
+  file.read(values.mutable_data_ptr(), piece.bytes, offset);
+  target.view({-1}).narrow(0, piece.begin / size, piece.bytes / size).copy_(values);
 }
 
 }  // namespace
@@ -85,12 +47,8 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder) {
              pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
 }
 
-PieceReader::PieceReader(std::string path, std::uint64_t data_begin)
-    : path_(std::move(path)), data_begin_(data_begin), fd_(open_for_reading(path_)) {}
-
-PieceReader::~PieceReader() {
-  if (fd_ >= 0) ::close(fd_);
-}
+PieceReader::PieceReader(const std::string& path, std::uint64_t data_begin, Reading how)
+    : file_(std::make_shared<const FileReader>(path, std::move(how))), data_begin_(data_begin) {}
 
 void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, const at::Tensor& piece) const {
   const at::NoGradGuard no_grad;
@@ -109,7 +67,7 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
     auto* const to = static_cast<std::byte*>(piece.mutable_data_ptr());
     at::parallel_for(0, parts, 1, [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread meets its own page faults
       const std::int64_t from = first * piece_bytes;
-      read_bytes(fd_, path_, to + from, std::min(last * piece_bytes, bytes) - from, offset(0) + static_cast<std::uint64_t>(from));
+      file_->read(to + from, std::min(last * piece_bytes, bytes) - from, offset(0) + static_cast<std::uint64_t>(from));
     });
     return;
   }
@@ -118,14 +76,15 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
   const at::Tensor stored = at::empty({std::min(count, at_once)}, at::TensorOptions().dtype(type));
   for (std::int64_t done = 0; done < count; done += at_once) {
     const std::int64_t n = std::min(at_once, count - done);
-    read_bytes(fd_, path_, static_cast<std::byte*>(stored.mutable_data_ptr()), n * size, offset(done));
+    file_->read(stored.mutable_data_ptr(), n * size, offset(done));
     flat.narrow(0, done, n).copy_(stored.narrow(0, 0, n));
   }
 }
 
-void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements) {
-  std::vector<std::unique_ptr<OpenFile>> files;
-  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<OpenFile>(path));
+void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements, const Reading& how) {
+  std::vector<std::unique_ptr<FileReader>> files;
+  const Reading all{how.sums, /*together=*/true};
+  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<FileReader>(path, all));
   std::vector<Piece> pieces;
   for (const Placement& p : placements) {
     TESSERA_CHECK(p.target.device().is_cpu() && p.target.is_contiguous() && p.target.sizes() == p.stored->info.shape,
@@ -147,13 +106,12 @@ void read_into(const format::SafetensorsFolder& folder, const std::vector<Placem
     for (std::size_t i = next++; i < pieces.size(); i = next++) {
       const Piece& piece = pieces[i];
       const auto& [stored, target] = *piece.placement;
-      if (target.scalar_type() != scalar_type(stored->info.dtype)) {
-        convert(folder, piece);
-        continue;
-      }
-      const format::SafetensorsFile& file = folder.files()[stored->file];
-      auto* to = static_cast<std::byte*>(target.mutable_data_ptr()) + piece.begin;
-      files[stored->file]->read(to, piece.bytes, file.data_begin() + stored->info.begin + static_cast<std::uint64_t>(piece.begin));
+      const FileReader& file = *files[stored->file];
+      const std::uint64_t offset = folder.files()[stored->file].data_begin() + place(piece).second;
+      if (target.scalar_type() != scalar_type(stored->info.dtype))
+        convert(file, offset, piece);
+      else
+        file.read(static_cast<std::byte*>(target.mutable_data_ptr()) + piece.begin, piece.bytes, offset);
     }
   });
 }

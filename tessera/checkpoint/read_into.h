@@ -5,10 +5,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <tessera/checkpoint/file_reader.h>
 #include <tessera/format/safetensors_index.h>
 
 namespace tessera::checkpoint {
@@ -22,13 +24,10 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder);
 /// threads.
 class PieceReader {
  public:
-  explicit PieceReader(const format::SafetensorsFile& file) : PieceReader(file.path(), file.data_begin()) {}
+  explicit PieceReader(const format::SafetensorsFile& file, Reading how = {})
+      : PieceReader(file.path(), file.data_begin(), std::move(how)) {}
   /// A safetensors file whose header was checked. Throws Error when it cannot be opened again.
-  PieceReader(std::string path, std::uint64_t data_begin);
-  ~PieceReader();
-  PieceReader(PieceReader&& other) noexcept : path_(std::move(other.path_)), data_begin_(other.data_begin_), fd_(std::exchange(other.fd_, -1)) {}
-  PieceReader(const PieceReader&) = delete;
-  PieceReader& operator=(const PieceReader&) = delete;
+  PieceReader(const std::string& path, std::uint64_t data_begin, Reading how = {});
 
   /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened tensor, which is
   /// one of the file's, converted. Throws Error when it has fewer elements or reading fails, InputError when the file has
@@ -36,9 +35,8 @@ class PieceReader {
   void read(const format::TensorInfo& tensor, std::int64_t begin, const at::Tensor& piece) const;
 
  private:
-  std::string path_;
+  std::shared_ptr<const FileReader> file_;
   std::uint64_t data_begin_;
-  int fd_ = -1;
 };
 
 /// One tensor of a folder and where it goes: a contiguous CPU tensor of the same shape, or a view that is contiguous.
@@ -49,7 +47,7 @@ struct Placement {
 
 /// Reads them all, in pieces of 4 MiB on as many threads as LibTorch uses. Where the file's type is the target's, bytes
 /// go from the file to their place by pread, without a copy in between (and without the page faults of a mapping); else
-/// they are converted from the mapping. A file that ends early throws InputError, a failing read Error.
-void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements);
+/// they are converted on the way. A file that ends early throws InputError, a failing read Error.
+void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements, const Reading& how = {});
 
 }  // namespace tessera::checkpoint

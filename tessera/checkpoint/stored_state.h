@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/checkpoint/file_reader.h>
 #include <tessera/format/state_folder.h>
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace tessera::checkpoint {
 /// Const members may be called from several threads.
 class StoredState : public format::StateFolder {
  public:
-  explicit StoredState(const std::string& folder, const std::string& stem = "optimizer");
+  explicit StoredState(const std::string& folder, const std::string& stem = "optimizer", Reading how = {});
 
   /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
   /// whole tensor, converted. Of the files only those bytes are read, by pread, so that nothing else becomes resident.

@@ -60,6 +60,24 @@ std::uint32_t copy_by_tables(std::byte* to, std::span<const std::byte> from, std
   return update_by_tables(from, raw);
 }
 
+/// a * b modulo the polynomial; bit 31 is x^0.
+constexpr std::uint32_t multiplied(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = 0x80000000; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ ((b & 1) ? kPolynomial : 0);
+  }
+  return product;
+}
+
+// kZeroBytes[k]: what moves a checksum over 2^k zero bytes when it is multiplied with it: x^(8 * 2^k).
+constexpr std::array<std::uint32_t, 64> kZeroBytes = [] {
+  std::array<std::uint32_t, 64> powers{};
+  powers[0] = crc32c_power(8);
+  for (std::size_t k = 1; k < powers.size(); ++k) powers[k] = multiplied(powers[k - 1], powers[k - 1]);
+  return powers;
+}();
+
 std::vector<Crc32cKernels> find_kernels() {
   std::vector<Crc32cKernels> found = {{"tables", update_by_tables, copy_by_tables}};
 #if defined(__x86_64__)  // these exist for this architecture only; the run-time check decides on each machine
@@ -85,6 +103,12 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) { retu
 
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc) {
   return ~update_by_tables(bytes, ~crc);
+}
+
+std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes) {
+  for (std::size_t k = 0; second_bytes >> k != 0 && k < kZeroBytes.size(); ++k)
+    if (second_bytes >> k & 1) first = multiplied(kZeroBytes[k], first);
+  return first ^ second;  // the complements at both ends cancel out
 }
 
 bool is_digest_chunk(std::uint64_t bytes) {

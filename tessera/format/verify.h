@@ -1,10 +1,11 @@
 #pragma once
 /// \file
 /// Is this folder what was written? Compares a folder with its manifest.json (format/manifest.h): form, sizes, then every byte. Several
-/// processes can share the reading. Files are read with pread through a small buffer, so one that is cut or replaced meanwhile is a
-/// finding and not a signal.
+/// processes can share the reading, and what was read into its place before need not be read again (format/read_sums.h). Files are read
+/// with pread through a small buffer, so one that is cut or replaced meanwhile is a finding and not a signal.
 
 #include <tessera/format/manifest.h>
+#include <tessera/format/read_sums.h>
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +15,7 @@
 namespace tessera::format {
 
 /// Which part of the bytes this caller reads: the chunks of all files are dealt out to `ranks` callers (layout/owners.h), about the same
-/// number of bytes to each; each chunk is in exactly one part. {0, 1}: all of them.
+/// number of bytes to read to each; each chunk is in exactly one part. {0, 1}: all of them.
 struct Share {
   int rank = 0;
   int ranks = 1;
@@ -39,17 +40,13 @@ struct Verdict {
 /// Called from the calling thread after each chunk: bytes of this share that are done, and all of them.
 using VerifyProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
-/// Asked now and then while bytes of this share are not in memory: true as long as others are reading the same files, who will bring
-/// them. Two readers of one cold file hinder each other, so what is not there is left until they have read it, or have ended; then it is
-/// read here. (Where the system cannot tell, nothing is left.) What it throws ends verify_folder.
-using OthersRead = std::function<bool()>;
-
 /// What is wrong with a folder. Findings are returned, not thrown: of several callers each has its own, and none should leave the others
 /// waiting. Every caller checks the manifest's form and own checksum, and that each listed file is there, is a regular file (no symbolic
 /// link) and has its size. Then it reads its share of the bytes. Rank 0 of the share also checks names: what a listed
 /// NAME.safetensors.index.json names is listed, and no file lies there that readers would take instead of a listed one.
-/// Throws Error only for ranks < 1 or rank outside [0, ranks). May be called from several threads.
+/// `read` (of this folder; null: nothing): what has been read already is not read again, only what lies between; every caller must know
+/// the same (ReadSums::hear_all). Throws Error only for ranks < 1 or rank outside [0, ranks). May be called from several threads.
 Verdict verify_folder(const std::string& folder, const Share& share = {}, const VerifyProgress& progress = {},
-                      const OthersRead& others_read = {});
+                      const ReadSums* read = nullptr);
 
 }  // namespace tessera::format

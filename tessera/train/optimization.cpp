@@ -110,8 +110,8 @@ void restore_plateau(optim::Plateau& plateau, const Value& stored) {
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
-                       const std::string& folder, const std::string& stem) {
-  const checkpoint::StoredState stored(folder, stem);
+                       const std::string& folder, const std::string& stem, const checkpoint::Reading& reading) {
+  const checkpoint::StoredState stored(folder, stem, reading);
   auto state = optimizer.state();
   std::sort(state.begin(), state.end(), [](const auto& a, const auto& b) { return a.first < b.first; });  // as they lie in the files
   std::size_t restored = 0;

@@ -3,6 +3,7 @@
 /// From the settings to an optimizer, its schedule and its loss scale.
 
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/file_reader.h>
 #include <tessera/config/run_config.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/optim/by_name.h>
@@ -48,6 +49,7 @@ void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::opti
 /// saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors. `stem`: of the state's files
 /// (format/state_folder.h).
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
-                       const std::string& folder, const std::string& stem = "optimizer");
+                       const std::string& folder, const std::string& stem = "optimizer",
+                       const checkpoint::Reading& reading = {});
 
 }  // namespace tessera::train

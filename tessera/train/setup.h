@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/choose.h>
+#include <tessera/checkpoint/file_reader.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/run_config.h>
 #include <tessera/data/dataset.h>
@@ -32,6 +33,7 @@ struct Setup {
   std::int64_t block_size = 0;
   std::string resume_folder;                   ///< empty: from the start
   std::optional<checkpoint::RunState> resume;  ///< what it held, without the optimizer's tensors
+  checkpoint::Reading resume_reading;          ///< how its tensors are read
   /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is null,
   /// from their initialisers.
   std::shared_ptr<const models::WeightSource> weights;
@@ -41,6 +43,7 @@ struct Setup {
 /// Where a run begins.
 struct Start {
   std::string checkpoint;  ///< to resume from; empty: at step 0
+  checkpoint::Reading reading = {};  ///< how its tensors are read
   bool named = false;      ///< by the user: this one and no other
   bool restarted = false;  ///< the job has written something before
   bool overwrite = false;  ///< what a failed generation of this very job wrote may be replaced

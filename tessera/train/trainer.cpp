@@ -1,5 +1,7 @@
 #include <tessera/train/trainer.h>
 
+#include <ATen/Parallel.h>
+
 #include <exception>
 #include <memory>
 #include <set>
@@ -37,15 +39,16 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
 }
 
-/// From the newest whole checkpoint, or whatever the settings say. A checkpoint is compared with its checksums while it is loaded, so that a
-/// disk is read once; what has been loaded from one that turns out to be damaged is dropped, and the next one is tried.
+/// From the newest whole checkpoint, or whatever the settings say. Checksums are taken of what is loaded, so that nothing is read twice; what
+/// has been loaded from one that turns out to be damaged is dropped, and the next one is tried.
 std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes) {
   std::set<std::string> rejected;
   for (;;) {
-    const Start start = choose_start(config, ranks, rejected);
+    Start start = choose_start(config, ranks, rejected);
     if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, start);
-    const checkpoint::Ranks all = examiners(ranks, /*threads=*/1);  // the others load
+    const checkpoint::Ranks all = examiners(ranks, at::get_num_threads());
     checkpoint::Examination examination(start.checkpoint, all);
+    start.reading = examination.reading();
     std::unique_ptr<TrainingLoop> loop;
     std::exception_ptr failed;  // perhaps because of what is damaged, so the verdict comes first
     try {

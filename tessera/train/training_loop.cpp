@@ -46,7 +46,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   agree(world_.group(), [&] {
     optimizer_ = make_optimizer(setup_.config.optimization, *setup_.model, *sharded_);
     if (!setup_.resume) return;
-    restore_optimizer(*optimizer_, *sharded_, *setup_.resume, setup_.resume_folder);
+    restore_optimizer(*optimizer_, *sharded_, *setup_.resume, setup_.resume_folder, "optimizer", setup_.resume_reading);
+    setup_.resume_reading = {};
     restore_update_state(loss_scale_, plateau_, *setup_.resume);
   });
 }

@@ -5,56 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <barrier>
+#include <span>
 #include <string>
-#include <thread>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/format/manifest.h>
+#include <tests/checkpoint/examiners.h>
 
 #include <ATen/ATen.h>
 
 namespace tessera::checkpoint {
 namespace {
-
-/// Ranks in threads that tell each other texts.
-class Threads {
- public:
-  explicit Threads(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
-  Ranks of(int rank) {
-    return {rank, static_cast<int>(texts_.size()), [this, rank](const std::string& text) {
-              texts_[static_cast<std::size_t>(rank)] = text;
-              barrier_.arrive_and_wait();
-              auto all = texts_;
-              barrier_.arrive_and_wait();  // nobody writes the next ones before all have read these
-              return all;
-            }};
-  }
-
- private:
-  std::vector<std::string> texts_;
-  std::barrier<> barrier_;
-};
-
-/// What each of `size` ranks gets from `body`, as text; an error is its message.
-std::vector<std::string> on_ranks(int size, const std::function<std::string(const Ranks&)>& body) {
-  Threads threads(size);
-  std::vector<std::string> results(static_cast<std::size_t>(size));
-  std::vector<std::thread> running;
-  for (int rank = 0; rank < size; ++rank)
-    running.emplace_back([&, rank] {
-      try {
-        results[static_cast<std::size_t>(rank)] = body(threads.of(rank));
-      } catch (const InputError& error) {
-        results[static_cast<std::size_t>(rank)] = concat("error: ", error.what());
-      }
-    });
-  for (std::thread& thread : running) thread.join();
-  return results;
-}
 
 class Choose : public ::testing::Test {
  protected:
@@ -200,6 +164,86 @@ TEST_F(Choose, AnyFlippedBitIsFoundByEveryNumberOfRanks) {
     EXPECT_NE(named(ranks, at_step(1)), "whole") << path << " with " << ranks << " ranks";
     write_file_atomically(path, good);
     EXPECT_EQ(named(ranks, at_step(1)), "whole");
+  }
+}
+
+// What was loaded is compared where it was loaded, whatever each rank took; nothing of the tensors is read again.
+TEST_F(Choose, AnExaminationKnowsWhatWasLoaded) {
+  save(1);
+  for (const int ranks : {1, 2, 3})
+    for (const bool whole : {false, true}) {
+      const auto told = on_ranks(ranks, [&](const Ranks& here) {
+        Examination examination(at_step(1), here);
+        load_part(at_step(1), here, examination.reading(), whole);
+        const Finding finding = examination.finish();
+        EXPECT_EQ(finding.kind, Finding::Kind::whole) << finding.text;
+        const format::ReadSums& sums = *examination.reading().sums;
+        std::uint64_t unread = 0;
+        for (std::size_t i = 0; i < sums.manifest().files.size(); ++i) {
+          const format::ManifestFile& file = sums.manifest().files[i];
+          if (!file.name.ends_with(".safetensors")) continue;
+          EXPECT_EQ(file.digest.chunks.size(), 1u);
+          const auto pieces = sums.chunk(i, 0).pieces;
+          EXPECT_EQ(pieces.size(), 1u) << file.name;
+          EXPECT_EQ(pieces.at(0).end, file.digest.size);
+          unread += pieces.at(0).begin - format::SafetensorsFile(path_join(at_step(1), file.name)).data_begin();
+        }
+        EXPECT_EQ(unread, 0u);  // but headers
+        return sums.told();
+      });
+      EXPECT_EQ(std::count(told.begin(), told.end(), told[0]), ranks);
+    }
+}
+
+TEST_F(Choose, AnExaminationFindsWhatIsDamagedWhereverItLies) {
+  save(1);
+  for (const std::string& name : list_folder(at_step(1)))
+    for (const std::size_t at : {3u, 1234567u}) {
+      const std::string path = path_join(at_step(1), name), good = read_file(path);
+      const auto found = on_ranks(2, [&](const Ranks& here) {
+        Examination examination(at_step(1), here);
+        if (here.rank == 0) flip(path, at);  // after the small files were looked at
+        here.gather("");
+        try {
+          load_part(at_step(1), here, examination.reading());
+        } catch (const Error&) {  // a header or an index that says nonsense
+        }
+        const Finding finding = examination.finish();
+        EXPECT_EQ(finding.kind, Finding::Kind::damaged) << name;
+        return finding.text;
+      });
+      EXPECT_EQ(found[0], found[1]);
+      EXPECT_NE(found[0].find(name), std::string::npos) << found[0];
+      write_file_atomically(path, good);
+    }
+}
+
+// A bit that goes wrong on the way into one rank's memory is found, though the file is whole.
+TEST_F(Choose, ABitThatIsWrongInMemoryOnlyIsFound) {
+  save(1);
+  const auto found = on_ranks(3, [&](const Ranks& here) {
+    Examination examination(at_step(1), here);
+    const format::ReadSums& sums = *examination.reading().sums;
+    const std::string path = path_join(at_step(1), "model.safetensors");
+    std::string bytes = read_file(path);
+    if (here.rank == 1) bytes[bytes.size() - 3] ^= 1;
+    format::ReadRun run(examination.reading().sums.get(), sums.file_at(path).value(), 0);
+    run.take(std::as_bytes(std::span(bytes)));
+    run.end();
+    return examination.finish().text;
+  });
+  for (const std::string& text : found) EXPECT_NE(text.find("model.safetensors: bytes 0 to "), std::string::npos) << text;
+}
+
+TEST_F(Choose, AnExaminationOfNoCheckpointSaysSo) {
+  make_folders(at_step(3));
+  for (const int ranks : {1, 2}) {
+    const auto found = on_ranks(ranks, [&](const Ranks& here) {
+      Examination examination(at_step(3), here);
+      EXPECT_EQ(examination.reading().sums, nullptr);
+      return examination.finish().text;
+    });
+    EXPECT_NE(found[0].find("no manifest.json"), std::string::npos) << found[0];
   }
 }
 

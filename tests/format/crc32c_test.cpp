@@ -146,5 +146,24 @@ TEST(Digest, ChunksMayHaveOtherSizes) {
   EXPECT_TRUE(is_digest_chunk(std::uint64_t{1} << 30));
 }
 
+// However bytes are cut, the checksums of the parts give that of the whole.
+TEST(Crc32c, ChecksumsOfNeighboursJoin) {
+  EXPECT_EQ(crc32c_joined(crc32c(as_bytes("1234")), crc32c(as_bytes("56789")), 5), 0xE3069283u);
+  EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& first, const std::vector<std::uint8_t>& second) {
+    auto both = first;
+    both.insert(both.end(), second.begin(), second.end());
+    const auto crc = [](const std::vector<std::uint8_t>& bytes) { return crc32c(std::as_bytes(std::span(bytes))); };
+    RC_ASSERT(crc32c_joined(crc(first), crc(second), second.size()) == crc(both));
+  }));
+  // A length that no test could read, in two ways: 2^40 zeros at once, and as 2^20 times 2^20.
+  const std::uint32_t begun = crc32c(as_bytes("begun"));
+  std::uint32_t zeros = crc32c(std::vector<std::byte>(1 << 20));
+  for (std::uint64_t bytes = 1 << 20; bytes < std::uint64_t{1} << 40; bytes *= 2) zeros = crc32c_joined(zeros, zeros, bytes);
+  std::uint32_t step_by_step = begun;
+  const std::uint32_t mebibyte = crc32c(std::vector<std::byte>(1 << 20));
+  for (int i = 0; i < 1 << 20; ++i) step_by_step = crc32c_joined(step_by_step, mebibyte, 1 << 20);
+  EXPECT_EQ(crc32c_joined(begun, zeros, std::uint64_t{1} << 40), step_by_step);
+}
+
 }  // namespace
 }  // namespace tessera::format

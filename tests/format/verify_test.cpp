@@ -1,6 +1,5 @@
 // Whether a folder is what was written: every kind of damage, alone and by several callers together.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/stat.h>
@@ -241,43 +240,35 @@ TEST_F(VerifyTest, AFileThatIsCutWhileItIsReadIsAFinding) {
   EXPECT_EQ(verdict.text(), concat("data: bytes ", chunk, " to ", 20 * chunk, " cannot be read: the file was cut while it was read"));
 }
 
-/// Out of the page cache, where the file system has one.
-void forget(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY);
-  ::fsync(fd);
-  ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-  ::close(fd);
-}
-
-TEST_F(VerifyTest, WhatOthersReadIsComparedOnceTheyHaveReadIt) {
-  const std::vector<std::string> names = {"first", "second", "third"};
-  for (const std::string& name : names) write(name, std::string(6 * chunk + 5, name[0]));
+TEST_F(VerifyTest, WhatWasReadBeforeIsNotReadAgain) {
+  write("config.json", "{}");
+  write_tensors("model.safetensors", {"a", "b"}, 50'000);
   seal();
-  for (const bool damaged : {false, true}) {
-    if (damaged) flip("second", 3 * chunk + 1);
-    const Verdict expected = verify_folder(folder());
-    for (const std::string& name : names) forget(at(name));
-    int asked = 0;
-    std::uint64_t done = 0;
-    const Verdict verdict = verify_folder(
-        folder(), {}, [&](std::uint64_t now, std::uint64_t) { done = now; },
-        [&] {
-          ++asked;
-          if (asked == 3) verify_folder(folder(), {0, 2});  // another reader brings a part, not from the front alone
-          if (asked == 6) digest_of_file(at("third"));
-          return asked < 40;                                // and ends without the rest
-        });
-    EXPECT_GE(asked, 10);
-    EXPECT_EQ(verdict.text(), expected.text());
-    EXPECT_EQ(verdict.whole(), !damaged);
-    EXPECT_EQ(verdict.bytes_read, 3 * (6 * chunk + 5));
-    EXPECT_EQ(done, verdict.bytes_read);
-  }
-  // Others who say that they read, and bring nothing, are not waited for without end.
-  for (const std::string& name : names) forget(at(name));
-  EXPECT_GT(verify_folder(folder(), {0, 6}, {}, [] { return true; }).bytes_read, 0u);
-  forget(at("third"));
-  EXPECT_THROW(verify_folder(folder(), {}, {}, []() -> bool { throw Error("no longer wanted"); }), Error);
+  const std::string bytes = read_file(at("model.safetensors"));
+  ReadSums read(folder(), read_manifest(folder()));
+  const std::size_t model = read.file_at(at("model.safetensors")).value();
+  const auto note = [&](std::uint64_t begin, std::uint64_t end) {
+    ReadRun run(&read, model, begin);
+    run.take(std::as_bytes(std::span(bytes)).subspan(begin, end - begin));
+    run.end();
+  };
+  note(1000, 3 * chunk + 5);
+  note(3 * chunk + 5, 5 * chunk);
+  Verdict verdict = verify_folder(folder(), {}, {}, &read);
+  EXPECT_TRUE(verdict.whole()) << verdict.text();
+  EXPECT_EQ(verdict.bytes_read, 2 + bytes.size() - (5 * chunk - 1000));
+
+  flip("model.safetensors", 999);  // between what was read
+  flip("model.safetensors", 2 * chunk);  // after it was read: what was loaded is right
+  verdict = verify_folder(folder(), {}, {}, &read);
+  ASSERT_EQ(verdict.damages.size(), 1u) << verdict.text();
+  EXPECT_EQ(verdict.damages[0].begin, 0u);
+  EXPECT_EQ(verdict.damages[0].end, chunk);
+
+  write("config.json", "[]");
+  seal();  // another checkpoint by now: what was read says nothing about it
+  EXPECT_TRUE(verify_folder(folder(), {}, {}, &read).whole());
+  EXPECT_EQ(verify_folder(folder(), {}, {}, &read).bytes_read, 2 + bytes.size());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Whatever is changed in a checkpoint's folder, nothing of it is used: the file is named (and the tensors that lie
 // there), and the checkpoint before it is taken. 300 changes; 10,000 with TESSERA_FULL=1.
+#include <tests/checkpoint/examiners.h>
 #include <tests/sharding/job.h>
 #include <tests/sharding/saved_state.h>
 
@@ -242,6 +243,20 @@ class CheckpointCorruption : public ::testing::Test {
     return names;
   }
 
+  /// What two ranks that resume from it say of it: of its small files, else once they have loaded it.
+  std::vector<std::string> resume() const {
+    return checkpoint::on_ranks(2, [&](const checkpoint::Ranks& here) {
+      const auto small_files = checkpoint::examine(newest_, here, checkpoint::Depth::small_files);
+      if (small_files.kind != checkpoint::Finding::Kind::whole) return small_files.text;
+      checkpoint::Examination examination(newest_, here);
+      try {
+        checkpoint::load_part(newest_, here, examination.reading());
+      } catch (const Error&) {  // a header that says nonsense, a file that ends early: the verdict is what counts
+      }
+      return examination.finish().text;
+    });
+  }
+
   /// What is wrong with how the program takes this change; "": nothing.
   std::string judge(const Change& change) {
     std::vector<std::string> files = change.or_files;
@@ -267,6 +282,8 @@ class CheckpointCorruption : public ::testing::Test {
         if (!in_header && std::find(named.begin(), named.end(), tensor) == named.end())
           return concat(tensor, " is not named: ", verdict.text());
     }
+    for (const std::string& text : resume())
+      if (!names_it(text)) return concat("two ranks that load it: ", text);
     ::testing::internal::CaptureStderr();
     const auto chosen = newest_checkpoint(out());
     const std::string said = ::testing::internal::GetCapturedStderr();
@@ -304,6 +321,7 @@ TEST_F(CheckpointCorruption, EveryChangeIsFoundAndTheCheckpointBeforeIsTaken) {
     restore(*change);
   }
   ASSERT_EQ(newest_checkpoint(out()), newest_) << "what was put back is whole";
+  EXPECT_EQ(resume(), (std::vector<std::string>{"", ""}));
   int found = 0;
   for (const auto& [name, count] : counts) {
     std::printf("  %5d %s\n", count, name.c_str());

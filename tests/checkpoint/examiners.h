@@ -1,0 +1,77 @@
+#pragma once
+// Ranks that are threads, and what a rank that resumes loads of a checkpoint.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/choose.h>
+#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/stored_state.h>
+#include <tessera/format/safetensors_index.h>
+#include <tessera/layout/region.h>
+
+#include <ATen/ATen.h>
+
+#include <barrier>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace tessera::checkpoint {
+
+/// Ranks in threads that tell each other texts.
+class Threads {
+ public:
+  explicit Threads(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}
+  Ranks of(int rank) {
+    return {rank, static_cast<int>(texts_.size()), [this, rank](const std::string& text) {
+              texts_[static_cast<std::size_t>(rank)] = text;
+              barrier_.arrive_and_wait();
+              auto all = texts_;
+              barrier_.arrive_and_wait();  // nobody writes the next ones before all have read these
+              return all;
+            }};
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  std::barrier<> barrier_;
+};
+
+/// What each of `size` ranks gets from `body`, as text; an error is its message.
+inline std::vector<std::string> on_ranks(int size, const std::function<std::string(const Ranks&)>& body) {
+  Threads threads(size);
+  std::vector<std::string> results(static_cast<std::size_t>(size));
+  std::vector<std::thread> running;
+  for (int rank = 0; rank < size; ++rank)
+    running.emplace_back([&, rank] {
+      try {
+        results[static_cast<std::size_t>(rank)] = body(threads.of(rank));
+      } catch (const InputError& error) {
+        results[static_cast<std::size_t>(rank)] = concat("error: ", error.what());
+      }
+    });
+  for (std::thread& thread : running) thread.join();
+  return results;
+}
+
+/// Reads this rank's part of the weights (converted) and of the optimizer's states, or everything, and drops it.
+inline void load_part(const std::string& folder, const Ranks& here, const Reading& reading, bool whole = false) {
+  const auto part = [&](std::int64_t numel) {
+    if (whole) return std::pair(std::int64_t{0}, numel);
+    return std::pair(numel * here.rank / here.size, numel * (here.rank + 1) / here.size);
+  };
+  const format::SafetensorsFolder weights(folder);
+  for (const auto& stored : weights.tensors()) {
+    const auto [begin, end] = part(layout::whole_region(stored.info.shape).numel());
+    PieceReader(weights.files()[stored.file], reading).read(stored.info, begin, at::empty({end - begin}, at::kBFloat16));
+  }
+  const StoredState states(folder, "optimizer", reading);
+  for (const auto& tensor : states.tensors()) {
+    const auto [begin, end] = part(layout::whole_region(tensor.shape).numel());
+    states.read(tensor.name, begin, at::empty({end - begin}));
+  }
+}
+
+}  // namespace tessera::checkpoint
