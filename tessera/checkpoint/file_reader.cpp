@@ -48,12 +48,16 @@ void FileReader::read(void* to, std::int64_t bytes, std::uint64_t offset) const 
   run.end();
 }
 
-/// Tells the system that [begin, end) will be read, as far as it has not been told.
+/// Tells the system that [begin, end) will be read, as far as it has not been told. (Advice: whether it is taken does not matter.)
 void FileReader::announce(std::uint64_t begin, std::uint64_t end) const {
+  if (end - begin <= static_cast<std::uint64_t>(noted_bytes)) return;  // the next read tells it as well
   std::uint64_t at = announced_.load(std::memory_order_relaxed);
   if (at < begin || at > begin + 2 * ahead_bytes) at = begin;  // reading goes on elsewhere
   if (at >= end) return;
-  for (; at < end; at += announced_bytes) ::posix_fadvise(fd_, static_cast<off_t>(at), announced_bytes, POSIX_FADV_WILLNEED);
+  for (std::uint64_t bytes = 0; at < end; at += bytes) {
+    bytes = std::min(announced_bytes, end - at);
+    ::posix_fadvise(fd_, static_cast<off_t>(at), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+  }
   announced_.store(at, std::memory_order_relaxed);
 }
 

@@ -64,10 +64,11 @@ ChunkSums put_together(std::vector<PieceSum> pieces) {
 
 }  // namespace
 
-ReadSums::ReadSums(std::string folder, Manifest manifest)
-    : folder_(std::move(folder)), manifest_(std::move(manifest)), manifest_crc_(crc_of_text(manifest_)) {
+ReadSums::ReadSums(const std::string& folder, Manifest manifest)
+    : manifest_(std::move(manifest)), manifest_crc_(crc_of_text(manifest_)) {
   std::size_t chunks = 0;
   for (const ManifestFile& file : manifest_.files) {
+    file_at_.emplace(path_join(folder, file.name), first_chunk_.size());
     first_chunk_.push_back(chunks);
     chunks += file.digest.chunks.size();
   }
@@ -76,20 +77,21 @@ ReadSums::ReadSums(std::string folder, Manifest manifest)
 }
 
 std::optional<std::size_t> ReadSums::file_at(const std::string& path) const {
-  for (std::size_t i = 0; i < manifest_.files.size(); ++i)
-    if (path == path_join(folder_, manifest_.files[i].name)) return i;
-  return std::nullopt;
+  const auto found = file_at_.find(path);
+  return found == file_at_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void ReadSums::add(std::size_t file, std::span<const PieceSum> pieces) {
-  const Digest& digest = manifest_.files.at(file).digest;
   const std::lock_guard lock(mutex_);
-  for (const PieceSum& piece : pieces) {
-    if (piece.begin >= piece.end || piece.end > digest.size) continue;  // a file that has grown is found by its size
-    const std::uint64_t number = piece.begin / digest.chunk_bytes;
-    TESSERA_CHECK((piece.end - 1) / digest.chunk_bytes == number, "bytes [", piece.begin, ", ", piece.end, ") are not of one chunk");
-    chunks_[index_of(file, number)].pieces.push_back(piece);
-  }
+  for (const PieceSum& piece : pieces) note(file, piece);
+}
+
+void ReadSums::note(std::size_t file, const PieceSum& piece) {
+  const Digest& digest = manifest_.files.at(file).digest;
+  if (piece.begin >= piece.end || piece.end > digest.size) return;  // a file that has grown is found by its size
+  const std::uint64_t number = piece.begin / digest.chunk_bytes;
+  TESSERA_CHECK((piece.end - 1) / digest.chunk_bytes == number, "bytes [", piece.begin, ", ", piece.end, ") are not of one chunk");
+  chunks_[index_of(file, number)].pieces.push_back(piece);
 }
 
 ChunkSums ReadSums::chunk(std::size_t file, std::size_t number) const {
@@ -139,6 +141,7 @@ std::string ReadSums::told() const {
 }
 
 void ReadSums::hear_all(std::span<const std::string> told) {
+  const std::lock_guard lock(mutex_);
   for (ChunkSums& sums : chunks_) sums = {};
   for (const std::string& text : told) hear(text);
 }
@@ -162,8 +165,7 @@ void ReadSums::hear(std::string_view told) {
     const auto file = static_cast<std::size_t>(next_file - first_chunk_.begin()) - 1;
     const std::uint64_t begin = (index - first_chunk_[file]) * manifest_.files[file].digest.chunk_bytes + words.next();
     const std::uint64_t end = begin + words.next();
-    const PieceSum piece{begin, end, words.next()};
-    add(file, {&piece, 1});
+    note(file, {begin, end, words.next()});
   }
 }
 

@@ -3,7 +3,7 @@
 /// Checksums of what is read of a checkpoint, taken where it is read into its place: comparing the folder with its manifest need not
 /// read it a second time, and it is the loaded bytes that are compared. CRC-32C of neighbours can be joined, so it does not matter who
 /// reads which part: each process notes its pieces and tells the others (told), and together (hear_all) they know the checksum of every
-/// chunk that one has read whole or several have read in pieces. What nobody has read, headers say, is left to verify_folder (verify.h).
+/// chunk that one has read whole or several have read in pieces. What nobody has read (headers) is left to verify_folder (verify.h).
 
 #include <tessera/format/manifest.h>
 
@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace tessera::format {
@@ -39,7 +40,7 @@ struct ChunkSums {
 class ReadSums {
  public:
   /// Of the folder that `manifest` lists.
-  ReadSums(std::string folder, Manifest manifest);
+  ReadSums(const std::string& folder, Manifest manifest);
 
   const Manifest& manifest() const { return manifest_; }
   /// Number in the manifest of the file at this path, which the folder was given with; none: it is not one of the folder's.
@@ -60,11 +61,12 @@ class ReadSums {
 
  private:
   std::size_t index_of(std::size_t file, std::size_t number) const { return first_chunk_[file] + number; }
+  void note(std::size_t file, const PieceSum& piece);  // these two with the mutex held
   void hear(std::string_view told);
 
-  std::string folder_;
   Manifest manifest_;
   std::uint32_t manifest_crc_;             // of its text
+  std::unordered_map<std::string, std::size_t> file_at_;  // by path
   std::vector<std::size_t> first_chunk_;   // by file; then the number of all chunks
   mutable std::mutex mutex_;
   std::vector<ChunkSums> chunks_;          // pieces in the order of their coming
