@@ -89,7 +89,7 @@ class TrainerCallback {
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}
   virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}
   virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
-  virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}
+  virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}  ///< it is there
   virtual void on_train_end(const TrainerState&, TrainerControl&) {}
 };
 
@@ -130,7 +130,8 @@ class Trainer {
   explicit Trainer(TrainerOptions options);
 
   /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without
-  /// --output_dir); the best one is never removed. With --load_best_model_at_end the model has its weights afterwards.
+  /// --output_dir); the best one is never removed. One that cannot be written (a full disk) is dropped on every rank with a
+  /// warning of the cause on rank 0, the checkpoints before it are unharmed, and training goes on. With --load_best_model_at_end the model has its weights afterwards.
   /// Throws InputError where --metric_for_best_model names no metric of the evaluations.
   TrainOutput train();
   /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data
@@ -174,6 +175,10 @@ class Trainer {
   void check_evaluations() const;
   void restore_best_model(const Value& saved);
   void save(const train::RunPlan& plan);
+  Value progress(const train::RunPlan& plan) const;
+  void write_trainer_state(const std::string& folder, const train::RunPlan& plan) const;
+  train::SaveOutcome save_parts(const train::RunPlan& plan);
+  train::SaveOutcome save_whole(const train::RunPlan& plan);
   void load_best_model();
   std::optional<std::string> checkpoint_to_resume() const;
   template <class... Parameters, class... Arguments>

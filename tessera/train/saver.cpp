@@ -36,7 +36,51 @@ std::size_t image_bytes(const PartFile& file) {
   return file.written ? checkpoint::ShardFile::image_bytes(file.tensors) : 0;
 }
 
+/// Of every rank, "" where all is well.
+std::string join_errors(const std::vector<std::string>& by_rank) {
+  std::string all;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
+    if (!by_rank[rank].empty())
+      all += concat(all.empty() ? "" : "; ", by_rank.size() > 1 ? concat("rank ", rank, ": ") : "", by_rank[rank]);
+  return all;
+}
+
 }  // namespace
+
+std::string not_saved_text(const SaveOutcome& outcome) {
+  return concat("step ", outcome.step,
+                " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
+}
+
+std::string errors_of_all(const comm::Group& group, const std::string& own) {
+  return join_errors(parallel::all_gather_text(group, own));
+}
+
+void prune_or_warn(const std::string& folder, const std::function<void()>& prune) {
+  try {
+    prune();
+  } catch (const std::exception& failed) {
+    log::warning(folder, " is saved, but old checkpoints could not be removed: ", failed.what());
+  }
+}
+
+void remove_stale_or_warn(const std::string& output_dir) {
+  try {
+    checkpoint::remove_stale_folders(output_dir);
+  } catch (const std::exception& failed) {
+    log::warning("half-written checkpoints of former runs stay for now: ", failed.what());
+  }
+}
+
+bool remove_or_warn(const std::string& folder) {
+  try {
+    remove_tree(folder);
+    return true;
+  } catch (const std::exception& failed) {
+    log::warning("the rest of a checkpoint that was dropped stays for now: ", failed.what());
+    return false;
+  }
+}
 
 /// A save from copy to name.
 struct Saver::Job {
@@ -58,7 +102,7 @@ struct Saver::Job {
 Saver::Saver(const comm::Group& group, SaverOptions options) : group_(group), options_(std::move(options)) {
   const std::vector<std::string> pids = parallel::all_gather_text(group_, std::to_string(::getpid()));
   writer_pid_ = parse_int(pids[0]).value();
-  if (group_.rank() == 0) checkpoint::remove_stale_folders(options_.output_dir);
+  if (group_.rank() == 0) remove_stale_or_warn(options_.output_dir);
   group_.barrier().wait();  // nobody writes before that
 }
 
@@ -168,11 +212,7 @@ void Saver::publish(const std::vector<Value>& reports) {
   checkpoint::forget_pages(path_join(job.temporary, format::kManifestName));
   format::read_manifest(job.temporary);
   checkpoint::publish_written_folder(job.temporary, options_.output_dir, job.contents.step);
-  try {
-    if (job.contents.prune) job.contents.prune();
-  } catch (const std::exception& failed) {
-    log::warning(job.outcome.folder, " is saved, but old checkpoints could not be removed: ", failed.what());
-  }
+  if (job.contents.prune) prune_or_warn(job.outcome.folder, job.contents.prune);
 }
 
 std::optional<SaveOutcome> Saver::advance() {
@@ -182,14 +222,14 @@ std::optional<SaveOutcome> Saver::advance() {
   const Value own = error_.empty() ? (phase_ == Phase::writing ? to_value(job_->report) : Value::make_object())
                                    : Value::make_object({{"error", Value::of(error_)}});
   std::vector<Value> reports;
-  std::string errors;
+  std::vector<std::string> by_rank;
   const std::vector<std::string> texts = parallel::all_gather_text(group_, dump_json(own, -1));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     reports.push_back(parse_json(texts[rank], concat("report of rank ", rank)));
-    if (const Value* error = reports.back().find("error"))
-      errors +=
-          concat(errors.empty() ? "" : "; ", texts.size() > 1 ? concat("rank ", rank, ": ") : "", error->as_string());
+    const Value* error = reports.back().find("error");
+    by_rank.push_back(error != nullptr ? error->as_string() : "");
   }
+  std::string errors = join_errors(by_rank);
   job_->outcome.stall_seconds += seconds_since(begin);
   if (!errors.empty()) return end(std::move(errors));
   if (phase_ == Phase::publishing) return end("");
@@ -211,20 +251,13 @@ SaveOutcome Saver::end(std::string errors) {
   phase_ = Phase::idle;
   if (!outcome.error.empty() && group_.rank() == 0) leftovers_.push_back(temporary);
   remove_leftovers();
+  last_ = outcome;
   return outcome;
 }
 
 /// What cannot be removed now, while a disk fails, is tried again with every save.
 void Saver::remove_leftovers() {
-  std::erase_if(leftovers_, [](const std::string& folder) {
-    try {
-      remove_tree(folder);
-      return true;
-    } catch (const std::exception& failed) {
-      log::warning("the rest of a checkpoint that was dropped stays for now: ", failed.what());
-      return false;
-    }
-  });
+  std::erase_if(leftovers_, remove_or_warn);
 }
 
 std::optional<SaveOutcome> Saver::finish() {

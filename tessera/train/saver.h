@@ -41,6 +41,20 @@ struct SaveOutcome {
   std::int64_t own_bytes = 0;  ///< of this rank's files
 };
 
+/// "step 3 is not saved, and training goes on; earlier checkpoints are unharmed: rank 0: cannot write ...": what a run says then.
+std::string not_saved_text(const SaveOutcome& outcome);
+
+/// What any rank complains of, "" where all is well, as one text that is the same on every rank: "rank 1: cannot write ...".
+/// Collective.
+std::string errors_of_all(const comm::Group& group, const std::string& own);
+
+/// Once a checkpoint is there: calls what removes old ones. What it throws is a warning.
+void prune_or_warn(const std::string& folder, const std::function<void()>& prune);
+/// Removes what runs that died while saving have left in the output folder. What cannot be removed is a warning.
+void remove_stale_or_warn(const std::string& output_dir);
+/// Removes what a dropped checkpoint has left, if it is there. False, with a warning: it cannot be removed now.
+bool remove_or_warn(const std::string& folder);
+
 struct SaverOptions {
   std::string output_dir;
   bool in_memory = true;   ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
@@ -72,6 +86,8 @@ class Saver {
   bool busy() const { return phase_ != Phase::idle; }
   /// This rank has done its part of the present phase (or failed).
   bool ended() const { return busy() && ended_.load(std::memory_order_acquire); }
+  /// What became of the last save that has ended; empty: none has.
+  const std::optional<SaveOutcome>& last() const { return last_; }
 
   /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional; the first save
   /// makes what is missing.
@@ -100,6 +116,7 @@ class Saver {
   Phase phase_ = Phase::idle;
   checkpoint::StagingBuffer staging_;
   std::unique_ptr<Job> job_;
+  std::optional<SaveOutcome> last_;
   std::vector<std::string> leftovers_;  // temporary folders of dropped checkpoints that could not be removed yet
   std::string error_;  // of this rank's part; written by the thread before ended_
   std::atomic<bool> ended_ = false, cancelled_ = false;

@@ -52,7 +52,7 @@ void TrainingLoop::open_savers() {
     saver_.emplace(world_.group(), SaverOptions{.output_dir = output.output_dir, .in_memory = output.async_save});
     if (output.save_strategy != "no") saver_->prepare(*sharded_, *optimizer_);
   } else if (output_)
-    checkpoint::remove_stale_folders(output.output_dir);
+    remove_stale_or_warn(output.output_dir);
   if (output.checkpoint_in_memory == 0) return;
   const std::string folder =
       parallel::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
@@ -125,7 +125,7 @@ void TrainingLoop::save_whole() {
       }
     };
   write_gathered({&weights, &states}, writer);
-  outcome.error = parallel::all_gather_text(world_.group(), outcome.error)[0];
+  outcome.error = errors_of_all(world_.group(), outcome.error);
   outcome.stall_seconds = seconds_since(begin_ns);
   saved(outcome);
 }
@@ -148,9 +148,7 @@ void TrainingLoop::saved(const SaveOutcome& outcome) {
     journal_.note(concat("saved ", outcome.folder, describe(outcome)));
   } else {
     best_.not_saved(outcome.folder);
-    if (world_.rank() == 0)
-      log::warning("step ", outcome.step,
-                   " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
+    if (world_.rank() == 0) log::warning(not_saved_text(outcome));
   }
   write_report();
 }

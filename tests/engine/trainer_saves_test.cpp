@@ -134,14 +134,4 @@ TEST(TrainerSaves, whole_ones_when_asked_for_and_of_an_optimizer_of_the_users) {
   });
 }
 
-TEST(TrainerSaves, a_checkpoint_that_cannot_be_written_is_an_error_on_every_rank) {
-  const TemporaryFolder folder;
-  write_file_atomically(path_join(folder.path(), "file"), "x");
-  const auto outcomes = run_ranks_outcomes(2, [&](comm::World&) {
-    trained(options(flags(folder.path() + "/file/out", 2, "full_shard")));
-  });
-  for (const RankOutcome& outcome : outcomes)
-    EXPECT_NE(outcome.error.find("checkpoint-3"), std::string::npos) << outcome.error;
-}
-
 }  // namespace
