@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -125,12 +126,17 @@ std::string writing_folder(const std::string& output_dir, std::int64_t step, std
   return concat(step_folder(output_dir, step), kWriting, pid);
 }
 
-std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step) {
-  const std::string target = step_folder(output_dir, step);
+void publish_written_folder(const std::string& written, const std::string& target) {
   for (const std::string& name : list_folder(written)) sync_to_disk(path_join(written, name));
   sync_to_disk(written);
   put_in_place(written, target);
-  sync_to_disk(output_dir);
+  const std::string around = std::filesystem::path(target).parent_path().string();
+  sync_to_disk(around.empty() ? "." : around);
+}
+
+std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step) {
+  const std::string target = step_folder(output_dir, step);
+  publish_written_folder(written, target);
   return target;
 }
 

@@ -28,9 +28,11 @@ bool looks_complete(const std::string& folder);
 /// OUTPUT_DIR/checkpoint-STEP, and the folder beside it in which the process `pid` (of rank 0) and its peers write it.
 std::string step_folder(const std::string& output_dir, std::int64_t step);
 std::string writing_folder(const std::string& output_dir, std::int64_t step, std::int64_t pid);
-/// Gives a folder that is complete, in writing_folder(), the name checkpoint-STEP: everything in it is forced to the disk first; a
-/// folder of that name is replaced in one step. Returns the name. Throws Error; then the folder is where it was, unless only the last step failed (forcing the
-/// output folder itself to the disk).
+/// Gives a folder that is complete, and lies beside `target`, that name: everything in it is forced to the disk first; a folder of that
+/// name is replaced in one step. Throws Error; then the folder is where it was, unless only the last step failed (forcing the folder that
+/// holds `target` to the disk).
+void publish_written_folder(const std::string& written, const std::string& target);
+/// The same with checkpoint-STEP, which is returned.
 std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step);
 
 /// Calls `fill` with a temporary folder, forces all of it to the disk, then renames it to OUTPUT_DIR/checkpoint-STEP; a folder of that

@@ -115,20 +115,21 @@ void ShardFile::append(const at::Tensor& piece) {
                 name_, ": a piece of ", plain.nbytes(), " bytes of ", c10::toString(plain.scalar_type()),
                 " does not follow byte ", filled_);
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes());
-  if (fd_ >= 0 && not_finite_.empty() && !all_finite(bytes, tensors_[tensor_].dtype))
-    not_finite_ = tensors_[tensor_].name;
+  if (fd_ >= 0 && (not_finite_.empty() || not_finite_.back() != tensor_) && !all_finite(bytes, tensors_[tensor_].dtype))
+    not_finite_.push_back(tensor_);
   put(bytes);
 }
 
-void ShardFile::check_finite() const {
-  std::string name = not_finite_;
+void ShardFile::check_finite(Tensors finite) const {
+  for (const std::size_t i : not_finite_)
+    if (i >= finite.begin && i < finite.end) throw Error(not_finite_text(tensors_[i].name));
   std::size_t at = data_begin_;
-  for (const format::TensorSpec& tensor : tensors_) {
-    const std::size_t bytes = tensor_bytes(tensor);
-    if (!memory_.empty() && name.empty() && !all_finite(memory_.subspan(at, bytes), tensor.dtype)) name = tensor.name;
+  for (std::size_t i = 0; i < finite.end && !memory_.empty(); ++i) {
+    const std::size_t bytes = tensor_bytes(tensors_[i]);
+    if (i >= finite.begin && !all_finite(memory_.subspan(at, bytes), tensors_[i].dtype))
+      throw Error(not_finite_text(tensors_[i].name));
     at += bytes;
   }
-  if (!name.empty()) throw Error(not_finite_text(name));
 }
 
 void ShardFile::write_image(const std::string& path, const std::atomic<bool>& cancelled) const {
@@ -155,9 +156,9 @@ void ShardFile::write_image(const std::string& path, const std::atomic<bool>& ca
   if (::fsync(file.fd()) != 0) fail("cannot force to the disk:", path);
 }
 
-format::ManifestFile ShardFile::write(const std::string& folder, bool finite, const std::atomic<bool>& cancelled) {
+format::ManifestFile ShardFile::write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled) {
   TESSERA_CHECK(filled_ == size_, name_, ": ", filled_, " of ", size_, " bytes were given");
-  if (finite) check_finite();
+  check_finite(finite);
   digest_ = std::move(builder_).finish();
   const std::string path = path_join(folder, name_);
   const std::int64_t start_ns = monotonic_ns();

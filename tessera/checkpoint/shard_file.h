@@ -24,6 +24,11 @@ struct WriteTimes {
 
 class ShardFile {
  public:
+  /// Tensors [begin, end) of the file.
+  struct Tensors {
+    std::size_t begin = 0, end = 0;
+  };
+
   /// Bytes that the image of such a file takes in memory (a multiple of io_alignment).
   static std::size_t image_bytes(const std::vector<format::TensorSpec>& tensors);
 
@@ -41,9 +46,9 @@ class ShardFile {
   void append(const at::Tensor& piece);
   /// Writes what is kept (or completes what was written) as FOLDER/name, forces it to the disk, reads it back and compares. Touches no
   /// tensor, so it may run on a thread of its own. `cancelled` is looked at now and then; set, Error is thrown. Throws Error on
-  /// failure, on pieces that are missing, on bytes that came back different, and, when `finite`, on floating-point tensors that hold
-  /// infinities or NaN (naming the first).
-  format::ManifestFile write(const std::string& folder, bool finite, const std::atomic<bool>& cancelled);
+  /// failure, on pieces that are missing, on bytes that came back different, and on infinities or NaN in `finite` (naming the first that
+  /// holds any).
+  format::ManifestFile write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled);
 
   const std::string& name() const { return name_; }
   std::size_t bytes() const { return size_; }  ///< of the whole file
@@ -53,7 +58,7 @@ class ShardFile {
  private:
   void begin(const std::string& front);
   void put(std::span<const std::byte> bytes);
-  void check_finite() const;
+  void check_finite(Tensors finite) const;
   void write_image(const std::string& path, const std::atomic<bool>& cancelled) const;
 
   std::string name_, path_;  // path_: of the file that is written as it comes
@@ -62,7 +67,7 @@ class ShardFile {
   std::size_t tensor_ = 0, tensor_end_ = 0;  // the tensor that the next piece belongs to, and where it ends in the file
   std::span<std::byte> memory_;
   int fd_ = -1;
-  std::string not_finite_;  // the first such tensor of a file that is not kept
+  std::vector<std::size_t> not_finite_;  // such tensors of a file that is not kept
   format::DigestBuilder builder_;
   format::Digest digest_;
   WriteTimes times_;

@@ -33,6 +33,21 @@ std::vector<at::Tensor> Sharded::parameters() const {
 
 const std::vector<ShardedParameter>& Sharded::named_parameters() const { return impl_->local_; }
 
+std::vector<ShardedParameter> Sharded::frozen_parameters() const {
+  std::map<std::size_t, const FlatGroup::Member*> divided;
+  for (const auto& group : impl_->groups_)
+    for (const FlatGroup::Member& m : group->members()) divided[m.index] = &m;
+  std::vector<ShardedParameter> frozen;
+  for (const std::size_t i : impl_->frozen_) {
+    const NamedTensor& p = impl_->parameters_.parameters[i];
+    if (const auto found = divided.find(i); found != divided.end())
+      frozen.push_back({p.name, found->second->sizes, found->second->begin, found->second->local, /*divided=*/true});
+    else
+      frozen.push_back({p.name, p.tensor.sizes().vec(), 0, p.tensor});
+  }
+  return frozen;
+}
+
 std::vector<optim::Slot> Sharded::slots(const std::function<void(optim::Slot&)>& edit) const {
   std::vector<optim::Slot> result;
   for (const ShardedParameter& p : impl_->local_) {
@@ -81,6 +96,8 @@ double Sharded::clip_grad_norm(double max_norm) {
   if (coefficient != 1) impl_->scale_gradients(coefficient);
   return norm;
 }
+
+void Sharded::scale_gradients(double factor) { impl_->scale_gradients(factor); }
 
 void Sharded::clip_grad_value(double limit) {
   const at::NoGradGuard no_grad;

@@ -90,7 +90,7 @@ inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
   return {.kind = layout::WrapPolicy::Kind::by_size, .min_num_params = min_num_params};
 }
 
-/// This rank's part of one trained parameter.
+/// This rank's part of one parameter.
 struct ShardedParameter {
   std::string name;
   std::vector<std::int64_t> shape;  ///< of the whole parameter
@@ -134,7 +134,9 @@ class Sharded {
   /// Local parts of the trained parameters, for any torch::optim optimizer. In the order of registration, tied ones once.
   std::vector<at::Tensor> parameters() const;
   const std::vector<ShardedParameter>& named_parameters() const;
-  /// The same as optimizer slots; `edit` may set decay and rate scale.
+  /// The frozen ones, in the order of registration; they are gathered by gather_like(), too.
+  std::vector<ShardedParameter> frozen_parameters() const;
+  /// The trained ones as optimizer slots; `edit` may set decay and rate scale.
   std::vector<optim::Slot> slots(const std::function<void(optim::Slot&)>& edit = {}) const;
   /// Where offloaded optimizer state is to be allocated; empty unless Offload::optimizer or all.
   optim::StateAllocator state_allocator() const;
@@ -161,6 +163,8 @@ class Sharded {
   /// The same; gradients are scaled in place when it exceeds max_norm (<= 0: never). Throws Error on every rank when it is not
   /// finite, naming rank and parameter (check_finite).
   double clip_grad_norm(double max_norm);
+  /// All gradients that are here, those that paused backwards have left unreduced, too, are multiplied by `factor`.
+  void scale_gradients(double factor);
   /// Clamps every element to [-limit, limit].
   void clip_grad_value(double limit);
 
@@ -198,6 +202,8 @@ class Sharded {
   /// On the owner `keep` gets the pieces of a parameter in ascending order, and the parameters in delivery_order(). `keep` must not
   /// throw where other ranks go on. Collective.
   void deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const;
+  /// The same for tensors laid out like the local parts (optimizer states), of one type each on all ranks; an undefined one is left out.
+  void deliver_like(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep) const;
   std::vector<std::size_t> delivery_order() const;
   /// By named_parameters(): the rank of the shard group that holds all of it already, which deliver_parameters() need not move; -1 for
   /// one that lies on several, or that every rank has.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -84,25 +85,23 @@ bool remove_or_warn(const std::string& folder) {
 
 /// A save from copy to name.
 struct Saver::Job {
+  /// What of a model this rank writes.
+  struct Part {
+    SavePlan plan;
+    std::optional<checkpoint::ShardFile> weights, states;  // where this rank has any
+  };
   SaveContents contents;
-  SavePlan plan;
+  std::vector<SavedModel> models;
+  std::vector<Part> parts;  // of each model
   std::string temporary;
-  std::optional<checkpoint::ShardFile> weights, states;  // where this rank has any
   PartReport report;
   SaveOutcome outcome;
-
-  std::vector<checkpoint::ShardFile*> files() {
-    std::vector<checkpoint::ShardFile*> result;
-    for (auto* file : {&weights, &states})
-      if (*file) result.push_back(&**file);
-    return result;
-  }
 };
 
 Saver::Saver(const comm::Group& group, SaverOptions options) : group_(group), options_(std::move(options)) {
   const std::vector<std::string> pids = parallel::all_gather_text(group_, std::to_string(::getpid()));
   writer_pid_ = parse_int(pids[0]).value();
-  if (group_.rank() == 0) remove_stale_or_warn(options_.output_dir);
+  if (group_.rank() == 0 && !options_.output_dir.empty()) remove_stale_or_warn(options_.output_dir);
   group_.barrier().wait();  // nobody writes before that
 }
 
@@ -127,14 +126,15 @@ void Saver::start_thread(std::function<void()> work) {
 
 void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
   if (!options_.in_memory || busy() || thread_.joinable()) return;
-  const SavePlan plan = plan_save(sharded, optimizer, group_, /*with_optimizer=*/true);
+  const SavePlan plan =
+      plan_save({.sharded = &sharded, .states = held_states(sharded, optimizer)}, group_, /*with_optimizer=*/true);
   thread_ = std::thread([this, bytes = image_bytes(plan.weights) + image_bytes(plan.states)] {
     std::string ignored;  // the save will try again, and say it
     guarded(ignored, [&] { staging_.reserve(bytes); });
   });
 }
 
-void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
+void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
   if (thread_.joinable()) thread_.join();  // of prepare()
   remove_leftovers();
@@ -142,58 +142,114 @@ void Saver::save(const Sharded& sharded, const optim::Optimizer& optimizer, Save
   phase_ = Phase::writing;
   error_.clear();
   job_ = std::make_unique<Job>();
-  job_->contents = std::move(contents);
-  job_->outcome.step = job_->contents.step;
-  job_->outcome.folder = checkpoint::step_folder(options_.output_dir, job_->contents.step);
-  job_->temporary = checkpoint::writing_folder(options_.output_dir, job_->contents.step, writer_pid_);
-  job_->plan = plan_save(sharded, optimizer, group_, job_->contents.optimizer);
-  copy(sharded, optimizer);
+  Job& job = *job_;
+  job.contents = std::move(contents);
+  job.models = std::move(models);
+  job.outcome.step = job.contents.step;
+  if (job.contents.folder.empty()) {
+    job.outcome.folder = checkpoint::step_folder(options_.output_dir, job.contents.step);
+    job.temporary = checkpoint::writing_folder(options_.output_dir, job.contents.step, writer_pid_);
+  } else {
+    job.outcome.folder = job.contents.folder;
+    job.temporary = job.contents.folder + ".tmp";
+    if (group_.rank() == 0) guarded(error_, [&] { remove_tree(job.temporary); });  // of a run that died while it saved
+    group_.barrier().wait();  // nobody writes before that
+  }
+  for (const SavedModel& model : job.models)
+    job.parts.emplace_back().plan = plan_save(model, group_, job.contents.optimizer, job.contents.full);
+  guarded(error_, [this] { make_files(); });
+  copy();
   if (options_.in_memory) {
     start_thread([this] { write_own(); });
   } else {
     guarded(error_, [this] { write_own(); });
     ended_ = true;
   }
-  job_->outcome.stall_seconds = seconds_since(begin);
+  job.outcome.stall_seconds = seconds_since(begin);
+}
+
+void Saver::make_files() {
+  Job& job = *job_;
+  std::size_t bytes = 0;
+  for (const Job::Part& part : job.parts) bytes += image_bytes(part.plan.weights) + image_bytes(part.plan.states);
+  std::span<std::byte> memory;
+  if (options_.in_memory)
+    memory = staging_.reserve(bytes);
+  else if (writes())
+    make_folders(job.temporary);
+  const auto make = [&](std::optional<checkpoint::ShardFile>& file, const PartFile& plan) {
+    if (!plan.written) return;
+    if (!options_.in_memory) {
+      file.emplace(plan.name, plan.tensors, job.temporary);
+      return;
+    }
+    const std::size_t own = image_bytes(plan);
+    file.emplace(plan.name, plan.tensors, memory.first(own));
+    memory = memory.subspan(own);
+  };
+  for (Job::Part& part : job.parts) {
+    make(part.weights, part.plan.weights);
+    make(part.states, part.plan.states);
+  }
 }
 
 /// What fails here is kept: the other ranks go on with the collectives, and so does this one.
-void Saver::copy(const Sharded& sharded, const optim::Optimizer& optimizer) {
-  Job& job = *job_;
-  guarded(error_, [&] {
-    const PartFile& weights = job.plan.weights;
-    const PartFile& states = job.plan.states;
-    if (!options_.in_memory) {
-      make_folders(job.temporary);
-      if (weights.written) job.weights.emplace(weights.name, weights.tensors, job.temporary);
-      if (states.written) job.states.emplace(states.name, states.tensors, job.temporary);
-      return;
+void Saver::copy() {
+  for (std::size_t m = 0; m < job_->models.size(); ++m) {
+    const SavedModel& model = job_->models[m];
+    Job::Part& part = job_->parts[m];
+    const auto append_untrained = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        const at::Tensor whole = model.untrained[i].whole();
+        if (part.plan.untrained_owners[i] == group_.rank() && whole.numel() > 0)
+          guarded(error_, [&] { part.weights->append(whole); });
+      }
+    };
+    append_untrained(0, part.plan.untrained_first);
+    model.sharded->deliver_parameters(part.plan.owners, [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+      guarded(error_, [&] { part.weights->append(piece); });
+    });
+    append_untrained(part.plan.untrained_first, model.untrained.size());
+    for (const std::vector<std::size_t>& list : part.plan.delivered_states) {
+      std::vector<at::Tensor> held;
+      for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].held);
+      model.sharded->deliver_like(held, std::vector<int>(held.size(), 0), [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+        guarded(error_, [&] { part.states->append(piece); });
+      });
     }
-    const std::size_t first = image_bytes(weights), second = image_bytes(states);
-    const std::span<std::byte> memory = staging_.reserve(first + second);
-    if (first > 0) job.weights.emplace(weights.name, weights.tensors, memory.first(first));
-    if (second > 0) job.states.emplace(states.name, states.tensors, memory.subspan(first, second));
-  });
-  sharded.deliver_parameters(job.plan.owners, [&](std::size_t, std::int64_t, const at::Tensor& piece) {
-    guarded(error_, [&] { job.weights->append(piece); });
-  });
-  const auto all = optimizer.state();
-  for (const std::size_t i : job.plan.own_states) guarded(error_, [&] { job.states->append(all[i].second); });
+    for (const std::size_t i : part.plan.own_states) guarded(error_, [&] { part.states->append(model.states[i].held); });
+  }
+}
+
+/// Others are not to make a folder that nothing comes into.
+bool Saver::writes() const {
+  if (group_.rank() == 0) return true;
+  return std::any_of(job_->parts.begin(), job_->parts.end(),
+                     [](const Job::Part& part) { return part.plan.weights.written || part.plan.states.written; });
 }
 
 void Saver::write_own() {
   Job& job = *job_;
-  make_folders(job.temporary);
+  if (writes()) make_folders(job.temporary);
   PartReport& report = job.report;
   if (group_.rank() == 0) report.files = job.contents.small_files(job.temporary);
-  for (checkpoint::ShardFile* file : job.files()) {
-    report.files.push_back(file->write(job.temporary, /*finite=*/true, cancelled_));
-    report.bytes += static_cast<std::int64_t>(file->bytes());
-    job.outcome.write_seconds += file->times().write;
+  const auto write = [&](checkpoint::ShardFile& file, checkpoint::ShardFile::Tensors finite) {
+    report.files.push_back(file.write(job.temporary, finite, cancelled_));
+    report.bytes += static_cast<std::int64_t>(file.bytes());
+    job.outcome.write_seconds += file.times().write;
+  };
+  for (Job::Part& part : job.parts) {
+    ModelReport& own = report.models.emplace_back();
+    if (part.weights) {
+      write(*part.weights, part.plan.trained);
+      own.weights = part.plan.weights;
+    }
+    if (part.states) {
+      write(*part.states, {0, part.plan.states.tensors.size()});
+      own.states = part.plan.state_pieces;
+    }
   }
   job.outcome.own_bytes = report.bytes;
-  if (job.weights) report.weights = job.plan.weights;
-  if (job.states) report.states = job.plan.state_pieces;
 }
 
 /// On rank 0's thread: from the parts of all ranks to a folder that exists.
@@ -203,15 +259,17 @@ void Saver::publish(const std::vector<Value>& reports) {
   for (const Value& report : reports) parts.push_back(parse_report(report));
   format::Manifest manifest{job.contents.step, {}};
   for (PartReport& part : parts) std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
-  for (format::ManifestFile& index : write_indexes(job.temporary, parts, group_.size(), job.contents.optimizer))
-    manifest.files.push_back(std::move(index));
+  const bool in_pieces = job.contents.optimizer && !job.contents.full && group_.size() > 1;
+  for (std::size_t m = 0; m < job.models.size(); ++m)
+    for (format::ManifestFile& index : write_indexes(job.temporary, job.models[m], m, parts, in_pieces))
+      manifest.files.push_back(std::move(index));
   format::write_manifest(job.temporary, manifest);
   // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own checksum.
   for (const format::ManifestFile& file : manifest.files)
     if (!file.name.ends_with(".safetensors")) checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
   checkpoint::forget_pages(path_join(job.temporary, format::kManifestName));
   format::read_manifest(job.temporary);
-  checkpoint::publish_written_folder(job.temporary, options_.output_dir, job.contents.step);
+  checkpoint::publish_written_folder(job.temporary, job.outcome.folder);
   if (job.contents.prune) prune_or_warn(job.outcome.folder, job.contents.prune);
 }
 

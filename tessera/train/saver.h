@@ -18,6 +18,7 @@
 #include <tessera/comm/group.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/train/save_plan.h>
 
 #include <atomic>
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tessera::train {
@@ -56,7 +58,7 @@ void remove_stale_or_warn(const std::string& output_dir);
 bool remove_or_warn(const std::string& folder);
 
 struct SaverOptions {
-  std::string output_dir;
+  std::string output_dir;  ///< of checkpoint-STEP; empty: every save names its folder
   bool in_memory = true;   ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
 };
 
@@ -64,6 +66,9 @@ struct SaverOptions {
 struct SaveContents {
   std::int64_t step = 0;
   bool optimizer = true;  ///< false: weights only
+  bool full = false;      ///< rank 0 writes everything, in whole tensors that the others send it in messages of 1 MiB
+  /// The checkpoint's folder, which is replaced if it is there; it is written as FOLDER.tmp. Empty: OUTPUT_DIR/checkpoint-STEP.
+  std::string folder = {};
   /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0 by the writing thread, with values of
   /// its own.
   std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
@@ -93,7 +98,11 @@ class Saver {
   /// makes what is missing.
   void prepare(const Sharded& sharded, const optim::Optimizer& optimizer);
   /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer talk.
-  void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents);
+  void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
+    save({{.sharded = &sharded, .states = held_states(sharded, optimizer)}}, std::move(contents));
+  }
+  /// The same of several models, each in files of its own stems. Everything that `models` refer to outlives the save.
+  void save(std::vector<SavedModel> models, SaveContents contents);
   /// Goes on to the next phase, once every rank has ended(). Collective. The outcome, when this was the last phase.
   std::optional<SaveOutcome> advance();
   /// Waits until nothing is under way. Collective. The outcome, if anything was.
@@ -104,7 +113,9 @@ class Saver {
   struct Job;
 
   void start_thread(std::function<void()> work);
-  void copy(const Sharded& sharded, const optim::Optimizer& optimizer);
+  bool writes() const;
+  void make_files();
+  void copy();
   void write_own();
   void publish(const std::vector<Value>& reports);
   SaveOutcome end(std::string errors);

@@ -8,6 +8,8 @@
 #include <tessera/parallel/sharding/engine.h>
 
 #include <algorithm>
+#include <deque>
+#include <limits>
 #include <map>
 
 namespace tessera {
@@ -55,6 +57,8 @@ layout::Range piece_of(const FlatGroup& group, const FlatGroup::Member& member, 
 /// Bytes of a message: it is still in the cache of the core that received it when it is copied on.
 constexpr std::int64_t message_bytes = std::int64_t{1} << 20;
 
+constexpr std::size_t copies_on_their_way = 4;
+
 /// piece [n] in messages: use(begin, count).
 template <class Use>
 void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
@@ -62,20 +66,25 @@ void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
   for (std::int64_t begin = 0; begin < n; begin += most) use(begin, std::min(most, n - begin));
 }
 
-/// This rank's pieces of what others own, from its shards to them, in delivery order.
+/// This rank's pieces of what others own, to them, in delivery order.
 class Outbox {
  public:
-  /// `members` of all groups in delivery order; `owners` within the shard group, by member (outside of it: elsewhere in the job).
-  Outbox(const comm::Group& shards, const std::vector<Managed>& members, const std::vector<int>& owners)
-      : shards_(shards), members_(members), owners_(owners) {}
+  /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most `most_messages` are on
+  /// their way at a time: start() waits for the first of them.
+  Outbox(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners, std::size_t most_messages)
+      : shards_(shards), pieces_(pieces), owners_(owners), most_messages_(most_messages) {}
 
-  /// Starts what precedes members[end]; what is read is not to change before finish().
+  /// Starts what precedes pieces[end]; what is read is not to change before finish().
   void start(std::size_t end) {
     for (; next_ < end; ++next_) {
       const int owner = owners_[next_];
       if (owner < 0 || owner >= shards_.size() || owner == shards_.rank()) continue;
-      const at::Tensor piece = members_[next_].member->local.detach().view({-1});
+      const at::Tensor& piece = pieces_[next_];
       in_messages(piece.numel(), piece.element_size(), [&](std::int64_t begin, std::int64_t count) {
+        if (started_.size() == most_messages_) {
+          started_.front().wait();
+          started_.pop_front();
+        }
         started_.push_back(shards_.send(piece.narrow(0, begin, count).to(shards_.device()), owner));
       });
     }
@@ -86,10 +95,10 @@ class Outbox {
 
  private:
   const comm::Group& shards_;
-  const std::vector<Managed>& members_;
+  const std::vector<at::Tensor>& pieces_;
   const std::vector<int>& owners_;
-  std::size_t next_ = 0;
-  std::vector<comm::Work> started_;
+  std::size_t most_messages_, next_ = 0;
+  std::deque<comm::Work> started_;
 };
 
 }  // namespace
@@ -120,30 +129,45 @@ std::vector<int> Sharded::whole_holders() const {
 }
 
 void Sharded::deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const {
-  TESSERA_CHECK(owners.size() == impl_->local_.size(), owners.size(), " owners for ", impl_->local_.size(),
-                " parameters");
+  impl_->deliver(parameters(), owners, keep, /*lies_with_peers=*/true);
+}
+
+void Sharded::deliver_like(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
+                           const PieceVisitor& keep) const {
+  impl_->deliver(held, owners, keep, /*lies_with_peers=*/false);
+}
+
+void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
+                            bool lies_with_peers) const {
+  TESSERA_CHECK(owners.size() == local_.size() && held.size() == owners.size(), owners.size(), " owners for ",
+                held.size(), " tensors of ", local_.size(), " parameters");
   const at::NoGradGuard no_grad;
   const comm::Tag tag("deliver for saving");
-  const int rank = impl_->context_.data_parallel.rank();
-  for (const std::size_t i : undivided(impl_->local_))
-    if (owners[i] == rank) keep(i, 0, impl_->local_[i].local.detach().view({-1}));
+  const int rank = context_.data_parallel.rank();
+  for (const std::size_t i : undivided(local_))
+    if (owners[i] == rank && held[i].defined()) keep(i, 0, held[i].detach().view({-1}));
 
-  const comm::Group& shards = impl_->context_.shards;
+  const comm::Group& shards = context_.shards;
   const int own = shards.rank();
-  const auto places = places_of(impl_->local_);
+  const auto places = places_of(local_);
   std::vector<Managed> members;
+  std::vector<at::Tensor> pieces;
   std::vector<int> shard_owners;
-  for (const auto& group : impl_->groups_) {
+  for (const auto& group : groups_) {
     if (!group->trained()) continue;
     for (const Managed& m : managed_of(*group, places)) {
+      if (!held[m.index].defined()) continue;
       members.push_back(m);
+      pieces.push_back(held[m.index].detach().view({-1}));
       shard_owners.push_back(owners[m.index] - (rank - own));  // the ranks of a shard group follow one another
     }
   }
-  // All messages are sent at once, so that nobody waits for a rank that is still busy with what it owns. NCCL's messages between two
-  // ranks are done in the order in which both start them: there, each follows what precedes it in delivery order.
-  const bool in_order = shards.backend() == "nccl";
-  Outbox outbox(shards, members, shard_owners);
+  // Shards are read where they lie: all messages are sent at once, so that nobody waits for a rank that is still busy with what it
+  // owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks are done in the order in which
+  // both start them. In these cases each follows what precedes it in delivery order; as all ranks do, the first that is not done yet
+  // waits for nobody.
+  const bool in_order = !lies_with_peers || shards.backend() == "nccl";
+  Outbox outbox(shards, pieces, shard_owners, lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
   if (!in_order) outbox.start(members.size());
   at::Tensor message;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -153,13 +177,14 @@ void Sharded::deliver_parameters(const std::vector<int>& owners, const PieceVisi
     for (int r = 0; r < shards.size(); ++r) {  // shards follow one another, so these pieces do, too
       const layout::Range piece = piece_of(*m.group, *m.member, r);
       if (r == own) {
-        if (piece.end > piece.begin) keep(m.index, piece.begin, m.member->local.detach().view({-1}));
+        if (piece.end > piece.begin) keep(m.index, piece.begin, pieces[i]);
         continue;
       }
-      const auto options = m.group->shard().options().requires_grad(false).device(shards.device());
-      in_messages(piece.end - piece.begin, m.member->local.element_size(), [&](std::int64_t begin, std::int64_t count) {
-        if (!message.defined() || message.scalar_type() != m.group->shard_dtype())
-          message = at::empty({message_bytes / m.member->local.element_size()}, options);
+      const auto options = pieces[i].options().requires_grad(false).device(shards.device());
+      const std::int64_t element_size = pieces[i].element_size();
+      in_messages(piece.end - piece.begin, element_size, [&](std::int64_t begin, std::int64_t count) {
+        if (!message.defined() || message.scalar_type() != pieces[i].scalar_type())
+          message = at::empty({message_bytes / element_size}, options);
         const at::Tensor arrived = message.narrow(0, 0, count);
         shards.recv(arrived, r).wait();
         keep(m.index, piece.begin + begin, arrived);

@@ -490,6 +490,7 @@ void Sharded::Impl::scale_gradients(double factor) {
   const at::NoGradGuard no_grad;
   for (ShardedParameter& p : local_)
     if (p.local.grad().defined()) p.local.mutable_grad().mul_(factor);
+  if (gradients_) gradients_->scale_unreduced(factor);
 }
 
 void Sharded::Impl::throw_not_finite(double norm) {

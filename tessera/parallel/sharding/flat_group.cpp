@@ -57,20 +57,15 @@ at::Tensor FlatGroup::gather(const at::Tensor& like_shard) const {
 at::Tensor FlatGroup::gather_member(std::size_t m, const at::Tensor& part) const {
   const comm::Tag tag(concat("all of ", members_[m].name));
   const layout::Range member{members_[m].offset, members_[m].offset + members_[m].numel};
-  std::vector<layout::Range> parts;  // by rank, in the flat buffer
-  std::int64_t longest = 1;
-  for (int rank = 0; rank < context_.shards.size(); ++rank) {
-    parts.push_back(layout::intersect(member, layout::shard_range(layout_, rank)));
-    longest = std::max(longest, parts.back().end - parts.back().begin);
-  }
   const auto options = part.options().requires_grad(false).device(context_.shards.device());
-  const at::Tensor mine = at::zeros({longest}, options), all = at::empty({longest * context_.shards.size()}, options);
-  mine.narrow(0, 0, part.numel()).copy_(part.view({-1}));
-  context_.shards.all_gather(all, mine).wait();
   const at::Tensor whole = at::empty({members_[m].numel}, options);
-  for (std::size_t rank = 0; rank < parts.size(); ++rank)
-    if (const std::int64_t n = parts[rank].end - parts[rank].begin; n > 0)
-      whole.narrow(0, parts[rank].begin - member.begin, n).copy_(all.narrow(0, static_cast<std::int64_t>(rank) * longest, n));
+  for (int rank = 0; rank < context_.shards.size(); ++rank) {  // in place: this is all the memory that it takes
+    const layout::Range held = layout::intersect(member, layout::shard_range(layout_, rank));
+    if (held.begin == held.end) continue;
+    const at::Tensor piece = whole.narrow(0, held.begin - member.begin, held.end - held.begin);
+    if (rank == context_.shards.rank()) piece.copy_(part.view({-1}));
+    context_.shards.broadcast(piece, rank).wait();
+  }
   return whole.view(members_[m].sizes);
 }
 

@@ -309,6 +309,14 @@ void ShardGradients::fail() noexcept {
   reducing_.clear();
 }
 
+void ShardGradients::scale_unreduced(double factor) {
+  for (Flat& flat : flats_) {
+    const auto& members = flat.group->members();
+    for (std::size_t m = 0; m < members.size(); ++m)
+      if (flat.filled[m]) flat.buffer.narrow(0, members[m].offset, members[m].numel).mul_(factor);
+  }
+}
+
 void ShardGradients::zero_grad() {
   first_not_finite_.clear();
   for (Flat& flat : flats_) {

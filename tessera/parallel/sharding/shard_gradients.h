@@ -52,6 +52,8 @@ class ShardGradients {
   void fail() noexcept;
   bool touched() const { return touched_; }
   void zero_grad();
+  /// What paused backwards have left. Between backwards.
+  void scale_unreduced(double factor);
   /// The groups in the order of their reductions.
   std::vector<const FlatGroup*> in_order() const;
   /// Bytes of gradient shards.
