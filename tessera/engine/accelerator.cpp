@@ -99,15 +99,11 @@ std::string Accelerator::mixed_precision() const {
 }
 
 Accelerator::Prepared Accelerator::prepare_all(Given given) {
-  const std::size_t models = given.modules.size(), before = state_->prepared.size();
+  const std::size_t models = given.modules.size();
   if (models != given.updates.size())
     throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
                             given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
                             ": give each model with its optimizer, both in the same order"));
-  if (models > 0 && before + models > 1 && config_.optimization.fp16)
-    throw InputError(
-        "Accelerator: with fp16 it takes one model, since a loss scale follows the gradients of one optimizer: take "
-        "mixed_precision bf16, or an Accelerator for each model");
   std::vector<std::unique_ptr<engine::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
     made.push_back(std::make_unique<engine::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
@@ -116,6 +112,7 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
   }
   Prepared prepared;
   for (auto& one : made) {  // all or none
+    if (!state_->prepared.empty()) one->training.share_loss_scale(state_->prepared.front()->training);
     prepared.trainings.push_back(one.get());
     state_->prepared.push_back(std::move(one));
   }
@@ -164,7 +161,14 @@ PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRSchedule
 
 void PreparedOptimizer::step() {
   if (!state_->sync_gradients) return;
-  prepared_->step_was_skipped = !prepared_->training.step();
+  engine::Training& own = prepared_->training;
+  const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
+  const double before = scale();
+  prepared_->step_was_skipped = !own.step();
+  const double changed = scale() / before;
+  if (changed == 1) return;
+  for (const auto& other : state_->prepared)  // whose gradients stay, to be divided by the scale that is now
+    if (other.get() != prepared_) other->training.rescale_gradients(changed);
 }
 
 void PreparedOptimizer::zero_grad() {
@@ -278,7 +282,7 @@ std::string Accelerator::save_state(const std::string& folder) {
                                           {"objects", Value::of(static_cast<std::int64_t>(objects_.size()))}});
   engine::JsonFiles files;
   for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
-  engine::save_training(trainings, target, state, files);
+  engine::save_training_as_configured(trainings, target, state, files);
   if (folder.empty() && options_.total_limit > 0)
     train::agree(world_->group(), [&] {
       if (!is_main_process()) return;

@@ -169,7 +169,8 @@ class Accelerator {
   /// torch::optim::LRScheduler& of that optimizer), in any order; in the same order come back what the loop uses
   /// instead. The n-th optimizer and the n-th schedule of a call are the n-th model's. Collective. Rank 0's weights are
   /// everyone's. May be called again, with further models. Throws InputError for a model without optimizer or an
-  /// optimizer or a schedule without model, and for a second model with fp16.
+  /// optimizer or a schedule without model. With fp16 all optimizers follow one loss scale, which each of their steps
+  /// adapts, as Accelerate's scaler; gradients that another optimizer still has to apply follow a change of it.
   template <class First, class Second, class... More>
   auto prepare(First&& first, Second&& second, More&&... more) {
     Given given;
@@ -240,16 +241,18 @@ class Accelerator {
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
 
   /// Weights, optimizers, schedules, loss scale, random numbers, loaders' epochs, registered objects into `folder`
-  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N); of several models as model.safetensors,
-  /// model_1.safetensors and so on. Returns the folder. Collective.
+  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N), which is replaced when all of it is on the disk. Every
+  /// rank writes its part; fsdp_state_dict_type FULL_STATE_DICT: rank 0 writes whole tensors. Of several models the second has
+  /// model_1 and optimizer_1 in its files' names, and so on. Returns the folder. On failure every rank throws.
+  /// Collective.
   std::string save_state(const std::string& folder = "");
   /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
   /// Throws InputError for a damaged folder, other models, or other registered objects. Collective.
   void load_state(const std::string& folder = "");
   /// `object` must outlive the Accelerator's saves and loads.
   void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
-  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index. Of several models one is to
-  /// be named. Collective.
+  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index; rank 0 writes them as the
+  /// others send their parts. Of several models one is to be named. Collective.
   void save_model(const std::string& folder, std::int64_t max_shard_bytes = 10'000'000'000);
   template <class M>
   void save_model(const PreparedModel<M>& model, const std::string& folder,

@@ -127,7 +127,7 @@ std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const st
   check_same(training_->group(), name, "save_checkpoint: the tag");
   const std::string path = path_join(folder, name);
   const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)}, {"client_state", client_state}});
-  save_training(*training_, path, state);
+  save_training_as_configured({training_.get()}, path, state);
   train::agree(training_->group(), [&] {
     if (training_->group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
   });

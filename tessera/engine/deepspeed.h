@@ -83,8 +83,8 @@ class DeepSpeedEngine {
   /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, as many on every rank.
   DataLoader deepspeed_io(RowSource source, bool shuffle = true, bool drop_last = false) const;
 
-  /// Writes FOLDER/TAG (empty: global_stepN) and its name into FOLDER/latest. All ranks call it, with the same tag.
-  /// Returns the folder.
+  /// Writes FOLDER/TAG (empty: global_stepN), every rank its part (--save_state_dict_type full among the arguments:
+  /// rank 0 whole tensors), then its name into FOLDER/latest. All ranks call it, with the same tag. Returns the folder.
   std::string save_checkpoint(const std::string& folder, const std::string& tag = "",
                               const Value& client_state = Value::make_object());
   struct Loaded {

@@ -3,18 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
-#include <cstdio>
+#include <exception>
 #include <map>
-#include <optional>
-#include <set>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/files.h>
-#include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/comm/life.h>
+#include <tessera/engine/weight_files.h>
 #include <tessera/format/safetensors_index.h>
 #include <tessera/format/verify.h>
 #include <tessera/train/setup.h>
@@ -24,40 +22,22 @@ namespace {
 
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kRandomFile = "random.safetensors";
-constexpr const char* kUntrainedFile = "untrained.safetensors";  // of a SHARDED checkpoint
 
-/// Frozen parameters and buffers, which most models have few of, at once; on rank 0. Collective.
-checkpoint::TensorSources untrained_tensors(Training& training) {
-  checkpoint::TensorSources others;
-  std::set<std::string> trained;
-  for (const ShardedParameter& parameter : training.sharded().named_parameters()) trained.insert(parameter.name);
-  const bool writes = training.group().rank() == 0;
-  std::size_t parameters = 0;
-  for (const auto& item : training.module().named_parameters()) parameters += item.value().requires_grad() ? 0 : 1;
-  if (parameters > 0)
-    training.sharded().visit_parameters([&](const std::string& name, const at::Tensor& value) {
-      if (writes && !trained.count(name)) others.push_back(checkpoint::tensor_source(name, value.detach().clone()));
-    });
-  if (writes)
-    for (const auto& item : training.module().named_buffers())
-      others.push_back(checkpoint::tensor_source(item.key(), item.value().detach()));
-  return others;
-}
-
-/// Trained parameters are gathered one by one.
-struct Weights {
-  train::GatheredTensors trained;
-  checkpoint::TensorSources others;
-};
-
-Weights weights_of(Training& training) {
-  return {train::trained_weights(training.sharded()), untrained_tensors(training)};
-}
-
-checkpoint::TensorSources sources_of(Weights& weights) {
-  checkpoint::TensorSources sources = weights.trained.sources();
-  sources.insert(sources.end(), weights.others.begin(), weights.others.end());
-  return sources;
+/// Frozen parameters, and buffers, of which rank 0's count.
+std::vector<train::UntrainedTensor> untrained_of(Training& training) {
+  const Sharded& sharded = training.sharded();
+  std::vector<train::UntrainedTensor> untrained;
+  for (ShardedParameter& frozen : sharded.frozen_parameters()) {
+    train::UntrainedTensor& added = untrained.emplace_back(frozen.name, frozen.local.scalar_type(), frozen.shape);
+    added.whole = [&sharded, frozen = std::move(frozen)] { return sharded.gather_like(frozen, frozen.local.detach()); };
+  }
+  for (const auto& item : training.module().named_buffers()) {
+    const at::Tensor buffer = item.value().detach();
+    untrained.push_back(
+        {item.key(), buffer.scalar_type(), buffer.sizes().vec(), [buffer] { return buffer; }, /*holder=*/0});
+  }
+  train::put_in_writing_order(untrained);
+  return untrained;
 }
 
 at::Generator generator_of(c10::Device device) {
@@ -97,16 +77,22 @@ void restore_random(const comm::Group& group, const std::string& folder) {
 
 /// "model", "model_1" and so on.
 std::string stem_of(const char* stem, std::size_t i) { return i == 0 ? stem : concat(stem, "_", i); }
-std::string file_of(const char* stem, std::size_t i) { return stem_of(stem, i) + ".safetensors"; }
+
+/// Without the slashes at the end, so that names can be made of it.
+std::string folder_name(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
 
 /// Counts and loss scale of one module.
 Value counts_of(Training& training) {
   Value own = Value::make_object({{"optimizer_steps", Value::of(training.update().steps())},
                                   {"schedule_steps", Value::of(training.schedule_steps())}});
-  if (const auto& scale = training.loss_scale())
+  if (const optim::LossScale* scale = training.loss_scale())
     own.set("loss_scale", Value::make_object({{"scale", Value::of(scale->state().scale)},
                                               {"good_steps", Value::of(scale->state().good_steps)},
-                                              {"skipped_steps", Value::of(scale->state().skipped_steps)}}));
+                                              {"skipped_steps", Value::of(scale->state().skipped_steps)},
+                                              {"hysteresis", Value::of(scale->state().hysteresis)}}));
   return own;
 }
 
@@ -122,6 +108,17 @@ Value training_state(const std::vector<Training*>& trainings, const Value& state
   return own;
 }
 
+/// All that is no tensor of a module or an optimizer.
+checkpoint::WrittenFiles write_small_files(const std::string& folder, const std::vector<Training*>& trainings,
+                                           const checkpoint::NamedTensors& random, const Value& state,
+                                           const JsonFiles& files) {
+  checkpoint::WrittenFiles written = {
+      checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random)),
+      checkpoint::write_json_file(folder, kStateFile, training_state(trainings, state))};
+  for (const auto& [name, value] : files) written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
+  return written;
+}
+
 /// Of every module. Throws InputError unless there are as many.
 std::vector<Value> stored_counts(const Value& own, std::size_t modules, const std::string& folder) {
   std::vector<Value> counts = {own};
@@ -135,54 +132,28 @@ std::vector<Value> stored_counts(const Value& own, std::size_t modules, const st
 void restore_counts(Training& training, const Value& counts) {
   training.set_schedule_steps(counts.at("schedule_steps").as_int());
   const Value* scale = counts.find("loss_scale");
-  if (scale != nullptr && training.loss_scale())
-    training.loss_scale()->set_state(
-        {scale->at("scale").as_real(), scale->at("good_steps").as_int(), scale->at("skipped_steps").as_int()});
+  if (scale == nullptr || training.loss_scale() == nullptr) return;
+  const Value* hysteresis = scale->find("hysteresis");
+  training.loss_scale()->set_state({.scale = scale->at("scale").as_real(),
+                                    .good_steps = scale->at("good_steps").as_int(),
+                                    .skipped_steps = scale->at("skipped_steps").as_int(),
+                                    .hysteresis = hysteresis != nullptr ? hysteresis->as_int() : 0});
 }
-
-/// Gives `made` the name `target`, whose former folder goes.
-void put_in_place(const std::string& made, const std::string& target) {
-  const std::string aside = target + ".old";
-  remove_tree(aside);
-  if (path_exists(target) && std::rename(target.c_str(), aside.c_str()) != 0)
-    throw Error(concat("cannot rename ", target));
-  if (std::rename(made.c_str(), target.c_str()) != 0) throw Error(concat("cannot rename ", made, " to ", target));
-  remove_tree(aside);
-}
-
-/// Of one module: STEM.safetensors, or shards and their index, and untrained.safetensors beside them.
-class StoredWeights {
- public:
-  StoredWeights(const std::string& folder, const std::string& stem) : folder_(folder), weights_(folder, stem) {
-    const std::string untrained = path_join(folder, kUntrainedFile);
-    if (path_exists(untrained)) untrained_.emplace(untrained);
-  }
-  std::size_t size() const { return weights_.tensors().size() + (untrained_ ? untrained_->tensors().size() : 0); }
-  const std::vector<std::int64_t>& shape(const std::string& name) const { return *find(name).first; }
-  at::Tensor read(const std::string& name) const { return find(name).second(); }
-
- private:
-  std::pair<const std::vector<std::int64_t>*, std::function<at::Tensor()>> find(const std::string& name) const {
-    if (const auto* stored = weights_.find(name))
-      return {&stored->info.shape, [this, stored] {
-                return checkpoint::read_tensor(weights_.files()[stored->file], stored->info);
-              }};
-    if (const auto* info = untrained_ ? untrained_->find(name) : nullptr)
-      return {&info->shape, [this, info] { return checkpoint::read_tensor(*untrained_, *info); }};
-    throw InputError(concat(folder_, ": holds no ", name, ", which this model has: it is another model's"));
-  }
-
-  std::string folder_;
-  format::SafetensorsFolder weights_;
-  std::optional<format::SafetensorsFile> untrained_;
-};
 
 void restore_weights(Training& training, const std::string& folder, const std::string& stem) {
-  const StoredWeights weights(folder, stem);
+  const format::SafetensorsFolder weights(folder, stem);
+  const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
+    if (const auto* stored = weights.find(name)) return *stored;
+    throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+  };
   const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
-    if (at::IntArrayRef(weights.shape(name)) != sizes)
-      throw InputError(concat(folder, ": ", name, " is of shape ", at::IntArrayRef(weights.shape(name)),
-                              ", this model's of ", sizes));
+    const at::IntArrayRef stored = find(name).info.shape;
+    if (stored != sizes)
+      throw InputError(concat(folder, ": ", name, " is of shape ", stored, ", this model's of ", sizes));
+  };
+  const auto read = [&](const std::string& name) {
+    const auto& stored = find(name);
+    return checkpoint::read_tensor(weights.files()[stored.file], stored.info);
   };
   std::size_t names = training.module().named_buffers().size();
   std::map<std::string, std::vector<std::int64_t>> shapes;
@@ -191,73 +162,71 @@ void restore_weights(Training& training, const std::string& folder, const std::s
   for (const auto& [name, shape] : shapes) check(name, shape);
   training.sharded().load_parameters([&](const std::string& name) {
     ++names;
-    return weights.read(name);
+    return read(name);
   });
   const at::NoGradGuard no_grad;
   for (const auto& item : training.module().named_buffers()) {
     check(item.key(), item.value().sizes());
-    at::Tensor(item.value()).copy_(weights.read(item.key()));
+    at::Tensor(item.value()).copy_(read(item.key()));
   }
-  if (names != weights.size())
-    throw InputError(concat(folder, ": holds ", weights.size(), " tensors, this model has ", names,
+  if (names != weights.tensors().size())
+    throw InputError(concat(folder, ": holds ", weights.tensors().size(), " tensors, this model has ", names,
                             ": it is another model's"));
+}
+
+/// Into the folder that `contents` names, or SAVER's of that step. What went wrong, the same on every rank; "":
+/// nothing.
+std::string save_with(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
+                      const Value& state, const JsonFiles& files) {
+  const comm::LifeState saving(launch::RankState::saving);
+  const comm::Group& group = trainings.at(0)->group();
+  std::vector<train::SavedModel> models;
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    Training& training = *trainings[i];
+    models.push_back({.sharded = &training.sharded(),
+                      .states = training.update().states(training.sharded()),
+                      .untrained = untrained_of(training),
+                      .weights_stem = stem_of("model", i),
+                      .states_stem = stem_of("optimizer", i)});
+  }
+  const checkpoint::NamedTensors random = random_states(group);
+  if (group.rank() == 0)
+    contents.small_files = [&](const std::string& temporary) {
+      return write_small_files(temporary, trainings, random, state, files);
+    };
+  saver.save(std::move(models), std::move(contents));
+  const train::SaveOutcome outcome = saver.finish().value();
+  return outcome.error.empty() ? "" : concat(outcome.folder, " is not saved: ", outcome.error);
+}
+
+void save_in_folder(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
+                    const JsonFiles& files, bool full) {
+  const Training& first = *trainings.at(0);
+  train::Saver saver(first.group(), {.output_dir = "", .in_memory = false});
+  const std::int64_t steps = trainings[0]->update().steps();
+  const std::string error =
+      save_with(trainings, saver, {.step = steps, .full = full, .folder = folder_name(folder)}, state, files);
+  train::agree(first.group(), [&] {
+    if (!error.empty() && first.group().rank() == 0) throw Error(error);
+  });
 }
 
 }  // namespace
 
 void save_training(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
                    const JsonFiles& files) {
-  const comm::Group& group = trainings.at(0)->group();
-  std::vector<Weights> weights;
-  std::vector<train::GatheredTensors> states;
-  for (Training* training : trainings) {
-    weights.push_back(weights_of(*training));
-    states.push_back(training->update().states(training->sharded()));
-  }
-  std::vector<train::GatheredTensors*> in_order;
-  for (Weights& own : weights) in_order.push_back(&own.trained);
-  for (train::GatheredTensors& own : states) in_order.push_back(&own);
-  const checkpoint::NamedTensors random = random_states(group);
-  std::function<void()> write;
-  if (group.rank() == 0)
-    write = [&] {
-      const std::string temporary = folder + ".tmp";
-      remove_tree(temporary);
-      make_folders(temporary);
-      format::Manifest manifest{trainings[0]->update().steps(), {}};
-      const auto tensors = [&](const std::string& name, checkpoint::TensorSources sources) {
-        manifest.files.push_back(checkpoint::write_tensors_file(temporary, name.c_str(), std::move(sources)));
-      };
-      for (std::size_t i = 0; i < weights.size(); ++i) tensors(file_of("model", i), sources_of(weights[i]));
-      for (std::size_t i = 0; i < states.size(); ++i) tensors(file_of("optimizer", i), states[i].sources());
-      tensors(kRandomFile, checkpoint::sources_of(random));
-      manifest.files.push_back(checkpoint::write_json_file(temporary, kStateFile, training_state(trainings, state)));
-      for (const auto& [name, value] : files)
-        manifest.files.push_back(checkpoint::write_json_file(temporary, name.c_str(), value));
-      format::write_manifest(temporary, manifest);
-      put_in_place(temporary, folder);
-    };
-  train::agree(group, [&] { train::write_gathered(in_order, write); });
+  save_in_folder(trainings, folder, state, files, /*full=*/true);
 }
 
 void save_training_parts(Training& training, train::Saver& saver, std::int64_t step, const Value& state) {
-  const optim::Optimizer* optimizer = training.update().own_optimizer();
-  TESSERA_CHECK(optimizer != nullptr, "an optimizer of torch::optim is saved whole");
-  train::SaveContents contents{.step = step};
-  checkpoint::TensorSources untrained = untrained_tensors(training);
-  const checkpoint::NamedTensors random = random_states(training.group());
-  if (training.group().rank() == 0)
-    contents.small_files = [&](const std::string& folder) {
-      std::vector<format::ManifestFile> files = {
-          checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random)),
-          checkpoint::write_json_file(folder, kStateFile, training_state({&training}, state))};
-      if (!untrained.empty())
-        files.push_back(checkpoint::write_tensors_file(folder, kUntrainedFile, std::move(untrained)));
-      return files;
-    };
-  saver.save(training.sharded(), *optimizer, std::move(contents));
-  const auto outcome = saver.finish();
-  if (outcome && !outcome->error.empty()) throw Error(concat(outcome->folder, " is not saved: ", outcome->error));
+  const std::string error = save_with({&training}, saver, {.step = step}, state, {});
+  if (!error.empty()) throw Error(error);
+}
+
+void save_training_as_configured(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
+                                 const JsonFiles& files) {
+  const bool full = trainings.at(0)->config().output.save_state_dict_type == "full";
+  save_in_folder(trainings, folder, state, files, full);
 }
 
 Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer,
@@ -295,46 +264,51 @@ Value read_json_file(const std::string& folder, const std::string& name) { retur
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
   if (max_shard_bytes < 1)
     throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
-  Weights weights = weights_of(training);
-  const auto write = [&] {
-    make_folders(folder);
-    for (const std::string& name : list_folder(folder))
-      if (name == checkpoint::kWeightsFile || name == checkpoint::kWeightsIndexFile ||
-          (name.starts_with("model-") && name.ends_with(".safetensors")))
-        remove_tree(path_join(folder, name));
-    checkpoint::TensorSources all = sources_of(weights);
-    format::sort_for_writing(all);  // each shard asks for its tensors in this order, and shards follow one another
-    std::vector<checkpoint::TensorSources> shards(1);
-    std::int64_t bytes = 0, total = 0;
-    for (format::TensorSource& source : all) {
-      std::int64_t size = static_cast<std::int64_t>(format::dtype_size(source.dtype));
-      for (const std::int64_t n : source.shape) size *= n;
-      if (bytes > 0 && bytes + size > max_shard_bytes) {
-        shards.emplace_back();
-        bytes = 0;
-      }
-      bytes += size;
-      total += size;
-      shards.back().push_back(std::move(source));
+  const Sharded& sharded = training.sharded();
+  const auto& parameters = sharded.named_parameters();
+  const auto untrained = untrained_of(training);
+  const std::size_t first = train::count_wider(untrained, sharded);  // so many precede the trained ones
+  std::vector<format::TensorSpec> tensors;
+  std::vector<std::size_t> places(parameters.size());  // of trained ones in `tensors`
+  const auto add_untrained = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      tensors.push_back({untrained[i].name, checkpoint::dtype_of(untrained[i].type), untrained[i].shape});
+  };
+  add_untrained(0, first);
+  for (const std::size_t i : sharded.delivery_order()) {
+    places[i] = tensors.size();
+    tensors.push_back(
+        {parameters[i].name, checkpoint::dtype_of(parameters[i].local.scalar_type()), parameters[i].shape});
+  }
+  add_untrained(first, untrained.size());
+
+  const bool writes = training.group().rank() == 0;
+  WeightFiles files(folder, tensors, max_shard_bytes);
+  std::exception_ptr failed;  // the other ranks go on with the collectives, and so does this one
+  const auto guarded = [&](auto&& work) {
+    if (!writes || failed) return;
+    try {
+      work();
+    } catch (...) {
+      failed = std::current_exception();
     }
-    if (shards.size() == 1) {
-      checkpoint::write_tensors_file(folder, checkpoint::kWeightsFile, std::move(shards[0]));
-      return;
-    }
-    Value map = Value::make_object();
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      char name[64];
-      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
-      for (const format::TensorSource& source : shards[i]) map.set(source.name, Value::of(name));
-      checkpoint::write_tensors_file(folder, name, std::move(shards[i]));
-    }
-    checkpoint::write_json_file(
-        folder, checkpoint::kWeightsIndexFile,
-        Value::make_object(
-            {{"metadata", Value::make_object({{"total_size", Value::of(total)}})}, {"weight_map", map}}));
   };
   train::agree(training.group(), [&] {
-    train::write_gathered({&weights.trained}, training.group().rank() == 0 ? std::function<void()>(write) : nullptr);
+    guarded([&] { files.begin(); });
+    const auto put_untrained = [&](std::size_t begin, std::size_t end, std::size_t place) {
+      for (std::size_t i = begin; i < end; ++i, ++place) {
+        const at::Tensor whole = untrained[i].whole();
+        guarded([&] { files.put(place, whole); });
+      }
+    };
+    put_untrained(0, first, 0);
+    const std::vector<int> owners(parameters.size(), 0);
+    sharded.deliver_parameters(owners, [&](std::size_t i, std::int64_t, const at::Tensor& piece) {
+      guarded([&] { files.put(places[i], piece); });
+    });
+    put_untrained(first, untrained.size(), first + parameters.size());
+    guarded([&] { files.finish(); });
+    if (failed) std::rethrow_exception(failed);
   });
 }
 

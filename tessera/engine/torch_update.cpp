@@ -106,20 +106,16 @@ class TorchUpdate final : public Update {
     return rates;
   }
 
-  train::GatheredTensors states(const Sharded& sharded) const override {
-    train::GatheredTensors tensors;
+  std::vector<train::HeldState> states(const Sharded& sharded) const override {
+    std::vector<train::HeldState> states;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {
       const auto found = optimizer_.state().find(key(parameter.local));
       if (found == optimizer_.state().end()) continue;
-      for (const auto& [field, tensor] : kind_.fields(*found->second)) {
-        if (!tensor->defined()) continue;
-        tensors.add(concat(field, ".", parameter.name), tensor->scalar_type(), parameter.shape,
-                    [&sharded, &parameter, state = tensor->detach()] {
-                      return sharded.gather_like(parameter, state.flatten());
-                    });
-      }
+      for (const auto& [field, tensor] : kind_.fields(*found->second))
+        if (tensor->defined())
+          states.push_back({concat(field, ".", parameter.name), tensor->detach().flatten(), &parameter});
     }
-    return tensors;
+    return states;
   }
   std::int64_t steps() const override { return steps_; }
 

@@ -21,8 +21,9 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
     : module_(std::move(module)),
       config_(std::move(config)),
       group_(group ? std::move(group) : world().group()),
-      accumulation_(accumulation),
-      loss_scale_(train::make_loss_scale(config_.optimization)) {
+      accumulation_(accumulation) {
+  if (const auto scale = train::make_loss_scale(config_.optimization))
+    loss_scale_ = std::make_shared<optim::LossScale>(*scale);
   if (!module_) throw InputError("the module to train is a null pointer");
   if (accumulation_ < 1)
     throw InputError(concat("gradient_accumulation_steps is ", accumulation_, ", must be at least 1"));
@@ -67,6 +68,11 @@ void Training::backward(const at::Tensor& loss) {
   (scale == 1 ? loss : widen(loss) * scale).backward();
   gradients_changed();
   comm::life().advance();
+}
+
+void Training::rescale_gradients(double factor) {
+  sharded_->scale_gradients(factor);
+  gradients_changed();
 }
 
 double Training::gradient_norm() {

@@ -48,7 +48,12 @@ class Training {
   Update& update() { return *update_; }
   const RunConfig& config() const { return config_; }
   const comm::Group& group() const { return group_; }
-  std::optional<optim::LossScale>& loss_scale() { return loss_scale_; }
+  optim::LossScale* loss_scale() { return loss_scale_.get(); }  ///< nullptr: not in fp16
+  /// From now on both follow one loss scale, that of `other`: every step of either adapts it (Accelerate has one scaler for
+  /// all optimizers). Whoever takes a step then calls rescale_gradients() of the others if the scale has changed.
+  void share_loss_scale(const Training& other) { loss_scale_ = other.loss_scale_; }
+  /// Gradients that are already here follow a loss scale that has become `factor` times what it was.
+  void rescale_gradients(double factor);
   std::int64_t accumulation() const { return accumulation_; }
   void set_accumulation(std::int64_t accumulation) { accumulation_ = accumulation; }
 
@@ -109,7 +114,7 @@ class Training {
   std::int64_t accumulation_;
   std::optional<Sharded> sharded_;
   std::unique_ptr<Update> update_;
-  std::optional<optim::LossScale> loss_scale_;
+  std::shared_ptr<optim::LossScale> loss_scale_;
   std::optional<Sharded::NoSync> pause_;
   std::optional<double> scaled_norm_;  // of this step
   double clip_ = 1;

@@ -18,8 +18,8 @@ class OwnUpdate final : public Update {
   void set_learning_rates(const std::function<double(double)>& rate) override { rate_ = rate(base_); }
   void set_betas(const optim::Betas& betas) override { optimizer_->set_betas(betas); }
   std::vector<double> learning_rates() const override { return {rate_}; }
-  train::GatheredTensors states(const Sharded& sharded) const override {
-    return train::optimizer_states(sharded, *optimizer_);
+  std::vector<train::HeldState> states(const Sharded& sharded) const override {
+    return train::held_states(sharded, *optimizer_);
   }
   std::int64_t steps() const override { return optimizer_->steps(); }
   const optim::Optimizer* own_optimizer() const override { return optimizer_.get(); }

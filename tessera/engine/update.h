@@ -5,7 +5,7 @@
 
 #include <tessera/config/run_config.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/gathered.h>
+#include <tessera/train/save_plan.h>
 
 #include <cstdint>
 #include <functional>
@@ -31,12 +31,13 @@ class Update {
   /// Of each parameter group; of this library's optimizers: one.
   virtual std::vector<double> learning_rates() const = 0;
 
-  // For checkpoints: state tensors under names such as "exp_avg.layers.0.weight", whole, whatever part this rank holds.
-  virtual train::GatheredTensors states(const Sharded& sharded) const = 0;
+  /// For checkpoints: what this rank holds of the state tensors, under names such as "exp_avg.layers.0.weight". They
+  /// refer to `sharded`.
+  virtual std::vector<train::HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
-  /// This library's optimizer that does it, whose states ranks can save in parts; nullptr: it is one of torch::optim.
+  /// This library's optimizer that does it; nullptr: it is one of torch::optim.
   virtual const optim::Optimizer* own_optimizer() const { return nullptr; }
-  /// Reads FOLDER/STEM.safetensors. Throws InputError unless it holds exactly this optimizer's states.
+  /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this optimizer's states.
   virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
                        std::int64_t steps) = 0;
 };

@@ -9,6 +9,8 @@
 #include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <limits>
+#include <set>
 
 namespace {
 
@@ -211,7 +213,10 @@ Both live(const std::string& folder, bool resume, const std::vector<std::string>
 
 TEST(Accelerator, several_models_are_saved_under_accelerates_names_and_go_on_with_the_same_bits) {
   for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{}, {"--fsdp", "full_shard auto_wrap"}, {"--zero_stage", "1"}}) {
+       std::vector<std::vector<std::string>>{{},
+                                             {"--fsdp", "full_shard auto_wrap"},
+                                             {"--zero_stage", "1"},
+                                             {"--fsdp", "full_shard", "--save_state_dict_type", "FULL_STATE_DICT"}}) {
     const TemporaryFolder folder;
     const std::string saved = path_join(folder.path(), "state");
     run_ranks(2, [&](comm::World&) {
@@ -219,10 +224,11 @@ TEST(Accelerator, several_models_are_saved_under_accelerates_names_and_go_on_wit
       expect_same_bits(rest.maker, whole.maker, "maker");
       expect_same_bits(rest.judge, whole.judge, "judge");
     });
-    for (const char* name :
-         {"model.safetensors", "model_1.safetensors", "optimizer.safetensors", "optimizer_1.safetensors"})
-      EXPECT_TRUE(path_exists(path_join(saved, name))) << name;
-    EXPECT_FALSE(path_exists(path_join(saved, "model_2.safetensors")));
+    const bool full = !arguments.empty() && arguments.back() == "FULL_STATE_DICT";
+    for (const char* stem : {"model", "model_1", "optimizer", "optimizer_1", "model_2"})
+      EXPECT_EQ(path_exists(path_join(saved, concat(stem, full ? ".safetensors" : ".safetensors.index.json"))),
+                stem != std::string("model_2"))
+          << stem;
     run_ranks(1, [&](comm::World&) {
       Accelerator one;
       auto [model, optimizer] = one.prepare(make_net(), OptimizerSettings{});
@@ -243,6 +249,85 @@ TEST(Accelerator, several_models_are_saved_under_accelerates_names_and_go_on_wit
   }
 }
 
+/// fp16: one loss scale for both, which each step of either adapts.
+AcceleratorOptions half_precision(const std::string& strategy, std::int64_t accumulation = 1) {
+  return {.gradient_accumulation_steps = accumulation,
+          .mixed_precision = "fp16",
+          .arguments = {"--strategy=" + strategy, "--initial_scale_power=10", "--loss_scale_window=3"}};
+}
+const OptimizerSettings plain_sgd{.name = "sgd", .lr = 1};
+
+/// The rows are what accelerate 1.15 does (torch 2.11): two AcceleratedOptimizers with one GradScaler(init_scale = 1024,
+/// growth_interval = 3), whose scale() belongs to each loss and whose update() follows each step.
+TEST(Accelerator, several_models_in_fp16_have_one_loss_scale_as_accelerate_has_one_scaler) {
+  const std::vector<double> accelerates = {1024, 1024, 2048, 2048, 1024, 1024, 1024, 512, 512, 512,
+                                           256,  128,  128,  64,   64,   64,   128,  128, 128, 256};
+  const std::vector<bool> skipped = {false, false, false, false, true,  false, false, true,  false, false,
+                                     true,  true,  false, true,  false, false, false, false, false, false};
+  run_ranks(2, [&](comm::World& world) {
+    for (const char* strategy : {"ddp", "full_shard"}) {
+      Accelerator accelerator(half_precision(strategy));
+      auto [a, b, optimizer_a, optimizer_b] =
+          accelerator.prepare(torch::nn::Linear(12, 1), torch::nn::Linear(12, 1), plain_sgd, plain_sgd);
+      const std::set<int> bad_a = {2, 5}, bad_b = {3, 5, 6};
+      std::vector<double> scales;
+      std::vector<bool> skips;
+      const auto step = [&](auto& model, auto& optimizer, bool overflows) {
+        const Batch batch = micro_batch(0, world.rank(), 2);
+        optimizer.zero_grad();
+        const at::Tensor loss = model(batch.x).mean();
+        accelerator.backward(overflows && world.rank() == 1 ? loss * std::numeric_limits<float>::infinity() : loss);
+        optimizer.step();
+        scales.push_back(accelerator.training().loss_scale()->scale());
+        skips.push_back(optimizer.step_was_skipped());
+      };
+      for (int i = 0; i < 10; ++i) {
+        step(a, optimizer_a, bad_a.count(i) > 0);
+        step(b, optimizer_b, bad_b.count(i) > 0);
+      }
+      EXPECT_EQ(scales, accelerates) << strategy;
+      EXPECT_EQ(skips, skipped) << strategy;
+    }
+  });
+}
+
+/// Where Accelerate would divide by a scale that is not that of the gradients: the other model's step has changed it
+/// between their backward and their own step, or between two micro-batches.
+TEST(Accelerator, gradients_follow_a_loss_scale_that_another_models_step_has_changed) {
+  run_ranks(2, [&](comm::World& world) {
+    for (const char* strategy : {"ddp", "zero1", "zero2", "full_shard"})
+      for (const std::int64_t accumulation : {1, 2}) {
+        Accelerator accelerator(half_precision(strategy, accumulation));
+        auto [a, b, optimizer_a, optimizer_b] =
+            accelerator.prepare(torch::nn::Linear(12, 1), torch::nn::Linear(12, 1), plain_sgd, plain_sgd);
+        const auto moved_by_step = [&](bool overflows) {
+          const Weights before = weights_of(b.training().sharded());
+          for (std::int64_t micro = 0; micro < accumulation; ++micro) {
+            const Batch batch = micro_batch(0, micro * 2 + world.rank(), 2 * accumulation);
+            const auto scope = accelerator.accumulate();
+            const at::Tensor loss_a = a(batch.x).mean();
+            const bool now = overflows && micro + 1 == accumulation && world.rank() == 1;
+            accelerator.backward(now ? loss_a * std::numeric_limits<float>::infinity() : loss_a);
+            if (accumulation == 1) accelerator.backward(b(batch.x).mean());  // before a's step
+            optimizer_a.step();
+            if (accumulation > 1) accelerator.backward(b(batch.x).mean());
+            optimizer_b.step();
+            optimizer_a.zero_grad();
+            optimizer_b.zero_grad();
+          }
+          EXPECT_EQ(optimizer_a.step_was_skipped(), overflows);
+          EXPECT_FALSE(optimizer_b.step_was_skipped());
+          Weights moved;
+          for (const auto& [name, value] : weights_of(b.training().sharded())) moved[name] = value - before.at(name);
+          return moved;
+        };
+        const Weights ordinary = moved_by_step(false), other_scale = moved_by_step(true);
+        expect_close(other_scale, ordinary, 1e-5, concat(strategy, ", accumulation ", accumulation));
+        EXPECT_GT(ordinary.at("bias").abs().max().item<double>(), 0.9) << "d mean / d bias is 1";
+      }
+  });
+}
+
 TEST(Accelerator, models_and_optimizers_that_do_not_pair_are_input_errors) {
   const TemporaryFolder folder;
   run_ranks(1, [&](comm::World&) {
@@ -253,8 +338,6 @@ TEST(Accelerator, models_and_optimizers_that_do_not_pair_are_input_errors) {
     EXPECT_THROW(Accelerator().prepare(a, b, OptimizerSettings{}), InputError) << "one optimizer too few";
     EXPECT_THROW(Accelerator().prepare(a, OptimizerSettings{}, OptimizerSettings{}), InputError);
     EXPECT_THROW(Accelerator().prepare(a, OptimizerSettings{}, decay, decay), InputError) << "two schedules";
-    EXPECT_THROW(Accelerator({.mixed_precision = "fp16"}).prepare(a, b, OptimizerSettings{}, OptimizerSettings{}),
-                 InputError);
     Accelerator crossed;
     EXPECT_THROW(crossed.prepare(a, b, of_b, of_a), InputError) << "the other model's";
     EXPECT_THROW(crossed.training(), InputError) << "nothing is prepared";

@@ -229,7 +229,7 @@ TEST(DeepSpeed, a_damaged_or_foreign_checkpoint_is_refused) {
     }
     world.group().barrier().wait();
     if (world.rank() == 0) {
-      const std::string path = path_join(path_join(folder.path(), "a"), "optimizer.safetensors");
+      const std::string path = path_join(path_join(folder.path(), "a"), "optimizer-00002-of-00002.safetensors");
       std::string bytes = read_file(path);
       bytes.back() = static_cast<char>(bytes.back() ^ 1);
       write_file_atomically(path, bytes);
