@@ -397,7 +397,7 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
     for (const auto& [name, value] :
          {std::pair("ACCELERATE_MIXED_PRECISION", "bf16"), std::pair("ACCELERATE_USE_FSDP", "true"),
           std::pair("FSDP_VERSION", "1"), std::pair("FSDP_SHARDING_STRATEGY", "FULL_SHARD"),
-          std::pair("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3")})
+          std::pair("FSDP_STATE_DICT_TYPE", "FULL_STATE_DICT"), std::pair("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3")})
       setenv(name, value, 1);
   };
   run_ranks(
@@ -406,6 +406,7 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
         Accelerator accelerator;
         EXPECT_EQ(accelerator.mixed_precision(), "bf16");
         EXPECT_EQ(accelerator.config().sharding.strategy, "full_shard");
+        EXPECT_EQ(accelerator.config().output.save_state_dict_type, "full");
         EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
         EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no") << "the program's word is stronger";
         EXPECT_EQ(Accelerator({.mixed_precision = "fp16"}).mixed_precision(), "fp16");
