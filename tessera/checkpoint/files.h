@@ -35,6 +35,8 @@ WrittenFiles write_hf_settings(const std::string& folder, const Value& config, c
 WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer);
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
+/// What Hugging Face's trainer_state.json says of it.
+Value trainer_state(const RunState& state);
 /// save_checkpoint, whatever `write_model` writes as the model.
 std::string save_step_folder(const std::string& output_dir, const std::function<WrittenFiles(const std::string&)>& write_model,
                              const RunState& state, std::int64_t keep);

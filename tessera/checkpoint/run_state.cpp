@@ -17,6 +17,24 @@ namespace {
 
 constexpr const char* kFormatWord = "tessera-state-1";
 
+std::uint64_t parse_seed(const Value& value) {
+  const std::string& text = value.as_string();
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw InputError(concat(value.where().str(), ": seed '", text, "' is not an integer from 0 to 2^64 - 1"));
+  }
+  return seed;
+}
+
+std::int64_t count_at(const Value& object, const char* key) {
+  const std::int64_t count = object.at(key).as_int();
+  if (count < 0) throw InputError(concat(object.at(key).where().str(), ": ", key, " is ", count, ", must be >= 0"));
+  return count;
+}
+
+}  // namespace
+
 // transformers.TrainerState, all fields, sorted by name as its save_to_json does.
 Value trainer_state(const RunState& state) {
   return Value::make_object({
@@ -42,24 +60,6 @@ Value trainer_state(const RunState& state) {
       {"trial_params", Value()},
   });
 }
-
-std::uint64_t parse_seed(const Value& value) {
-  const std::string& text = value.as_string();
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw InputError(concat(value.where().str(), ": seed '", text, "' is not an integer from 0 to 2^64 - 1"));
-  }
-  return seed;
-}
-
-std::int64_t count_at(const Value& object, const char* key) {
-  const std::int64_t count = object.at(key).as_int();
-  if (count < 0) throw InputError(concat(object.at(key).where().str(), ": ", key, " is ", count, ", must be >= 0"));
-  return count;
-}
-
-}  // namespace
 
 WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   if (state.model_only) return {write_json_file(folder, kTrainerStateFile, trainer_state(state))};

@@ -108,17 +108,6 @@ Value training_state(const std::vector<Training*>& trainings, const Value& state
   return own;
 }
 
-/// All that is no tensor of a module or an optimizer.
-checkpoint::WrittenFiles write_small_files(const std::string& folder, const std::vector<Training*>& trainings,
-                                           const checkpoint::NamedTensors& random, const Value& state,
-                                           const JsonFiles& files) {
-  checkpoint::WrittenFiles written = {
-      checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random)),
-      checkpoint::write_json_file(folder, kStateFile, training_state(trainings, state))};
-  for (const auto& [name, value] : files) written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
-  return written;
-}
-
 /// Of every module. Throws InputError unless there are as many.
 std::vector<Value> stored_counts(const Value& own, std::size_t modules, const std::string& folder) {
   std::vector<Value> counts = {own};
@@ -174,12 +163,24 @@ void restore_weights(Training& training, const std::string& folder, const std::s
                             ": it is another model's"));
 }
 
-/// Into the folder that `contents` names, or SAVER's of that step. What went wrong, the same on every rank; "":
-/// nothing.
-std::string save_with(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
-                      const Value& state, const JsonFiles& files) {
+void save_in_folder(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
+                    const JsonFiles& files, bool full) {
   const comm::LifeState saving(launch::RankState::saving);
-  const comm::Group& group = trainings.at(0)->group();
+  Training& first = *trainings.at(0);
+  train::Saver saver(first.group(), {.output_dir = "", .in_memory = false});
+  start_saving(trainings, saver, {.step = first.update().steps(), .full = full, .folder = folder_name(folder)}, state,
+               files);
+  const train::SaveOutcome outcome = saver.finish().value();
+  train::agree(first.group(), [&] {
+    if (!outcome.error.empty() && first.group().rank() == 0)
+      throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
+  });
+}
+
+}  // namespace
+
+void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
+                  const Value& state, const JsonFiles& files) {
   std::vector<train::SavedModel> models;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     Training& training = *trainings[i];
@@ -189,38 +190,24 @@ std::string save_with(const std::vector<Training*>& trainings, train::Saver& sav
                       .weights_stem = stem_of("model", i),
                       .states_stem = stem_of("optimizer", i)});
   }
-  const checkpoint::NamedTensors random = random_states(group);
-  if (group.rank() == 0)
-    contents.small_files = [&](const std::string& temporary) {
-      return write_small_files(temporary, trainings, random, state, files);
+  const comm::Group& group = trainings.at(0)->group();
+  checkpoint::NamedTensors random = random_states(group);
+  if (group.rank() == 0) {
+    JsonFiles all = {{kStateFile, training_state(trainings, state)}};
+    all.insert(all.end(), files.begin(), files.end());
+    contents.small_files = [random = std::move(random), all = std::move(all)](const std::string& folder) {
+      checkpoint::WrittenFiles written = {
+          checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random))};
+      for (const auto& [name, value] : all) written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
+      return written;
     };
+  }
   saver.save(std::move(models), std::move(contents));
-  const train::SaveOutcome outcome = saver.finish().value();
-  return outcome.error.empty() ? "" : concat(outcome.folder, " is not saved: ", outcome.error);
 }
-
-void save_in_folder(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
-                    const JsonFiles& files, bool full) {
-  const Training& first = *trainings.at(0);
-  train::Saver saver(first.group(), {.output_dir = "", .in_memory = false});
-  const std::int64_t steps = trainings[0]->update().steps();
-  const std::string error =
-      save_with(trainings, saver, {.step = steps, .full = full, .folder = folder_name(folder)}, state, files);
-  train::agree(first.group(), [&] {
-    if (!error.empty() && first.group().rank() == 0) throw Error(error);
-  });
-}
-
-}  // namespace
 
 void save_training(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
                    const JsonFiles& files) {
   save_in_folder(trainings, folder, state, files, /*full=*/true);
-}
-
-void save_training_parts(Training& training, train::Saver& saver, std::int64_t step, const Value& state) {
-  const std::string error = save_with({&training}, saver, {.step = step}, state, {});
-  if (!error.empty()) throw Error(error);
 }
 
 void save_training_as_configured(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,

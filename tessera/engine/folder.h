@@ -23,6 +23,11 @@ namespace tessera::engine {
 
 using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, contents
 
+/// Has SAVER save everything as it is now; what is computed afterwards is not in it. `contents` says where and in which
+/// form; its small_files are set here. Who calls this goes on as train/saver.h says: advance() or finish(), while the
+/// trainings live. `trainings`, `state` and `files` as below. Collective.
+void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
+                  const Value& state, const JsonFiles& files = {});
 /// FULL. Writes FOLDER.tmp and renames it when it is whole and on the disk; a folder of that name is replaced. `state`
 /// is the caller's (rank 0's counts). `trainings`: at least one, of one group. Throws Error for weights or states that
 /// are not finite. Collective; on failure every rank throws, and what was there before is unharmed.
@@ -31,8 +36,6 @@ void save_training(const std::vector<Training*>& trainings, const std::string& f
 inline void save_training(Training& training, const std::string& folder, const Value& state) {
   save_training(std::vector{&training}, folder, state);
 }
-/// The same, SHARDED: SAVER's OUT/checkpoint-STEP (train/saver.h). Returns when it is there.
-void save_training_parts(Training& training, train::Saver& saver, std::int64_t step, const Value& state);
 /// SHARDED, or FULL where the first training's configuration says so (save_state_dict_type).
 void save_training_as_configured(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
                                  const JsonFiles& files = {});

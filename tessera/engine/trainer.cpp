@@ -70,8 +70,6 @@ void name_unused(const config::Resolved& given) {
                                                   "max_restarts",
                                                   "include_num_input_tokens_seen",
                                                   "logging_nan_inf_filter",
-                                                  "async_save",
-                                                  "async_save_when_busy",
                                                   "checkpoint_in_memory",
                                                   "nan_policy",
                                                   "nan_skip_limit",
@@ -162,6 +160,8 @@ void Trainer::set_state_dict_type(const std::string& type) {
   if (const auto wrong = config::find_field("save_state_dict_type")->set(options_.arguments.values, type))
     throw InputError(concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
   options_.arguments.origins["save_state_dict_type"] = "set_state_dict_type()";
+  finish_saving();
+  saver_.reset();  // it copies, or does not, for one form
 }
 
 TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_t>& rows) const {
@@ -203,6 +203,7 @@ TrainOutput Trainer::train() {
   RunConfig config = options_.arguments.values;
   config.optimization.per_device_train_batch_size *= n_gpu();
   train::ResumePoint from;
+  finish_saving();  // of a former call that an exception has ended
   check_evaluations();
   Value saved;
   if (const auto folder = checkpoint_to_resume()) {
@@ -233,6 +234,7 @@ TrainOutput Trainer::train() {
   call(&TrainerCallback::on_train_begin);
   if (config.output.eval_on_start && options_.eval_dataset) evaluate();
   while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
+    advance_saving();
     call(&TrainerCallback::on_step_begin);
     const double rate = training_->update().learning_rates().front();
     const double loss = train_step(sampler, plan);
@@ -257,6 +259,8 @@ TrainOutput Trainer::train() {
     const bool is_best = evaluates && evaluate_step();
     if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == "best")) save(plan);
   }
+  finish_saving();
+  saver_.reset();  // and the memory of its copies
   load_best_model();
   call(&TrainerCallback::on_train_end);
 

@@ -89,7 +89,9 @@ class TrainerCallback {
   virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}
   virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}
   virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
-  virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}  ///< it is there
+  /// The checkpoint is there. With --async_save that is some steps after it was due: global_step and epoch are the
+  /// checkpoint's.
+  virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}
   virtual void on_train_end(const TrainerState&, TrainerControl&) {}
 };
 
@@ -146,10 +148,10 @@ class Trainer {
   bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
   bool is_world_process_zero() const { return state_.is_world_process_zero; }
   /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words
-  /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole tensors,
-  /// gathered one by one; otherwise (the default) every rank writes what it holds, and the step goes on when all have. An
-  /// optimizer of your own (TrainerOptions::optimizer) is always saved whole. Any number of ranks and any strategy reads
-  /// both. save_model() writes whole weights in any case: nothing has to be switched before.
+  /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole tensors
+  /// as the others send their parts, and the step goes on when it has; otherwise (the default) every rank writes what it
+  /// holds, while the next steps run (--async_save). Any number of ranks and any strategy reads both. save_model() writes
+  /// whole weights in any case: nothing has to be switched before.
   void set_state_dict_type(const std::string& type);
   const TrainerState& state() const { return state_; }
   TrainerControl& control() { return control_; }
@@ -176,9 +178,10 @@ class Trainer {
   void restore_best_model(const Value& saved);
   void save(const train::RunPlan& plan);
   Value progress(const train::RunPlan& plan) const;
-  void write_trainer_state(const std::string& folder, const train::RunPlan& plan) const;
-  train::SaveOutcome save_parts(const train::RunPlan& plan);
-  train::SaveOutcome save_whole(const train::RunPlan& plan);
+  checkpoint::RunState run_state(const train::RunPlan& plan) const;
+  void advance_saving();
+  void finish_saving();
+  void saved(const train::SaveOutcome& outcome);
   void load_best_model();
   std::optional<std::string> checkpoint_to_resume() const;
   template <class... Parameters, class... Arguments>
@@ -190,7 +193,8 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<engine::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
-  std::unique_ptr<train::Saver> saver_;            // of SHARDED checkpoints; since the first one
+  std::unique_ptr<train::Saver> saver_;            // since the first checkpoint of this train() and of this form
+  double saving_epoch_ = 0;                        // of the checkpoint that is being written
   std::optional<train::BestModel> best_;           // of train()
   std::shared_ptr<engine::PlateauRates> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
   TrainerState state_;

@@ -4,35 +4,19 @@
 
 #include <ATen/ATen.h>
 
-#include <unistd.h>
-
-#include <exception>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/life.h>
 #include <tessera/config/validate_evaluations.h>
 #include <tessera/engine/folder.h>
-#include <tessera/train/setup.h>
 
 namespace tessera {
-namespace {
-
-/// What `work` throws on any rank, as one text on all of them. Collective.
-std::string errors_of(const comm::Group& group, const std::function<void()>& work) {
-  std::string own;
-  try {
-    work();
-  } catch (const std::exception& failed) {
-    own = failed.what();
-  }
-  return train::errors_of_all(group, own);
-}
-
-}  // namespace
 
 /// What follows the evaluations: the rules of `tessera train` (config/validate_evaluations.h), and those about what only the program can give.
 void Trainer::check_evaluations() const {
@@ -77,22 +61,57 @@ void Trainer::load_best_model() {
 void Trainer::save(const train::RunPlan& plan) {
   const OutputConfig& output = options_.arguments.values.output;
   if (output.output_dir.empty()) return;
+  if (saver_ && saver_->busy() && output.async_save_when_busy == "skip") {
+    if (state_.is_world_process_zero)
+      log::warning("step ", state_.global_step,
+                   " is not saved: the checkpoint before it is still being written (--async_save_when_busy skip)");
+    return;
+  }
+  finish_saving();
   const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
-  const std::string folder = checkpoint::step_folder(output.output_dir, state_.global_step);
-  best_->saving(state_.global_step, folder);
-  const bool whole = output.save_state_dict_type == "full" || training_->update().own_optimizer() == nullptr;
-  const train::SaveOutcome outcome = whole ? save_whole(plan) : save_parts(plan);
-  if (!outcome.error.empty()) best_->not_saved(folder);
+  const bool full = output.save_state_dict_type == "full", beside = output.async_save && !full;
+  best_->saving(state_.global_step, checkpoint::step_folder(output.output_dir, state_.global_step));
   state_.best_model_checkpoint = best_->checkpoint();
+  saving_epoch_ = state_.epoch;
+  if (!saver_)
+    saver_ = std::make_unique<train::Saver>(
+        training_->group(), train::SaverOptions{.output_dir = output.output_dir, .in_memory = beside});
+  train::SaveContents contents{.step = state_.global_step, .full = full};
+  contents.prune = [folder = output.output_dir, step = state_.global_step, keep = output.save_total_limit,
+                    best = best_->checkpoint()] { checkpoint::prune_step_folders(folder, step, keep, best); };
+  engine::start_saving({training_.get()}, *saver_, std::move(contents), progress(plan),
+                       {{checkpoint::kTrainerStateFile, checkpoint::trainer_state(run_state(plan))}});
+  if (!beside) finish_saving();
+}
+
+/// What has become of a checkpoint; the same on every rank.
+void Trainer::saved(const train::SaveOutcome& outcome) {
   if (!outcome.error.empty()) {
+    best_->not_saved(outcome.folder);
+    state_.best_model_checkpoint = best_->checkpoint();
     if (state_.is_world_process_zero) log::warning(train::not_saved_text(outcome));
     return;
   }
-  if (state_.is_world_process_zero)
-    train::prune_or_warn(folder, [&] {
-      checkpoint::prune_step_folders(output.output_dir, state_.global_step, output.save_total_limit, best_->checkpoint());
-    });
-  call(&TrainerCallback::on_save, folder);
+  TrainerState then = state_;  // of when it was due
+  then.global_step = outcome.step;
+  then.epoch = saving_epoch_;
+  for (const auto& callback : options_.callbacks) callback->on_save(then, control_, outcome.folder);
+}
+
+/// Before a step: a checkpoint that is written beside the training goes on when every rank has done its part.
+void Trainer::advance_saving() {
+  if (!saver_ || !saver_->busy()) return;
+  const at::Tensor ended =
+      at::full({1}, saver_->ended() ? 1 : 0, at::TensorOptions().dtype(at::kLong).device(training_->group().device()));
+  training_->group().all_reduce(ended, comm::Reduction::min).wait();
+  if (ended.item<std::int64_t>() == 0) return;
+  if (const auto outcome = saver_->advance()) saved(*outcome);
+}
+
+void Trainer::finish_saving() {
+  if (!saver_ || !saver_->busy()) return;
+  const comm::LifeState saving(launch::RankState::saving);
+  if (const auto outcome = saver_->finish()) saved(*outcome);
 }
 
 /// What continues train() besides what continues any training.
@@ -107,58 +126,13 @@ Value Trainer::progress(const train::RunPlan& plan) const {
   return own;
 }
 
-/// On rank 0.
-void Trainer::write_trainer_state(const std::string& folder, const train::RunPlan& plan) const {
+/// What transformers' trainer_state.json tells.
+checkpoint::RunState Trainer::run_state(const train::RunPlan& plan) const {
   checkpoint::RunState saved;
   plan.write_to(saved, state_.global_step);
   saved.log_history = state_.log_history;
   best_->write_to(saved);
-  checkpoint::write_trainer_state(folder, saved);
-}
-
-/// Each rank writes what it holds.
-train::SaveOutcome Trainer::save_parts(const train::RunPlan& plan) {
-  const std::int64_t step = state_.global_step;
-  if (!saver_)
-    saver_ = std::make_unique<train::Saver>(
-        training_->group(),
-        train::SaverOptions{.output_dir = options_.arguments.values.output.output_dir, .in_memory = false});
-  try {
-    engine::save_training_parts(*training_, *saver_, step, progress(plan));
-  } catch (const Error&) {
-    // The ranks have agreed on what the saver says of it. Anything else, as a peer that is gone, is no matter of the disk.
-    if (!saver_->last() || saver_->last()->step != step || saver_->last()->error.empty()) throw;
-    return *saver_->last();
-  }
-  train::SaveOutcome outcome = *saver_->last();
-  outcome.error = errors_of(training_->group(), [&] {
-    if (!state_.is_world_process_zero) return;
-    try {
-      write_trainer_state(outcome.folder, plan);
-    } catch (...) {
-      remove_tree(outcome.folder);  // transformers could not read it
-      throw;
-    }
-  });
-  return outcome;
-}
-
-/// Rank 0 writes whole tensors.
-train::SaveOutcome Trainer::save_whole(const train::RunPlan& plan) {
-  const std::string& output_dir = options_.arguments.values.output.output_dir;
-  const std::int64_t step = state_.global_step;
-  const std::string writing = checkpoint::writing_folder(output_dir, step, ::getpid());  // rank 0's: all that is left when this fails
-  train::SaveOutcome outcome{.step = step, .folder = checkpoint::step_folder(output_dir, step)};
-  if (state_.is_world_process_zero) train::remove_stale_or_warn(output_dir);
-  outcome.error = errors_of(training_->group(), [&] {
-    const std::string made = path_join(writing, "whole");
-    engine::save_training(*training_, made, progress(plan));
-    if (!state_.is_world_process_zero) return;
-    write_trainer_state(made, plan);
-    checkpoint::publish_written_folder(made, output_dir, step);
-  });
-  if (state_.is_world_process_zero) train::remove_or_warn(writing);
-  return outcome;
+  return saved;
 }
 
 std::optional<std::string> Trainer::checkpoint_to_resume() const {

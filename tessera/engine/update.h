@@ -35,8 +35,6 @@ class Update {
   /// refer to `sharded`.
   virtual std::vector<train::HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
-  /// This library's optimizer that does it; nullptr: it is one of torch::optim.
-  virtual const optim::Optimizer* own_optimizer() const { return nullptr; }
   /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this optimizer's states.
   virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
                        std::int64_t steps) = 0;

@@ -113,7 +113,7 @@ TEST(TrainerSaves, one_rank_continues_what_two_have_saved) {
   }
 }
 
-TEST(TrainerSaves, whole_ones_when_asked_for_and_of_an_optimizer_of_the_users) {
+TEST(TrainerSaves, whole_ones_when_asked_for) {
   const TemporaryFolder folder;
   run_ranks(2, [&](comm::World&) {
     const auto whole = [&](const std::string& name) {
@@ -126,11 +126,51 @@ TEST(TrainerSaves, whole_ones_when_asked_for_and_of_an_optimizer_of_the_users) {
     EXPECT_TRUE(whole("flag"));
     trained(options(flags(at("call"), 2, "full_shard")), "FULL_STATE_DICT");
     EXPECT_TRUE(whole("call"));
-    TrainerOptions given = options(flags(at("own"), 2, "full_shard"));
-    torch::optim::AdamW adamw(given.model->parameters());
-    given.optimizer = &adamw;
-    trained(std::move(given), "SHARDED_STATE_DICT");
-    EXPECT_TRUE(whole("own"));
+  });
+}
+
+/// The user's optimizer of torch::optim is saved in parts, too, and both forms continue its run.
+TEST(TrainerSaves, an_optimizer_of_the_users_in_both_forms) {
+  for (const std::string type : {"SHARDED_STATE_DICT", "FULL_STATE_DICT"}) {
+    const TemporaryFolder folder;
+    const std::string saved = path_join(folder.path(), "checkpoint-3");
+    run_ranks(2, [&](comm::World&) {
+      const auto run = [&](const std::vector<std::string>& more) {
+        TrainerOptions given = options(flags(folder.path(), 2, "full_shard", more));
+        torch::optim::AdamW adamw(given.model->parameters());
+        given.optimizer = &adamw;
+        return trained(std::move(given), type);
+      };
+      const Weights whole = run({});
+      for (const char* index : index_names)
+        EXPECT_EQ(path_exists(path_join(saved, index)), type == "SHARDED_STATE_DICT") << type;
+      expect_same_bits(run({"--save_strategy=no", "--resume_from_checkpoint=" + saved}), whole, type);
+    });
+  }
+}
+
+/// set_state_dict_type() between checkpoints: the one that is being written is there before the next form is.
+TEST(TrainerSaves, the_form_changes_while_a_checkpoint_is_written) {
+  struct Changes : TrainerCallback {
+    Trainer* trainer = nullptr;
+    void on_step_end(const TrainerState& state, TrainerControl&) override {
+      if (state.global_step == 4) trainer->set_state_dict_type("FULL_STATE_DICT");
+    }
+  };
+  const TemporaryFolder folder;
+  run_ranks(2, [&](comm::World& world) {
+    TrainerOptions given = options(flags(folder.path(), 2, "full_shard"));
+    const auto changes = std::make_shared<Changes>();
+    given.callbacks = {changes};
+    Trainer trainer(std::move(given));
+    changes->trainer = &trainer;
+    trainer.train();
+    if (world.rank() != 0) return;
+    for (const char* index : index_names) {
+      EXPECT_TRUE(path_exists(path_join(folder.path(), concat("checkpoint-3/", index)))) << index;
+      EXPECT_FALSE(path_exists(path_join(folder.path(), concat("checkpoint-6/", index)))) << index;
+    }
+    EXPECT_TRUE(path_exists(path_join(folder.path(), "checkpoint-6/optimizer.safetensors")));
   });
 }
 
