@@ -52,7 +52,16 @@ def save(folder):
     return f"{folder}/run/checkpoint-1"
 
 
+def huge_pages():
+    """The system's rule, "always" (Debian's), "madvise" or "never": with "always" the plain program's memory has them, too."""
+    try:
+        return open("/sys/kernel/mm/transparent_hugepage/enabled").read().split("[")[1].split("]")[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
 def compare(folder):
+    print(f"huge pages: {huge_pages()}", flush=True)
     files = sorted(glob.glob(f"{folder}/*.safetensors"))
     rows = []
     for kind, cold in [(k, c) for k in ("whole", "share") for c in (False, True)]:
