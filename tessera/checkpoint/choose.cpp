@@ -192,7 +192,6 @@ std::string why_not_resumable(const format::Manifest& manifest) {
 }
 
 Examination::Examination(std::string folder, const Ranks& ranks) : folder_(std::move(folder)), ranks_(ranks) {
-  reading_.together = ranks.one_host;
   try {
     reading_.sums = std::make_shared<format::ReadSums>(folder_, format::read_manifest(folder_));
   } catch (const Error&) {  // finish() looks again and says it; until then nothing is noted

@@ -25,7 +25,6 @@ struct Ranks {
   /// Gives every rank the texts of all, in the order of ranks. Collective. Not called when size is 1.
   std::function<std::vector<std::string>(const std::string&)> gather = {};
   int threads = 1;  ///< of this rank, to read with
-  bool one_host = false;  ///< all are on one: what one of them reads the others find in memory
 };
 
 /// What the ranks found about one folder; equal on every rank.

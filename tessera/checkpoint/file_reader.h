@@ -1,10 +1,9 @@
 #pragma once
 /// \file
-/// A file that is read into tensors: ahead of what is asked for, and with the checksums of what is read noted on the way.
+/// A file that is read into tensors, with the checksums of what is read noted on the way.
 
 #include <tessera/format/read_sums.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,8 +16,6 @@ namespace tessera::checkpoint {
 struct Reading {
   /// Where what is read is noted, so that it need not be read again to be compared (format/read_sums.h); null: nowhere.
   std::shared_ptr<format::ReadSums> sums = {};
-  /// The processes of this host read all of the folder between them: what follows the part that is asked for is wanted, too.
-  bool together = false;
 };
 
 /// Const members may be called from several threads.
@@ -34,13 +31,10 @@ class FileReader {
   void read(void* to, std::int64_t bytes, std::uint64_t offset) const;
 
  private:
-  void announce(std::uint64_t begin, std::uint64_t end) const;
-
   std::string path_;
   int fd_;
-  Reading how_;                                    // sums: null when the file is none of their folder's
-  std::optional<std::size_t> number_;              // in the manifest of the sums
-  mutable std::atomic<std::uint64_t> announced_ = 0;  // up to here; no harm is done when threads disagree about it
+  Reading how_;                        // sums: null when the file is none of their folder's
+  std::optional<std::size_t> number_;  // in the manifest of the sums
 };
 
 }  // namespace tessera::checkpoint

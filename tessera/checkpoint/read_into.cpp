@@ -83,8 +83,7 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
 
 void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements, const Reading& how) {
   std::vector<std::unique_ptr<FileReader>> files;
-  const Reading all{how.sums, /*together=*/true};
-  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<FileReader>(path, all));
+  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<FileReader>(path, how));
   std::vector<Piece> pieces;
   for (const Placement& p : placements) {
     TESSERA_CHECK(p.target.device().is_cpu() && p.target.is_contiguous() && p.target.sizes() == p.stored->info.shape,

@@ -81,8 +81,7 @@ std::string follow_flag(const OutputConfig& output, const std::set<std::string>&
 
 checkpoint::Ranks examiners(const comm::World& world, int threads) {
   return {world.rank(), world.size(),
-          [&world](const std::string& text) { return parallel::all_gather_text(world.group(), text); }, threads,
-          world.local_size() == world.size()};
+          [&world](const std::string& text) { return parallel::all_gather_text(world.group(), text); }, threads};
 }
 
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected) {
