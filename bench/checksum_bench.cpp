@@ -4,7 +4,7 @@
 ///
 ///   checksum_bench [MEGABYTES [ROUNDS]]
 
-#include <tessera/format/crc32c.h>
+#include <tessera/format/manifest/crc32c.h>
 
 #include <algorithm>
 #include <chrono>

@@ -11,7 +11,7 @@
 #include <tessera/base/error.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/allocator.h>
-#include <tessera/parallel/data_parallel.h>
+#include <tessera/parallel/replicas/data_parallel.h>
 
 #include <algorithm>
 #include <chrono>

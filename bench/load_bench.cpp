@@ -8,7 +8,7 @@
 #include <ATen/Parallel.h>
 #include <tessera/base/error.h>
 #include <tessera/models/load.h>
-#include <tessera/train/metrics.h>
+#include <tessera/train/reporting/metrics.h>
 
 #include <chrono>
 #include <cstdio>

@@ -13,7 +13,7 @@
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/allocator.h>
-#include <tessera/parallel/saved_tensors.h>
+#include <tessera/parallel/autograd/saved_tensors.h>
 
 #include <algorithm>
 #include <cmath>

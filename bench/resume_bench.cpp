@@ -22,8 +22,8 @@
 #include <tessera/comm/world.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/train/metrics.h>
-#include <tessera/train/setup.h>
+#include <tessera/train/reporting/metrics.h>
+#include <tessera/train/loop/setup.h>
 
 #include <algorithm>
 #include <chrono>

@@ -42,7 +42,7 @@ function(tessera_embed name namespace)
 endfunction()
 
 set(dygraphs /usr/share/javascript/dygraphs)
-set(report_assets ${CMAKE_SOURCE_DIR}/tessera/train/assets)
+set(report_assets ${CMAKE_SOURCE_DIR}/tessera/train/reporting/assets)
 tessera_embed(report_assets tessera::train::assets
   dygraph_js=${dygraphs}/dygraph.min.js dygraph_css=${dygraphs}/dygraph.min.css
   report_html=${report_assets}/report.html report_css=${report_assets}/report.css report_js=${report_assets}/report.js)

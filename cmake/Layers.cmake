@@ -28,10 +28,10 @@ set_property(GLOBAL PROPERTY tessera_core_objects "")
 set_property(GLOBAL PROPERTY tessera_core_libraries "")
 set_property(GLOBAL PROPERTY tessera_torch_objects "")
 
-# tessera_core_layer(FOLDER [LIBRARIES ...]): torch-free.
+# tessera_core_layer(FOLDER [LIBRARIES ...]): torch-free, with its sub-folders.
 function(tessera_core_layer folder)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tessera/${folder}/*.cpp)
   if(NOT sources)
     return()
   endif()

@@ -6,7 +6,7 @@
 
 #include <examples/digits.h>
 #include <examples/run_main.h>
-#include <tessera/engine.h>
+#include <tessera/faces.h>
 #include <tessera/tessera.h>
 
 #include <torch/nn/modules/container/functional.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Ten classes of noisy 28 x 28 "images" around ten fixed patterns: what the examples learn instead of MNIST.
 
-#include <tessera/engine/loader.h>
+#include <tessera/faces/loader.h>
 
 #include <ATen/ATen.h>
 

@@ -8,7 +8,7 @@
 #include <examples/user_module.h>
 #include <examples/run_main.h>
 
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/tessera.h>
 

@@ -20,9 +20,9 @@ fi
 cat <<'MD'
 # Configuration
 
-*Made by `tools/docs_configuration.sh build`; edit `tessera/config/fields.cpp` instead.*
+*Made by `tools/docs_configuration.sh build`; edit `tessera/config/core/fields.cpp` instead.*
 
-Every setting is one row of the table in `tessera/config/fields.cpp`; flags, `--help`, `--print_config` and this page come from it.
+Every setting is one row of the table in `tessera/config/core/fields.cpp`; flags, `--help`, `--print_config` and this page come from it.
 - `--x_y V`, `--x-y V` and `--x_y=V` are the same; a boolean is `--x`, `--x false` or `--no_x`.
 - Files of other systems work as they are: accelerate's YAML (`--config_file`), DeepSpeed's JSON (`--deepspeed`), TrainingArguments (a
   `.json`, `.yaml` or `.args` file as the only argument without a flag), fsdp_config (`--fsdp_config`), and our own (`--config`).

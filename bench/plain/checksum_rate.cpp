@@ -2,8 +2,8 @@
 //   checksum_rate [MiB]      (default 512: beyond the caches)
 // The best of several passes each, interleaved, on one thread.
 
-#include <tessera/format/crc32c.h>
-#include <tessera/format/crc32c_kernels.h>
+#include <tessera/format/manifest/crc32c.h>
+#include <tessera/format/manifest/crc32c_kernels.h>
 
 #include <sys/mman.h>
 

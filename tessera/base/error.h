@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Process exit codes of the program `tessera` (DESIGN section 12).
+/// Process exit codes of the program `tessera` (docs/configuration.md).
 enum class ExitCode : int {
   done = 0,
   failed = 1,         ///< failed while running

@@ -8,8 +8,8 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/read_back.h>
-#include <tessera/format/manifest.h>
-#include <tessera/format/verify.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/manifest/verify.h>
 
 namespace tessera::checkpoint {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <tessera/base/value.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::checkpoint {
@@ -59,7 +59,7 @@ struct RunState {
   double total_flos = 0;  ///< floating-point operations of the model since step 0
 
   // Who wrote it, for people and tools; any configuration and any number of ranks can resume it. Null: not said.
-  Value configuration = {};  ///< config/stored.h
+  Value configuration = {};  ///< config/core/stored.h
   Value mesh = {};           ///< {"ranks", "strategy", "shard_ranks", "replicate_ranks"}
 };
 

@@ -16,8 +16,8 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/files.h>
-#include <tessera/format/crc32c.h>
-#include <tessera/format/verify.h>
+#include <tessera/format/manifest/crc32c.h>
+#include <tessera/format/manifest/verify.h>
 
 namespace tessera::checkpoint {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/file_reader.h>
-#include <tessera/format/manifest.h>
+#include <tessera/format/manifest/manifest.h>
 
 #include <functional>
 #include <optional>

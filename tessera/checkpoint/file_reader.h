@@ -2,7 +2,7 @@
 /// \file
 /// A file that is read into tensors, with the checksums of what is read noted on the way.
 
-#include <tessera/format/read_sums.h>
+#include <tessera/format/manifest/read_sums.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tessera::checkpoint {
 
 /// How a process reads a folder.
 struct Reading {
-  /// Where what is read is noted, so that it need not be read again to be compared (format/read_sums.h); null: nowhere.
+  /// Where what is read is noted, so that it need not be read again to be compared (format/manifest/read_sums.h); null: nowhere.
   std::shared_ptr<format::ReadSums> sums = {};
 };
 

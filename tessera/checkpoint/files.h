@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/format/manifest.h>
+#include <tessera/format/manifest/manifest.h>
 
 namespace tessera::checkpoint {
 
@@ -24,7 +24,7 @@ inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 inline constexpr const char* kRunStateFile = "tessera_state.json";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kOptimizerStem = "optimizer";
-inline constexpr const char* kOptimizerIndexFile = "optimizer.safetensors.index.json";  // of pieces: format/state_index.h
+inline constexpr const char* kOptimizerIndexFile = "optimizer.safetensors.index.json";  // of pieces: format/manifest/state_index.h
 
 using WrittenFiles = std::vector<format::ManifestFile>;
 

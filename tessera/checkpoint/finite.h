@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 namespace tessera::checkpoint {
 

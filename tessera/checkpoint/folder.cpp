@@ -17,8 +17,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/format/manifest.h>
-#include <tessera/launch/proc_status.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/launch/watch/proc_status.h>
 
 namespace tessera::checkpoint {
 namespace {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <string>
 
-#include <tessera/format/crc32c.h>
+#include <tessera/format/manifest/crc32c.h>
 
 namespace tessera::checkpoint {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <tessera/checkpoint/file_reader.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 
 namespace tessera::checkpoint {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include <tessera/format/manifest.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 namespace tessera::checkpoint {
 

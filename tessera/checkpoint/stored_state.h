@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/checkpoint/file_reader.h>
-#include <tessera/format/state_folder.h>
+#include <tessera/format/manifest/state_folder.h>
 
 #include <cstdint>
 #include <memory>

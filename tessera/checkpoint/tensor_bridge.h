@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 namespace tessera::checkpoint {
 

@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// c10d's store interface on our agent's authenticated store (launch/store_client.h): Gloo and NCCL meet through it.
+/// c10d's store interface on our agent's authenticated store (launch/store/store_client.h): Gloo and NCCL meet through it.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <tessera/launch/store_client.h>
+#include <tessera/launch/store/store_client.h>
 
 #include <memory>
 

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/comm/group.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/rank_list.h>
+#include <tessera/launch/fleet/rank_list.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/gloo.h>
-#include <tessera/launch/ports.h>
+#include <tessera/launch/agent/ports.h>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

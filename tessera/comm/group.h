@@ -77,7 +77,7 @@ class Group {
   [[nodiscard]] Work reduce_scatter(at::Tensor output, at::Tensor input, Reduction op = Reduction::sum) const;
   /// Fixed order: accumulator [n], the same on every rank, becomes (((accumulator + x_0) + x_1) + ...) + x_{R-1}, where
   /// x_r is rank r's input [n]. Micro-batch i = k R + r being input of rank r in call k, the calls of a step add the
-  /// micro-batches in their order: the same bits for every R (DESIGN section 13). dtype: one that can be reduced, of
+  /// micro-batches in their order: the same bits for every R (docs/strategies.md). dtype: one that can be reduced, of
   /// both; bf16 and fp16 inputs have an fp32 accumulator.
   [[nodiscard]] Work accumulate(at::Tensor accumulator, at::Tensor input) const;
   /// As above with input [R*n]: accumulator [n] of rank r gets part r of every rank's input.

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// What this rank shows of itself to others: its slot of the board (launch/board.h). Torch-free.
+/// What this rank shows of itself to others: its slot of the board (launch/agent/board.h). Torch-free.
 
-#include <tessera/launch/board.h>
-#include <tessera/launch/environment.h>
+#include <tessera/launch/agent/board.h>
+#include <tessera/launch/cli/environment.h>
 
 #include <atomic>
 #include <cstdint>

@@ -3,8 +3,8 @@
 /// Whether two ranks started the same collectives: the comparison, without transport, threads or tensors. Each rank
 /// compares itself with one neighbour per group, so the cost per rank does not grow with the job.
 
-#include <tessera/launch/board.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/agent/board.h>
+#include <tessera/launch/watch/record.h>
 
 #include <cstdint>
 #include <deque>

@@ -4,7 +4,7 @@
 /// and their comparison with this rank's.
 
 #include <tessera/comm/mismatch.h>
-#include <tessera/launch/board.h>
+#include <tessera/launch/agent/board.h>
 
 #include <cstdint>
 #include <map>

@@ -2,10 +2,10 @@
 /// \file
 /// The record of every collective this process started: a ring of the last ones and totals per operation. Error texts,
 /// reports, comm tables and volume tests all come from here. The ring lies in this rank's slot of the board
-/// (launch/board.h), where the launcher's agent reads it, also after this process has died.
+/// (launch/agent/board.h), where the launcher's agent reads it, also after this process has died.
 
-#include <tessera/launch/board.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/agent/board.h>
+#include <tessera/launch/watch/record.h>
 
 #include <atomic>
 #include <cstddef>
@@ -85,7 +85,7 @@ class Recorder {
 Recorder& recorder();
 
 /// For backends, inside of an operation or of its Pending's wait(): this many bytes left this process, where that is
-/// not what the theory says (wire_bytes in launch/record.h). Several calls for one collective add up.
+/// not what the theory says (wire_bytes in launch/watch/record.h). Several calls for one collective add up.
 void report_moved(std::int64_t bytes);
 /// What this thread's backends reported since the last call, or -1 (Group's business).
 std::int64_t take_moved();

@@ -11,8 +11,8 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/comm/watch.h>
-#include <tessera/launch/rank_list.h>
-#include <tessera/launch/store_server.h>
+#include <tessera/launch/fleet/rank_list.h>
+#include <tessera/launch/store/store_server.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

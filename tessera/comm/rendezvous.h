@@ -5,7 +5,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <tessera/comm/facts.h>
-#include <tessera/launch/environment.h>
+#include <tessera/launch/cli/environment.h>
 
 #include <chrono>
 #include <optional>

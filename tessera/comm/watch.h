@@ -1,11 +1,11 @@
 #pragma once
 /// \file
 /// Why a rank that waits for others must stop waiting, and the thread that finds out: the watcher. Every 100 ms it
-/// writes the rank's sign of life on the board (launch/board.h), and compares the collectives of this rank with those of
+/// writes the rank's sign of life on the board (launch/agent/board.h), and compares the collectives of this rank with those of
 /// a neighbour in each group (mismatch.h), so that ranks that started different ones are named within a second.
 
 #include <tessera/comm/life.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 #include <c10/util/intrusive_ptr.h>
 

@@ -5,7 +5,7 @@
 
 #include <tessera/comm/facts.h>
 #include <tessera/comm/group.h>
-#include <tessera/launch/environment.h>
+#include <tessera/launch/cli/environment.h>
 
 #include <memory>
 #include <string>

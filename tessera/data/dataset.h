@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// data/: from files to batches. Two kinds of rows: *blocks*, cut from a stream of tokens as run_clm.py cuts them (.txt,
-/// .bin/.idx: T tokens are both input and labels, T-1 positions are scored; DESIGN section 12), and *examples* for
+/// .bin/.idx: T tokens are both input and labels, T-1 positions are scored; docs/configuration.md), and *examples* for
 /// fine-tuning (.jsonl: examples.h), one per row and padded, or packed several to a row. This header: the interface of
 /// datasets, samplers, batches.
 
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/config/run_config.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/nn/documents.h>
 #include <tessera/text/tokenizer.h>
 

@@ -8,7 +8,7 @@
 /// longest length. Other fields are not used.
 
 #include <tessera/data/dataset.h>
-#include <tessera/text/wordpiece_tokenizer.h>
+#include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <map>
 #include <optional>

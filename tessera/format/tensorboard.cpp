@@ -8,7 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/format/crc32c.h>
+#include <tessera/format/manifest/crc32c.h>
 
 namespace tessera::format {
 namespace {

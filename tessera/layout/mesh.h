@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// layout/: axes, meshes, rank groups, flat layouts. This header: the one place where ranks are computed.
-/// Axes, outermost first: pp, dp_replicate, dp_shard, cp, tp (DESIGN section 7); rank = row-major index.
+/// Axes, outermost first: pp, dp_replicate, dp_shard, cp, tp (docs/architecture.md); rank = row-major index.
 
 #include <array>
 #include <span>

@@ -3,7 +3,7 @@
 /// Activation checkpointing for our models (`--gradient_checkpointing`).
 
 #include <tessera/models/language_model.h>
-#include <tessera/parallel/checkpoint_plan.h>
+#include <tessera/parallel/recompute/checkpoint_plan.h>
 
 #include <memory>
 

@@ -9,7 +9,7 @@
 #include <tessera/models/lora.h>
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <map>
 #include <optional>
 

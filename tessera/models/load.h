@@ -3,8 +3,8 @@
 /// From a name to a model: a Hugging Face folder, a config.json, or a preset.
 
 #include <tessera/checkpoint/read_into.h>
-#include <tessera/config/run_config.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/models/causal_lm.h>
 
 #include <functional>
@@ -27,7 +27,7 @@ std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, st
 std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed = 0, const ConfigEdit& edit = {});
 /// The same from an explicit config.json value (used by checkpoints); weights initialised from seed.
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed);
-/// The same without memory for the parameters (parallel/deferred.h): for an engine that keeps parts of them. With
+/// The same without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them. With
 /// model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values; empty: the
 /// parameters' own initialisers have them. A folder of adapters is loaded whole, as load_language_model does.
 std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder,

@@ -7,7 +7,7 @@
 /// string as one); a folder whose configuration holds one is read by the tensors in it.
 
 #include <tessera/checkpoint/peft.h>
-#include <tessera/config/run_config.h>
+#include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
 
 #include <cstdint>

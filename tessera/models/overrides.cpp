@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/overrides.h>
+#include <tessera/config/core/overrides.h>
 
 namespace tessera::models {
 namespace {

@@ -1,6 +1,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/model_presets.h>
+#include <tessera/config/core/model_presets.h>
 #include <tessera/models/load.h>
 
 namespace tessera::models {

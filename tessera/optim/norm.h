@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The global gradient norm, with the same bits however parameters are cut into shards (DESIGN section 13: norms).
+/// The global gradient norm, with the same bits however parameters are cut into shards (docs/strategies.md, numerics).
 ///
 /// Each parameter is cut into fixed blocks of 64 elements; a block's squares are summed in double precision in one
 /// fixed order; block sums are added up exactly (exact_sum.h) and the total is rounded once.

@@ -24,7 +24,7 @@ struct DdpOptions {
   bool find_unused_parameters = false;
   /// Rank 0's buffers (BatchNorm statistics) for everyone: at construction and after each reduction.
   bool broadcast_buffers = true;
-  /// V > 0: fixed order (DESIGN section 13): weights, norms and losses have the same bits for every number of ranks
+  /// V > 0: fixed order (docs/strategies.md): weights, norms and losses have the same bits for every number of ranks
   /// that divides V. A step is V micro-batches of one size; the k-th backward of rank r computes micro-batch k * ranks
   /// + r, so each rank runs V / ranks backwards between zero_grad() and the optimizer's step. Their gradients are added
   /// in the order of the micro-batches (mean: each divided by V first). no_sync() is refused; parameters are fp32 or

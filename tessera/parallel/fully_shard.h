@@ -19,7 +19,7 @@
 #include <tessera/layout/residency.h>
 #include <tessera/layout/units.h>
 #include <tessera/optim/optimizer.h>
-#include <tessera/parallel/compression.h>
+#include <tessera/parallel/compression/compression.h>
 
 #include <functional>
 #include <memory>
@@ -53,7 +53,7 @@ struct ShardingOptions {
 
   comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
   double gradient_predivide_factor = 1;               ///< f: divided by f before, and by size / f after the reduction (mean only)
-  /// V > 0: fixed order (DESIGN section 13), as DdpOptions::logical_shards.
+  /// V > 0: fixed order (docs/strategies.md), as DdpOptions::logical_shards.
   std::int64_t logical_shards = 0;
   bool find_unused_parameters = false;  ///< false: a parameter without gradient on some rank is an error that names it
   /// Ranks may skip units, or use them in another order (branches that depend on data): every gather is agreed upon by all ranks

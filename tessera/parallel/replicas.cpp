@@ -4,7 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
-#include <tessera/parallel/hash.h>
+#include <tessera/parallel/sharding/hash.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 #include <tessera/base/error.h>
 #include <tessera/text/added_tokens.h>
-#include <tessera/text/char_class.h>
-#include <tessera/text/unicode_properties.h>
-#include <tessera/text/utf8.h>
+#include <tessera/text/unicode/char_class.h>
+#include <tessera/text/unicode/unicode_properties.h>
+#include <tessera/text/unicode/utf8.h>
 
 #include <algorithm>
 

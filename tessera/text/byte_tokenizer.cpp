@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/text/byte_alphabet.h>
+#include <tessera/text/bpe/byte_alphabet.h>
 #include <tessera/text/byte_tokenizer.h>
 #include <tessera/text/tokenizer_json.h>
 

@@ -2,7 +2,7 @@
 #include <tessera/base/file.h>
 #include <tessera/text/byte_tokenizer.h>
 #include <tessera/text/tokenizer_json.h>
-#include <tessera/text/wordpiece_json.h>
+#include <tessera/text/wordpiece/wordpiece_json.h>
 
 #include <filesystem>
 

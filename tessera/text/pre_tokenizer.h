@@ -4,9 +4,9 @@
 /// then ByteLevel. Every step cuts the pieces that the step before it made; pieces are handed on one by one, none is
 /// stored.
 
-#include <tessera/text/gpt2_split.h>
-#include <tessera/text/regex_split.h>
-#include <tessera/text/unicode_properties.h>
+#include <tessera/text/bpe/gpt2_split.h>
+#include <tessera/text/bpe/regex_split.h>
+#include <tessera/text/unicode/unicode_properties.h>
 
 #include <string>
 #include <string_view>

@@ -1,11 +1,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/text/bpe_tokenizer.h>
-#include <tessera/text/byte_alphabet.h>
+#include <tessera/text/bpe/bpe_tokenizer.h>
+#include <tessera/text/bpe/byte_alphabet.h>
 #include <tessera/text/token_table.h>
 #include <tessera/text/tokenizer_components.h>
 #include <tessera/text/tokenizer_json.h>
-#include <tessera/text/wordpiece_json.h>
+#include <tessera/text/wordpiece/wordpiece_json.h>
 
 #include <algorithm>
 #include <array>

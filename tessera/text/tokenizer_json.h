@@ -4,7 +4,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>
-#include <tessera/text/bpe_model.h>
+#include <tessera/text/bpe/bpe_model.h>
 #include <tessera/text/tokenizer.h>
 
 #include <string>

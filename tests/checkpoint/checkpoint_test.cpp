@@ -14,7 +14,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/folder.h>
-#include <tessera/format/manifest.h>
+#include <tessera/format/manifest/manifest.h>
 
 namespace tessera::checkpoint {
 namespace {

@@ -12,7 +12,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/format/manifest.h>
+#include <tessera/format/manifest/manifest.h>
 #include <tests/checkpoint/examiners.h>
 
 #include <ATen/ATen.h>

@@ -6,7 +6,7 @@
 #include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/stored_state.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/layout/region.h>
 
 #include <ATen/ATen.h>

@@ -5,7 +5,7 @@
 #include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <cmath>
 

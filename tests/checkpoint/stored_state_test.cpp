@@ -14,7 +14,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 namespace tessera::checkpoint {
 namespace {

@@ -4,8 +4,8 @@
 #include "accelerate_under_test.h"
 
 #include <tessera/base/file.h>
-#include <tessera/config/accelerate_environment.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/accelerate/accelerate_environment.h>
+#include <tessera/config/core/fields.h>
 
 #include <algorithm>
 #include <set>

@@ -5,7 +5,7 @@
 
 #include <rapidcheck/gtest.h>
 #include <tessera/base/file.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/core/fields.h>
 
 #include <ctime>
 #include <set>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate_file.h>
+#include <tessera/config/accelerate/accelerate_file.h>
 
 #include <map>
 #include <string>

@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/resolve.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
 
 #include <stdexcept>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/core/fields.h>
 #include <unistd.h>
 
 #include <cstdlib>

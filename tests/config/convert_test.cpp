@@ -1,17 +1,17 @@
 // `tessera config convert`, default, update, to-fsdp2: what the writers say, that readers find it again, and that
 // nothing is lost in silence.
 
-#include <tessera/config/convert.h>
+#include <tessera/config/convert/convert.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/convert_accelerate.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/fsdp_config.h>
-#include <tessera/config/key_tables.h>
+#include <tessera/config/convert/convert_accelerate.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/core/key_tables.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 /// \file
 /// What the tests of DeepSpeed's JSON share: a file and flags in, settings, notes and problems out.
 
-#include <tessera/config/deepspeed.h>
+#include <tessera/config/deepspeed/deepspeed.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/text.h>

@@ -1,6 +1,6 @@
 // DeepSpeed's JSON: every way to get one wrong, and values that differ from what else is said.
 
-#include <tessera/config/fields.h>
+#include <tessera/config/core/fields.h>
 
 #include "deepspeed_cases.h"
 

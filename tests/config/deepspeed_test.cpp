@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/core/fields.h>
 
 #include <cstdlib>
 #include <ctime>

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/convert.h>
+#include <tessera/config/convert/convert.h>
 
 namespace tessera::config {
 namespace {

@@ -1,13 +1,13 @@
 // The file of --fsdp_config: Hugging Face's and accelerate's keys, and every way to get one wrong.
 
-#include <tessera/config/fsdp_config.h>
+#include <tessera/config/accelerate/fsdp_config.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/core/fields.h>
 
 #include <map>
 

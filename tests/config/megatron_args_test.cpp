@@ -4,8 +4,8 @@
 
 #include <rapidcheck/gtest.h>
 #include <tessera/base/file.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/megatron_args.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/megatron/megatron_args.h>
 
 #include <set>
 

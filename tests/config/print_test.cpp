@@ -1,12 +1,12 @@
 // --print_config, --help and --config_overrides.
 
-#include <tessera/config/print.h>
+#include <tessera/config/core/print.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/overrides.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/overrides.h>
 
 #include <tests/error_of.h>
 

@@ -1,12 +1,12 @@
 // accelerate's questions: their order, the files that come of them, and answers that are none.
 
-#include <tessera/config/questionnaire.h>
+#include <tessera/config/accelerate/questionnaire.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/convert.h>
+#include <tessera/config/convert/convert.h>
 
 #include <sstream>
 

@@ -1,13 +1,13 @@
 // The JSON Schema of our own file: it lets through what the reader takes, and refuses what it refuses.
 
-#include <tessera/config/schema.h>
+#include <tessera/config/core/schema.h>
 
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/convert.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/convert/convert.h>
+#include <tessera/config/core/fields.h>
 
 #include <algorithm>
 #include <set>

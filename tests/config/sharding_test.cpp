@@ -1,6 +1,6 @@
 // --fsdp, --fsdp_config, --zero_stage, --strategy, --cpu_offload: what they end in, and what contradicts what.
 
-#include <tessera/config/sharding.h>
+#include <tessera/config/core/sharding.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

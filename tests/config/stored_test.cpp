@@ -1,12 +1,12 @@
 // What a checkpoint remembers of a configuration, and what is told of changes.
 
-#include <tessera/config/stored.h>
+#include <tessera/config/core/stored.h>
 
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/convert.h>
-#include <tessera/config/fields.h>
+#include <tessera/config/convert/convert.h>
+#include <tessera/config/core/fields.h>
 
 namespace tessera::config {
 namespace {

@@ -1,14 +1,14 @@
 // Our own file of settings: flat, in sections, as --print_config prints it, and every way to get one wrong.
 
-#include <tessera/config/tessera_file.h>
+#include <tessera/config/core/tessera_file.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/flag_reader.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/flag_reader.h>
 
 #include <ctime>
 

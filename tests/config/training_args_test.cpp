@@ -1,14 +1,14 @@
 // TrainingArguments: a test per argument, the files that transformers writes, and every way to get one wrong.
 
-#include <tessera/config/training_args.h>
+#include <tessera/config/hf/training_args.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/flag_reader.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/flag_reader.h>
 
 #include <ctime>
 

@@ -5,7 +5,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/compression.h>
+#include <tessera/parallel/compression/compression.h>
 #include <tessera/parallel/compression/onebit.h>
 #include <tessera/parallel/compression/powersgd.h>
 #include <tessera/parallel/compression/topk.h>

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include <tessera/parallel/data_parallel.h>
+#include <tessera/parallel/replicas/data_parallel.h>
 #include <tessera/parallel/ddp.h>
 
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
-#include <tessera/launch/ports.h>
-#include <tessera/launch/process.h>
+#include <tessera/launch/agent/ports.h>
+#include <tessera/launch/agent/process.h>
 
 #include <cstdlib>
 #include <string>

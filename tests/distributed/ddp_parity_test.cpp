@@ -1,4 +1,4 @@
-// Data parallelism on 1 to 4 processes against one process on the same global batches (DESIGN section 13).
+// Data parallelism on 1 to 4 processes against one process on the same global batches (docs/strategies.md).
 #include "ddp_models.h"
 
 #include <gtest/gtest.h>

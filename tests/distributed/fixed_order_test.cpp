@@ -1,4 +1,4 @@
-// The fixed order: the same bits for every number of ranks (DESIGN section 13), against sums formed one by one here.
+// The fixed order: the same bits for every number of ranks (docs/strategies.md), against sums formed one by one here.
 #include "ddp_models.h"
 
 #include <gtest/gtest.h>

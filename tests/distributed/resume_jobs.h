@@ -13,8 +13,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/config/resolve.h>
-#include <tessera/train/trainer.h>
+#include <tessera/config/core/resolve.h>
+#include <tessera/train/loop/trainer.h>
 
 namespace tessera::testing {
 

@@ -7,11 +7,11 @@
 #include <map>
 
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/format/safetensors.h>
-#include <tessera/train/gathered.h>
-#include <tessera/train/optimization.h>
-#include <tessera/train/setup.h>
-#include <tessera/train/sharding.h>
+#include <tessera/format/safetensors/safetensors.h>
+#include <tessera/train/saving/gathered.h>
+#include <tessera/train/loop/optimization.h>
+#include <tessera/train/loop/setup.h>
+#include <tessera/train/loop/sharding.h>
 
 namespace tessera::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/value.h>
-#include <tessera/train/trace.h>
+#include <tessera/train/reporting/trace.h>
 #include <tests/distributed/harness.h>
 
 #include <map>

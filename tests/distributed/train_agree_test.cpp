@@ -4,8 +4,8 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/train/setup.h>
-#include <tessera/train/trainer.h>
+#include <tessera/train/loop/setup.h>
+#include <tessera/train/loop/trainer.h>
 
 namespace tessera::testing {
 namespace {

@@ -10,11 +10,11 @@
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/config/resolve.h>
+#include <tessera/config/core/resolve.h>
 #include <tessera/models/load.h>
-#include <tessera/train/metrics.h>
-#include <tessera/train/sharding.h>
-#include <tessera/train/trainer.h>
+#include <tessera/train/reporting/metrics.h>
+#include <tessera/train/loop/sharding.h>
+#include <tessera/train/loop/trainer.h>
 
 namespace tessera::testing {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/board.h>
+#include <tessera/launch/agent/board.h>
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,10 +1,10 @@
-#include <tessera/format/crc32c.h>
+#include <tessera/format/manifest/crc32c.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/format/crc32c_kernels.h>
+#include <tessera/format/manifest/crc32c_kernels.h>
 
 #include <algorithm>
 #include <iostream>

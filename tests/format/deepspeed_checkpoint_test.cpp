@@ -7,10 +7,10 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/format/deepspeed_checkpoint.h>
-#include <tessera/format/deepspeed_rows.h>
-#include <tessera/format/pickle.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/deepspeed/deepspeed_checkpoint.h>
+#include <tessera/format/deepspeed/deepspeed_rows.h>
+#include <tessera/format/torch/pickle.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <tests/error_of.h>
 

@@ -3,7 +3,7 @@
 /// Makes the bytes of a GGUF file, right or wrong, for tests.
 
 #include <tessera/base/file.h>
-#include <tessera/format/gguf.h>
+#include <tessera/format/gguf/gguf.h>
 
 #include <cstring>
 #include <stdexcept>

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/format/gguf.h>
-#include <tessera/format/gguf_quants.h>
+#include <tessera/format/gguf/gguf.h>
+#include <tessera/format/gguf/gguf_quants.h>
 #include <tessera/format/half.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <cmath>
 #include <cstring>

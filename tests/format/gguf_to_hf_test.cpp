@@ -6,7 +6,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/format/gguf_to_hf.h>
+#include <tessera/format/gguf/gguf_to_hf.h>
 #include <tessera/format/half.h>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/format/gguf_to_hf.h>
+#include <tessera/format/gguf/gguf_to_hf.h>
 #include <tessera/text/tokenizer.h>
 
 namespace tessera::format {

@@ -1,4 +1,4 @@
-#include <tessera/format/manifest.h>
+#include <tessera/format/manifest/manifest.h>
 
 #include <gtest/gtest.h>
 

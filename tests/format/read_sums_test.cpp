@@ -6,8 +6,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/format/read_sums.h>
-#include <tessera/format/verify.h>
+#include <tessera/format/manifest/read_sums.h>
+#include <tessera/format/manifest/verify.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Where one element of a region lies in the whole tensor, counted out dimension by dimension: the slow reference that tests and fuzzers
-/// compare layout/region.h and format/state_index.h with.
+/// compare layout/region.h and format/manifest/state_index.h with.
 
 #include <tessera/layout/region.h>
 

@@ -6,7 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 
 namespace tessera::format {
 namespace {

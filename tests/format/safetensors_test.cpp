@@ -1,4 +1,4 @@
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

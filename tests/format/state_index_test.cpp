@@ -8,7 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/format/state_index.h>
+#include <tessera/format/manifest/state_index.h>
 
 #include <algorithm>
 #include <chrono>

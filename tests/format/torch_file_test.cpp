@@ -6,10 +6,10 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/format/dcp.h>
-#include <tessera/format/pickle.h>
-#include <tessera/format/torch_file.h>
-#include <tessera/format/zip.h>
+#include <tessera/format/torch/dcp.h>
+#include <tessera/format/torch/pickle.h>
+#include <tessera/format/torch/torch_file.h>
+#include <tessera/format/torch/zip.h>
 
 #include <tests/error_of.h>
 

@@ -8,8 +8,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/format/safetensors.h>
-#include <tessera/format/verify.h>
+#include <tessera/format/safetensors/safetensors.h>
+#include <tessera/format/manifest/verify.h>
 
 #include <algorithm>
 #include <filesystem>

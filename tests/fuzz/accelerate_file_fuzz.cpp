@@ -3,10 +3,10 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate_environment.h>
-#include <tessera/config/accelerate_file.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/megatron_args.h>
+#include <tessera/config/accelerate/accelerate_environment.h>
+#include <tessera/config/accelerate/accelerate_file.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/megatron/megatron_args.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -19,16 +19,16 @@ COLUMNS = ["reader", "commit", "sanitizers", "max_len", "inputs", "seconds", "st
 # Reader: (lengths of inputs, by turns; sources whose string literals are its dictionary). A reader that takes fixtures as they are has a
 # line in FIXTURES; the others begin with a byte that chooses, and start from tests/fuzz/corpus.
 READERS = {
-    "safetensors_header": ([256, 128, 512, 1024], ["format/safetensors.cpp"]),
-    "safetensors_index": ([256, 128, 512], ["format/safetensors_index.cpp"]),
+    "safetensors_header": ([256, 128, 512, 1024], ["format/safetensors/safetensors.cpp"]),
+    "safetensors_index": ([256, 128, 512], ["format/safetensors/safetensors_index.cpp"]),
     "state_index": ([512, 256, 1024, 2048], []),
-    "manifest": ([64, 128, 256, 512], ["format/manifest.cpp"]),
-    "torch_file": ([1024, 2048, 512, 4096], ["format/torch_*.cpp", "format/dcp.cpp", "format/pickle.cpp"]),
-    "deepspeed_checkpoint": ([1536, 1024, 2048, 3072], ["format/deepspeed_*.cpp", "format/torch_file.cpp"]),
+    "manifest": ([64, 128, 256, 512], ["format/manifest/manifest.cpp"]),
+    "torch_file": ([1024, 2048, 512, 4096], ["format/torch_*.cpp", "format/torch/dcp.cpp", "format/torch/pickle.cpp"]),
+    "deepspeed_checkpoint": ([1536, 1024, 2048, 3072], ["format/deepspeed_*.cpp", "format/torch/torch_file.cpp"]),
     "indexed": ([256, 128, 512, 1024], []),
-    "training_args": ([64, 96, 64, 256], ["config/training_args_rows.cpp", "config/fields*.cpp"]),
+    "training_args": ([64, 96, 64, 256], ["config/hf/training_args_rows.cpp", "config/fields*.cpp"]),
     "tessera_file": ([64, 96, 64, 256], ["config/fields*.cpp"]),
-    "accelerate_file": ([96, 64, 128, 512], ["config/accelerate_*.cpp", "config/fsdp_config.cpp", "config/megatron_*.cpp"]),
+    "accelerate_file": ([96, 64, 128, 512], ["config/accelerate_*.cpp", "config/accelerate/fsdp_config.cpp", "config/megatron_*.cpp"]),
     "deepspeed": ([64, 96, 128, 512], []),
     "hjson": ([96, 256, 128, 512], []),
     "gguf": ([1024, 2048, 512, 3072], ["format/gguf*.cpp"]),

@@ -22,9 +22,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/format/deepspeed_checkpoint.h>
-#include <tessera/format/manifest.h>
-#include <tessera/format/zip.h>
+#include <tessera/format/deepspeed/deepspeed_checkpoint.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/torch/zip.h>
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/format/gguf.h>
-#include <tessera/format/gguf_to_hf.h>
+#include <tessera/format/gguf/gguf.h>
+#include <tessera/format/gguf/gguf_to_hf.h>
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/hostfile.h>
+#include <tessera/launch/fleet/hostfile.h>
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/format/manifest.h>
+#include <tessera/format/manifest/manifest.h>
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include <tessera/base/error.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/format/manifest.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

@@ -12,8 +12,8 @@
 #include <tests/format/region_elements.h>
 
 #include <tessera/base/error.h>
-#include <tessera/format/manifest.h>
-#include <tessera/format/state_index.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/manifest/state_index.h>
 
 namespace {
 

@@ -2,8 +2,8 @@
 // frame with the right size, sequence and MAC is delivered, and whatever request such a frame holds gets an answer that
 // can be sent; the table's account of its memory stays true.
 
-#include <tessera/launch/store_connection.h>
-#include <tessera/launch/store_table.h>
+#include <tessera/launch/store/store_connection.h>
+#include <tessera/launch/store/store_table.h>
 
 #include <sys/socket.h>
 

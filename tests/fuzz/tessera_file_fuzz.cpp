@@ -2,8 +2,8 @@
 // that the table takes, or problems with their line; nothing is thrown.
 
 #include <tessera/base/error.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/tessera_file.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/tessera_file.h>
 
 #include <cstddef>
 #include <cstdint>

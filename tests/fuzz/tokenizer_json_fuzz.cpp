@@ -14,10 +14,10 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/text/byte_alphabet.h>
+#include <tessera/text/bpe/byte_alphabet.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/tokenizer_json.h>
-#include <tessera/text/utf8.h>
+#include <tessera/text/unicode/utf8.h>
 
 namespace {
 

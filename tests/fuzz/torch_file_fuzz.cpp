@@ -8,9 +8,9 @@
 #include <string>
 
 #include <tessera/base/error.h>
-#include <tessera/format/dcp.h>
-#include <tessera/format/pickle.h>
-#include <tessera/format/torch_file.h>
+#include <tessera/format/torch/dcp.h>
+#include <tessera/format/torch/pickle.h>
+#include <tessera/format/torch/torch_file.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;

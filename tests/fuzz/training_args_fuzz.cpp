@@ -3,9 +3,9 @@
 // thrown.
 
 #include <tessera/base/error.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/flag_reader.h>
-#include <tessera/config/training_args.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/flag_reader.h>
+#include <tessera/config/hf/training_args.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/affinity.h>
+#include <tessera/launch/agent/affinity.h>
 #include <algorithm>
 #include <set>
 

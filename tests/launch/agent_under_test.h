@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/launcher.h>
-#include <tessera/launch/process.h>
+#include <tessera/launch/agent/launcher.h>
+#include <tessera/launch/agent/process.h>
 #include <chrono>
 #include <cstdio>
 #include <fstream>

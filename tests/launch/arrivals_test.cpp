@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <tessera/launch/arrivals.h>
+#include <tessera/launch/agent/arrivals.h>
 
 namespace tessera::launch {
 namespace {

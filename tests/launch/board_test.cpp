@@ -3,7 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/board.h>
+#include <tessera/launch/agent/board.h>
 
 #include <sys/mman.h>
 #include <sys/wait.h>

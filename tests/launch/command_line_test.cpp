@@ -4,8 +4,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/affinity.h>
-#include <tessera/launch/command_line.h>
+#include <tessera/launch/agent/affinity.h>
+#include <tessera/launch/cli/command_line.h>
 
 #include <tests/error_of.h>
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/environment.h>
+#include <tessera/launch/cli/environment.h>
 
 #include <tests/error_of.h>
 

@@ -6,8 +6,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/fleet.h>
-#include <tessera/launch/fleet_link.h>
+#include <tessera/launch/fleet/fleet.h>
+#include <tessera/launch/fleet/fleet_link.h>
 #include <tests/stopwatch.h>
 #include <atomic>
 #include <chrono>

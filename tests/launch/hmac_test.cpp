@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/hmac.h>
-#include <tessera/launch/store_secret.h>
+#include <tessera/launch/store/hmac.h>
+#include <tessera/launch/store/store_secret.h>
 
 #include <fcntl.h>
 #include <rapidcheck/gtest.h>

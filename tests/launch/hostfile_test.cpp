@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/hostfile.h>
+#include <tessera/launch/fleet/hostfile.h>
 
 #include <tests/error_of.h>
 

@@ -1,9 +1,9 @@
 // Settings see the size of a job under one name, whichever launcher started it.
 
-#include <tessera/launch/job_variables.h>
+#include <tessera/launch/cli/job_variables.h>
 
 #include <gtest/gtest.h>
-#include <tessera/config/resolve.h>
+#include <tessera/config/core/resolve.h>
 
 #include <cstdlib>
 #include <map>

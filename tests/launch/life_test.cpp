@@ -1,4 +1,4 @@
-#include <tessera/launch/life.h>
+#include <tessera/launch/watch/life.h>
 
 #include <gtest/gtest.h>
 

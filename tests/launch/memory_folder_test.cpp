@@ -1,4 +1,4 @@
-#include <tessera/launch/memory_folder.h>
+#include <tessera/launch/agent/memory_folder.h>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

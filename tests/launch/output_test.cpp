@@ -5,8 +5,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/launch/output.h>
-#include <tessera/launch/unique_fd.h>
+#include <tessera/launch/agent/output.h>
+#include <tessera/launch/agent/unique_fd.h>
 
 namespace tessera::launch {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/ports.h>
+#include <tessera/launch/agent/ports.h>
 
 #include <tests/error_of.h>
 

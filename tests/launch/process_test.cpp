@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>
-#include <tessera/launch/guardian.h>
-#include <tessera/launch/process.h>
+#include <tessera/launch/agent/guardian.h>
+#include <tessera/launch/agent/process.h>
 
 #include "agent_under_test.h"
 #include <tests/error_of.h>

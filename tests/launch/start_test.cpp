@@ -3,7 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/launch/start.h>
+#include <tessera/launch/agent/start.h>
 
 #include <tests/error_of.h>
 

@@ -2,7 +2,7 @@
 
 #include "store_under_test.h"
 
-#include <tessera/launch/store_wire.h>
+#include <tessera/launch/store/store_wire.h>
 #include <tests/error_of.h>
 #include <tests/stopwatch.h>
 

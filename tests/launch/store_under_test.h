@@ -2,9 +2,9 @@
 /// \file
 /// A StoreServer in a thread of its own, driven as an agent drives it; and a raw socket for those who break the rules.
 
-#include <tessera/launch/store_client.h>
-#include <tessera/launch/store_server.h>
-#include <tessera/launch/store_socket.h>
+#include <tessera/launch/store/store_client.h>
+#include <tessera/launch/store/store_server.h>
+#include <tessera/launch/store/store_socket.h>
 
 #include <poll.h>
 #include <sys/eventfd.h>

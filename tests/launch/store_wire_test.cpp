@@ -2,8 +2,8 @@
 // refused.
 #include <gtest/gtest.h>
 
-#include <tessera/launch/store_table.h>
-#include <tessera/launch/store_wire.h>
+#include <tessera/launch/store/store_table.h>
+#include <tessera/launch/store/store_wire.h>
 
 #include <rapidcheck/gtest.h>
 

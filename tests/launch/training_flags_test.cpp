@@ -5,9 +5,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/accelerate_environment.h>
-#include <tessera/config/fields.h>
-#include <tessera/launch/command_line.h>
+#include <tessera/config/accelerate/accelerate_environment.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/launch/cli/command_line.h>
 
 #include <tests/error_of.h>
 

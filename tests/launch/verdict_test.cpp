@@ -1,6 +1,6 @@
-#include <tessera/launch/oom.h>
-#include <tessera/launch/proc_status.h>
-#include <tessera/launch/verdict.h>
+#include <tessera/launch/agent/oom.h>
+#include <tessera/launch/watch/proc_status.h>
+#include <tessera/launch/watch/verdict.h>
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-#include <tessera/launch/rank_list.h>
-#include <tessera/launch/wait_graph.h>
+#include <tessera/launch/fleet/rank_list.h>
+#include <tessera/launch/watch/wait_graph.h>
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/ports.h>
+#include <tessera/launch/agent/ports.h>
 #include <algorithm>
 #include <fstream>
 

@@ -10,7 +10,7 @@
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/load.h>
 #include <tessera/models/sentence_encoder.h>
-#include <tessera/text/wordpiece_tokenizer.h>
+#include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <tests/error_of.h>
 

@@ -10,7 +10,7 @@
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
 #include <tessera/nn/autocast.h>
-#include <tessera/parallel/checkpoint_activations.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
 
 #include <tests/error_of.h>
 

@@ -1,5 +1,5 @@
 // The Llama family against Python transformers: tests/fixtures/llama/*, made by tests/parity/make_llama_fixtures.py, which
-// says what each number is. Bound: 1e-5 relative (DESIGN section 13).
+// says what each number is. Bound: 1e-5 relative (docs/strategies.md).
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/overrides.h>
+#include <tessera/config/core/overrides.h>
 #include <tessera/optim/loss_scale.h>
 #include <tessera/optim/plateau.h>
 #include <tessera/optim/schedule.h>

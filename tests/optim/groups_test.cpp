@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/overrides.h>
+#include <tessera/config/core/overrides.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/optim/groups.h>
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/config/overrides.h>
+#include <tessera/config/core/overrides.h>
 #include <tessera/optim/optimizer.h>
 
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/autograd_engine.h>
+#include <tessera/parallel/autograd/autograd_engine.h>
 
 #include <string>
 

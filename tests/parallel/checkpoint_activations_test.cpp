@@ -7,9 +7,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/nn/autocast.h>
-#include <tessera/parallel/checkpoint_activations.h>
-#include <tessera/parallel/checkpoint_plan.h>
-#include <tessera/parallel/saved_tensors.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
+#include <tessera/parallel/recompute/checkpoint_plan.h>
+#include <tessera/parallel/autograd/saved_tensors.h>
 
 #include <tests/error_of.h>
 

@@ -4,8 +4,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <tessera/nn/autocast.h>
-#include <tessera/parallel/checkpoint_activations.h>
-#include <tessera/parallel/saved_tensors.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
+#include <tessera/parallel/autograd/saved_tensors.h>
 
 #include <filesystem>
 

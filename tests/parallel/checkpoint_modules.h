@@ -10,7 +10,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <tessera/parallel/checkpoint_activations.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
 
 #include <functional>
 #include <tuple>

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
-#include <tessera/launch/process.h>
+#include <tessera/launch/agent/process.h>
 
 #include <string>
 #include <vector>

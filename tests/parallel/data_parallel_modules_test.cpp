@@ -12,8 +12,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/nn/autocast.h>
-#include <tessera/parallel/autograd_engine.h>
-#include <tessera/parallel/data_parallel.h>
+#include <tessera/parallel/autograd/autograd_engine.h>
+#include <tessera/parallel/replicas/data_parallel.h>
 
 #include "checkpoint_modules.h"
 #include "managed_guardian.h"

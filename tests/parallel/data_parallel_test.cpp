@@ -12,8 +12,8 @@
 #include <torch/optim/sgd.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/data_parallel.h>
-#include <tessera/parallel/rows_of_batch.h>
+#include <tessera/parallel/replicas/data_parallel.h>
+#include <tessera/parallel/replicas/rows_of_batch.h>
 
 #include <tests/error_of.h>
 

@@ -19,7 +19,7 @@
 #include <tessera/base/value.h>
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/saved_tensors.h>
+#include <tessera/parallel/autograd/saved_tensors.h>
 #include <tessera/parallel/sharding/managed.h>
 
 #include <tests/error_of.h>

@@ -18,7 +18,7 @@ disable_progress_bar()
 build = sys.argv[1] if len(sys.argv) > 1 else "build"
 failed = False
 with tempfile.TemporaryDirectory() as scratch:
-    subprocess.run([f"{build}/tests/engine_tests", "--gtest_filter=FaceSaves.a_model_of_hugging_face_is_opened_as_it_is"], check=True,
+    subprocess.run([f"{build}/tests/faces_tests", "--gtest_filter=FaceSaves.a_model_of_hugging_face_is_opened_as_it_is"], check=True,
                    stdout=subprocess.DEVNULL, env=dict(os.environ, TESSERA_SAVES=scratch))
     for face in ("accelerator", "deepspeed"):
         for name in ("", "state"):

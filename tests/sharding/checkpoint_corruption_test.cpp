@@ -16,7 +16,7 @@
 #include <random>
 
 #include <tessera/base/file.h>
-#include <tessera/format/verify.h>
+#include <tessera/format/manifest/verify.h>
 
 namespace tessera::testing {
 namespace {

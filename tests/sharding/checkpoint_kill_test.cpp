@@ -17,7 +17,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/format/verify.h>
+#include <tessera/format/manifest/verify.h>
 
 namespace tessera::testing {
 namespace {

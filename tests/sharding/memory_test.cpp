@@ -2,7 +2,7 @@
 #include <tests/sharding/job.h>
 
 #include <tessera/nn/allocator.h>
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 
 #include <malloc.h>
 

@@ -6,7 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/checkpoint_activations.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
 
 #include <filesystem>
 

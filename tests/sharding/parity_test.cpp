@@ -1,5 +1,5 @@
 // Every strategy on 1 to 4 ranks against one process that runs the plain loop: fixed order bit by bit, fast order
-// within the numerics contract (DESIGN section 13). TESSERA_FULL=1: the whole product.
+// within the numerics contract (docs/strategies.md). TESSERA_FULL=1: the whole product.
 #include <tests/sharding/job.h>
 
 #include <algorithm>

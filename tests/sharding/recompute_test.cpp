@@ -6,7 +6,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <tessera/models/checkpoint_blocks.h>
-#include <tessera/parallel/checkpoint_activations.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
 
 #include <filesystem>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// A checkpoint whose every number follows from its step, so that a reader can tell which save it has before it, and
-/// whether all of it is there. Written by the saver of a training (train/saver.h) on the ranks of a job.
+/// whether all of it is there. Written by the saver of a training (train/saving/saver.h) on the ranks of a job.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/saver.h>
+#include <tessera/train/saving/saver.h>
 
 #include <cstdint>
 #include <cstdlib>

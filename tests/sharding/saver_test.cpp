@@ -1,4 +1,4 @@
-// Checkpoints that all ranks write (train/saver.h): what is in them, under every strategy, and what happens when a rank cannot write.
+// Checkpoints that all ranks write (train/saving/saver.h): what is in them, under every strategy, and what happens when a rank cannot write.
 #include <tests/sharding/job.h>
 
 #include <tessera/base/file.h>
@@ -7,9 +7,9 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/format/verify.h>
-#include <tessera/train/gathered.h>
-#include <tessera/train/saver.h>
+#include <tessera/format/manifest/verify.h>
+#include <tessera/train/saving/gathered.h>
+#include <tessera/train/saving/saver.h>
 
 #include <algorithm>
 #include <limits>

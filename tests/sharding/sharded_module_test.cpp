@@ -6,7 +6,7 @@
 #include <torch/serialize.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/sharding/managed.h>
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// What the sharding tests train: small unedited modules with a loss that every rank can compute of any part of a
-/// step's batch, and the plain loop in one process that is the truth (DESIGN section 13).
+/// step's batch, and the plain loop in one process that is the truth (docs/strategies.md).
 
 #include <examples/user_module.h>
 #include <tests/distributed/ddp_models.h>

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 /// Bottom to top. Up to `plan` torch-free, from `kernels` on part of libtessera.
 constexpr std::array<std::string_view, 17> layers = {"base",  "layout",   "text",   "format", "config", "launch",
                                                      "plan",  "kernels",  "comm",   "nn",     "data",   "checkpoint",
-                                                     "optim", "parallel", "models", "train",  "engine"};
+                                                     "optim", "parallel", "models", "train",  "faces"};
 constexpr int first_torch_layer = 7;  // kernels: in libtessera, but without LibTorch's headers
 constexpr int tools_level = 100;
 constexpr int unknown_level = -1;
@@ -32,7 +32,7 @@ int layer_level(std::string_view name) {
 
 /// The level of a path such as "tessera/nn/linear.h".
 int level_of(const std::string& path) {
-  if (path == "tessera/tessera.h" || path == "tessera/engine.h") return umbrella_level;
+  if (path == "tessera/tessera.h" || path == "tessera/faces.h") return umbrella_level;
   if (path.starts_with("tessera/")) {
     const auto end = path.find('/', 8);
     return end == std::string::npos ? unknown_level : layer_level(std::string_view(path).substr(8, end - 8));
@@ -73,7 +73,7 @@ std::string broken_rule(const std::string& file, const std::string& target) {
                ? "the library does not include tests, benchmarks or examples"
                : "";
   }
-  if (to == unknown_level) return "unknown layer (the order is in DESIGN section 3 and tests/structure)";
+  if (to == unknown_level) return "unknown layer (the order is in docs/architecture.md)";
   if (from == umbrella_level) return to == tools_level ? "the umbrella does not include the tools" : "";
   if (to == umbrella_level && from != tools_level)
     return "the umbrella tessera/tessera.h is for users, not for the layers";
@@ -132,7 +132,7 @@ void check_file(const fs::path& root, const SourceFile& file, std::vector<std::s
     violations.push_back(file.path + ":" + std::to_string(line) + ": " + what);
   };
   if (level_of(file.path) == unknown_level)
-    report(1, "unknown layer (the order is in DESIGN section 3 and tests/structure)");
+    report(1, "unknown layer (the order is in docs/architecture.md)");
   bool in_comment = false;
   for (std::size_t i = 0; i < file.lines.size(); ++i) {
     const std::string& line = file.lines[i];

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The rules of DESIGN section 3 and 4 as a function of a source tree. Includes are read from the text: what the
+/// The rules of docs/architecture.md, layers, as a function of a source tree. Includes are read from the text: what the
 /// compiler sees behind them does not matter, an arrow is an arrow.
 
 #include <string>

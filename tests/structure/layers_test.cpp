@@ -97,7 +97,7 @@ TEST(LayerRules, TorchFreeMeansTorchFree) {
   }
   expect_one("tools/tessera/main.cpp", "#include <tessera/train/a.h>\n",
              "tools/tessera/main.cpp:1: ", "the program is torch-free");
-  expect_none("tools/tessera/main.cpp", "#include <tessera/launch/launcher.h>\n#include <tools/tessera/commands.h>\n");
+  expect_none("tools/tessera/main.cpp", "#include <tessera/launch/agent/launcher.h>\n#include <tools/tessera/commands.h>\n");
   expect_none("tools/tessera/torch/a.cpp", "#include <tessera/train/a.h>\n");
 }
 
@@ -117,10 +117,10 @@ TEST(LayerRules, NeitherToolsNorTestsNorTheUmbrella) {
   expect_one("tessera/train/a.cpp", "#include <tests/launch/agent.h>\n",
              "tessera/train/a.cpp:1: ", "does not include tests");
   expect_one("tessera/train/a.cpp", "#include <tessera/tessera.h>\n", "tessera/train/a.cpp:1: ", "for users");
-  expect_none("tessera/engine.h", "#include <tessera/engine/a.h>\n");
-  expect_none("tessera/engine/a.h", "#include <tessera/train/a.h>\n");
-  expect_one("tessera/train/a.cpp", "#include <tessera/engine/a.h>\n", "tessera/train/a.cpp:1: ", "engine is above train");
-  expect_one("tessera/engine/a.cpp", "#include <tessera/engine.h>\n", "tessera/engine/a.cpp:1: ", "for users");
+  expect_none("tessera/faces.h", "#include <tessera/faces/a.h>\n");
+  expect_none("tessera/faces/a.h", "#include <tessera/train/a.h>\n");
+  expect_one("tessera/train/a.cpp", "#include <tessera/faces/a.h>\n", "tessera/train/a.cpp:1: ", "faces is above train");
+  expect_one("tessera/faces/a.cpp", "#include <tessera/faces.h>\n", "tessera/faces/a.cpp:1: ", "for users");
   expect_none("tessera/tessera.h", "#include <tessera/train/a.h>\n#include <tessera/base/error.h>\n");
 }
 

@@ -5,8 +5,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/text/byte_alphabet.h>
-#include <tessera/text/regex_split.h>
+#include <tessera/text/bpe/byte_alphabet.h>
+#include <tessera/text/bpe/regex_split.h>
 #include <tessera/text/tokenizer_json.h>
 
 namespace tessera::text {

@@ -5,8 +5,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/text/bpe_train.h>
-#include <tessera/text/word_count.h>
+#include <tessera/text/bpe/bpe_train.h>
+#include <tessera/text/bpe/word_count.h>
 
 namespace tessera::text {
 namespace {

@@ -5,7 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/format/indexed.h>
-#include <tessera/launch/process.h>
+#include <tessera/launch/agent/process.h>
 #include <tessera/text/tokenizer.h>
 
 #include <algorithm>

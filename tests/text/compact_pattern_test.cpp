@@ -1,6 +1,6 @@
-#include <tessera/text/compact_pattern.h>
-#include <tessera/text/regex_split.h>
-#include <tessera/text/utf8.h>
+#include <tessera/text/bpe/compact_pattern.h>
+#include <tessera/text/bpe/regex_split.h>
+#include <tessera/text/unicode/utf8.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/text/normal_form.h>
+#include <tessera/text/unicode/normal_form.h>
 #include <tessera/text/tokenizer_json.h>
 
 #include <rapidcheck/gtest.h>

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/format/manifest.h>
-#include <tessera/format/safetensors.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/safetensors/safetensors.h>
 #include <tests/format/gguf_builder.h>
 
 #include <algorithm>

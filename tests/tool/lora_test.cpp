@@ -1,6 +1,6 @@
 #include "program.h"
 
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -13,7 +13,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/launch/process.h>
+#include <tessera/launch/agent/process.h>
 
 namespace tessera::testing {
 

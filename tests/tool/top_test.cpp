@@ -1,7 +1,7 @@
 #include "program.h"
 
 #include <tessera/base/clock.h>
-#include <tessera/launch/board.h>
+#include <tessera/launch/agent/board.h>
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <tessera/format/safetensors_index.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 
 namespace tessera::testing {
 namespace {

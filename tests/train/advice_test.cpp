@@ -2,7 +2,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <tessera/base/text.h>
-#include <tessera/train/advice.h>
+#include <tessera/train/reporting/advice.h>
 
 namespace tessera::train {
 namespace {

@@ -1,6 +1,6 @@
 // A smaller micro-batch where memory runs out.
 
-#include <tessera/train/batch_size.h>
+#include <tessera/train/loop/batch_size.h>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include <tessera/base/error.h>
 #include "one_rank.h"
-#include <tessera/train/metrics.h>
+#include <tessera/train/reporting/metrics.h>
 
 namespace tessera::train {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/train/fixed_order.h>
+#include <tessera/train/loop/fixed_order.h>
 
 namespace tessera::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/models/load.h>
 #include <tessera/text/tokenizer.h>
-#include <tessera/train/generate.h>
+#include <tessera/train/inference/generate.h>
 
 namespace tessera::train {
 namespace {

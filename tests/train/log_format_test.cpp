@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include <tessera/train/log_format.h>
+#include <tessera/train/reporting/log_format.h>
 
 namespace tessera::train {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/train/metrics.h>
+#include <tessera/train/reporting/metrics.h>
 
 namespace tessera::train {
 namespace {

@@ -3,7 +3,7 @@
 /// A world of one rank for tests that need a group.
 
 #include <tessera/comm/world.h>
-#include <tessera/launch/environment.h>
+#include <tessera/launch/cli/environment.h>
 
 namespace tessera::train {
 

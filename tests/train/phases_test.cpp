@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include <tessera/train/phases.h>
+#include <tessera/train/reporting/phases.h>
 
 namespace tessera::train {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include <tessera/train/progress.h>
+#include <tessera/train/reporting/progress.h>
 
 namespace tessera::train {
 namespace {

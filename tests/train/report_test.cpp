@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/value.h>
-#include <tessera/train/metrics.h>
-#include <tessera/train/report.h>
+#include <tessera/train/reporting/metrics.h>
+#include <tessera/train/reporting/report.h>
 
 namespace tessera::train {
 namespace {

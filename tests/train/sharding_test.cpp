@@ -6,8 +6,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/models/load.h>
-#include <tessera/train/optimization.h>
-#include <tessera/train/sharding.h>
+#include <tessera/train/loop/optimization.h>
+#include <tessera/train/loop/sharding.h>
 
 namespace tessera::train {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include <tessera/nn/gemm.h>
-#include <tessera/train/signals.h>
+#include <tessera/train/loop/signals.h>
 
 namespace tessera::train {
 namespace {

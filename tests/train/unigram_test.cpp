@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <tessera/train/unigram.h>
+#include <tessera/train/inference/unigram.h>
 
 namespace tessera::train {
 namespace {

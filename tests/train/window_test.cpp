@@ -1,6 +1,6 @@
 // The losses between two logs.
 
-#include <tessera/train/window.h>
+#include <tessera/train/reporting/window.h>
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/format/jsonl.h>
-#include <tessera/launch/process.h>
-#include <tessera/launch/signal_queue.h>
+#include <tessera/launch/agent/process.h>
+#include <tessera/launch/agent/signal_queue.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/top_snapshot.h>
 

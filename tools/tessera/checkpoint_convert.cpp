@@ -5,10 +5,10 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/config/command_flags.h>
-#include <tessera/format/deepspeed_checkpoint.h>
-#include <tessera/format/gguf_to_hf.h>
-#include <tessera/format/torch_to_hf.h>
+#include <tessera/config/core/command_flags.h>
+#include <tessera/format/deepspeed/deepspeed_checkpoint.h>
+#include <tessera/format/gguf/gguf_to_hf.h>
+#include <tessera/format/torch/torch_to_hf.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/new_folder.h>
 #include <tools/tessera/text_progress.h>

@@ -3,8 +3,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/command_flags.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/config/core/command_flags.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/new_folder.h>
 #include <tools/tessera/text_progress.h>

@@ -4,8 +4,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/config/command_flags.h>
-#include <tessera/format/verify.h>
+#include <tessera/config/core/command_flags.h>
+#include <tessera/format/manifest/verify.h>
 #include <tools/tessera/checkpoint_tools.h>
 #include <tools/tessera/text_progress.h>
 

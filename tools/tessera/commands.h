@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// tools/tessera/: the program. main.cpp dispatches; one file per subcommand. This header: the subcommands.
-/// Each takes the arguments after its own name and returns an exit code (DESIGN section 12); errors are thrown.
+/// Each takes the arguments after its own name and returns an exit code (docs/configuration.md); errors are thrown.
 
 #include <string>
 #include <vector>

@@ -3,8 +3,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/key_tables.h>
-#include <tessera/config/schema.h>
+#include <tessera/config/core/key_tables.h>
+#include <tessera/config/core/schema.h>
 #include <tools/tessera/config_command.h>
 
 #include <algorithm>

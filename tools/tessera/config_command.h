@@ -2,7 +2,7 @@
 /// \file
 /// The parts of `tessera config`. Each takes the arguments after its own name and returns an exit code.
 
-#include <tessera/config/convert.h>
+#include <tessera/config/convert/convert.h>
 #include <tools/tessera/commands.h>
 
 #include <string>

@@ -3,9 +3,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/key_tables.h>
-#include <tessera/config/print.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/key_tables.h>
+#include <tessera/config/core/print.h>
 #include <tools/tessera/config_command.h>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/format/gguf.h>
-#include <tessera/format/gguf_tokenizer.h>
-#include <tessera/format/safetensors_index.h>
+#include <tessera/format/gguf/gguf.h>
+#include <tessera/format/gguf/gguf_tokenizer.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tools/tessera/inspect_folder.h>
 #include <tools/tessera/inspection.h>
 

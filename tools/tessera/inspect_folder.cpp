@@ -1,7 +1,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/format/manifest.h>
-#include <tessera/format/state_folder.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/manifest/state_folder.h>
 #include <tools/tessera/inspect_folder.h>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 /// \file
-/// tessera launch: runs any program as ranks, on this host or several (launch/start.h).
+/// tessera launch: runs any program as ranks, on this host or several (launch/agent/start.h).
 
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/config/resolve.h>
-#include <tessera/launch/start.h>
+#include <tessera/config/core/resolve.h>
+#include <tessera/launch/agent/start.h>
 #include <tools/tessera/commands.h>
 
 #include <algorithm>

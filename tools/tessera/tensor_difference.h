@@ -2,7 +2,7 @@
 /// \file
 /// How far apart two tensors are, without LibTorch: what `tessera checkpoint diff` tells.
 
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <cstdint>
 #include <span>

@@ -4,10 +4,10 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/config/command_flags.h>
-#include <tessera/text/bpe_train.h>
+#include <tessera/config/core/command_flags.h>
+#include <tessera/text/bpe/bpe_train.h>
 #include <tessera/text/tokenizer.h>
-#include <tessera/text/utf8.h>
+#include <tessera/text/unicode/utf8.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/documents.h>
 #include <tools/tessera/text_progress.h>

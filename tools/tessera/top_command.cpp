@@ -3,12 +3,12 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
-#include <tessera/config/command_flags.h>
+#include <tessera/config/core/command_flags.h>
 #include <tools/tessera/commands.h>
 #include <tools/tessera/top_screen.h>
 #include <tools/tessera/top_snapshot.h>
 
-#include <tessera/launch/signal_queue.h>
+#include <tessera/launch/agent/signal_queue.h>
 
 #include <poll.h>
 #include <sys/ioctl.h>

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// What `tessera top` knows of the running jobs at one moment: plain values, read from the boards (launch/board.h) and
+/// What `tessera top` knows of the running jobs at one moment: plain values, read from the boards (launch/agent/board.h) and
 /// from /proc, texts made harmless.
 
-#include <tessera/launch/board.h>
+#include <tessera/launch/agent/board.h>
 
 #include <sys/types.h>
 

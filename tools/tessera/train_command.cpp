@@ -4,11 +4,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/config/print.h>
-#include <tessera/config/resolve.h>
-#include <tessera/launch/environment.h>
-#include <tessera/launch/job_variables.h>
-#include <tessera/launch/launcher.h>
+#include <tessera/config/core/print.h>
+#include <tessera/config/core/resolve.h>
+#include <tessera/launch/cli/environment.h>
+#include <tessera/launch/cli/job_variables.h>
+#include <tessera/launch/agent/launcher.h>
 #include <tools/tessera/commands.h>
 
 #include <cstdio>
@@ -26,7 +26,7 @@ bool take_switch(Arguments& arguments, std::string_view underscored, std::string
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 /// For checks only: a restarted rank finds in the output folder what its own job has written, which is no fault
-/// (train/restart.h says what becomes of it).
+/// (train/loop/restart.h says what becomes of it).
 config::Resolved as_at_first(config::Resolved resolved, const launch::RankEnvironment& environment) {
   if (environment.generation > 0) resolved.values.output.overwrite_output_dir = true;
   return resolved;

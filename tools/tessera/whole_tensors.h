@@ -2,7 +2,7 @@
 /// \file
 /// The tensors of a checkpoint one by one, each whole, however the files divide them.
 
-#include <tessera/format/safetensors.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <cstddef>
 #include <cstdint>

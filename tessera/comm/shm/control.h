@@ -6,7 +6,7 @@
 ///   [ Control | slot_count x inline_bytes: small payloads | staging_depth x chunk_bytes: chunks of large ones ]
 
 #include <tessera/comm/shm/doorbell.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 #include <atomic>
 #include <cstddef>

@@ -2,7 +2,7 @@
 /// \file
 /// The first bytes of a segment: what it is, and what its process waits for.
 
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 #include <atomic>
 #include <cstdint>

@@ -3,7 +3,7 @@
 /// One operation of a group on raw memory: what Team (team.h) runs.
 
 #include <tessera/kernels/cpu/reduce.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 #include <cstddef>
 #include <cstdint>

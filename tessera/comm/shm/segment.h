@@ -10,7 +10,7 @@
 /// /proc/PID/fd/N; PID, N and a random nonce travel through the job's store.
 
 #include <tessera/base/free_ranges.h>
-#include <tessera/launch/unique_fd.h>
+#include <tessera/launch/agent/unique_fd.h>
 
 #include <sys/types.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Sums of squares of fixed blocks, in double precision: what norms are made of (DESIGN section 13).
+/// Sums of squares of fixed blocks, in double precision: what norms are made of (docs/strategies.md).
 
 #include <cstdint>
 

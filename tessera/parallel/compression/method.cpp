@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 /// nothing, so nothing is compressed there. Gradients that are not finite come out not finite, and leave the kept state
 /// (error feedback) as it was.
 
-#include <tessera/parallel/compression.h>
+#include <tessera/parallel/compression/compression.h>
 
 #include <cstdint>
 #include <map>

@@ -9,7 +9,7 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/comm/world.h>
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/file_memory.h>
 

@@ -9,9 +9,9 @@
 ///   end        what is left is reduced, waited for and dropped; local parts' grad() hold the sums
 
 #include <tessera/layout/residency.h>
-#include <tessera/parallel/autograd_engine.h>
+#include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/parallel/reducer.h>
+#include <tessera/parallel/sharding/reducer.h>
 #include <tessera/parallel/sharding/flat_group.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/parallel/sharding/shard_gradients.h>

@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
-#include <tessera/parallel/deferred.h>
+#include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/replicas.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -25,7 +25,7 @@ struct IValue;
 
 namespace tessera::parallel {
 
-/// The key; free in LibTorch 2.11, above Autograd and Autocast. Deferred construction (parallel/deferred.h) uses it, too.
+/// The key; free in LibTorch 2.11, above Autograd and Autocast. Deferred construction (parallel/deferred/deferred.h) uses it, too.
 inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
 
 /// Who makes parameters present. Called on the thread that runs the operator, which may be any.

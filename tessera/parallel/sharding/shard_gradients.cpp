@@ -6,7 +6,7 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/kernels/cpu/copy_finite.h>
-#include <tessera/parallel/unused.h>
+#include <tessera/parallel/sharding/unused.h>
 
 #include <algorithm>
 #include <numeric>

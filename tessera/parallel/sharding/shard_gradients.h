@@ -1,11 +1,11 @@
 #pragma once
 /// \file
 /// Gradients on their way from autograd to the shards: each unit's gradients fill a flat buffer, which is reduced and
-/// scattered as soon as it is full; the ranks' sums lie in shards. (Where nothing is sharded: Reducer, parallel/reducer.h.)
+/// scattered as soon as it is full; the ranks' sums lie in shards. (Where nothing is sharded: Reducer, parallel/sharding/reducer.h.)
 
 #include <tessera/comm/group.h>
-#include <tessera/parallel/autograd_engine.h>
-#include <tessera/parallel/compression.h>
+#include <tessera/parallel/autograd/autograd_engine.h>
+#include <tessera/parallel/compression/compression.h>
 #include <tessera/parallel/sharding/flat_group.h>
 #include <tessera/parallel/sharding/moved_gradients.h>
 

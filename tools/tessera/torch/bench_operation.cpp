@@ -7,7 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/shared_memory.h>
-#include <tessera/launch/record.h>
+#include <tessera/launch/watch/record.h>
 
 namespace tessera::tool {
 namespace {

@@ -20,7 +20,7 @@ class BenchOperation {
 
   const std::string& op() const { return op_; }
   std::int64_t bytes() const { return bytes_; }       ///< of the larger tensor
-  std::int64_t wire_bytes() const { return wire_; }   ///< that the busiest rank must at least send (launch/record.h)
+  std::int64_t wire_bytes() const { return wire_; }   ///< that the busiest rank must at least send (launch/watch/record.h)
 
   /// Runs it once on numbers that differ by rank and place; throws Error when an element of the result is wrong.
   /// The tensors hold zeros afterwards, so that sums stay small however often it runs.

@@ -19,8 +19,8 @@
 #include <tessera/format/jsonl.h>
 #include <tessera/models/sentence_encoder.h>
 #include <tessera/text/tokenizer.h>
-#include <tessera/train/embed.h>
-#include <tessera/train/setup.h>
+#include <tessera/train/inference/embed.h>
+#include <tessera/train/loop/setup.h>
 
 #include "tool.h"
 

@@ -15,7 +15,7 @@
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/rendezvous.h>
 #include <tessera/kernels/cpu/dispatch.h>
-#include <tessera/train/setup.h>
+#include <tessera/train/loop/setup.h>
 
 #include "tool.h"
 

@@ -14,8 +14,8 @@
 #include <tessera/models/load.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/tokenizer.h>
-#include <tessera/train/generate.h>
-#include <tessera/train/setup.h>
+#include <tessera/train/inference/generate.h>
+#include <tessera/train/loop/setup.h>
 
 #include "tool.h"
 

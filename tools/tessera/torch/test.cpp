@@ -9,11 +9,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/world.h>
-#include <tessera/launch/launcher.h>
+#include <tessera/launch/agent/launcher.h>
 #include <tessera/models/load.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
-#include <tessera/train/setup.h>
+#include <tessera/train/loop/setup.h>
 
 #include "tool.h"
 

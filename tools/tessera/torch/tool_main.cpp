@@ -1,6 +1,6 @@
 /// \file
 /// The one entry point of libtessera_tool.so: from a subcommand's name to its function, from an exception to a message
-/// and an exit code (DESIGN section 12).
+/// and an exit code (docs/configuration.md).
 
 #include <c10/util/Exception.h>
 

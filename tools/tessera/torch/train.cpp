@@ -3,10 +3,10 @@
 
 #include <tessera/base/text.h>
 #include <tessera/comm/world.h>
-#include <tessera/config/fields.h>
-#include <tessera/config/resolve.h>
-#include <tessera/launch/job_variables.h>
-#include <tessera/train/trainer.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/resolve.h>
+#include <tessera/launch/cli/job_variables.h>
+#include <tessera/train/loop/trainer.h>
 
 #include "tool.h"
 

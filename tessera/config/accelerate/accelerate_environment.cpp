@@ -1,0 +1,382 @@
+#include <tessera/config/accelerate/accelerate_environment.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/accelerate/accelerate_file.h>
+#include <tessera/config/core/fields.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+
+namespace tessera::config {
+namespace {
+
+/// How Python writes the value: str(x), or str(x).lower().
+enum class Written { as_is, lower };
+
+struct Variable {
+  std::string_view name;
+  std::string_view section, key;
+  std::string_view usual;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty:
+                           ///< it is not written
+  Written written = Written::as_is;
+};
+
+// utils/launch.py, in its order.
+// clang-format off
+constexpr std::array dynamo{
+    Variable{"ACCELERATE_DYNAMO_BACKEND", "dynamo_config", "dynamo_backend", "NO"},
+    Variable{"ACCELERATE_DYNAMO_MODE", "dynamo_config", "dynamo_mode", "default"},
+    Variable{"ACCELERATE_DYNAMO_USE_FULLGRAPH", "dynamo_config", "dynamo_use_fullgraph", "False"},
+    Variable{"ACCELERATE_DYNAMO_USE_DYNAMIC", "dynamo_config", "dynamo_use_dynamic", "False"},
+    Variable{"ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "dynamo_config", "dynamo_use_regional_compilation", "False"},
+};
+constexpr std::array fsdp{
+    Variable{"FSDP_VERSION", "fsdp_config", "fsdp_version", "1"},
+    Variable{"FSDP_SHARDING_STRATEGY", "fsdp_config", "fsdp_sharding_strategy", "FULL_SHARD"},
+    Variable{"FSDP_RESHARD_AFTER_FORWARD", "fsdp_config", "fsdp_reshard_after_forward", "true", Written::lower},
+    Variable{"FSDP_OFFLOAD_PARAMS", "fsdp_config", "fsdp_offload_params", "false", Written::lower},
+    Variable{"FSDP_MIN_NUM_PARAMS", "fsdp_config", "fsdp_min_num_params", "100000000"},
+    Variable{"FSDP_AUTO_WRAP_POLICY", "fsdp_config", "fsdp_auto_wrap_policy", ""},
+    Variable{"FSDP_TRANSFORMER_CLS_TO_WRAP", "fsdp_config", "fsdp_transformer_layer_cls_to_wrap", ""},
+    Variable{"FSDP_BACKWARD_PREFETCH", "fsdp_config", "fsdp_backward_prefetch", ""},
+    Variable{"FSDP_STATE_DICT_TYPE", "fsdp_config", "fsdp_state_dict_type", ""},
+    Variable{"FSDP_FORWARD_PREFETCH", "fsdp_config", "fsdp_forward_prefetch", "false", Written::lower},
+    Variable{"FSDP_USE_ORIG_PARAMS", "fsdp_config", "fsdp_use_orig_params", "true", Written::lower},
+    Variable{"FSDP_CPU_RAM_EFFICIENT_LOADING", "fsdp_config", "fsdp_cpu_ram_efficient_loading", "true", Written::lower},
+    Variable{"FSDP_SYNC_MODULE_STATES", "fsdp_config", "fsdp_sync_module_states", "true", Written::lower},
+    Variable{"FSDP_ACTIVATION_CHECKPOINTING", "fsdp_config", "fsdp_activation_checkpointing", "false", Written::lower},
+    Variable{"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config", "fsdp_activation_checkpointing_offload", "false", Written::lower},
+    Variable{"FSDP_IGNORED_MODULES", "fsdp_config", "fsdp_ignored_modules", ""},
+};
+constexpr std::array megatron{
+    Variable{"MEGATRON_LM_TP_DEGREE", "megatron_lm_config", "megatron_lm_tp_degree", "1"},
+    Variable{"MEGATRON_LM_USE_CUSTOM_FSDP", "megatron_lm_config", "megatron_lm_use_custom_fsdp", "False"},
+    Variable{"MEGATRON_LM_NO_LOAD_OPTIM", "megatron_lm_config", "megatron_lm_no_load_optim", "False"},
+    Variable{"MEGATRON_LM_EOD_MASK_LOSS", "megatron_lm_config", "megatron_lm_eod_mask_loss", "False"},
+    Variable{"MEGATRON_LM_NO_SAVE_OPTIM", "megatron_lm_config", "megatron_lm_no_save_optim", "False"},
+    Variable{"MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD", "megatron_lm_config", "megatron_lm_optimizer_cpu_offload", "False"},
+    Variable{"MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER", "megatron_lm_config", "megatron_lm_use_precision_aware_optimizer", "False"},
+    Variable{"MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D", "megatron_lm_config", "megatron_lm_overlap_cpu_optimizer_d2h_h2d", "False"},
+    Variable{"MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS", "megatron_lm_config", "megatron_lm_decoder_last_pipeline_num_layers", ""},
+    Variable{"MEGATRON_LM_PP_DEGREE", "megatron_lm_config", "megatron_lm_pp_degree", "1"},
+    Variable{"MEGATRON_LM_GRADIENT_CLIPPING", "megatron_lm_config", "megatron_lm_gradient_clipping", "1.0"},
+    Variable{"MEGATRON_LM_NUM_MICRO_BATCHES", "megatron_lm_config", "megatron_lm_num_micro_batches", ""},
+    Variable{"MEGATRON_LM_SEQUENCE_PARALLELISM", "megatron_lm_config", "megatron_lm_sequence_parallelism", ""},
+    Variable{"MEGATRON_LM_RECOMPUTE_ACTIVATIONS", "megatron_lm_config", "megatron_lm_recompute_activations", ""},
+    Variable{"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "megatron_lm_config", "megatron_lm_use_distributed_optimizer", ""},
+    Variable{"MEGATRON_LM_RECOMPUTE_GRANULARITY", "megatron_lm_config", "megatron_lm_recompute_granularity", ""},
+    Variable{"MEGATRON_LM_RECOMPUTE_METHOD", "megatron_lm_config", "megatron_lm_recompute_method", ""},
+    Variable{"MEGATRON_LM_RECOMPUTE_NUM_LAYERS", "megatron_lm_config", "megatron_lm_recompute_num_layers", ""},
+    Variable{"MEGATRON_LM_ATTENTION_BACKEND", "megatron_lm_config", "megatron_lm_attention_backend", ""},
+    Variable{"MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_model_parallel_size", ""},
+    Variable{"MEGATRON_LM_CONTEXT_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_context_parallel_size", ""},
+    Variable{"MEGATRON_LM_ATTENTION_DROPOUT", "megatron_lm_config", "megatron_lm_attention_dropout", ""},
+    Variable{"MEGATRON_LM_HIDDEN_DROPOUT", "megatron_lm_config", "megatron_lm_hidden_dropout", ""},
+    Variable{"MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32", "megatron_lm_config", "megatron_lm_attention_softmax_in_fp32", ""},
+    Variable{"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_tensor_parallel_size", ""},
+    Variable{"MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS", "megatron_lm_config", "megatron_lm_calculate_per_token_loss", ""},
+    Variable{"MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", "megatron_lm_config", "megatron_lm_use_rotary_position_embeddings", ""},
+};
+constexpr std::array deepspeed{
+    Variable{"ACCELERATE_DEEPSPEED_ZERO_STAGE", "deepspeed_config", "zero_stage", ""},
+    Variable{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "deepspeed_config", "gradient_accumulation_steps", ""},
+    Variable{"ACCELERATE_GRADIENT_CLIPPING", "deepspeed_config", "gradient_clipping", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "deepspeed_config", "offload_optimizer_device", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "deepspeed_config", "offload_param_device", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_ZERO3_INIT", "deepspeed_config", "zero3_init_flag", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config", "zero3_save_16bit_model", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_CONFIG_FILE", "deepspeed_config", "deepspeed_config_file", ""},
+    Variable{"ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", "deepspeed_config", "deepspeed_moe_layer_cls_names", ""},
+};
+constexpr std::array mesh{
+    Variable{"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "parallelism_config", "parallelism_config_dp_replicate_size", "1"},
+    Variable{"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism_config", "parallelism_config_dp_shard_size", "1"},
+    Variable{"PARALLELISM_CONFIG_TP_SIZE", "parallelism_config", "parallelism_config_tp_size", "1"},
+    Variable{"PARALLELISM_CONFIG_CP_SIZE", "parallelism_config", "parallelism_config_cp_size", "1"},
+    Variable{"PARALLELISM_CONFIG_CP_BACKEND", "parallelism_config", "parallelism_config_cp_backend", "torch"},
+    Variable{"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config", "parallelism_config_sp_size", "1"},
+    Variable{"PARALLELISM_CONFIG_SP_BACKEND", "parallelism_config", "parallelism_config_sp_backend", "deepspeed"},
+};
+// clang-format on
+
+/// The environment as the file that it came from. Its values carry the variables' names as their positions.
+class Tree {
+ public:
+  explicit Tree(const GetEnvironment& environment) : environment_(environment) {}
+
+  std::optional<std::string> text(std::string_view name) const {
+    const std::string variable(name);
+    std::optional<std::string> found;
+    if (environment_) {
+      found = environment_(variable);
+    } else if (const char* own = std::getenv(variable.c_str())) {
+      found = own;
+    }
+    return found && !found->empty() ? found : std::nullopt;
+  }
+  bool on(std::string_view name) const {
+    const auto word = text(name);
+    return word && parse_bool(*word).value_or(false);
+  }
+
+  void set(std::string_view section, std::string_view key, std::string_view variable, std::string value) {
+    Value leaf = Value::of(std::move(value));
+    leaf.set_where(environment_position(std::string(variable)));
+    if (section.empty()) return root_.set(std::string(key), std::move(leaf));
+    Value inner = Value::make_object();
+    if (const Value* old = root_.find(section)) inner = *old;
+    if (inner.members().empty()) inner.set_where(leaf.where());
+    inner.set(std::string(key), std::move(leaf));
+    root_.set(std::string(section), std::move(inner));
+  }
+
+  /// Every variable whose value is not accelerate's default.
+  void take(std::span<const Variable> variables) {
+    for (const Variable& row : variables)
+      if (const auto value = text(row.name); value && *value != row.usual && to_lower(*value) != "none")
+        set(row.section, row.key, row.name, *value);
+  }
+
+  const Value& root() const { return root_; }
+
+ private:
+  const GetEnvironment& environment_;
+  Value root_ = Value::make_object();
+};
+
+/// Both versions' variables are always there: what counts is what the version reads, and what a version 1 file says
+/// with the new name of the strategy.
+void take_fsdp(Tree& tree) {
+  const bool second = tree.text("FSDP_VERSION") == "2";
+  const std::string reshard = tree.text("FSDP_RESHARD_AFTER_FORWARD").value_or("true");
+  const std::string strategy = tree.text("FSDP_SHARDING_STRATEGY").value_or("FULL_SHARD");
+  const bool new_name = !parse_bool(reshard) && strategy == "FULL_SHARD";
+  for (const Variable& row : fsdp) {
+    const auto value = tree.text(row.name);
+    if (!value) continue;
+    const bool is_strategy = row.name == "FSDP_SHARDING_STRATEGY";
+    if (is_strategy && (second ? strategy == "FULL_SHARD" : new_name)) continue;
+    if (row.name == "FSDP_RESHARD_AFTER_FORWARD" && !second && parse_bool(reshard)) continue;
+    if (*value == row.usual && !is_strategy && row.name != "FSDP_FORWARD_PREFETCH") continue;
+    tree.set(row.section, row.key, row.name, *value);
+  }
+}
+
+std::string python(const Value& value, Written written) {
+  std::string text = value.is_string() ? value.as_string() : as_text(value, false).value_or("");
+  if (value.kind() == Value::Kind::boolean) text = value.as_bool() ? "True" : "False";
+  if (value.kind() == Value::Kind::real && text.find_first_of(".en") == std::string::npos) text += ".0";
+  return written == Written::lower ? to_lower(text) : text;
+}
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+void write(const Value& file, std::span<const Variable> rows, Variables& out) {
+  for (const Variable& row : rows) {
+    const Value* value = find_accelerate(file, row.section, row.key);
+    if (value == nullptr && row.usual.empty()) continue;
+    out.emplace_back(row.name, value == nullptr ? std::string(row.usual) : python(*value, row.written));
+  }
+}
+
+/// With the words that accelerate never reads under the names that it does.
+Value with_names_that_are_read(const Value& file) {
+  const Value* section = file.find("fsdp_config");
+  if (section == nullptr || !section->is_object()) return file;
+  Value renamed = Value::make_object();
+  renamed.set_where(section->where());
+  for (const auto& [key, value] : section->members()) {
+    std::string name = key.starts_with("fsdp_") ? key : "fsdp_" + key;
+    if (name == "fsdp_backward_prefetch_policy") name = "fsdp_backward_prefetch";
+    if (name == "fsdp_wrap_policy") name = "fsdp_auto_wrap_policy";
+    if (name == "fsdp_min_num_param") name = "fsdp_min_num_params";
+    if (name == "fsdp_transformer_cls_names_to_wrap") name = "fsdp_transformer_layer_cls_to_wrap";
+    if (name == "fsdp_cpu_offload") name = "fsdp_offload_params";
+    Value kept = value;
+    if (name == "fsdp_min_num_params" || name == "fsdp_transformer_layer_cls_to_wrap")  // 1e8; a list of classes
+      if (const auto text = as_text(value, true); text && !value.is_null()) kept = Value::of(*text);
+    if (!kept.is_null()) renamed.set(name, std::move(kept));
+  }
+  Value out = file;
+  out.set("fsdp_config", std::move(renamed));
+  return out;
+}
+
+// The packed form: a leaf is [value, file, line, column], a section is {"at": [file, line, column], "keys": {...}}.
+Value packed_position(const SourcePos& where) {
+  return Value::make_array({Value::of(where.file ? *where.file : ""), Value::of(where.line), Value::of(where.column)});
+}
+
+Value packed(const Value& value) {
+  if (!value.is_object()) return Value::make_array({value, packed_position(value.where())});
+  Value keys = Value::make_object();
+  for (const auto& [key, member] : value.members()) keys.set(key, packed(member));
+  return Value::make_object({{"at", packed_position(value.where())}, {"keys", std::move(keys)}});
+}
+
+SourcePos unpacked_position(const Value& at) {
+  const std::vector<Value>& parts = at.items();
+  if (parts.size() != 3) throw InputError(concat(at.where().str(), ": expected a position"));
+  const auto number = [](const Value& part) {
+    return static_cast<int>(std::clamp<std::int64_t>(part.as_int(), 0, 1 << 30));
+  };
+  return {std::make_shared<const std::string>(parts[0].as_string()), number(parts[1]), number(parts[2])};
+}
+
+Value unpacked(const Value& from, int depth) {
+  if (depth > 2) throw InputError(concat(from.where().str(), ": sections within sections"));
+  if (!from.is_object()) {
+    if (from.items().size() != 2) throw InputError(concat(from.where().str(), ": expected a value and its position"));
+    Value value = from.items()[0];
+    value.set_where(unpacked_position(from.items()[1]));
+    return value;
+  }
+  Value value = Value::make_object();
+  value.set_where(unpacked_position(from.at("at")));
+  for (const auto& [key, member] : from.at("keys").members()) value.set(key, unpacked(member, depth + 1));
+  return value;
+}
+
+}  // namespace
+
+std::string packed_accelerate(const Value& file) {
+  static constexpr std::array<std::string_view, 14> launchers = {"num_processes",
+                                                                 "num_machines",
+                                                                 "machine_rank",
+                                                                 "main_process_ip",
+                                                                 "main_process_port",
+                                                                 "gpu_ids",
+                                                                 "enable_cpu_affinity",
+                                                                 "same_network",
+                                                                 "rdzv_backend",
+                                                                 "mpirun_config",
+                                                                 "deepspeed_multinode_launcher",
+                                                                 "deepspeed_hostfile",
+                                                                 "deepspeed_exclusion_filter",
+                                                                 "deepspeed_inclusion_filter"};
+  const auto without = [](const Value& from) {
+    Value kept = Value::make_object();
+    kept.set_where(from.where());
+    for (const auto& [key, value] : from.members())
+      if (std::find(launchers.begin(), launchers.end(), key) == launchers.end()) kept.set(key, value);
+    return kept;
+  };
+  Value kept = without(file);
+  if (const Value* section = kept.find("deepspeed_config"); section != nullptr && section->is_object())
+    kept.set("deepspeed_config", without(*section));
+  std::string text = dump_json(packed(kept), -1);
+  if (!is_utf8(text))  // YAML's escapes in double quotes can make any bytes
+    throw InputError(concat(file_and_line(file.where()), ": some text is not UTF-8; write it without escapes"));
+  return text;
+}
+
+Value unpacked_accelerate(const std::string& text) {
+  return unpacked(parse_json(text, concat("environment ", accelerate_file_variable)), 0);
+}
+
+Translation read_accelerate_environment(const GetEnvironment& environment, Problems& problems) {
+  Tree tree(environment);
+  if (const auto text = tree.text(accelerate_file_variable)) {
+    try {
+      return read_accelerate(unpacked_accelerate(*text), problems);
+    } catch (const InputError& error) {
+      problems.lines.push_back(error.what());
+      return {};
+    }
+  }
+  struct Kind {
+    std::string_view variable, type;
+  };
+  std::vector<Kind> kinds;
+  for (const Kind& kind : {Kind{"ACCELERATE_USE_FSDP", "FSDP"}, Kind{"ACCELERATE_USE_DEEPSPEED", "DEEPSPEED"},
+                           Kind{"ACCELERATE_USE_MEGATRON_LM", "MEGATRON_LM"}})
+    if (tree.on(kind.variable)) kinds.push_back(kind);
+  if (kinds.size() > 1) {
+    problems.lines.push_back(concat("environment ", kinds[0].variable, " and ", kinds[1].variable,
+                                    " are both on: a run is divided in one way; unset one of them"));
+    problems.doubtful.insert("strategy");
+    return {};
+  }
+  tree.set("", "distributed_type", kinds.empty() ? "ACCELERATE_MIXED_PRECISION" : kinds[0].variable,
+           kinds.empty() ? "NO" : std::string(kinds[0].type));
+  const std::string type = kinds.empty() ? "" : std::string(kinds[0].type);
+  if (type == "FSDP") take_fsdp(tree);
+  if (type == "MEGATRON_LM") tree.take(megatron);
+  if (type == "DEEPSPEED") tree.take(deepspeed);
+  if (tree.on("ACCELERATE_USE_PARALLELISM_CONFIG")) tree.take(mesh);
+  tree.take(dynamo);
+  if (const auto precision = tree.text("ACCELERATE_MIXED_PRECISION"); precision && to_lower(*precision) != "no")
+    tree.set("", "mixed_precision", "ACCELERATE_MIXED_PRECISION", *precision);
+  if (tree.on("ACCELERATE_USE_CPU")) tree.set("", "use_cpu", "ACCELERATE_USE_CPU", "true");
+  Translation out = read_accelerate(tree.root(), problems);
+  // accelerate's Accelerator reads this one whatever the type
+  if (const auto steps = tree.text("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
+      steps && type != "DEEPSPEED" && *steps != "auto") {
+    Translator extra(problems);  // which says it when Megatron's micro-batches are others
+    for (const FileSetting& setting : out.settings)
+      if (setting.name == "gradient_accumulation_steps")
+        extra.give(setting.name, setting.key, setting.text, setting.where);
+    std::erase_if(out.settings, [](const FileSetting& setting) { return setting.name == "gradient_accumulation_steps"; });
+    extra.give("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps,
+               environment_position("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"));
+    for (FileSetting& setting : extra.take().settings) out.settings.push_back(std::move(setting));
+  }
+  if (type.empty())
+    for (const std::string_view name :
+         {"FSDP_SHARDING_STRATEGY", "FSDP_VERSION", "FSDP_AUTO_WRAP_POLICY", "FSDP_OFFLOAD_PARAMS"})
+      if (tree.text(name)) {
+        out.notes.push_back(concat("environment ", name, ": has no effect without ACCELERATE_USE_FSDP=true"));
+        break;
+      }
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> accelerate_variables(const Value& given) {
+  const Value file = with_names_that_are_read(given);
+  Variables out;
+  const auto word = [&](std::string_view key) {
+    const Value* value = find_accelerate(file, "", key);
+    return value == nullptr ? std::string() : to_lower(as_text(*value, true).value_or(""));
+  };
+  const auto on = [&](std::string_view key) { return parse_bool(word(key)).value_or(false); };
+  const std::string type = word("distributed_type");
+  std::string precision = word("mixed_precision");
+  if (precision.empty() || precision == "false" || precision == "none") precision = on("fp16") ? "fp16" : "no";
+
+  const bool plain = type != "multi_gpu" && type != "fsdp" && type != "deepspeed" && type != "megatron_lm";
+  if (plain || on("use_cpu")) out.emplace_back("ACCELERATE_USE_CPU", on("use_cpu") ? "True" : "False");
+  if (on("debug")) out.emplace_back("ACCELERATE_DEBUG_MODE", "true");
+  out.emplace_back("ACCELERATE_MIXED_PRECISION", precision);
+  if (type == "deepspeed") {
+    std::vector<std::string> fields;
+    if (const Value* section = find_accelerate(file, "", "deepspeed_config");
+        section != nullptr && section->is_object())
+      for (const auto& [key, value] : section->members()) fields.push_back(key);
+    if (find_accelerate(file, "", "mixed_precision") != nullptr) fields.push_back("mixed_precision");
+    out.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", to_lower(join(fields, ",")));
+    out.emplace_back("ACCELERATE_USE_DEEPSPEED", "true");
+    write(file, deepspeed, out);
+  } else {
+    write(file, dynamo, out);
+  }
+  if (type == "fsdp") {
+    out.emplace_back("ACCELERATE_USE_FSDP", "true");
+    write(file, fsdp, out);
+  }
+  if (type == "megatron_lm") {
+    out.emplace_back("ACCELERATE_USE_MEGATRON_LM", "true");
+    write(file, megatron, out);
+  }
+  if (on("enable_cpu_affinity")) out.emplace_back("ACCELERATE_CPU_AFFINITY", "1");
+  if (const Value* section = find_accelerate(file, "", "parallelism_config");
+      section != nullptr && section->is_object() && !section->members().empty()) {
+    out.emplace_back("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+    write(file, mesh, out);
+  }
+  return out;
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,275 @@
+#include <tessera/config/accelerate/accelerate_sections.h>
+
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/accelerate/fsdp_config.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::config {
+namespace {
+
+constexpr std::string_view deepspeed = "deepspeed_config", megatron = "megatron_lm_config",
+                           mesh_section = "parallelism_config";
+
+std::string full_name(std::string_view section, std::string_view key) {
+  const std::string_view prefix = accelerate_prefix(section);
+  return key.starts_with(prefix) ? std::string(key) : concat(prefix, key);
+}
+
+/// A size of the mesh that may only be 1 today.
+void only_one(const AccelerateSections& s, std::string_view section, std::string_view key, std::string_view what) {
+  const auto size = s.whole(section, key, 1, 1 << 20);
+  if (size && *size > 1)
+    s.to.problem(s.find(section, key)->where(),
+                 concat(full_name(section, key), " ", *size, ": ", parallelism_not_built(what)));
+}
+
+/// Gives `setting` the key's value unless it is "auto" (DeepSpeed: to be filled from elsewhere) or nothing.
+void give_unless_auto(const AccelerateSections& s, std::string_view section, std::string_view key,
+                      std::string_view setting) {
+  const Value* value = s.find(section, key);
+  if (value == nullptr || means_nothing(*value)) return;
+  if (value->is_string() && to_lower(trim(value->as_string())) == "auto") return;
+  s.to.give(setting, full_name(section, key), *value);
+}
+
+/// none, cpu or nvme, of optimizer states or parameters.
+std::optional<std::string> offload_device(const AccelerateSections& s, std::string_view key) {
+  const auto word = s.word(deepspeed, key);
+  if (!word || *word == "cpu" || *word == "nvme") return word;
+  const auto near = nearest(*word, std::array<std::string, 3>{"none", "cpu", "nvme"});
+  s.to.problem(s.find(deepspeed, key)->where(),
+               concat(key, " must be one of none, cpu, nvme, not '", *word, "'",
+                      near ? concat(" (did you mean ", *near, "?)") : ""),
+               {"cpu_offload"});
+  return std::nullopt;
+}
+
+void nvme_folder(const AccelerateSections& s, std::string_view path_key, const std::optional<std::string>& device) {
+  const Value* path = s.find(deepspeed, path_key);
+  if (path == nullptr || means_nothing(*path)) return;
+  if (device == "nvme") return s.to.give("offload_folder", std::string(path_key), *path);
+  s.to.ignored(*path, std::string(path_key), "the device is not nvme");
+}
+
+void deepspeed_offload(const AccelerateSections& s, std::int64_t stage) {
+  const auto optimizer = offload_device(s, "offload_optimizer_device");
+  auto parameters = offload_device(s, "offload_param_device");
+  if (parameters && stage < 3) {
+    s.to.ignored(*s.find(deepspeed, "offload_param_device"), "offload_param_device",
+                 concat("zero_stage ", stage, " does not divide parameters; zero_stage 3 does"));
+    parameters.reset();
+  }
+  if (optimizer || parameters) {
+    const char* key = parameters ? "offload_param_device" : "offload_optimizer_device";
+    const char* place = optimizer && parameters ? "all" : parameters ? "params" : "optimizer";
+    s.to.give("cpu_offload", key, std::string(place), s.find(deepspeed, key)->where());
+  }
+  nvme_folder(s, "offload_optimizer_nvme_path", optimizer);
+  nvme_folder(s, "offload_param_nvme_path", parameters);
+}
+
+void megatron_recompute(const AccelerateSections& s) {
+  const Value* granularity = s.find(megatron, "recompute_granularity");
+  const auto word = s.word(megatron, "recompute_granularity");
+  const Value* switched = s.find(megatron, "recompute_activations");
+  const bool attention = s.flag(megatron, "recompute_activations").value_or(false);
+  if (word && *word != "full" && *word != "selective")
+    return s.to.problem(granularity->where(),
+                        concat("megatron_lm_recompute_granularity must be one of full, selective, not '", *word, "'"),
+                        {"gradient_checkpointing"});
+  if (word == "full" && attention)
+    return s.to.problem(switched->where(),
+                        concat("megatron_lm_recompute_activations recomputes the attention only, but "
+                               "megatron_lm_recompute_granularity full in line ",
+                               granularity->where().line, " whole blocks: keep one of them"),
+                        {"gradient_checkpointing"});
+  if (!word && !attention) return;
+  const Value& from = attention ? *switched : *granularity;
+  const std::string key = attention ? "megatron_lm_recompute_activations" : "megatron_lm_recompute_granularity";
+  s.to.give("gradient_checkpointing", key, std::string("true"), from.where());
+  if (word != "full") s.to.give("gradient_checkpointing_kwargs", key, std::string("part=attention"), from.where());
+}
+
+/// Takes the setting out of the translation.
+std::optional<FileSetting> taken(Translation& from, std::string_view name) {
+  const auto found = std::find_if(from.settings.begin(), from.settings.end(),
+                                  [&](const FileSetting& setting) { return setting.name == name; });
+  if (found == from.settings.end()) return std::nullopt;
+  FileSetting setting = std::move(*found);
+  from.settings.erase(found);
+  return setting;
+}
+
+/// Copies across groups: the hybrid form of the strategy that fsdp_config names. False when it is a problem.
+bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation& fsdp) {
+  if (mesh.shard == 1) {
+    s.to.problem(mesh.replicate_from->where(),
+                 concat("parallelism_config_dp_replicate_size ", mesh.replicate,
+                        " with dp_shard_size 1 divides nothing, which contradicts "
+                        "distributed_type FSDP: give dp_shard_size, or distributed_type MULTI_GPU"),
+                 {"strategy"});
+    return false;
+  }
+  RunConfig named;
+  named.sharding.strategy = "full_shard";
+  if (const auto strategy = taken(fsdp, "strategy")) {
+    find_field("strategy")->set(named, strategy->text);
+    if (named.sharding.strategy == "ddp") {
+      s.to.problem(
+          strategy->where,
+          concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size is ",
+                 mesh.shard, ": keep one of them"),
+          {"strategy"});
+      return false;
+    }
+  }
+  const auto reshard = taken(fsdp, "reshard_after_forward");
+  const bool keeps_whole = (reshard && parse_bool(reshard->text) == false) ||
+                           named.sharding.strategy == "shard_grad_op" ||
+                           named.sharding.strategy == "hybrid_shard_zero2";
+  s.to.give("strategy", "parallelism_config_dp_replicate_size",
+            std::string(keeps_whole ? "hybrid_shard_zero2" : "hybrid_shard"), mesh.replicate_from->where());
+  s.to.give("shard_group_size", "parallelism_config_dp_shard_size", std::to_string(mesh.shard),
+            mesh.shard_from->where());
+  return true;
+}
+
+}  // namespace
+
+std::string parallelism_not_built(std::string_view what) {
+  if (what == "tp")
+    return "tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
+           "(full_shard)";
+  if (what == "pp")
+    return "pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
+           "(full_shard)";
+  if (what == "cp") return "context parallelism is not built yet; use 1, and save memory with gradient_checkpointing";
+  if (what == "sp")
+    return "sequence parallelism (Ulysses) is not built yet; use 1, and save memory with gradient_checkpointing";
+  return "expert parallelism is not built yet; use 1";
+}
+
+std::optional<std::int64_t> AccelerateSections::whole(std::string_view section, std::string_view key,
+                                                      std::int64_t least, std::int64_t most) const {
+  const Value* value = find(section, key);
+  if (value == nullptr || means_nothing(*value)) return std::nullopt;
+  const auto text = as_text(*value, true);
+  const auto number = text && !value->is_array() ? parse_int(*text) : std::nullopt;
+  if (number && *number >= least && *number <= most) return number;
+  to.problem(value->where(), concat(full_name(section, key), " must be a whole number from ", least, " to ", most,
+                                    text ? concat(", not '", *text, "'") : ""));
+  return std::nullopt;
+}
+
+std::optional<bool> AccelerateSections::flag(std::string_view section, std::string_view key) const {
+  const Value* value = find(section, key);
+  if (value == nullptr || means_nothing(*value)) return std::nullopt;
+  const auto text = as_text(*value, false);
+  const auto parsed = text && !value->is_array() ? parse_bool(*text) : std::nullopt;
+  if (!parsed)
+    to.problem(value->where(),
+               concat(full_name(section, key), " must be true or false", text ? concat(", not '", *text, "'") : ""));
+  return parsed;
+}
+
+std::optional<std::string> AccelerateSections::word(std::string_view section, std::string_view key) const {
+  const Value* value = find(section, key);
+  if (value == nullptr || means_nothing(*value)) return std::nullopt;
+  const auto text = as_text(*value, true);
+  if (text && !value->is_array()) return to_lower(*text);
+  to.problem(value->where(), concat(full_name(section, key), " takes one word"));
+  return std::nullopt;
+}
+
+AccelerateMesh accelerate_mesh(const AccelerateSections& s, std::int64_t num_processes) {
+  for (const std::string_view what : {"tp", "cp", "sp"}) only_one(s, mesh_section, concat(what, "_size"), what);
+  AccelerateMesh mesh;
+  mesh.replicate_from = s.find(mesh_section, "dp_replicate_size");
+  mesh.shard_from = s.find(mesh_section, "dp_shard_size");
+  mesh.replicate = s.whole(mesh_section, "dp_replicate_size", 1, 1 << 20).value_or(1);
+  mesh.shard = s.whole(mesh_section, "dp_shard_size", 1, 1 << 20).value_or(1);
+  const std::int64_t product = mesh.replicate * mesh.shard;
+  if (product > 1 && num_processes > 0 && product != num_processes)
+    s.to.problem(
+        (mesh.replicate > 1 ? mesh.replicate_from : mesh.shard_from)->where(),
+        concat("parallelism_config_dp_replicate_size ", mesh.replicate, " x parallelism_config_dp_shard_size ",
+               mesh.shard, " are ", product, " processes, but num_processes is ", num_processes, ": make them agree"),
+        {"shard_group_size", "num_processes"});
+  return mesh;
+}
+
+void translate_accelerate_fsdp(const AccelerateSections& s, const AccelerateMesh& mesh) {
+  const Value* type = s.find("", "distributed_type");
+  Value section = Value::make_object();
+  if (const Value* given = s.find("", "fsdp_config")) {
+    section.set_where(given->where());
+    for (const auto& [key, value] : given->members())
+      if (!key.ends_with("activation_checkpointing_offload")) section.set(key, value);
+  }
+  Translation fsdp = read_fsdp_section(section, s.problems);
+  s.notes.insert(s.notes.end(), fsdp.notes.begin(), fsdp.notes.end());
+  if (s.flag("fsdp_config", "fsdp_activation_checkpointing_offload").value_or(false)) {
+    const std::string key = "fsdp_activation_checkpointing_offload";
+    s.to.ignored(*s.find("fsdp_config", key), key, Translator::find(accelerate_keys(), "fsdp_config", key)->why);
+  }
+  if (mesh.replicate > 1 && !hybrid(s, mesh, fsdp)) return;
+  for (const FileSetting& setting : fsdp.settings) s.to.give(setting.name, setting.key, setting.text, setting.where);
+  if (!s.to.given("strategy") && !s.problems.doubtful.contains("strategy"))
+    s.to.give("strategy", "distributed_type", std::string("full_shard"), type->where());
+}
+
+void translate_accelerate_deepspeed(const AccelerateSections& s) {
+  if (const Value* file = s.find(deepspeed, "deepspeed_config_file"); file != nullptr && !means_nothing(*file)) {
+    s.to.give("deepspeed", "deepspeed_config_file", *file);
+    // accelerate/utils/dataclasses.py, DeepSpeedPlugin: these are an error beside a file
+    for (const char* key : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping",
+                            "offload_optimizer_device", "offload_param_device", "zero3_save_16bit_model"})
+      if (const Value* value = s.find(deepspeed, key))
+        s.to.problem(
+            value->where(),
+            concat(key, " stands beside deepspeed_config_file, which says it in its own words: remove it here"));
+    if (const Value* value = s.find("", "mixed_precision");
+        value != nullptr && value->where().line > 0 && !means_no(*value))
+      s.to.problem(value->where(),
+                   "mixed_precision stands beside deepspeed_config_file, which says it in its own words (bf16, fp16): "
+                   "remove it here");
+    return;
+  }
+  const auto stage = s.whole(deepspeed, "zero_stage", 0, 3);
+  if (const Value* value = s.find(deepspeed, "zero_stage"); value != nullptr && !means_nothing(*value)) {
+    if (stage) s.to.give("zero_stage", "zero_stage", *value);
+  } else {
+    const Value* from = s.find("", deepspeed);
+    if (from == nullptr) from = s.find("", "distributed_type");
+    s.to.give("zero_stage", "zero_stage (unless given)", std::string("2"), from->where());
+  }
+  give_unless_auto(s, deepspeed, "gradient_accumulation_steps", "gradient_accumulation_steps");
+  give_unless_auto(s, deepspeed, "gradient_clipping", "max_grad_norm");
+  deepspeed_offload(s, stage.value_or(2));
+}
+
+void translate_accelerate_megatron(const AccelerateSections& s) {
+  for (const auto& [key, what] :
+       {std::pair("tp_degree", "tp"), std::pair("pp_degree", "pp"), std::pair("context_parallel_size", "cp"),
+        std::pair("expert_model_parallel_size", "ep"), std::pair("expert_tensor_parallel_size", "tp")})
+    only_one(s, megatron, key, what);
+  give_unless_auto(s, megatron, "num_micro_batches", "gradient_accumulation_steps");
+  give_unless_auto(s, megatron, "gradient_clipping", "max_grad_norm");
+  give_unless_auto(s, megatron, "no_save_optim", "save_only_model");
+  give_unless_auto(s, megatron, "calculate_per_token_loss", "average_tokens_across_devices");
+  const auto strategy = [&](const char* key, const char* word) {
+    if (!s.flag(megatron, key).value_or(false) || s.to.given("strategy")) return;
+    s.to.give("strategy", full_name(megatron, key), std::string(word), s.find(megatron, key)->where());
+  };
+  strategy("use_custom_fsdp", "full_shard");
+  strategy("use_distributed_optimizer", "zero1");
+  if (s.flag(megatron, "optimizer_cpu_offload").value_or(false))
+    s.to.give("cpu_offload", "megatron_lm_optimizer_cpu_offload", std::string("optimizer"),
+              s.find(megatron, "optimizer_cpu_offload")->where());
+  megatron_recompute(s);
+}
+
+}  // namespace tessera::config

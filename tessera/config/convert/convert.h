@@ -1,0 +1,62 @@
+#pragma once
+/// \file
+/// From a resolved configuration to the file of another system (`tessera config convert`), and what two configurations
+/// have in common. A writer needs only what was resolved, never the file it came from: any format that can be read can
+/// become any that can be written, and what the target cannot say is listed, each with the flag that says it.
+
+#include <tessera/base/value.h>
+#include <tessera/config/core/resolve.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::config {
+
+/// The files that describe a run.
+enum class FileKind { tessera, accelerate, deepspeed, fsdp_config, training_args };
+inline constexpr FileKind all_file_kinds[] = {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed,
+                                              FileKind::fsdp_config, FileKind::training_args};
+
+std::string_view kind_word(FileKind kind);   ///< "deepspeed": of --kind and --to
+std::string_view kind_title(FileKind kind);  ///< "DeepSpeed's JSON"
+std::string_view kind_flag(FileKind kind);   ///< "--deepspeed": the flag of `tessera train` that takes such a file
+std::optional<FileKind> kind_of_word(std::string_view word);
+
+/// The kind that most of the file's keys belong to (a misspelt key counts for the kind of the nearest known one, but
+/// less); nullopt when no key is like any known one.
+std::optional<FileKind> guess_kind(const Value& file);
+
+/// What a file holds, of JSON or (.yaml, .yml, or what is no JSON) YAML, for guess_kind. Throws InputError.
+Value read_any(const std::string& path);
+
+/// Settings that only say how the run was described: files, --fsdp, --fsdp_config, --zero_stage, --group_by_length.
+/// What they mean stands in others.
+bool only_describes(std::string_view setting);
+
+/// The settings in which two configurations differ, leaving out those that only describe; zero3 and full_shard are one
+/// strategy.
+std::vector<std::string> differences(const RunConfig& a, const RunConfig& b);
+
+/// The shortest list of settings, with their values as flags give them, that resolves to the same run.
+std::vector<std::pair<std::string, std::string>> needed_settings(const Resolved& resolved);
+
+struct Converted {
+  Value file;  ///< the target's, ready to be written
+  std::vector<std::string>
+      lost;  ///< "--bf16_optimizer_states true: accelerate's file has no key for it": what the target cannot say
+};
+
+/// Throws InputError for FileKind::fsdp_config when the run shards nothing.
+Converted convert(const Resolved& resolved, FileKind target);
+
+/// As text: YAML for Tessera's and accelerate's, JSON for the others (or when `json`).
+std::string file_text(const Value& file, FileKind kind, bool json = false);
+
+/// YAML that YAML 1.1 and 1.2 readers take alike: text that either would take for something else is quoted. Members
+/// keep their order.
+std::string dump_yaml(const Value& value);
+
+}  // namespace tessera::config

@@ -1,0 +1,182 @@
+// The writer of DeepSpeed's JSON.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/convert/convert_writers.h>
+#include <tessera/config/core/overrides.h>
+#include <tessera/config/core/sharding.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace tessera::config {
+namespace {
+
+struct Word {
+  std::string_view ours, theirs;
+};
+constexpr std::array optimizers{Word{"adamw", "AdamW"},     Word{"adam", "Adam"}, Word{"sgd", "SGD"},
+                                Word{"adagrad", "Adagrad"}, Word{"lion", "Lion"}, Word{"lamb", "Lamb"}};
+constexpr std::array schedules{Word{"warmup_lr", "WarmupLR"}, Word{"warmup_decay_lr", "WarmupDecayLR"},
+                               Word{"warmup_cosine_lr", "WarmupCosineLR"}, Word{"one_cycle", "OneCycle"},
+                               Word{"lr_range_test", "LRRangeTest"}};
+/// optim_args of Adagrad and Lamb.
+constexpr std::array parameters{Word{"eps", "eps"}, Word{"lr_decay", "lr_decay"},
+                                Word{"initial_accumulator_value", "initial_accumulator_value"},
+                                Word{"max_trust_ratio", "max_coeff"}, Word{"bias_correction", "bias_correction"}};
+
+template <std::size_t n>
+std::optional<std::string> translated(const std::array<Word, n>& words, std::string_view ours) {
+  for (const Word& word : words)
+    if (word.ours == ours) return std::string(word.theirs);
+  return std::nullopt;
+}
+
+/// The parameters in optim_args under DeepSpeed's names; nullopt when one of them has none, or when DeepSpeed's Lamb is
+/// another one: it scales every parameter, and always has eps and an upper bound.
+std::optional<Value> named_parameters(const OptimizationConfig& o) {
+  Value out = Value::make_object();
+  const Value given = Value::make_object(parse_overrides(o.optim_args, "--optim_args"));
+  for (const auto& [name, value] : given.members()) {
+    if (o.optim == "lamb" && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean && value.as_bool())
+      continue;
+    const auto theirs = translated(parameters, name);
+    if (!theirs) return std::nullopt;
+    out.set(*theirs, value);
+  }
+  const bool same_lamb = given.find("adapt_undecayed") != nullptr && given.find("eps") != nullptr &&
+                         given.find("max_trust_ratio") != nullptr;
+  return o.optim == "lamb" && !same_lamb ? std::nullopt : std::optional(std::move(out));
+}
+
+Value optimizer_of(Plan& plan) {
+  const OptimizationConfig& o = plan.config.optimization;
+  const auto type = translated(optimizers, o.optim);
+  const bool has_parameters = o.optim == "adagrad" || o.optim == "lamb";
+  const auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
+  if (!type || !named) return {};
+  plan.take("optim");
+  Value params = Value::make_object();
+  const auto always = [&](const char* key, const char* setting) {
+    plan.take(setting);
+    params.set(key, plan.value(setting));
+  };
+  always("lr", "learning_rate");
+  if (o.optim != "sgd" && o.optim != "adagrad") {
+    plan.take("adam_beta1");
+    plan.take("adam_beta2");
+    params.set("betas", Value::make_array({Value::of(o.adam_beta1), Value::of(o.adam_beta2)}));
+  }
+  if (o.optim == "adamw" || o.optim == "adam") always("eps", "adam_epsilon");
+  always("weight_decay", "weight_decay");
+  if (o.optim == "sgd") {
+    always("momentum", "momentum");
+    always("nesterov", "nesterov");
+  }
+  if (o.optim == "adam") params.set("adam_w_mode", Value::of(false));
+  if (has_parameters) plan.take("optim_args");
+  for (const auto& [name, value] : named->members()) params.set(name, value);
+  return Value::make_object({{"type", Value::of(*type)}, {"params", std::move(params)}});
+}
+
+Value scheduler_of(Plan& plan) {
+  const OptimizationConfig& o = plan.config.optimization;
+  const auto type = translated(schedules, o.lr_scheduler_type);
+  if (!type) return {};
+  plan.take("lr_scheduler_type");
+  plan.take("lr_scheduler_kwargs");
+  return Value::make_object(
+      {{"type", Value::of(*type)},
+       {"params", Value::make_object(parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs"))}});
+}
+
+Value zero_of(Plan& plan) {
+  const ShardingConfig& s = plan.config.sharding;
+  const bool third = same_strategy(s.strategy, "full_shard");
+  const int stage = third ? 3 : s.strategy == "zero2" ? 2 : s.strategy == "zero1" ? 1 : s.strategy == "ddp" ? 0 : -1;
+  if (stage < 0) return {};
+  plan.take("strategy");
+  Value zero = Value::make_object({{"stage", Value::of(stage)}});
+  plan.take("overlap_comm");
+  zero.set("overlap_comm", Value::of(s.overlap_comm));
+  if (plan.take("reduce_bucket_size")) {
+    plan.take("ddp_bucket_cap_mb");
+    zero.set("reduce_bucket_size", Value::of(s.reduce_bucket_size));
+  }
+  if (third) {
+    plan.take("persistence_threshold");
+    zero.set("stage3_param_persistence_threshold", Value::of(s.persistence_threshold));
+  }
+  const bool optimizer = s.cpu_offload == "optimizer" || s.cpu_offload == "all",
+             params = s.cpu_offload == "params" || s.cpu_offload == "all";
+  if ((stage > 0 || !optimizer) && (third || !params)) {
+    plan.take("cpu_offload");
+    const bool folder = (optimizer || params) && plan.take("offload_folder");
+    const auto place = [&] {
+      return folder ? Value::make_object({{"device", Value::of("nvme")}, {"nvme_path", Value::of(s.offload_folder)}})
+                    : Value::make_object({{"device", Value::of("cpu")}});
+    };
+    if (optimizer) zero.set("offload_optimizer", place());
+    if (params) zero.set("offload_param", place());
+  }
+  return zero;
+}
+
+Value fp16_of(Plan& plan, bool automatic) {
+  Value fp16 = Value::make_object({{"enabled", automatic ? Value::of("auto") : Value::of(true)}});
+  if (!automatic) plan.take("fp16");
+  for (const char* name : {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
+                           "consecutive_hysteresis", "min_loss_scale"}) {
+    plan.take(name);
+    fp16.set(name, plan.value(name));
+  }
+  return fp16;
+}
+
+}  // namespace
+
+Value deepspeed_json(Plan& plan, bool automatic) {
+  const OptimizationConfig& o = plan.config.optimization;
+  Value out = Value::make_object();
+  const auto always = [&](const char* key, const char* setting) {
+    if (!automatic) plan.take(setting);
+    out.set(key, automatic ? Value::of("auto") : plan.value(setting));
+  };
+  if (const std::int64_t processes = plan.config.parallel.num_processes; processes > 0 && !automatic)
+    out.set("train_batch_size", Value::of(processes * o.per_device_train_batch_size * o.gradient_accumulation_steps));
+  always("train_micro_batch_size_per_gpu", "per_device_train_batch_size");
+  always("gradient_accumulation_steps", "gradient_accumulation_steps");
+  always("gradient_clipping", "max_grad_norm");
+  if (!automatic)
+    if (Value optimizer = optimizer_of(plan); !optimizer.is_null()) out.set("optimizer", std::move(optimizer));
+  if (Value scheduler = scheduler_of(plan); !scheduler.is_null()) out.set("scheduler", std::move(scheduler));
+  if (o.fp16) out.set("fp16", fp16_of(plan, automatic));
+  if (o.bf16) {
+    if (!automatic) plan.take("bf16");
+    Value bf16 = Value::make_object({{"enabled", automatic ? Value::of("auto") : Value::of(true)}});
+    if (plan.take("bf16_optimizer_states")) bf16.set("bf16_optimizer_states", Value::of(true));
+    out.set("bf16", std::move(bf16));
+  }
+  if (plan.take("gradient_predivide_factor"))
+    out.set("gradient_predivide_factor", Value::of(o.gradient_predivide_factor));
+  if (plan.take("reduce_dtype")) out.set("communication_data_type", Value::of(plan.config.sharding.reduce_dtype));
+  if (!automatic && plan.take("dataloader_drop_last"))
+    out.set("dataloader_drop_last", Value::of(plan.config.data.dataloader_drop_last));
+  if (plan.has("param_dtype") || plan.has("buffer_dtype")) {
+    Value types = Value::make_object();
+    for (const char* name : {"param_dtype", "buffer_dtype"})
+      if (plan.take(name)) types.set(name, plan.value(name));
+    out.set("data_types", std::move(types));
+  }
+  if (Value zero = zero_of(plan); !zero.is_null()) out.set("zero_optimization", std::move(zero));
+  return out;
+}
+
+Converted to_deepspeed(const Resolved& resolved) {
+  Plan plan(resolved);
+  Value file = deepspeed_json(plan, false);
+  return {std::move(file), plan.lost("DeepSpeed's JSON has no key for it")};
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,99 @@
+// The writers of our own file, accelerate's YAML and TrainingArguments.
+
+#include <tessera/base/text.h>
+#include <tessera/config/convert/convert_writers.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/sharding.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+std::string_view mixed_precision(const RunConfig& config) {
+  return config.optimization.bf16 ? "bf16" : config.optimization.fp16 ? "fp16" : "no";
+}
+
+/// Copies of a hybrid strategy as sizes, when they are known; null: the strategy's name says it all.
+Value mesh_section(const Plan& plan) {
+  const std::int64_t processes = plan.config.parallel.num_processes, group = plan.config.sharding.shard_group_size;
+  if (!is_hybrid(plan.config.sharding.strategy) || group <= 0 || processes % group != 0 || processes <= group)
+    return {};
+  return Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(processes / group)},
+                             {"parallelism_config_dp_shard_size", Value::of(group)}});
+}
+
+/// The fields of accelerate's deepspeed_config, without a JSON file.
+Value deepspeed_section(Plan& plan) {
+  const ShardingConfig& sharding = plan.config.sharding;
+  const bool optimizer = sharding.cpu_offload == "optimizer" || sharding.cpu_offload == "all";
+  const bool params = sharding.cpu_offload == "params" || sharding.cpu_offload == "all";
+  plan.take("strategy");
+  plan.take("cpu_offload");
+  plan.take("gradient_accumulation_steps");
+  plan.take("max_grad_norm");
+  const int stage = sharding.strategy == "zero1" ? 1 : sharding.strategy == "zero2" ? 2 : 3;
+  return Value::make_object({{"gradient_accumulation_steps", plan.value("gradient_accumulation_steps")},
+                             {"gradient_clipping", plan.value("max_grad_norm")},
+                             {"offload_optimizer_device", Value::of(optimizer ? "cpu" : "none")},
+                             {"offload_param_device", Value::of(params ? "cpu" : "none")},
+                             {"zero3_init_flag", Value::of(false)},
+                             {"zero_stage", Value::of(stage)}});
+}
+
+}  // namespace
+
+Converted to_tessera(const Resolved& resolved) {
+  Plan plan(resolved);
+  Value file = Value::make_object();
+  for (const Section section : all_sections) {
+    Value members = Value::make_object();
+    for (const auto& [name, text] : plan.left())
+      if (const Field* field = find_field(name); field->section == section)
+        members.set(name, field->get(resolved.values));
+    if (!members.members().empty()) file.set(std::string(section_key(section)), std::move(members));
+  }
+  return {std::move(file), {}};
+}
+
+Converted to_accelerate(const Resolved& resolved) {
+  Plan plan(resolved);
+  const RunConfig& config = resolved.values;
+  const bool several = config.parallel.num_processes > 1, cpu = config.device == "cpu";
+  std::string type = several ? (cpu ? "MULTI_CPU" : "MULTI_GPU") : "NO";
+  Value file = Value::make_object();
+  if (speaks_deepspeed(config)) {
+    type = "DEEPSPEED";
+    file.set("deepspeed_config", sorted(deepspeed_section(plan)));
+  } else if (shards_parameters(config.sharding.strategy)) {
+    type = "FSDP";
+    const Value mesh = mesh_section(plan);
+    if (!mesh.is_null()) {
+      plan.take("shard_group_size");
+      file.set("parallelism_config", mesh);
+    }
+    file.set("fsdp_config", sorted(fsdp_section(plan, true, !mesh.is_null())));
+  }
+  file.set("compute_environment", Value::of("LOCAL_MACHINE"));
+  file.set("debug", Value::of(false));
+  file.set("distributed_type", Value::of(type));
+  file.set("downcast_bf16", Value::of("no"));
+  file.set("enable_cpu_affinity", Value::of(false));
+  file.set("machine_rank", Value::of(0));
+  file.set("main_training_function", Value::of("main"));
+  plan.take("bf16");
+  plan.take("fp16");
+  file.set("mixed_precision", Value::of(std::string(mixed_precision(config))));
+  file.set("num_machines", Value::of(1));
+  if (plan.take("num_processes")) file.set("num_processes", Value::of(config.parallel.num_processes));
+  if (plan.take("main_process_port")) file.set("main_process_port", Value::of(config.parallel.main_process_port));
+  file.set("rdzv_backend", Value::of("static"));
+  file.set("same_network", Value::of(true));
+  // the CPU is our default; accelerate's is what the machine has
+  file.set("use_cpu", Value::of(cpu && (type == "MULTI_CPU" || plan.has("device"))));
+  // accelerate has no word for GPUs: it takes those that are there, as auto does
+  if (cpu || (type == "MULTI_GPU" && config.device == "auto")) plan.take("device");
+  return {sorted(file), plan.lost("accelerate's file has no key for it")};
+}
+
+}  // namespace tessera::config

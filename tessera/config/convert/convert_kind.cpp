@@ -1,0 +1,59 @@
+// Which kind a file is of.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/json_lenient.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/key_tables.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::config {
+namespace {
+
+/// Of two kinds that fit alike the earlier one is meant: a flat file of TrainingArguments is one of settings of ours,
+/// too, and read alike.
+constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
+                           FileKind::tessera};
+
+/// Files of configurations are small; what is larger is none. YAML takes longer to read.
+constexpr std::uint64_t most_json = 1 << 20, most_yaml = 256 << 10;
+
+}  // namespace
+
+std::optional<FileKind> guess_kind(const Value& file) {
+  if (!file.is_object()) return std::nullopt;
+  std::optional<FileKind> best;
+  int best_score = 0;
+  for (const FileKind kind : order) {
+    const std::vector<std::string> known = top_level_keys(kind);
+    int score = 0;
+    for (std::size_t i = 0; i < std::min<std::size_t>(file.members().size(), 200); ++i) {
+      const std::string& key = file.members()[i].first;
+      if (std::find(known.begin(), known.end(), key) != known.end())
+        score += 3;
+      else if (nearest(key, known))
+        score += 1;
+    }
+    if (score > best_score) {
+      best = kind;
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+Value read_any(const std::string& path) {
+  if (is_directory(path)) throw InputError(concat(path, " is a folder; expected a file of settings"));
+  const std::string lower = to_lower(path);
+  const bool yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
+  const std::string text = read_file(path, yaml ? most_yaml : most_json);
+  if (!yaml && (lower.ends_with(".json") || trim(text.substr(0, 4096)).starts_with("{")))
+    return parse_hjson(text, path);
+  if (text.size() > most_yaml)
+    throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
+  return parse_yaml(text, path);
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,108 @@
+// The writers' words of FSDP for how the run is divided.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/convert/convert_writers.h>
+#include <tessera/config/core/sharding.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace tessera::config {
+namespace {
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+/// Members in order, with a prefix.
+class Section {
+ public:
+  Section(Plan& plan, std::string prefix) : plan_(plan), prefix_(std::move(prefix)) {}
+  void add(const char* key, Value value) { value_.set(prefix_ + key, std::move(value)); }
+  /// The setting's value under `key`, whether it has to be said or not (where the other system's default is another
+  /// one).
+  void always(const char* key, const char* setting) {
+    plan_.take(setting);
+    add(key, plan_.value(setting));
+  }
+  void when_said(const char* key, const char* setting) {
+    if (plan_.take(setting)) add(key, plan_.value(setting));
+  }
+  Value take() { return std::move(value_); }
+
+ private:
+  Plan& plan_;
+  std::string prefix_;
+  Value value_ = Value::make_object();
+};
+
+bool is_full_shard(const RunConfig& config) { return same_strategy(config.sharding.strategy, "full_shard"); }
+
+}  // namespace
+
+bool speaks_deepspeed(const RunConfig& config) {
+  const std::string &strategy = config.sharding.strategy, &offload = config.sharding.cpu_offload;
+  return strategy == "zero1" || strategy == "zero2" ||
+         (is_full_shard(config) && (offload == "optimizer" || offload == "params"));
+}
+
+Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
+  const ShardingConfig& sharding = plan.config.sharding;
+  Section out(plan, prefix ? "fsdp_" : "");
+  // version 1 names the strategy; version 2 can say that parameters stay whole after forward
+  const bool second = sizes_say_copies || (is_full_shard(plan.config) && plan.has("reshard_after_forward"));
+  out.add("version", Value::of(second ? 2 : 1));
+  if (second) {
+    plan.take("strategy");
+    plan.take("reshard_after_forward");
+    const bool reshards = sharding.reshard_after_forward == "auto" ? sharding.strategy != "hybrid_shard_zero2"
+                                                                   : sharding.reshard_after_forward == "true";
+    out.add("reshard_after_forward", Value::of(reshards));
+  } else if (shards_parameters(sharding.strategy) || sharding.strategy == "ddp") {
+    plan.take("strategy");
+    const std::string word = sharding.strategy == "ddp"     ? "no_shard"
+                             : sharding.strategy == "zero3" ? "full_shard"
+                                                            : sharding.strategy;
+    out.add("sharding_strategy", Value::of(upper(word)));
+  }
+  if (sharding.cpu_offload == "none" || sharding.cpu_offload == "all") {
+    plan.take("cpu_offload");
+    out.add("offload_params", Value::of(sharding.cpu_offload == "all"));
+  }
+  if (sharding.auto_wrap_policy != "regex_wrap") {
+    plan.take("auto_wrap_policy");
+    out.add("auto_wrap_policy", Value::of(upper(sharding.auto_wrap_policy)));
+  }
+  out.when_said("transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap");
+  if (sharding.auto_wrap_policy == "size_based_wrap") out.always("min_num_params", "min_num_params");
+  out.when_said("ignored_modules", "ignored_modules");
+  if (!second) {
+    plan.take("backward_prefetch");
+    out.add("backward_prefetch", Value::of(upper(sharding.backward_prefetch)));
+    out.always("forward_prefetch", "forward_prefetch");
+    out.always("sync_module_states", "sync_module_states");
+    out.add("use_orig_params", Value::of(true));
+    if (!prefix) out.when_said("limit_all_gathers", "limit_all_gathers");
+  }
+  out.always("cpu_ram_efficient_loading", "cpu_ram_efficient_loading");
+  const std::string& type = plan.config.output.save_state_dict_type;
+  const bool refused = second && type == "local";  // by version 2
+  if (!refused) plan.take("save_state_dict_type");
+  out.add("state_dict_type", Value::of(upper(refused ? "sharded" : type) + "_STATE_DICT"));
+  if (prefix) out.always("activation_checkpointing", "gradient_checkpointing");
+  return out.take();
+}
+
+Converted to_fsdp_config(const Resolved& resolved) {
+  Plan plan(resolved);
+  if (!shards_parameters(resolved.values.sharding.strategy))
+    throw InputError(concat("an fsdp_config cannot say strategy ", resolved.values.sharding.strategy,
+                            ": it divides no parameters; use --to accelerate or --to deepspeed"));
+  Value section = fsdp_section(plan, false);
+  return {std::move(section), plan.lost("an fsdp_config has no key for it")};
+}
+
+}  // namespace tessera::config

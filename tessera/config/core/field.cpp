@@ -1,0 +1,119 @@
+// How one setting is read, checked and shown; the table itself is in fields.cpp.
+
+#include <tessera/config/core/fields.h>
+
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::config {
+namespace {
+
+std::string number(double value) { return format_real(value); }
+
+struct Setter {
+  const Rule& rule;
+  std::string_view text;
+
+  std::optional<std::string> out_of_range(double value) const {
+    const bool ok = (rule.above_least ? value > rule.least : value >= rule.least) &&
+                    (rule.below_most ? value < rule.most : value <= rule.most);
+    return ok ? std::nullopt : std::optional(concat("is ", text, "; it must be ", rule.describe()));
+  }
+
+  std::optional<std::string> operator()(std::string& slot) const {
+    std::string word(text);
+    if (!rule.words.empty()) word = to_lower(word);  // accelerate writes FULL_SHARD, Hugging Face full_shard
+    for (const auto& [theirs, ours] : rule.synonyms)
+      if (word == theirs) {
+        word = ours;
+        break;
+      }
+    if (!rule.words.empty() && std::find(rule.words.begin(), rule.words.end(), word) == rule.words.end()) {
+      const auto near = nearest(word, rule.words);
+      return concat("is '", text, "'; it must be ", rule.describe(),
+                    near ? concat(" (did you mean ", *near, "?)") : "");
+    }
+    slot = std::move(word);
+    return std::nullopt;
+  }
+
+  std::optional<std::string> operator()(std::int64_t& slot) const {
+    const auto value = parse_int(text);
+    if (!value) return concat("is '", text, "'; it takes an integer");
+    auto problem = out_of_range(static_cast<double>(*value));
+    if (!problem) slot = *value;
+    return problem;
+  }
+
+  std::optional<std::string> operator()(double& slot) const {
+    const auto value = parse_real(text);
+    if (!value || !std::isfinite(*value)) return concat("is '", text, "'; it takes a number");
+    auto problem = out_of_range(*value);
+    if (!problem && rule.steps_or_share && *value > 1 && std::trunc(*value) != *value)
+      problem = concat("is ", text, "; it must be ", rule.describe());
+    if (!problem) slot = *value;
+    return problem;
+  }
+
+  std::optional<std::string> operator()(bool& slot) const {
+    const auto value = parse_bool(text);
+    if (!value) return concat("is '", text, "'; it takes true or false");
+    slot = *value;
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+std::string_view section_key(Section section) {
+  static constexpr std::string_view keys[] = {"files", "model", "data", "optimization", "parallel", "sharding", "output"};
+  return keys[static_cast<std::size_t>(section)];
+}
+
+std::string_view section_title(Section section) {
+  static constexpr std::string_view titles[] = {"Configuration files", "Model", "Data", "Optimisation", "Parallelism", "Sharding", "Output"};
+  return titles[static_cast<std::size_t>(section)];
+}
+
+std::string Rule::describe() const {
+  if (!words.empty()) return concat("one of ", join(words));
+  if (steps_or_share) return "a whole number of steps, or, between 0 and 1, a share of all steps";
+  std::vector<std::string> parts;
+  if (std::isfinite(least)) parts.push_back(concat(above_least ? "more than " : "at least ", number(least)));
+  if (std::isfinite(most)) parts.push_back(concat(below_most ? "less than " : "at most ", number(most)));
+  return join(parts, " and ");
+}
+
+std::string Field::placeholder() const {
+  if (!rule.shown_as.empty()) return std::string(rule.shown_as);
+  if (!rule.words.empty()) return join(rule.words, "|");
+  if (rule.steps_or_share) return "N|SHARE";
+  static constexpr std::string_view by_kind[] = {"TEXT", "N", "X", ""};
+  return std::string(by_kind[access.index()]);
+}
+
+Value Field::get(const RunConfig& config) const {
+  RunConfig copy = config;  // accessors give writable references
+  if (rule.steps_or_share) {
+    const double value = std::get<double& (*)(RunConfig&)>(access)(copy);
+    return std::trunc(value) == value ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);
+  }
+  return std::visit([&](auto place) { return Value::of(place(copy)); }, access);
+}
+
+std::optional<std::string> Field::set(RunConfig& config, std::string_view text) const {
+  return std::visit([&](auto place) { return Setter{rule, text}(place(config)); }, access);
+}
+
+std::optional<bool> parse_bool(std::string_view text) {
+  const std::string word = to_lower(text);
+  for (const std::string_view yes : {"true", "yes", "t", "y", "1", "on"})
+    if (word == yes) return true;
+  for (const std::string_view no : {"false", "no", "f", "n", "0", "off"})
+    if (word == no) return false;
+  return std::nullopt;
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,439 @@
+#include <tessera/config/core/fields.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::config {
+namespace {
+
+// ---- the words of the table -----------------------------------------------------------------------------------
+template <auto section, auto member>
+auto& at(RunConfig& config) {
+  return config.*section.*member;
+}
+auto& device_of(RunConfig& config) { return config.device; }
+
+// A row of each section: the member of its part of RunConfig, then name, rule, help and environment variable.
+template <auto member>
+Field files(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::files, &at<&RunConfig::files, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field model(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::model, &at<&RunConfig::model, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field data(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::data, &at<&RunConfig::data, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field optimization(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::optimization, &at<&RunConfig::optimization, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field parallel(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::parallel, &at<&RunConfig::parallel, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field sharding(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::sharding, &at<&RunConfig::sharding, member>, std::move(rule), help, environment};
+}
+template <auto member>
+Field output(std::string_view name, Rule rule, std::string_view help, std::string_view environment = {}) {
+  return {name, Section::output, &at<&RunConfig::output, member>, std::move(rule), help, environment};
+}
+
+Rule anything(std::string_view shown_as = {}) {
+  Rule rule;
+  rule.shown_as = shown_as;
+  return rule;
+}
+Rule at_least(double least, double most = std::numeric_limits<double>::infinity()) {
+  Rule rule;
+  rule.least = least;
+  rule.most = most;
+  return rule;
+}
+Rule more_than(double least) {
+  Rule rule = at_least(least);
+  rule.above_least = true;
+  return rule;
+}
+/// least <= value < most.
+Rule from_to_below(double least, double most) {
+  Rule rule = at_least(least, most);
+  rule.below_most = true;
+  return rule;
+}
+Rule steps_or_share() {
+  Rule rule = more_than(0);
+  rule.steps_or_share = true;
+  return rule;
+}
+Rule one_of(std::vector<std::string> words, std::vector<std::pair<std::string, std::string>> synonyms = {}) {
+  Rule rule;
+  rule.words = std::move(words);
+  rule.synonyms = std::move(synonyms);
+  return rule;
+}
+
+using F = FilesConfig;
+using M = ModelConfig;
+using D = DataConfig;
+using O = OptimizationConfig;
+using P = ParallelConfig;
+using S = ShardingConfig;
+using W = OutputConfig;
+
+Rule dtype() {
+  return one_of({"fp32", "bf16", "fp16"}, {{"float32", "fp32"},
+                                           {"bfloat16", "bf16"},
+                                           {"float16", "fp16"},
+                                           {"torch.float32", "fp32"},
+                                           {"torch.bfloat16", "bf16"},
+                                           {"torch.float16", "fp16"}});
+}
+
+Rule strategy() {
+  return one_of({"ddp", "zero1", "zero2", "zero3", "full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"},
+                {{"no_shard", "ddp"},
+                 {"zero0", "ddp"},
+                 {"_hybrid_shard_zero2", "hybrid_shard_zero2"},
+                 {"1", "full_shard"},  // torch.distributed.fsdp.ShardingStrategy
+                 {"2", "shard_grad_op"},
+                 {"3", "ddp"},
+                 {"4", "hybrid_shard"},
+                 {"5", "hybrid_shard_zero2"}});
+}
+
+Rule state_dict_type() {
+  return one_of({"sharded", "full", "local"}, {{"sharded_state_dict", "sharded"},
+                                               {"full_state_dict", "full"},
+                                               {"local_state_dict", "local"},
+                                               {"statedicttype.sharded_state_dict", "sharded"},
+                                               {"statedicttype.full_state_dict", "full"},
+                                               {"statedicttype.local_state_dict", "local"},
+                                               {"1", "full"},  // torch.distributed.fsdp.StateDictType
+                                               {"2", "local"},
+                                               {"3", "sharded"}});
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------
+const std::vector<Field>& table() {
+  static const std::vector<Field> rows = {
+      files<&F::config>("config", anything("FILE"), "settings by name in a YAML or JSON file; flags beat it"),
+      files<&F::config_file>("config_file", anything("FILE"), "accelerate's YAML or JSON, as `accelerate config` writes it"),
+      files<&F::deepspeed>("deepspeed", anything("FILE|JSON"), "DeepSpeed's JSON; \"auto\" is filled from the other settings"),
+      files<&F::args_file>("args_file", anything("FILE"),
+                           "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only argument without a flag"),
+      files<&F::compat>("compat", one_of({"v4", "v5"}), "transformers' version whose defaults hold where they differ"),
+
+      model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
+                                    "Hugging Face folder whose weights the training starts from"),
+      model<&M::config_name>("config_name", anything("NAME|FILE"),
+                             "train from scratch: a preset (gpt2, gpt2-tiny, llama-tiny), a config.json or a folder with one"),
+      model<&M::config_overrides>("config_overrides", anything("K=V,..."),
+                                  "changes to config_name's configuration: n_layer=4,n_embd=256"),
+      model<&M::tokenizer_name>(
+          "tokenizer_name", anything("DIR|FILE"),
+          "folder with tokenizer.json, that file, or byte (one token per byte); unset: the model folder's, else byte"),
+      model<&M::lora_r>("lora_r", at_least(0, 4096), "train low-rank adapters of this rank instead of the weights; 0 = off"),
+      model<&M::lora_alpha>("lora_alpha", more_than(0), "LoRA adapters are scaled by lora_alpha / lora_r"),
+      model<&M::lora_dropout>("lora_dropout", from_to_below(0, 1), "dropout before the LoRA adapters"),
+      model<&M::lora_target_modules>("lora_target_modules", anything("NAME,..."),
+                                     "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
+                                     "(Llama family), c_attn (GPT-2)"),
+      model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
+
+      data<&D::train_file>("train_file", anything("FILE"),
+                           "training text (.txt), examples (.jsonl: text | prompt, completion | messages), or tokens (.bin with .idx)"),
+      data<&D::validation_file>("validation_file", anything("FILE"),
+                                "evaluation data of the same kinds; unset: split off the end of train_file"),
+      data<&D::validation_split_percentage>(
+          "validation_split_percentage", from_to_below(0, 100),
+          "share of train_file held out for evaluation when there is no validation_file"),
+      data<&D::block_size>("block_size", at_least(2, 1 << 24),
+                           "tokens per block; unset: the model's positions, at most 1024"),
+      data<&D::train_sampling_strategy>("train_sampling_strategy", one_of({"random", "sequential", "group_by_length"}),
+                                        "order of the rows: shuffled by seed, as in the file, or rows of like length "
+                                        "together (examples)"),
+      data<&D::group_by_length>("group_by_length", anything(), "the same as --train_sampling_strategy group_by_length"),
+      data<&D::text_column_name>("text_column_name", anything("NAME"), "field of a .jsonl line that holds plain text"),
+      data<&D::max_seq_length>("max_seq_length", at_least(2, 1 << 24),
+                               "tokens per example, longer ones are cut; unset: block_size"),
+      data<&D::packing>("packing", anything(),
+                        "put several examples into one row (they do not see each other) instead of padding"),
+      data<&D::assistant_only_loss>("assistant_only_loss", anything(),
+                                    "of examples with messages, score only what the assistant says"),
+      data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1), "masked language models: share of the tokens to be guessed"),
+      data<&D::data_seed>("data_seed", at_least(0), "of the order of the rows; unset: seed"),
+      data<&D::dataloader_drop_last>("dataloader_drop_last", anything(), "leave out an epoch's last rows that fill no whole step"),
+
+      optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
+      optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),
+                                         "passes over the training data; a fraction is allowed"),
+      optimization<&O::per_device_train_batch_size>("per_device_train_batch_size", at_least(1),
+                                                    "blocks per process and micro-batch"),
+      optimization<&O::per_device_eval_batch_size>("per_device_eval_batch_size", at_least(1),
+                                                   "blocks per process and evaluation batch"),
+      optimization<&O::gradient_accumulation_steps>("gradient_accumulation_steps", at_least(1),
+                                                    "micro-batches per optimizer step"),
+      optimization<&O::optim>("optim",
+                              one_of({"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars"},
+                                     {{"adamw_torch", "adamw"},
+                                      {"adamw_torch_fused", "adamw"},
+                                      {"adamw_hf", "adamw"},
+                                      {"adamw_apex_fused", "adamw"},
+                                      {"lion_32bit", "lion"}}),
+                              "optimizer; adamw_torch and adamw_torch_fused mean adamw, lion_32bit means lion"),
+      optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
+                                   "parameters of the optimizer that have no flag of their own"),
+      optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
+      optimization<&O::lr_scheduler_type>("lr_scheduler_type",
+                                          one_of({"linear", "cosine", "constant", "constant_with_warmup", "polynomial",
+                                                  "inverse_sqrt", "cosine_with_restarts", "cosine_with_min_lr",
+                                                  "cosine_warmup_with_min_lr", "warmup_stable_decay",
+                                                  "reduce_lr_on_plateau", "warmup_lr", "warmup_decay_lr",
+                                                  "warmup_cosine_lr", "one_cycle", "lr_range_test"},
+                                                 {{"warmuplr", "warmup_lr"},
+                                                  {"warmupdecaylr", "warmup_decay_lr"},
+                                                  {"warmupcosinelr", "warmup_cosine_lr"},
+                                                  {"onecycle", "one_cycle"},
+                                                  {"lrrangetest", "lr_range_test"}}),
+                                          "how the learning rate moves over the run"),
+      optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),
+                                            "parameters of the schedule: lr_end, power, num_cycles, min_lr, ..."),
+      optimization<&O::warmup_steps>(
+          "warmup_steps", at_least(0),
+          "steps of linear warm-up; between 0 and 1 it is a share of all steps, as warmup_ratio"),
+      optimization<&O::warmup_ratio>("warmup_ratio", at_least(0, 1), "warm-up as a share of all steps"),
+      optimization<&O::weight_decay>("weight_decay", at_least(0), "decoupled weight decay; biases and norms have none"),
+      optimization<&O::adam_beta1>("adam_beta1", from_to_below(0, 1), "decay of AdamW's first moment"),
+      optimization<&O::adam_beta2>("adam_beta2", from_to_below(0, 1), "decay of AdamW's second moment"),
+      optimization<&O::adam_epsilon>("adam_epsilon", at_least(0), "added to AdamW's denominator"),
+      optimization<&O::momentum>("momentum", from_to_below(0, 1), "momentum of sgd"),
+      optimization<&O::nesterov>("nesterov", anything(), "Nesterov momentum of sgd"),
+      optimization<&O::label_smoothing_factor>("label_smoothing_factor", from_to_below(0, 1),
+                                               "share of each target that is spread evenly over the vocabulary"),
+      optimization<&O::average_tokens_across_devices>("average_tokens_across_devices", anything(),
+                                                      "one mean over the scored tokens of all processes; false: the mean of "
+                                                      "each process's mean"),
+      optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0), "noise on the embeddings in training; 0 = none"),
+      optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
+                                             "halve per_device_train_batch_size until a step fits into memory"),
+      optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),
+      optimization<&O::max_grad_norm>("max_grad_norm", at_least(0),
+                                      "gradients are scaled down to this global norm; 0 = never"),
+      optimization<&O::seed>("seed", at_least(0), "of initial weights, order of blocks and dropout"),
+      optimization<&O::bf16>("bf16", anything(),
+                             "matrix products in bfloat16; weights, gradients and optimizer states stay fp32"),
+      optimization<&O::fp16>("fp16", anything(), "matrix products in float16, with loss scaling"),
+      optimization<&O::loss_scale>("loss_scale", at_least(0), "of fp16: a fixed scale; 0 = dynamic"),
+      optimization<&O::initial_scale_power>("initial_scale_power", at_least(0, 32),
+                                            "of fp16: the dynamic scale begins with 2 to this power"),
+      optimization<&O::loss_scale_window>("loss_scale_window", at_least(1),
+                                          "of fp16: steps without overflow after which the scale is doubled"),
+      optimization<&O::min_loss_scale>("min_loss_scale", more_than(0),
+                                       "of fp16: a dynamic scale that falls below ends the run"),
+      optimization<&O::hysteresis>("hysteresis", at_least(1), "of fp16: overflows before the dynamic scale falls (DeepSpeed: 2)"),
+      optimization<&O::consecutive_hysteresis>("consecutive_hysteresis", anything(),
+                                               "of fp16: a step without overflow restores the hysteresis"),
+      optimization<&O::gradient_predivide_factor>("gradient_predivide_factor", more_than(0),
+                                                  "gradients are divided by it before they are summed over the processes, and by "
+                                                  "the rest after"),
+      optimization<&O::bf16_full_eval>("bf16_full_eval", anything(), "evaluate with weights in bfloat16"),
+      optimization<&O::fp16_full_eval>("fp16_full_eval", anything(), "evaluate with weights in float16"),
+      optimization<&O::bf16_optimizer_states>("bf16_optimizer_states", anything(),
+                                              "the optimizer keeps its moments in bfloat16: half of their memory"),
+      optimization<&O::stochastic_rounding>("stochastic_rounding", anything(),
+                                            "bfloat16 moments are rounded up or down at random, so that small changes are "
+                                            "not lost"),
+      optimization<&O::gradient_checkpointing>(
+          "gradient_checkpointing", anything(),
+          "keep only the inputs of the blocks for backward, which computes the rest again: less memory, a third more "
+          "computing"),
+      optimization<&O::gradient_checkpointing_kwargs>("gradient_checkpointing_kwargs", anything("JSON|K=V,..."),
+                                                      "which blocks, and how: every=2, names=REGEX, part=attention, "
+                                                      "offload_inputs_to=DIR"),
+
+      parallel<&P::num_processes>(
+          "num_processes", at_least(1, 4096),
+          "processes to start on this machine; unset: one, or those of the launcher that started this", "WORLD_SIZE"),
+      parallel<&P::backend>("backend", one_of({"auto", "local", "shm", "gloo", "nccl", "hier"}),
+                            "moves data between processes; auto: shm on one host, hier across hosts, nccl on GPUs",
+                            "TESSERA_BACKEND"),
+      Field{"device", Section::parallel, &device_of, one_of({"cpu", "cuda", "auto"}),
+            "where tensors live; cuda needs the plug-in; auto: cuda where that is built and sees a GPU"},
+      parallel<&P::main_process_port>("main_process_port", at_least(0, 65535),
+                                      "TCP port where the processes meet; 0 = any free one"),
+      parallel<&P::threads_per_process>("threads_per_process", at_least(0, 4096),
+                                        "CPU threads of each process; 0 = cores / processes"),
+      parallel<&P::ddp_bucket_cap_mb>("ddp_bucket_cap_mb", more_than(0), "size of the gradient buckets in MiB"),
+      parallel<&P::ddp_find_unused_parameters>("ddp_find_unused_parameters", anything(),
+                                               "look for parameters that took no part in a step"),
+      parallel<&P::ddp_broadcast_buffers>("ddp_broadcast_buffers", anything(),
+                                          "rank 0's buffers reach all ranks before each forward"),
+      parallel<&P::ddp_timeout>("ddp_timeout", more_than(0), "seconds that a collective may take"),
+      parallel<&P::deterministic_reduce>("deterministic_reduce", anything(),
+                                         "the same bits for any number of processes; needs logical_shards"),
+      parallel<&P::logical_shards>("logical_shards", at_least(1),
+                                   "micro-batches of a step over all processes; a multiple of their number"),
+      parallel<&P::max_restarts>("max_restarts", at_least(0),
+                                 "times that a failed job is restarted from its newest checkpoint", "TORCHELASTIC_MAX_RESTARTS"),
+      parallel<&P::hang_timeout>("hang_timeout", at_least(0),
+                                 "seconds without progress that are called a hang; 0 = max(5 s, 5 x p99 step)"),
+
+      sharding<&S::fsdp>("fsdp", anything("WORDS"),
+                         "full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2 or no_shard; also auto_wrap, "
+                         "size_based_auto_wrap, offload: --fsdp \"full_shard auto_wrap\""),
+      sharding<&S::fsdp_config>("fsdp_config", anything("FILE|JSON"),
+                                "Hugging Face's and accelerate's fsdp_config: JSON or YAML; flags beat it"),
+      sharding<&S::zero_stage>("zero_stage", at_least(0, 3),
+                               "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
+                               "3 also parameters"),
+      sharding<&S::strategy>("strategy", strategy(), "the same in one word (zero3 is full_shard)"),
+      sharding<&S::shard_group_size>("shard_group_size", at_least(1),
+                                     "processes that divide one copy among them, the others hold copies (HSDP); unset: "
+                                     "all, for hybrid_shard those of one host"),
+      sharding<&S::cpu_offload>("cpu_offload", one_of({"none", "optimizer", "params", "all"}),
+                                "what lives outside the device: optimizer states, or parameters and gradients, or both"),
+      sharding<&S::offload_folder>("offload_folder", anything("DIR"),
+                                   "on the CPU, offloaded memory is mapped from files here; unset: TMPDIR"),
+      sharding<&S::auto_wrap_policy>("auto_wrap_policy",
+                                     one_of({"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}),
+                                     "which modules are gathered and dropped as one: blocks, by size, by name, or all"),
+      sharding<&S::transformer_layer_cls_to_wrap>("transformer_layer_cls_to_wrap", anything("CLASS,..."),
+                                                  "classes of the blocks, Hugging Face's (LlamaDecoderLayer, ...) or "
+                                                  "ours; unset: the model's own"),
+      sharding<&S::min_num_params>("min_num_params", at_least(0), "of size_based_wrap: elements of a module; 0 = not given"),
+      sharding<&S::wrap_pattern>("wrap_pattern", anything("REGEX"), "of regex_wrap: matches whole names of modules"),
+      sharding<&S::ignored_modules>("ignored_modules", anything("REGEX"),
+                                    "modules, by whole names, whose parameters stay whole on every process"),
+      sharding<&S::backward_prefetch>("backward_prefetch", one_of({"backward_pre", "backward_post", "no_prefetch"},
+                                                                  {{"1", "backward_pre"}, {"2", "backward_post"}}),
+                                      "when the next module's parameters are gathered in backward: before this one's "
+                                      "gradients are computed, after, or not ahead"),
+      sharding<&S::forward_prefetch>("forward_prefetch", anything(), "gather the next module's parameters ahead in forward"),
+      sharding<&S::limit_all_gathers>("limit_all_gathers", anything(), "gather at most one module ahead; else three"),
+      sharding<&S::reshard_after_forward>("reshard_after_forward",
+                                          one_of({"auto", "true", "false"}, {{"yes", "true"}, {"no", "false"}}),
+                                          "drop whole parameters between forward and backward; auto: as the strategy has it"),
+      sharding<&S::persistence_threshold>("persistence_threshold", at_least(0),
+                                          "parameters of at most so many elements stay whole between steps"),
+      sharding<&S::reduce_bucket_size>("reduce_bucket_size", at_least(1),
+                                       "elements that are reduced together (ddp, zero1, zero2); as ddp_bucket_cap_mb"),
+      sharding<&S::overlap_comm>("overlap_comm", anything(), "communicate while computing"),
+      sharding<&S::sync_module_states>("sync_module_states", anything(),
+                                       "rank 0's parameters and buffers reach all ranks at the start"),
+      sharding<&S::cpu_ram_efficient_loading>("cpu_ram_efficient_loading", anything(),
+                                              "each process reads only its own part of the weights"),
+      sharding<&S::param_dtype>("param_dtype", dtype(),
+                                "of gathered parameters and the computation; the shards that are trained stay fp32"),
+      sharding<&S::reduce_dtype>("reduce_dtype", dtype(), "of gradients while they are summed over processes"),
+      sharding<&S::buffer_dtype>("buffer_dtype", dtype(), "of floating-point buffers"),
+      sharding<&S::data_dependent>("data_dependent", anything(),
+                                   "processes may skip modules, or call them in another order; slower"),
+      sharding<&S::grad_compression>("grad_compression", anything("METHOD"),
+                                     "gradients on the wire: fp16, bf16, powersgd:rank=2, topk:ratio=0.01 or "
+                                     "onebit:warmup=100"),
+
+      output<&W::output_dir>("output_dir", anything("DIR"),
+                             "receives the model, checkpoints, metrics.jsonl and report.html"),
+      output<&W::overwrite_output_dir>("overwrite_output_dir", anything(), "output_dir may hold files already"),
+      output<&W::resume_from_checkpoint>(
+          "resume_from_checkpoint", anything("DIR|last"),
+          "checkpoint folder to continue from; last (or true) = the newest in output_dir"),
+      output<&W::logging_steps>("logging_steps", steps_or_share(), "steps between two lines of metrics; below 1: a share of all steps"),
+      output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
+      output<&W::logging_strategy>("logging_strategy", one_of({"no", "steps", "epoch"}), "when metrics are logged"),
+      output<&W::logging_nan_inf_filter>("logging_nan_inf_filter", anything(),
+                                         "in log lines, a loss that is not finite counts as the mean of the others"),
+      output<&W::run_name>("run_name", anything("NAME"), "of the report and TensorBoard; unset: output_dir's"),
+      output<&W::include_num_input_tokens_seen>("include_num_input_tokens_seen",
+                                                one_of({"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}),
+                                                "tokens seen so far in the log lines"),
+      output<&W::log_format>("log_format", one_of({"hf", "hf5", "plain"}, {{"hf4", "hf"}}),
+                             "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
+                             "5 does (hf5), or plain words"),
+      output<&W::report_to>("report_to", one_of({"tensorboard", "none"}, {{"all", "tensorboard"}}),
+                            "where metrics go besides metrics.jsonl and report.html"),
+      output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),
+      output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
+      output<&W::hf_loss_scale>("hf_loss_scale", anything(),
+                                "report the loss divided by all labels, as transformers' Trainer does"),
+      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch", "best"}), "when checkpoints are written"),
+      output<&W::save_steps>("save_steps", steps_or_share(), "steps between two checkpoints; below 1: a share of all steps"),
+      output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
+      output<&W::save_only_model>("save_only_model", anything(), "checkpoints without optimizer state, which cannot be resumed"),
+      output<&W::save_state_dict_type>("save_state_dict_type", state_dict_type(),
+                                       "each process writes its part of a checkpoint (sharded), or the first one whole "
+                                       "tensors, gathered one by one (full); local is written as sharded. Every number of "
+                                       "processes reads both"),
+      output<&W::async_save>("async_save", anything(), "training goes on while a sharded checkpoint is written"),
+      output<&W::async_save_when_busy>("async_save_when_busy", one_of({"wait", "skip"}),
+                                       "when a checkpoint is due and the one before is still being written: wait for it, or "
+                                       "leave this one out"),
+      output<&W::checkpoint_in_memory>("checkpoint_in_memory", at_least(0),
+                                       "steps between copies of the training in memory, from which a job is restarted "
+                                       "(max_restarts) when a process died; 0 = none"),
+      output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
+      output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
+                                "when the model is evaluated; eval_steps alone means steps"),
+      output<&W::eval_steps>("eval_steps", steps_or_share(), "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
+      output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
+      output<&W::eval_delay>("eval_delay", at_least(0), "steps (or epochs) before the first evaluation"),
+      output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),
+      output<&W::load_best_model_at_end>("load_best_model_at_end", anything(), "the final model is the best checkpoint's"),
+      output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
+      output<&W::greater_is_better>("greater_is_better", one_of({"auto", "true", "false"}), "of that metric; auto: not for losses"),
+      output<&W::nan_policy>("nan_policy", one_of({"stop", "skip"}),
+                             "a step whose loss or gradients are not finite ends the run, or is left out"),
+      output<&W::nan_skip_limit>("nan_skip_limit", at_least(1),
+                                 "steps in a row that nan_policy skip leaves out; one more ends the run"),
+      output<&W::check_replicas_steps>("check_replicas_steps", at_least(0),
+                                       "steps between comparisons of what several processes hold copies of; 0 = never"),
+      output<&W::disable_tqdm>("disable_tqdm", anything(), "no progress line"),
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::span<const Field> fields() { return table(); }
+
+const Field* find_field(std::string_view name) {
+  const auto all = fields();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Field& field) { return field.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::span<const std::pair<std::string_view, std::string_view>> aliases() {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 20> names = {{
+      {"evaluation_strategy", "eval_strategy"},                     // transformers before v4.46
+      {"deepspeed_config", "deepspeed"},                            // DeepSpeed's own flag
+      {"deepscale_config", "deepspeed"},
+      {"per_gpu_train_batch_size", "per_device_train_batch_size"},  // transformers v4
+      {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
+      {"ddp_backend", "backend"},                              // TrainingArguments
+      {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
+      {"nproc_per_node", "num_processes"},                     // torchrun
+      {"fsdp_sharding_strategy", "strategy"},                  // accelerate launch, and from here on
+      {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
+      {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
+      {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too
+      {"fsdp_backward_prefetch", "backward_prefetch"},
+      {"fsdp_forward_prefetch", "forward_prefetch"},
+      {"fsdp_reshard_after_forward", "reshard_after_forward"},
+      {"fsdp_sync_module_states", "sync_module_states"},
+      {"fsdp_cpu_ram_efficient_loading", "cpu_ram_efficient_loading"},
+      {"fsdp_activation_checkpointing", "gradient_checkpointing"},
+      {"stage3_param_persistence_threshold", "persistence_threshold"},  // DeepSpeed
+      {"ddp_comm_hook", "grad_compression"},                            // accelerate's DistributedDataParallelKwargs
+  }};
+  return names;
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,227 @@
+#include <tessera/config/core/flag_reader.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+constexpr std::size_t kMostUnknown = 20;  // flags that are looked up among the known ones
+
+std::string underscored(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+/// Whether an argument is a flag rather than a value: negative numbers are values.
+bool looks_like_flag(const std::string& argument) { return argument.size() > 2 && argument.starts_with("--"); }
+
+bool names_file_of_arguments(const std::string& word) {
+  const std::string lower = to_lower(word);
+  return lower.ends_with(".json") || lower.ends_with(".yaml") || lower.ends_with(".yml") || lower.ends_with(".args");
+}
+
+const Field* field_of(std::string name) {
+  for (const auto& [alias, ours] : aliases())
+    if (name == alias) name = ours;
+  return find_field(name);
+}
+
+/// The argument or setting that "--name" spells, or the boolean that "--no_name" turns off.
+struct Match {
+  const TrainingArgument* argument = nullptr;
+  const Field* field = nullptr;
+  bool negated = false;
+};
+
+Match match(const std::string& name) {
+  if (name.find('.') != std::string::npos) return {};
+  if (const TrainingArgument* argument = find_training_argument(name))
+    return {argument, find_field(argument->row.setting), false};
+  if (const Field* field = field_of(name)) return {nullptr, field, false};
+  if (!name.starts_with("no_")) return {};
+  const Match positive = match(name.substr(3));
+  const bool boolean = positive.argument != nullptr ? positive.argument->shape == ArgumentShape::boolean
+                                                    : positive.field != nullptr && positive.field->is_boolean();
+  return boolean && !positive.negated ? Match{positive.argument, positive.field, true} : Match{};
+}
+
+bool is_boolean(const Match& match) {
+  return match.argument != nullptr ? match.argument->shape == ArgumentShape::boolean : match.field->is_boolean();
+}
+
+}  // namespace
+
+void FlagReader::read(const std::vector<std::string>& typed) {
+  std::vector<FileWord> words;
+  for (const std::string& word : typed) words.push_back({word, {}});
+  read_words(std::move(words));
+  for (const auto& [setting, flag] : given_) typed_settings_.insert(setting);
+  typed_names_ = std::move(names_);
+  given_.clear();
+  names_.clear();
+  const std::string& file = resolved_.values.files.args_file;
+  if (to_lower(file).ends_with(".args") && !problems_.doubtful.contains("args_file"))
+    read_words(read_file_words(file, problems_));
+  finish();
+}
+
+void FlagReader::read_words(std::vector<FileWord> words) {
+  words_ = std::move(words);
+  next_ = 0;
+  while (next_ < words_.size()) read_one();
+  if (unknown_ > kMostUnknown) problems_.lines.push_back(concat(unknown_ - kMostUnknown, " more unknown flags"));
+  unknown_ = 0;
+}
+
+std::string FlagReader::said(const std::string& flag) const {
+  return where_.file ? concat(file_and_line(where_), ": ", flag) : flag;
+}
+
+bool FlagReader::value_follows() const { return next_ < words_.size() && !looks_like_flag(words_[next_].text); }
+
+void FlagReader::positional(const FileWord& word) {
+  if (!where_.file && names_file_of_arguments(word.text)) {
+    if (const auto before = given_.find("args_file"); before != given_.end() && before->second.second != word.text)
+      return problem(concat("unexpected argument '", word.text, "'"), ": ", before->second.second,
+                     " gives the arguments already");
+    return store("args_file", word.text, word.text);
+  }
+  problem(concat("unexpected argument '", word.text, "'"), ": settings are given as --name value");
+}
+
+void FlagReader::read_one() {
+  const FileWord word = words_[next_++];
+  where_ = word.where;
+  if (!looks_like_flag(word.text)) return positional(word);
+  const std::size_t equals = word.text.find('=');
+  const std::string flag = word.text.substr(0, equals), name = underscored(flag.substr(2));
+  const bool has_text = equals != std::string::npos;
+  std::string text = has_text ? word.text.substr(equals + 1) : std::string();
+
+  const Match found = match(name);
+  if (found.argument == nullptr && found.field == nullptr) return unknown(flag, has_text);
+  names_.insert(name);
+  if (found.negated && has_text)
+    return problem(flag, " takes no value; write --",
+                   found.argument != nullptr ? found.argument->row.key : found.field->name, "=", text);
+  if (found.negated)
+    text = "false";
+  else if (!has_text && !take_value(flag, found.argument, found.field, text))
+    return;
+  if (where_.file && typed_names_.contains(name)) return;  // the typed one beats it
+  if (text.empty() && found.field != nullptr && name != "fsdp") {
+    problems_.doubtful.emplace(found.field->name);
+    return problem(flag, " has an empty value; leave the flag out to keep the default");
+  }
+  if (found.argument != nullptr)
+    follow(*found.argument, flag, text);
+  else
+    store(found.field->name, flag, text);
+}
+
+bool FlagReader::take_value(const std::string& flag, const TrainingArgument* argument, const Field* field,
+                            std::string& text) {
+  const std::string_view name = argument != nullptr ? argument->row.key : field->name;
+  if (is_boolean({argument, field, false})) {
+    text = value_follows() && parse_bool(words_[next_].text) ? words_[next_++].text : "true";
+    return true;
+  }
+  if (value_follows() && !(name == "fsdp" && names_file_of_arguments(words_[next_].text))) {
+    text = words_[next_++].text;
+    while (argument != nullptr && argument->shape == ArgumentShape::words && value_follows() &&
+           !names_file_of_arguments(words_[next_].text))
+      text += " " + words_[next_++].text;  // --fsdp full_shard auto_wrap
+    return true;
+  }
+  RunConfig scratch;
+  const bool may_be_boolean = field != nullptr && !field->rule.words.empty() && !field->set(scratch, "true");
+  if (name == "fsdp" || may_be_boolean) {  // booleans in some version of transformers
+    text = "true";
+    return true;
+  }
+  if (argument != nullptr && field == nullptr) return true;  // without effect, or refused: whatever its value
+  if (name == "deepspeed") {
+    bare_deepspeed_ = said(flag);
+    return false;
+  }
+  problems_.doubtful.emplace(field->name);
+  problem(flag, " needs a value (", field->placeholder(), ")");
+  return false;
+}
+
+void FlagReader::follow(const TrainingArgument& argument, const std::string& flag, const std::string& text) {
+  const ArgumentMeaning meaning =
+      meaning_of(argument, argument.row.effect != Effect::acts && text.empty() ? "true" : text);
+  const std::string label = where_.file ? concat(flag, " (", file_and_line(where_), ")") : flag;
+  for (const auto& [what, why] : meaning.without_effect)
+    without_effect_.push_back({what.empty() ? label : concat(label, " ", what), why});
+  if (!meaning.problem.empty()) {
+    if (!argument.row.setting.empty()) problems_.doubtful.emplace(argument.row.setting);
+    return problem(flag, meaning.problem);
+  }
+  for (const auto& [setting, given] : meaning.settings) {
+    if (argument.row.key == "model_type")
+      model_type_.assign(1, {given, flag, where_});
+    else
+      store(setting, flag, given);
+  }
+}
+
+void FlagReader::unknown(const std::string& flag, bool has_value) {
+  if (!has_value && value_follows()) ++next_;  // its value is no problem of its own
+  if (++unknown_ > kMostUnknown) return;
+  std::vector<std::string> names;
+  for (const Field& field : fields()) names.emplace_back(field.name);
+  for (const auto& [alias, ours] : aliases()) names.emplace_back(alias);
+  for (const KeyRow& row : training_args_rows())
+    if (row.key.find('.') == std::string_view::npos && std::find(names.begin(), names.end(), row.key) == names.end())
+      names.emplace_back(row.key);
+  const std::string name = underscored(flag.substr(2));
+  const auto near = name.size() > 64 ? std::nullopt : nearest(name, names);
+  if (near)
+    if (const Match meant = match(*near); meant.field != nullptr) problems_.doubtful.emplace(meant.field->name);
+  problem(name.size() > 64 ? concat("unknown flag ", flag.substr(0, 66), "...") : concat("unknown flag ", flag),
+          near ? concat("; did you mean --", *near, "?") : "; tessera train --help lists all flags");
+}
+
+void FlagReader::store(std::string_view setting, const std::string& flag, const std::string& text) {
+  const std::string name(setting);
+  const Field* field = find_field(name);
+  const auto [first, is_first] = given_.emplace(name, std::pair(flag, text));
+  if (!is_first) {
+    if (first->second.second != text) {
+      problem(flag, " ", text, " contradicts ", first->second.first, " ", first->second.second,
+              " given before; keep one of them");
+      problems_.doubtful.insert(name);
+    }
+    return;
+  }
+  RunConfig scratch;
+  const bool beaten = where_.file && typed_settings_.contains(name);
+  if (const auto wrong = field->set(beaten ? scratch : resolved_.values, text)) {
+    problem(flag, " ", *wrong);
+    problems_.doubtful.insert(name);
+    return;
+  }
+  if (!beaten) resolved_.origins[name] = where_.file ? file_and_line(where_) : flag;
+}
+
+void FlagReader::finish() {
+  if (!model_type_.empty()) {
+    const ModelType& type = model_type_.front();
+    where_ = type.where;
+    const auto given = [&](const char* name) { return resolved_.origins.at(name) != "default"; };
+    if (given("config_name") || given("model_name_or_path"))
+      without_effect_.push_back({said(type.flag), "the model is given"});
+    else
+      store("config_name", type.flag, type.text);
+  }
+  if (!bare_deepspeed_.empty() && resolved_.values.files.deepspeed.empty()) {
+    problems_.doubtful.insert("deepspeed");
+    problems_.lines.push_back(concat(bare_deepspeed_, " needs a value (", find_field("deepspeed")->placeholder(), ")"));
+  }
+  if (const std::string note = without_effect_note(without_effect_); !note.empty()) resolved_.notes.push_back(note);
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// The command line of `tessera train`, and the .args file that it may name: flags become settings.
+
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/hf/training_args.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::config {
+
+class FlagReader {
+ public:
+  FlagReader(Resolved& resolved, Problems& problems) : resolved_(resolved), problems_(problems) {}
+
+  /// The typed words, then those of the .args file they name, which the typed ones beat.
+  void read(const std::vector<std::string>& typed);
+
+ private:
+  void read_words(std::vector<FileWord> words);
+  void read_one();
+  void positional(const FileWord& word);
+  bool value_follows() const;
+  /// The value of a flag from the words after it; false: it is missing, which has been said.
+  bool take_value(const std::string& flag, const TrainingArgument* argument, const Field* field, std::string& text);
+  void follow(const TrainingArgument& argument, const std::string& flag, const std::string& text);
+  void store(std::string_view setting, const std::string& flag, const std::string& text);
+  void unknown(const std::string& flag, bool has_value);
+  void finish();
+
+  /// "--flag", or "run.args:3: --flag".
+  std::string said(const std::string& flag) const;
+  template <class... Parts>
+  void problem(const std::string& flag, const Parts&... parts) {
+    problems_.lines.push_back(concat(said(flag), parts...));
+  }
+
+  Resolved& resolved_;
+  Problems& problems_;
+  std::vector<FileWord> words_;  ///< being read
+  std::size_t next_ = 0;
+  SourcePos where_;  ///< of the flag being read; no file: typed
+  std::map<std::string, std::pair<std::string, std::string>>
+      given_;  ///< setting -> flag as typed, text; of the words being read
+  std::set<std::string> typed_settings_, typed_names_, names_;
+  std::vector<WithoutEffect> without_effect_;
+  struct ModelType {
+    std::string text, flag;
+    SourcePos where;
+  };
+  std::vector<ModelType> model_type_;  ///< at most one
+  std::string bare_deepspeed_;         ///< DeepSpeed's own switch --deepspeed, which its --deepspeed_config explains
+  std::size_t unknown_ = 0;
+};
+
+}  // namespace tessera::config

@@ -1,0 +1,48 @@
+#include <tessera/config/core/front_ends.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/accelerate/accelerate_environment.h>
+#include <tessera/config/accelerate/accelerate_file.h>
+#include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/config/core/tessera_file.h>
+#include <tessera/config/hf/training_args.h>
+
+#include <cstdlib>
+#include <functional>
+
+namespace tessera::config {
+namespace {
+
+std::optional<std::string> of_this_process(const std::string& variable) {
+  const char* text = std::getenv(variable.c_str());
+  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+}
+
+/// What `read` finds becomes settings that nothing stronger has given. A file that cannot be read at all makes the setting that names it
+/// doubtful: what it would have said is unknown, not wrong.
+void hear(const char* named_by, Resolved& resolved, Problems& problems, const std::function<Translation()>& read) {
+  if (problems.doubtful.contains(named_by)) return;
+  try {
+    apply(read(), resolved);
+  } catch (const InputError& error) {
+    problems.lines.push_back(error.what());
+    problems.doubtful.insert(named_by);
+  }
+}
+
+}  // namespace
+
+void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironment& given) {
+  const GetEnvironment environment = given ? given : GetEnvironment(of_this_process);
+  const FilesConfig& files = resolved.values.files;  // a file may name the next one
+
+  apply(read_accelerate_environment(environment, problems), resolved);
+  if (!files.args_file.empty() && !to_lower(files.args_file).ends_with(".args"))  // those are words before the typed ones
+    hear("args_file", resolved, problems, [&] { return read_training_args_file(files.args_file, resolved, problems); });
+  if (!files.config.empty()) hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
+  if (!files.config_file.empty()) hear("config_file", resolved, problems, [&] { return read_accelerate_file(files.config_file, problems); });
+  if (!files.deepspeed.empty()) hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
+}
+
+}  // namespace tessera::config

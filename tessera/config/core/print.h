@@ -1,0 +1,17 @@
+#pragma once
+/// \file
+/// Showing the configuration: --print_config and --help.
+
+#include <tessera/config/core/resolve.h>
+
+#include <string>
+
+namespace tessera::config {
+
+/// to_value() as JSON text with a newline at its end.
+std::string print_config_json(const Resolved& resolved);
+
+/// The text of `tessera train --help`: usage, then every flag with its default, by section.
+std::string help_text();
+
+}  // namespace tessera::config

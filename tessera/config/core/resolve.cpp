@@ -1,0 +1,123 @@
+#include <tessera/config/core/resolve.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/flag_reader.h>
+#include <tessera/config/core/front_ends.h>
+#include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/core/sharding.h>
+#include <tessera/config/hf/training_args.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace tessera::config {
+namespace {
+
+std::optional<std::string> process_environment(const std::string& name) {
+  const char* text = std::getenv(name.c_str());
+  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+}
+
+void read_environment(Resolved& resolved, Problems& problems, const GetEnvironment& environment) {
+  for (const Field& field : fields()) {
+    if (field.environment.empty()) continue;
+    const std::string variable(field.environment);
+    const auto text = environment ? environment(variable) : process_environment(variable);
+    if (!text || text->empty()) continue;
+    const std::string name(field.name);
+    std::string& origin = resolved.origins[name];
+    if (origin != "default") continue;  // a flag beats the environment
+    if (const auto wrong = field.set(resolved.values, *text)) {
+      problems.lines.push_back(concat("the environment variable ", variable, " ", *wrong));
+      problems.doubtful.insert(name);
+    } else {
+      origin = concat("environment ", variable);
+    }
+  }
+}
+
+/// What follows from what was given.
+void derive(Resolved& resolved) {
+  OutputConfig& output = resolved.values.output;
+  const auto is_default = [&](const char* name) { return resolved.origins.at(name) == "default"; };
+  const auto derived = [&](const char* name, const char* why) {
+    resolved.origins[name] = concat("derived (", why, ")");
+  };
+  if (output.eval_steps > 0 && is_default("eval_strategy")) {
+    output.eval_strategy = "steps";
+    derived("eval_strategy", "eval_steps is given");
+  }
+  if (!is_default("validation_file") && is_default("validation_split_percentage")) {
+    resolved.values.data.validation_split_percentage = 0;
+    derived("validation_split_percentage", "validation_file is given");
+  }
+  if (output.eval_strategy == "steps" && output.eval_steps == 0) {
+    output.eval_steps = output.logging_steps;
+    derived("eval_steps", "logging_steps");
+  }
+  DataConfig& data = resolved.values.data;
+  if (data.group_by_length && is_default("train_sampling_strategy")) {
+    data.train_sampling_strategy = "group_by_length";
+    derived("train_sampling_strategy", "group_by_length is given");
+  }
+  // a boolean in transformers' Python interface
+  if (const auto resume = parse_bool(output.resume_from_checkpoint))
+    output.resume_from_checkpoint = *resume ? "last" : "";
+}
+
+/// Flags of two systems about one setting must agree.
+void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems) {
+  for (const FileSetting& setting : megatron.settings) {
+    const std::string& origin = resolved.origins.at(setting.name);
+    RunConfig theirs;
+    const Field* field = find_field(setting.name);
+    field->set(theirs, setting.text);
+    if (origin == "default" || dump_json(field->get(theirs)) == dump_json(field->get(resolved.values))) continue;
+    problems.doubtful.insert(setting.name);
+    problems.lines.push_back(concat(setting.key, " ", setting.text, " contradicts ", origin, "; keep one of them"));
+  }
+  apply(std::move(megatron), resolved);
+}
+
+}  // namespace
+
+Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
+                       const GetEnvironment& environment) {
+  Resolved resolved;
+  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
+  std::vector<std::string> ours = arguments;
+  std::optional<Translation> megatron = translate_megatron_flags(ours, problems);
+  FlagReader(resolved, problems).read(ours);
+  if (megatron) hear_megatron(std::move(*megatron), resolved, problems);
+  read_environment(resolved, problems, environment);
+  read_front_ends(resolved, problems, environment);
+  apply_compat(resolved);
+  resolve_sharding(resolved, problems);
+  derive(resolved);
+  return resolved;
+}
+
+Resolved resolve_flags(const std::vector<std::string>& arguments, const GetEnvironment& environment) {
+  Problems problems;
+  Resolved resolved = resolve_flags(arguments, problems, environment);
+  throw_if_any(problems);
+  return resolved;
+}
+
+Resolved resolve_and_validate(const std::vector<std::string>& arguments, const GetEnvironment& environment) {
+  Problems problems;
+  Resolved resolved = resolve_flags(arguments, problems, environment);
+  validate(resolved, problems);
+  throw_if_any(problems);
+  return resolved;
+}
+
+void throw_if_any(const Problems& problems) {
+  if (problems.lines.empty()) return;
+  if (problems.lines.size() == 1) throw InputError(problems.lines.front());
+  throw InputError(concat(problems.lines.size(), " problems in the configuration:\n  ", join(problems.lines, "\n  ")));
+}
+
+}  // namespace tessera::config

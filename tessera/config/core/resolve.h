@@ -1,0 +1,64 @@
+#pragma once
+/// \file
+/// From what the user said to one checked RunConfig in which every value knows where it came from.
+///
+/// Precedence: default < file (--fsdp_config) < environment < flag. Nothing is printed or written here.
+
+#include <tessera/base/value.h>
+#include <tessera/config/core/run_config.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tessera::config {
+
+/// Looks up an environment variable; the default asks the process's own environment. An empty variable counts as not
+/// set.
+using GetEnvironment = std::function<std::optional<std::string>(const std::string&)>;
+
+struct Resolved {
+  RunConfig values;
+  /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "fsdp.json:3" or "derived (why)".
+  std::map<std::string, std::string> origins;
+  /// What files say that has no effect here, or another one than where they come from: each worth a warning.
+  std::vector<std::string> notes;
+};
+
+/// What is wrong, one line each, and the settings whose values cannot be relied on because of it.
+struct Problems {
+  std::vector<std::string> lines;
+  std::set<std::string> doubtful;
+};
+
+/// Reads flags: --x_y V, --x-y V, --x=V; booleans --x, --x true|false, --no_x. Wrong flags and values are added to
+/// `problems` and leave their defaults. --local_rank is the launcher's: remove it before (launch::read_rank_environment
+/// does).
+Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
+                       const GetEnvironment& environment = {});
+/// As above; any problem throws InputError with all of them.
+Resolved resolve_flags(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
+
+/// The rules between settings, and the files they name: what `tessera train` needs to start. Adds to `problems`; passes
+/// over doubtful settings, whose problem has been named already.
+void validate(const Resolved& resolved, Problems& problems);
+/// As above; any problem throws InputError with all of them.
+void validate(const Resolved& resolved);
+
+/// resolve_flags + validate, with the problems of both in one InputError: what `tessera train` does first.
+Resolved resolve_and_validate(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
+
+/// What was given but changes nothing ("--momentum has no effect: --optim is adamw"), and `notes`: each worth a warning.
+std::vector<std::string> unused_settings(const Resolved& resolved);
+
+/// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by
+/// section, in the order of the table. For --print_config and the report.
+Value to_value(const Resolved& resolved);
+
+/// Throws InputError with one problem per line; returns when there is none.
+void throw_if_any(const Problems& problems);
+
+}  // namespace tessera::config

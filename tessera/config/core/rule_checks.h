@@ -1,0 +1,36 @@
+#pragma once
+/// \file
+/// What the checks of settings against each other share: complaints about named settings, and where a setting came from.
+
+#include <tessera/base/text.h>
+#include <tessera/config/core/resolve.h>
+
+#include <initializer_list>
+#include <string>
+
+namespace tessera::config {
+
+class RuleChecks {
+ protected:
+  RuleChecks(const Resolved& resolved, Problems& problems) : resolved_(resolved), c_(resolved.values), problems_(problems) {}
+
+  /// A complaint about the named settings; passed over when one of them is wrong by itself.
+  template <class... Parts>
+  void problem(std::initializer_list<const char*> about, const Parts&... parts) {
+    for (const char* name : about)
+      if (problems_.doubtful.contains(name)) return;
+    problems_.lines.push_back(concat(parts...));
+  }
+  const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
+  std::string said(const char* name) const {
+    return origin(name).starts_with("--") ? origin(name) : concat(name, " (", origin(name), ")");
+  }
+  bool is_default(const char* name) const { return origin(name) == "default"; }
+
+  const Resolved& resolved_;
+  const RunConfig& c_;
+  Problems& problems_;
+};
+
+}  // namespace tessera::config

@@ -1,0 +1,291 @@
+#include <tessera/config/core/sharding.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/accelerate/fsdp_config.h>
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <sstream>
+
+namespace tessera::config {
+namespace {
+
+/// Someone says what a setting is.
+struct Claim {
+  std::string value;
+  std::string source;  ///< "--fsdp full_shard", "fsdp.json:3 sharding_strategy 2"
+};
+
+class Sharding {
+ public:
+  Sharding(Resolved& resolved, Problems& problems)
+      : resolved_(resolved), sharding_(resolved.values.sharding), problems_(problems) {}
+
+  void resolve() {
+    if (!config_is_off()) read_file();
+    read_words();
+    if (!is_default("zero_stage"))
+      strategies_.push_back({sharding_.zero_stage == 0 ? "ddp" : concat("zero", sharding_.zero_stage),
+                             concat(source("zero_stage"), " ", sharding_.zero_stage)});
+    if (!is_default("strategy")) strategies_.push_back({sharding_.strategy, concat(source("strategy"), " ", sharding_.strategy)});
+    if (!is_default("cpu_offload")) offloads_.push_back({sharding_.cpu_offload, concat(source("cpu_offload"), " ", sharding_.cpu_offload)});
+
+    settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
+    settle("cpu_offload", sharding_.cpu_offload, offloads_, "places",
+           [](std::string_view a, std::string_view b) { return a == b; });
+    if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") && !doubtful("fsdp") && !doubtful("strategy"))
+      derive("strategy", sharding_.strategy, "full_shard", "fsdp_config is given");
+    wrap();
+    bucket_size();
+    if (sharding_.grad_compression == "no") sharding_.grad_compression = "none";  // accelerate's names of DDP's hooks
+    if (sharding_.grad_compression.starts_with("power_sgd")) sharding_.grad_compression.erase(5, 1);
+  }
+
+ private:
+  const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  /// Where the setting came from, with its name where that does not stand there: "--zero_stage", "ds.json:4 zero_stage".
+  std::string source(const char* name) const {
+    const std::string& from = origin(name);
+    return from.starts_with("--") || from.starts_with("environment ") ? from : concat(from, " ", name);
+  }
+  bool is_default(const char* name) const { return origin(name) == "default"; }
+  std::string_view compat() const { return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat); }
+  bool doubtful(const char* name) const { return problems_.doubtful.contains(name); }
+  void derive(const char* name, std::string& place, std::string value, const std::string& why) {
+    place = std::move(value);
+    resolved_.origins[name] = concat("derived (", why, ")");
+  }
+
+  /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers' rules.
+  bool config_is_off() {
+    if (sharding_.fsdp_config.empty()) return false;
+    const auto flag = parse_bool(trim(sharding_.fsdp));
+    const bool strict = !is_default("compat") && is_default("fsdp") && is_default("strategy") && is_default("zero_stage");
+    if (flag != false && !strict) return false;
+    Problems unheard;
+    if (flag != false || !read_fsdp_config(sharding_.fsdp_config, unheard).settings.empty())
+      resolved_.notes.push_back(concat(origin("fsdp_config"), " has no effect: ",
+                                       flag == false ? concat(origin("fsdp"), " is ", trim(sharding_.fsdp))
+                                                     : concat("--fsdp is not given (", origin("compat"), " ", resolved_.values.files.compat, ")")));
+    return config_is_off_ = true;
+  }
+
+  /// A flag or variable of the same name beats the file; the strategy has many names, which must agree.
+  void read_file() {
+    if (sharding_.fsdp_config.empty()) return;
+    const std::size_t before = problems_.lines.size();
+    Translation file = read_fsdp_config(sharding_.fsdp_config, problems_, compat());
+    if (problems_.lines.size() > before) problems_.doubtful.insert("fsdp_config");
+    for (std::string& note : file.notes) resolved_.notes.push_back(std::move(note));
+    for (const FileSetting& setting : file.settings) {
+      const Field& field = *find_field(setting.name);
+      const std::string source = concat(file_and_line(setting.where), " ", setting.key, " ", setting.text);
+      if (setting.name == "strategy") {
+        RunConfig scratch;
+        field.set(scratch, setting.text);
+        strategies_.push_back({scratch.sharding.strategy, source});
+        continue;
+      }
+      if (is_default(setting.name.c_str())) {
+        field.set(resolved_.values, setting.text);
+        resolved_.origins[setting.name] = file_and_line(setting.where);
+      } else if (by_file(setting.name.c_str())) {
+        must_agree(field, setting, source);
+      }
+    }
+  }
+
+  /// "FILE:LINE", rather than a flag or a variable, which beat files, or something derived.
+  bool by_file(const char* name) const {
+    const std::string& from = origin(name);
+    const std::size_t colon = from.rfind(':');
+    return !from.starts_with("--") && colon != std::string::npos && parse_int(from.substr(colon + 1)).has_value();
+  }
+
+  /// Two files about one setting: neither is stronger.
+  void must_agree(const Field& field, const FileSetting& setting, const std::string& source) {
+    RunConfig theirs;
+    field.set(theirs, setting.text);
+    const Value here = field.get(resolved_.values);
+    if (dump_json(field.get(theirs)) == dump_json(here) || doubtful(setting.name.c_str())) return;
+    problems_.doubtful.insert(setting.name);
+    problems_.lines.push_back(concat(source, " contradicts ", origin(setting.name.c_str()), " ", setting.name, " ", as_text(here, false).value_or(dump_json(here)),
+                                     "; keep one of them"));
+  }
+
+  void read_words() {
+    std::string text = to_lower(sharding_.fsdp);
+    std::replace_if(text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '\'' || c == '"'; }, ' ');
+    std::vector<std::string> words;
+    for (std::istringstream in(text); in >> text;) words.push_back(text);
+    bool offload = false;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      std::string word = words[i];
+      // Hugging Face's guide writes "full shard"
+      if (i + 1 < words.size() && known(concat(word, "_", words[i + 1]))) word = concat(word, "_", words[++i]);
+      const std::string from = concat(source("fsdp"), " ", word);
+      if (word == "true" || word == "false" || (words.size() == 1 && parse_bool(word))) {  // transformers v5: a boolean
+        if (parse_bool(word) == false) continue;
+        word = "full_shard";
+      }
+      if (word == "no_shard") word = "ddp";
+      if (word == "full_shard" || word == "shard_grad_op" || word == "ddp" || word == "hybrid_shard" || word == "hybrid_shard_zero2") {
+        strategies_.push_back({word, from});
+      } else if (word == "offload") {
+        offload = true;
+        offloads_.push_back({"all", from});
+      } else if (word == "auto_wrap") {
+        auto_wrap_ = from;
+      } else if (word == "size_based_auto_wrap") {
+        wraps_.push_back({"size_based_wrap", from});
+      } else if (word == "transformer_based_auto_wrap") {
+        wraps_.push_back({"transformer_based_wrap", from});
+      } else {
+        const auto near = nearest(word, words_of_fsdp());
+        problems_.doubtful.insert({"fsdp", "strategy"});
+        problems_.lines.push_back(concat(source("fsdp"), ": unknown word '", word, "'", near ? concat("; did you mean ", *near, "?") : "",
+                                         " (the words are ", join(words_of_fsdp()), ")"));
+      }
+    }
+    if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == "v4" && is_default("auto_wrap_policy"))
+      resolved_.notes.push_back(concat(origin("fsdp"), ": blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
+                                       "wraps none; --auto_wrap_policy no_wrap does that"));
+    if (offload && strategies_.empty() && !doubtful("fsdp") && problems_.doubtful.insert("cpu_offload").second)
+      problems_.lines.push_back(concat(source("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
+  }
+
+  static const std::vector<std::string>& words_of_fsdp() {
+    static const std::vector<std::string> words = {"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "no_shard",
+                                                   "auto_wrap", "size_based_auto_wrap", "transformer_based_auto_wrap", "offload"};
+    return words;
+  }
+  static bool known(const std::string& word) {
+    return std::find(words_of_fsdp().begin(), words_of_fsdp().end(), word) != words_of_fsdp().end();
+  }
+
+  /// All claims must be the same; the setting is derived from the first when no flag of its own gave it.
+  void settle(const char* name, std::string& place, const std::vector<Claim>& claims, const char* what,
+              bool (*same)(std::string_view, std::string_view)) {
+    if (claims.empty()) return;
+    const bool agree = std::all_of(claims.begin(), claims.end(), [&](const Claim& claim) { return same(claim.value, claims.front().value); });
+    if (!agree) {
+      std::vector<std::string> sources;
+      for (const Claim& claim : claims) sources.push_back(claim.source);
+      problems_.doubtful.insert(name);
+      problems_.lines.push_back(concat(join(sources, ", "), ": these name different ", what, "; keep one of them"));
+      return;
+    }
+    if (is_default(name)) derive(name, place, claims.front().value, claims.front().source);
+  }
+
+  /// What was given decides the kind of policy; two kinds at once are a contradiction unless the kind itself is given.
+  void wrap() {
+    const bool kind_given = !is_default("auto_wrap_policy");
+    std::vector<Claim> claims = wraps_;
+    const auto given = [&](const char* name, const char* kind) {
+      const std::string& from = origin(name);
+      if (!is_default(name)) claims.push_back({kind, from.starts_with("--") ? from : concat(from, " ", name)});
+    };
+    if (kind_given) {
+      claims.push_back({sharding_.auto_wrap_policy, concat(source("auto_wrap_policy"), " ", sharding_.auto_wrap_policy)});
+      if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == "no_wrap") claims.push_back({"some wrapping", auto_wrap_});
+    } else {
+      given("transformer_layer_cls_to_wrap", "transformer_based_wrap");
+      const bool sized = sharding_.min_num_params > 0 && !is_default("min_num_params");
+      if (sized && is_default("transformer_layer_cls_to_wrap")) given("min_num_params", "size_based_wrap");
+      else if (sized) classes_beat_size();
+      given("wrap_pattern", "regex_wrap");
+    }
+    settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies",
+           [](std::string_view a, std::string_view b) { return a == b; });
+  }
+
+  /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and so do we.
+  void classes_beat_size() {
+    if (!origin("min_num_params").starts_with("--"))  // else unused_settings names it
+      resolved_.notes.push_back(concat(origin("min_num_params"), ": min_num_params ", sharding_.min_num_params, " has no effect: transformer_layer_cls_to_wrap (",
+                                       origin("transformer_layer_cls_to_wrap"), ") names the blocks"));
+  }
+
+  /// DeepSpeed counts elements, DDP MiB.
+  void bucket_size() {
+    if (is_default("reduce_bucket_size") || doubtful("reduce_bucket_size")) return;
+    const double mib = static_cast<double>(sharding_.reduce_bucket_size) * 4 / (1 << 20);
+    ParallelConfig& parallel = resolved_.values.parallel;
+    if (is_default("ddp_bucket_cap_mb")) {
+      parallel.ddp_bucket_cap_mb = mib;
+      resolved_.origins["ddp_bucket_cap_mb"] = concat("derived (", source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, ")");
+    } else if (std::abs(parallel.ddp_bucket_cap_mb - mib) > 1e-3 * mib && !doubtful("ddp_bucket_cap_mb")) {
+      problems_.lines.push_back(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (", format_real(mib, 4), " MiB of fp32), ",
+                                       origin("ddp_bucket_cap_mb"), " ", format_real(parallel.ddp_bucket_cap_mb),
+                                       ": these name different sizes of the buckets; keep one of them"));
+    }
+  }
+
+  Resolved& resolved_;
+  ShardingConfig& sharding_;
+  Problems& problems_;
+  std::vector<Claim> strategies_, offloads_, wraps_;
+  std::string auto_wrap_;
+  bool config_is_off_ = false;
+};
+
+std::regex pattern_of(const char* flag, const std::string& text) {
+  try {
+    return std::regex(text, std::regex::ECMAScript);
+  } catch (const std::regex_error& error) {
+    throw InputError(concat("--", flag, " '", text, "' is no regular expression: ", error.what()));
+  }
+}
+
+std::string_view canonical(std::string_view strategy) { return strategy == "zero3" ? "full_shard" : strategy; }
+
+}  // namespace
+
+bool same_strategy(std::string_view a, std::string_view b) { return canonical(a) == canonical(b); }
+bool shards_parameters(std::string_view strategy) {
+  return strategy != "ddp" && strategy != "zero1" && strategy != "zero2";
+}
+bool is_hybrid(std::string_view strategy) { return strategy.starts_with("hybrid_shard"); }
+
+void resolve_sharding(Resolved& resolved, Problems& problems) { Sharding(resolved, problems).resolve(); }
+
+layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<std::string>& model_blocks,
+                               const std::vector<std::string>& modules) {
+  using Kind = layout::WrapPolicy::Kind;
+  layout::WrapPolicy policy;
+  // Hugging Face's class names of the blocks; ours are the same elsewhere
+  policy.class_aliases = {{"GPT2Block", "Gpt2Block"}};
+  for (const char* family : {"Mistral", "Qwen2", "Qwen3", "Gemma", "Phi3", "SmolLM3"})
+    policy.class_aliases.emplace_back(concat(family, "DecoderLayer"), "LlamaDecoderLayer");
+  if (config.auto_wrap_policy == "size_based_wrap") {
+    policy.kind = config.min_num_params > 0 ? Kind::by_size : Kind::none;
+    policy.min_num_params = config.min_num_params;
+  } else if (config.auto_wrap_policy == "regex_wrap") {
+    policy.kind = Kind::by_regex;
+    policy.pattern = config.wrap_pattern;
+  } else if (config.auto_wrap_policy == "transformer_based_wrap") {
+    policy.classes = model_blocks;
+    if (!config.transformer_layer_cls_to_wrap.empty()) {
+      policy.classes.clear();
+      for (const std::string& name : split(config.transformer_layer_cls_to_wrap, ','))
+        if (!trim(name).empty()) policy.classes.push_back(trim(name));
+    }
+    policy.kind = policy.classes.empty() ? Kind::none : Kind::by_class;
+  }
+  if (!config.ignored_modules.empty()) {
+    const std::regex pattern = pattern_of("ignored_modules", config.ignored_modules);
+    for (const std::string& name : modules)
+      if (std::regex_match(name, pattern)) policy.ignored_modules.push_back(name);
+    if (policy.ignored_modules.empty())
+      throw InputError(concat("--ignored_modules '", config.ignored_modules, "' matches the name of no module (a whole name, as ",
+                              modules.empty() ? std::string("h.0.mlp") : modules.back(), ")"));
+  }
+  return policy;
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// The configuration as a checkpoint remembers it, and what has changed since.
+
+#include <tessera/base/value.h>
+#include <tessera/config/core/run_config.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::config {
+
+/// {"optimization": {"learning_rate": 5e-05, ...}, ...}: every setting as it was resolved, by section, but those that only say how
+/// the run was described (files, --fsdp ...).
+Value stored_configuration(const RunConfig& config);
+
+/// "learning_rate 1e-04 (was 5e-05)": the settings of model, data and optimization, on which the numbers of a run depend, whose value
+/// is another than the stored one. Settings that `stored` does not know (an older program's) are passed over; it may be any JSON.
+std::vector<std::string> changed_since(const Value& stored, const RunConfig& now);
+
+}  // namespace tessera::config

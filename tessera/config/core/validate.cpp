@@ -1,0 +1,262 @@
+// What must hold between settings, and the files that they name.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/overrides.h>
+#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/rule_checks.h>
+#include <tessera/config/core/sharding.h>
+#include <tessera/config/core/validate_training.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+namespace tessera::config {
+namespace {
+
+class Rules : RuleChecks {
+ public:
+  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    model();
+    data();
+    parallel();
+    output();
+  }
+
+ private:
+  void model() {
+    const ModelConfig& m = c_.model;
+    if (m.model_name_or_path.empty() && m.config_name.empty())
+      problem({"model_name_or_path", "config_name"},
+              "no model: give --model_name_or_path DIR to start from its weights, or --config_name "
+              "NAME|FILE (gpt2, gpt2-tiny, llama-tiny, a config.json) to start from scratch");
+    if (!m.model_name_or_path.empty() && !m.config_name.empty())
+      problem({"model_name_or_path", "config_name"},
+              "--model_name_or_path and --config_name exclude each other: the first starts from "
+              "weights, the second from scratch");
+    if (!m.config_overrides.empty() && !m.model_name_or_path.empty())
+      problem({"model_name_or_path", "config_overrides"},
+              "--config_overrides needs --config_name: a model that has weights cannot change its shape");
+    if (m.lora_r > 0 && m.model_name_or_path.empty())
+      problem({"lora_r", "model_name_or_path"},
+              "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
+    try {
+      parse_overrides(m.config_overrides);
+    } catch (const InputError& error) {
+      problem({"config_overrides"}, error.what());
+    }
+    model_folder();
+    const std::string& name = m.config_name;
+    if ((name.find('/') != std::string::npos || name.ends_with(".json")) && !path_exists(name))
+      problem({"config_name"}, "--config_name ", name, ": no such file or folder");
+    if (is_directory(name) && !path_exists(path_join(name, "config.json")))
+      problem({"config_name"}, "--config_name ", name, ": the folder has no config.json");
+    if (!m.tokenizer_name.empty() && m.tokenizer_name != "byte" && !path_exists(m.tokenizer_name))
+      problem({"tokenizer_name"}, "--tokenizer_name ", m.tokenizer_name,
+              ": no such file or folder (nothing is downloaded; 'byte' needs no file)");
+  }
+
+  void model_folder() {
+    const std::string& folder = c_.model.model_name_or_path;
+    if (folder.empty()) return;
+    if (!is_directory(folder))
+      problem({"model_name_or_path"}, "--model_name_or_path ", folder,
+              path_exists(folder) ? " is a file, not a folder" : ": no such folder (nothing is downloaded)");
+    else if (!path_exists(path_join(folder, "config.json")) && !path_exists(path_join(folder, "adapter_config.json")))
+      problem({"model_name_or_path"}, "--model_name_or_path ", folder,
+              ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)");
+  }
+
+  void data_file(const char* name, const std::string& path) {
+    if (path.empty()) return;
+    if (!path_exists(path)) return problem({name}, "--", name, " ", path, ": no such file");
+    if (is_directory(path)) return problem({name}, "--", name, " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
+    if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
+      problem({name}, "--", name, " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
+  }
+
+  void data() {
+    const DataConfig& d = c_.data;
+    if (d.train_file.empty())
+      problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
+    data_file("train_file", d.train_file);
+    data_file("validation_file", d.validation_file);
+    if (d.group_by_length && d.train_sampling_strategy != "group_by_length")
+      problem({"group_by_length", "train_sampling_strategy"},
+              "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
+  }
+
+  void parallel() {
+    const ParallelConfig& p = c_.parallel;
+    if (p.backend == "local" && p.num_processes > 1)
+      problem({"backend", "num_processes"}, "--backend local is for one process; --num_processes is ", p.num_processes,
+              " (use gloo)");
+    if (p.backend == "gloo" && c_.device == "cuda")
+      problem({"backend", "device"}, "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
+    if (p.backend == "nccl" && c_.device == "cpu")
+      problem({"backend", "device"}, "--backend nccl moves CUDA tensors but --device is cpu: use gloo or auto");
+  }
+
+  void output() {
+    const OutputConfig& o = c_.output;
+    resume();
+    const std::string& folder = o.output_dir;
+    if (folder.empty())
+      return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
+    if (!path_exists(folder)) return creatable(folder);
+    if (!is_directory(folder)) return problem({"output_dir"}, "--output_dir ", folder, " is a file, not a folder");
+    if (o.overwrite_output_dir || !o.resume_from_checkpoint.empty()) return;
+    if (const std::size_t entries = list_folder(folder).size(); entries > 0)
+      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, "--output_dir ", folder,
+              " is not empty (", entries, entries == 1 ? " entry" : " entries",
+              "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
+              "its run with --overwrite_output_dir");
+  }
+
+  /// The nearest folder above that exists must be a folder in which this user may create another.
+  void creatable(const std::string& folder) {
+    std::filesystem::path above = absolute_path(folder);
+    while (above.has_relative_path() && !path_exists(above.string())) above = above.parent_path();
+    if (!is_directory(above.string()))
+      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: '", above.filename().string(),
+              "' is a file, not a folder");
+    else if (::access(above.c_str(), W_OK) != 0)
+      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: no permission to write in ",
+              above.string());
+  }
+
+  void resume() {
+    const std::string& from = c_.output.resume_from_checkpoint;
+    const std::string& folder = c_.output.output_dir;
+    if (from.empty()) return;
+    if (from != "last") {
+      if (!is_directory(from))
+        problem({"resume_from_checkpoint"}, "--resume_from_checkpoint ", from, ": no such folder (or say 'last')");
+      return;
+    }
+    if (folder.empty()) return;  // its own problem
+    const auto names = is_directory(folder) ? list_folder(folder) : std::vector<std::string>();
+    if (std::none_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.starts_with("checkpoint-"); }))
+      problem({"resume_from_checkpoint", "output_dir"}, "--resume_from_checkpoint last: ", folder,
+              " holds no complete checkpoint-N folder; leave the flag out to start from the beginning");
+  }
+};
+
+}  // namespace
+
+void validate(const Resolved& resolved, Problems& problems) {
+  Rules(resolved, problems).check();
+  validate_training(resolved, problems);
+  validate_sharding(resolved, problems);
+}
+
+void validate(const Resolved& resolved) {
+  Problems problems;
+  validate(resolved, problems);
+  throw_if_any(problems);
+}
+
+namespace {
+
+void unused_sharding(const Resolved& resolved, const Unused& unused) {
+  const OptimizationConfig& o = resolved.values.optimization;
+  const ShardingConfig& s = resolved.values.sharding;
+  if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
+  if (s.cpu_offload == "none") unused("offload_folder", "--cpu_offload is none");
+  if (s.strategy == "ddp") unused("shard_group_size", "the strategy ddp divides nothing");
+  if (!shards_parameters(s.strategy))
+    for (const char* name : {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
+                             "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
+      unused(name, concat("the strategy ", s.strategy, " keeps parameters whole"));
+  if (s.auto_wrap_policy != "transformer_based_wrap") unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != "size_based_wrap") unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != "regex_wrap") unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (shards_parameters(s.strategy))
+    for (const char* name : {"reduce_bucket_size", "ddp_bucket_cap_mb"})
+      unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
+}
+
+/// Lines about settings that do nothing. Of a file, which often spells out defaults, those that ask for something, and all
+/// that do nothing for one reason in one line.
+class UnusedLines {
+ public:
+  explicit UnusedLines(const Resolved& resolved) : resolved_(resolved), lines_(resolved.notes) {}
+
+  void add(const char* name, const std::string& why) {
+    const std::string& origin = resolved_.origins.at(name);
+    if (origin.starts_with("--") || origin.starts_with("environment ")) return note(concat(origin, " has no effect: ", why));
+    const std::size_t colon = origin.rfind(':');
+    if (origin == "default" || origin.starts_with("derived") || colon == std::string::npos || is_default_value(name)) return;
+    const std::string file = origin.substr(0, colon), place = concat(name, " (line ", origin.substr(colon + 1), ")");
+    for (Group& group : groups_)
+      if (group.file == file && group.why == why) return group.places.push_back(place);
+    groups_.push_back({file, why, {place}});
+  }
+  void note(const std::string& line) { lines_.push_back(line); }
+
+  std::vector<std::string> take() {
+    for (const Group& group : groups_)
+      lines_.push_back(concat(group.file, ": ", join(group.places), group.places.size() == 1 ? " has" : " have", " no effect: ", group.why));
+    return std::move(lines_);
+  }
+
+ private:
+  struct Group {
+    std::string file, why;
+    std::vector<std::string> places;
+  };
+
+  bool is_default_value(const char* name) const {
+    static const RunConfig defaults;
+    const Field* field = find_field(name);
+    return dump_json(field->get(resolved_.values)) == dump_json(field->get(defaults));
+  }
+
+  const Resolved& resolved_;
+  std::vector<std::string> lines_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+std::vector<std::string> unused_settings(const Resolved& resolved) {
+  const RunConfig& c = resolved.values;
+  UnusedLines lines(resolved);
+  const Unused unused = [&](const char* name, const std::string& why) { lines.add(name, why); };
+  const std::string& optim = c.optimization.optim;
+  const bool adam = optim == "adamw" || optim == "adam";
+  if (optim != "sgd" && optim != "lars")
+    for (const char* name : {"momentum", "nesterov"}) unused(name, concat("--optim is ", optim));
+  const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
+  if (c.model.lora_r == 0)
+    for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules"})
+      unused(name, has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
+  if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
+  for (const char* name : {"adam_beta1", "adam_beta2"})
+    if (!adam && optim != "lion" && optim != "lamb") unused(name, concat("--optim is ", optim));
+  if (!adam)
+    unused("adam_epsilon", optim == "sgd" ? "--optim is sgd" : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
+  if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
+  if (!to_lower(c.data.train_file).ends_with(".jsonl"))
+    for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
+      unused(name, "--train_file is not a .jsonl file of examples");
+  if (c.output.report_to == "none") unused("logging_dir", "--report_to is none");
+  if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
+  if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
+  if (c.output.save_state_dict_type == "local" && c.model.lora_r == 0)
+    lines.note(concat(resolved.origins.at("save_state_dict_type"), resolved.origins.at("save_state_dict_type").starts_with("--") ? "" : ": save_state_dict_type",
+                      " local is written as sharded, which any number of processes reads"));
+  unused_training(resolved, unused);
+  unused_sharding(resolved, unused);
+  return lines.take();
+}
+
+}  // namespace tessera::config

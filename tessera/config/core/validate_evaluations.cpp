@@ -1,0 +1,75 @@
+#include <tessera/config/core/validate_evaluations.h>
+
+#include <tessera/config/core/rule_checks.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace tessera::config {
+namespace {
+
+class Rules : RuleChecks {
+ public:
+  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    if (plateau() && !evaluates())
+      problem({"lr_scheduler_type", "eval_strategy"}, said("lr_scheduler_type"),
+              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+    if (saves_best() && !evaluates())
+      problem({"save_strategy", "eval_strategy"}, said("save_strategy"),
+              " best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+    if (c_.output.load_best_model_at_end && !saves_best()) saves_what_was_evaluated();
+  }
+
+  std::vector<FollowsEvaluations> in_use() const {
+    std::vector<FollowsEvaluations> found;
+    if (plateau()) found.push_back({said("lr_scheduler_type") + " reduce_lr_on_plateau", false});
+    if (saves_best()) found.push_back({said("save_strategy") + " best", true});
+    if (c_.output.load_best_model_at_end) found.push_back({said("load_best_model_at_end"), true});
+    return found;
+  }
+
+ private:
+  bool evaluates() const { return c_.output.eval_strategy != "no"; }
+  bool saves_best() const { return c_.output.save_strategy == "best"; }
+  bool plateau() const { return c_.optimization.lr_scheduler_type == "reduce_lr_on_plateau"; }
+
+  void saves_what_was_evaluated() {
+    const OutputConfig& o = c_.output;
+    const std::string flag = said("load_best_model_at_end");
+    if (o.eval_strategy != o.save_strategy)
+      return problem({"load_best_model_at_end", "eval_strategy", "save_strategy"}, flag,
+                     " needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are ", o.eval_strategy,
+                     " and ", o.save_strategy, " (--save_strategy best goes with each)");
+    if (!evaluates())
+      return problem({"load_best_model_at_end", "eval_strategy"}, flag,
+                     " needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
+    if (o.eval_strategy != "steps") return;
+    const double eval_steps = o.eval_steps > 0 ? o.eval_steps : o.logging_steps;
+    if ((eval_steps < 1) != (o.save_steps < 1))
+      problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag, " needs a --save_steps (", o.save_steps,
+              ") that is a multiple of --eval_steps (", eval_steps, "): give both as numbers of steps, or both as shares");
+    else if (!is_multiple(o.save_steps, eval_steps))
+      problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag, " needs a --save_steps that is a multiple of ",
+              "--eval_steps, so that what was evaluated is saved; ", o.save_steps, " is no multiple of ", eval_steps);
+  }
+
+  /// Of shares to six places, as transformers has it.
+  static bool is_multiple(double whole, double part) {
+    const double scale = part < 1 ? 1e6 : 1;
+    const auto a = static_cast<std::int64_t>(std::llround(whole * scale)), b = static_cast<std::int64_t>(std::llround(part * scale));
+    return b > 0 && a % b == 0;
+  }
+};
+
+}  // namespace
+
+void validate_evaluations(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+
+std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved) {
+  Problems none;
+  return Rules(resolved, none).in_use();
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// What follows the evaluations of a training: the best model, and reduce_lr_on_plateau. One set of rules for `tessera train` and for
+/// tessera::Trainer.
+
+#include <tessera/config/core/resolve.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::config {
+
+/// Adds to `problems` what --load_best_model_at_end, --save_strategy best and --lr_scheduler_type reduce_lr_on_plateau need of
+/// --eval_strategy, --eval_steps, --save_strategy and --save_steps and do not get. As transformers has it
+/// (TrainingArguments.__post_init__); nothing is read or written.
+void validate_evaluations(const Resolved& resolved, Problems& problems);
+
+/// A setting that follows the evaluations, as the user gave it: "--load_best_model_at_end", "--save_strategy best".
+struct FollowsEvaluations {
+  std::string said;
+  bool needs_checkpoints = false;  ///< of what was evaluated
+};
+/// Those that are on.
+std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved);
+
+}  // namespace tessera::config

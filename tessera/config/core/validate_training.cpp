@@ -1,0 +1,184 @@
+// What must hold between the settings of the training loop: when it logs, evaluates and saves, and what it optimises.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/overrides.h>
+#include <tessera/config/core/rule_checks.h>
+#include <tessera/config/core/validate_evaluations.h>
+#include <tessera/config/core/validate_training.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::config {
+namespace {
+
+class Rules : RuleChecks {
+ public:
+  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+
+  void check() {
+    schedule();
+    precision();
+    batch();
+    evaluation();
+    best_metric();
+    validate_evaluations(resolved_, problems_);
+    saving();
+  }
+
+ private:
+  bool evaluates() const { return c_.output.eval_strategy != "no"; }
+
+  void schedule() {
+    const OptimizationConfig& o = c_.optimization;
+    if (o.nesterov && o.momentum == 0)
+      problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
+    try {
+      parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs");
+    } catch (const InputError& error) {
+      problem({"lr_scheduler_kwargs"}, error.what());
+    }
+    if (o.warmup_steps > 0 && o.warmup_ratio > 0)
+      problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
+    if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
+      problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
+              " steps of --max_steps");
+  }
+
+  void precision() {
+    const OptimizationConfig& o = c_.optimization;
+    if (o.bf16_full_eval && o.fp16_full_eval)
+      problem({"bf16_full_eval", "fp16_full_eval"}, said("bf16_full_eval"), " and ", said("fp16_full_eval"), " exclude each other: give one");
+    if (c_.parallel.deterministic_reduce && !o.average_tokens_across_devices)
+      problem({"average_tokens_across_devices", "deterministic_reduce"}, said("average_tokens_across_devices"), " contradicts ",
+              said("deterministic_reduce"), ": a mean of each process's mean depends on how many processes there are");
+  }
+
+  void batch() {
+    if (!c_.optimization.auto_find_batch_size) return;
+    if (c_.parallel.deterministic_reduce)
+      problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ", said("deterministic_reduce"),
+              ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
+    const std::string& strategy = c_.sharding.strategy;
+    if (c_.parallel.num_processes > 1 && strategy != "ddp" && strategy != "zero1")
+      problem({"auto_find_batch_size", "strategy", "num_processes"}, said("auto_find_batch_size"), ": with the strategy ", strategy, " over ",
+              c_.parallel.num_processes,
+              " processes, forward and backward are collective, and a process that runs out of memory would leave the others waiting; use ddp "
+              "or zero1, or give --per_device_train_batch_size yourself");
+  }
+
+  void evaluation() {
+    const OutputConfig& o = c_.output;
+    const bool has_data = !c_.data.validation_file.empty() || c_.data.validation_split_percentage > 0;
+    if (evaluates() && !has_data)
+      problem({"eval_strategy", "validation_file", "validation_split_percentage"}, "--eval_strategy ", o.eval_strategy,
+              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+    if (o.do_eval && !evaluates() && !has_data)
+      problem({"do_eval", "validation_file", "validation_split_percentage"}, said("do_eval"),
+              " has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
+    if (o.eval_on_start && !evaluates() && !o.do_eval && c_.data.validation_file.empty())
+      problem({"eval_on_start", "eval_strategy"},
+              "--eval_on_start needs something to evaluate on: give --validation_file or an --eval_strategy");
+    if (o.eval_steps > 0 && !evaluates() && !is_default("eval_strategy"))
+      problem({"eval_steps", "eval_strategy"}, "--eval_steps ", o.eval_steps,
+              " contradicts --eval_strategy no: leave one of them out");
+  }
+
+  void best_metric() {
+    const OutputConfig& o = c_.output;
+    static const std::vector<std::string> metrics = {"loss", "eval_loss", "perplexity", "eval_perplexity"};
+    if (const std::string& metric = o.metric_for_best_model;
+        !metric.empty() && std::find(metrics.begin(), metrics.end(), metric) == metrics.end()) {
+      const auto near = nearest(metric, metrics);
+      problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'", near ? concat("; did you mean ", *near, "?") : "",
+              " (an evaluation has loss and perplexity)");
+    }
+  }
+
+  void saving() {
+    const OutputConfig& o = c_.output;
+    if (o.save_only_model && c_.parallel.max_restarts > 0)
+      problem({"save_only_model", "max_restarts"}, said("save_only_model"), " contradicts ", said("max_restarts"), " ", c_.parallel.max_restarts,
+              ": a job is restarted from a checkpoint with the optimizer's state");
+  }
+};
+
+}  // namespace
+
+void validate_training(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+
+namespace {
+
+void unused_schedule(const Resolved& resolved, const Unused& unused) {
+  const OptimizationConfig& o = resolved.values.optimization;
+  const std::string& type = o.lr_scheduler_type;
+  const std::string why = type == "constant" ? "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)"
+                                             : concat("--lr_scheduler_type ", type, " has no warm-up");
+  if (type == "constant" || type == "one_cycle" || type == "lr_range_test" || type == "reduce_lr_on_plateau") {
+    if (o.warmup_steps > 0) unused("warmup_steps", why);
+    if (o.warmup_ratio > 0) unused("warmup_ratio", why);
+  }
+  if (type == "one_cycle" || type == "lr_range_test")
+    unused("learning_rate", concat("--lr_scheduler_type ", type, " has learning rates of its own (--lr_scheduler_kwargs)"));
+}
+
+/// Of checkpoints, and of steps that are not finite.
+void unused_safety(const Resolved& resolved, const Unused& unused) {
+  const OutputConfig& o = resolved.values.output;
+  const bool lora = resolved.values.model.lora_r > 0;
+  if (lora) unused("save_state_dict_type", "adapters are small: they are written whole");
+  if (o.save_state_dict_type == "full") {
+    if (o.async_save) unused("async_save", "--save_state_dict_type full is written before the step goes on");
+    unused("async_save_when_busy", "--save_state_dict_type full is written before the step goes on");
+  } else if (!o.async_save) {
+    unused("async_save_when_busy", "without --async_save no checkpoint is written while another is due");
+  }
+  if (o.save_strategy == "no")
+    for (const char* name : {"save_state_dict_type", "async_save", "async_save_when_busy"}) unused(name, "--save_strategy is no");
+  if (o.checkpoint_in_memory > 0 && resolved.values.parallel.max_restarts == 0)
+    unused("checkpoint_in_memory", "no job is restarted from it (--max_restarts is 0)");
+  if (o.nan_policy != "skip") unused("nan_skip_limit", concat("--nan_policy is ", o.nan_policy));
+  if (resolved.values.optimization.fp16)
+    for (const char* name : {"nan_policy", "nan_skip_limit"})
+      unused(name, "--fp16 leaves out such steps by itself and lowers the loss scale (--min_loss_scale, --hysteresis)");
+  if (resolved.values.parallel.num_processes == 1) unused("check_replicas_steps", "there is one process");
+}
+
+void unused_intervals(const Resolved& resolved, const Unused& unused) {
+  const OutputConfig& o = resolved.values.output;
+  if (o.logging_strategy != "steps" && (o.eval_strategy != "steps" || resolved.origins.at("eval_steps").starts_with("--")))
+    unused("logging_steps", concat("--logging_strategy is ", o.logging_strategy));
+  if (o.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", o.save_strategy));
+  if (o.save_strategy == "no")
+    for (const char* name : {"save_total_limit", "save_only_model"}) unused(name, "--save_strategy is no");
+  if (o.eval_strategy == "epoch") unused("eval_steps", "--eval_strategy is epoch");
+  if (o.eval_strategy == "no") unused("eval_delay", "--eval_strategy is no");
+  const bool best = o.load_best_model_at_end || o.save_strategy == "best" || !o.metric_for_best_model.empty();
+  if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
+  if (o.eval_strategy == "no" && !o.do_eval && resolved.values.data.validation_file.empty())
+    for (const char* name : {"metric_for_best_model", "bf16_full_eval", "fp16_full_eval"}) unused(name, "nothing is evaluated (--eval_strategy)");
+  if (o.resume_from_checkpoint.empty()) unused("ignore_data_skip", "no run is resumed (--resume_from_checkpoint)");
+}
+
+}  // namespace
+
+void unused_training(const Resolved& resolved, const Unused& unused) {
+  const OptimizationConfig& o = resolved.values.optimization;
+  unused_schedule(resolved, unused);
+  unused_intervals(resolved, unused);
+  unused_safety(resolved, unused);
+  static constexpr std::array dynamic = {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis"};
+  if (!o.fp16) unused("loss_scale", "--fp16 is not given");
+  for (const char* name : dynamic) {
+    if (!o.fp16)
+      unused(name, "--fp16 is not given");
+    else if (o.loss_scale > 0)
+      unused(name, "--loss_scale is fixed");
+  }
+  if (resolved.values.parallel.num_processes == 1)
+    for (const char* name : {"average_tokens_across_devices", "gradient_predivide_factor"}) unused(name, "there is one process");
+  if (resolved.values.data.train_sampling_strategy == "sequential") unused("data_seed", "--train_sampling_strategy is sequential");
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,19 @@
+#pragma once
+/// \file
+/// The part of validate() and unused_settings() that is about the training loop.
+
+#include <tessera/config/core/resolve.h>
+
+#include <functional>
+#include <string>
+
+namespace tessera::config {
+
+/// Adds to `problems` what contradicts itself among schedules, precision, logging, evaluating and saving.
+void validate_training(const Resolved& resolved, Problems& problems);
+
+/// Told that a setting, if it was given, has no effect, and why.
+using Unused = std::function<void(const char* name, const std::string& why)>;
+void unused_training(const Resolved& resolved, const Unused& unused);
+
+}  // namespace tessera::config

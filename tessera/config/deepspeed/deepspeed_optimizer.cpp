@@ -1,0 +1,208 @@
+// optimizer: {type, params}. DeepSpeed's types, and torch.optim's SGD.
+
+#include <tessera/base/text.h>
+#include <tessera/config/deepspeed/deepspeed_reading.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::config::deepspeed {
+namespace {
+
+using Words = std::vector<std::string_view>;
+
+struct Type {
+  std::string_view name;     ///< DeepSpeed takes it in any case
+  std::string_view setting;  ///< ours; empty: refused
+  std::string_view lr;       ///< its default there
+  Words parameters;          ///< besides those of all; refused: why
+};
+
+const std::vector<Type>& types() {
+  static const std::vector<Type> all = {
+      {"AdamW",
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "torch_adam", "adam_w_mode", "fp32_optimizer_states"}},
+      {"Adam",
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "torch_adam", "adam_w_mode", "fp32_optimizer_states"}},
+      {"Adagrad", "adagrad", "0.01", {"eps", "lr_decay", "initial_accumulator_value", "fp32_optimizer_states"}},
+      {"Lion", "lion", "0.001", {"betas", "fp32_optimizer_states"}},
+      {"Lamb", "lamb", "0.001", {"betas", "eps", "bias_correction", "max_coeff", "min_coeff"}},
+      {"SGD", "sgd", "0.001", {"momentum", "nesterov"}},
+      {"OneBitAdam",
+       "adamw",
+       "0.001",
+       {"betas", "eps", "bias_correction", "freeze_step", "cuda_aware", "comm_backend_name"}},
+      {"ZeroOneAdam",
+       "",
+       "",
+       {"its variance is frozen in intervals; use OneBitAdam, or AdamW with --grad_compression"}},
+      {"OneBitLamb", "", "", {"use Lamb, or OneBitAdam"}},
+      {"Muon", "", "", {"use AdamW or Lion"}},
+      {"MuAdam", "", "", {"maximal update parametrization is not built; use Adam"}},
+      {"MuAdamW", "", "", {"maximal update parametrization is not built; use AdamW"}},
+      {"MuSGD", "", "", {"maximal update parametrization is not built; use SGD"}},
+      {"Adafactor", "", "", {"its parameters in torch are others than those of --optim adafactor, which is there"}},
+  };
+  return all;
+}
+
+// Keys whose rows say all there is to say, for every type.
+constexpr std::array<std::string_view, 12> common = {
+    "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
+    "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
+
+std::string key(std::string_view name) { return concat("optimizer.params.", name); }
+
+class Optimizer {
+ public:
+  explicit Optimizer(Reading& r) : r_(r) {}
+
+  void read() {
+    const auto name = r_.text("optimizer.type");
+    if (!name) {
+      // DeepSpeed would ignore the parameters, too
+      if (const auto params = r_.said.find("optimizer.params");
+          params != r_.said.end() && !params->second->members().empty())
+        r_.to.problem(params->second->where(), "optimizer.params need optimizer.type, which is not given", {"optim"});
+      return;
+    }
+    const SourcePos where = r_.value("optimizer.type")->where();
+    const Type* type = find(*name);
+    if (type == nullptr) return unknown(*name, where);
+    if (type->setting.empty())
+      return r_.to.problem(where, concat("optimizer.type ", *name, " is not built: ", type->parameters.front()),
+                           {"optim"});
+    parameters(*type);
+    choose(*type, *name, where);
+    if (r_.value(key("lr")) == nullptr && (r_.alone || !r_.is_auto(key("lr"))))
+      r_.otherwise("learning_rate", "optimizer.type", std::string(type->lr), where);
+    betas();
+    epsilon(*type);
+    extra(*type, where);
+    if (type->name == "OneBitAdam") one_bit(where);
+  }
+
+ private:
+  static const Type* find(const std::string& name) {
+    const auto found = std::find_if(types().begin(), types().end(),
+                                    [&](const Type& type) { return to_lower(type.name) == to_lower(name); });
+    return found == types().end() ? nullptr : &*found;
+  }
+
+  void unknown(const std::string& name, const SourcePos& where) {
+    std::vector<std::string> built;
+    for (const Type& type : types())
+      if (!type.setting.empty()) built.emplace_back(type.name);
+    const auto near = nearest(name, built);
+    r_.to.problem(where,
+                  concat("optimizer.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "",
+                         " (the types are ", join(built), ")"),
+                  {"optim"});
+  }
+
+  /// A parameter of another type would be a mistake there, too.
+  void parameters(const Type& type) {
+    const auto section = r_.said.find("optimizer.params");
+    if (section == r_.said.end()) return;
+    for (const auto& [name, value] : section->second->members()) {
+      const auto is = [&key = name](const auto& words) { return std::find(words.begin(), words.end(), key) != words.end(); };
+      if (find_row(key(name)) == nullptr || is(common) || is(type.parameters)) continue;
+      std::vector<std::string> known(type.parameters.begin(), type.parameters.end());
+      const Row* row = find_row(key(name));
+      r_.to.problem(value.where(), concat(key(name), " is no parameter of ", type.name,
+                                          "; besides lr and weight_decay it has ", join(known)));
+      if (!row->setting.empty()) r_.problems.doubtful.emplace(row->setting);
+    }
+  }
+
+  void choose(const Type& type, const std::string& name, const SourcePos& where) {
+    const bool l2 = type.name == "Adam" && r_.flag(key("adam_w_mode")) == false;
+    if (type.name == "AdamW" && r_.flag(key("adam_w_mode")) == false)
+      r_.to.note(r_.value(key("adam_w_mode"))->where(),
+                 concat(key("adam_w_mode"), " false has no effect: optimizer.type is AdamW"));
+    r_.say("optim", concat("optimizer.type ", name), l2 ? "adam" : std::string(type.setting), where, "optim");
+  }
+
+  void betas() {
+    const Value* value = r_.value(key("betas"));
+    if (value == nullptr) return;
+    const bool pair = value->is_array() && value->items().size() == 2 && value->items()[0].is_number() &&
+                      value->items()[1].is_number();
+    if (!pair)
+      return r_.to.problem(
+          value->where(),
+          concat(key("betas"), " is ", Reading::shown(*value), "; it must be two numbers: [0.9, 0.999]"),
+          {"adam_beta1", "adam_beta2"});
+    const double beta1 = value->items()[0].as_real(), beta2 = value->items()[1].as_real();
+    const OptimizationConfig& o = r_.so_far.values.optimization;
+    const bool same1 = !r_.given_elsewhere("adam_beta1") || o.adam_beta1 == beta1,
+               same2 = !r_.given_elsewhere("adam_beta2") || o.adam_beta2 == beta2;
+    if (!same1 || !same2) {
+      const std::string& from = r_.so_far.origins.at(same1 ? "adam_beta2" : "adam_beta1");
+      return r_.to.problem(
+          value->where(),
+          concat(Reading::mismatch(key("betas"), Reading::shown(*value), "adam_beta1+adam_beta2",
+                                   concat("[", format_real(o.adam_beta1), ", ", format_real(o.adam_beta2), "]")),
+                 " (", from, "): make them equal, or leave one of them out"),
+          {"adam_beta1", "adam_beta2"});
+    }
+    r_.to.give("adam_beta1", key("betas"), format_real(beta1), value->items()[0].where());
+    r_.to.give("adam_beta2", key("betas"), format_real(beta2), value->items()[1].where());
+  }
+
+  void epsilon(const Type& type) {
+    const Value* value = r_.value(key("eps"));
+    if (type.setting != "adamw") return;
+    if (value != nullptr) r_.say("adam_epsilon", key("eps"), *value, "adam_epsilon");
+    if (r_.flag(key("bias_correction")) == false)
+      r_.to.problem(r_.value(key("bias_correction"))->where(),
+                    concat(key("bias_correction"), " false: Adam without bias correction is not built; leave it out"));
+  }
+
+  /// Parameters that have no setting of their own.
+  void extra(const Type& type, const SourcePos& where) {
+    std::vector<Value::Member> arguments;
+    const auto pass = [&](const char* theirs, const char* ours, std::optional<double> otherwise) {
+      const auto value = r_.number(key(theirs));
+      if (value || otherwise) arguments.emplace_back(ours, Value::of(value ? *value : *otherwise));
+    };
+    if (type.name == "Adagrad") {
+      pass("lr_decay", "lr_decay", {});
+      pass("initial_accumulator_value", "initial_accumulator_value", {});
+      pass("eps", "eps", {});
+    } else if (type.name == "Lamb") {
+      pass("eps", "eps", 1e-8);
+      pass("max_coeff", "max_trust_ratio", 10);
+      if (const auto correct = r_.flag(key("bias_correction")))
+        arguments.emplace_back("bias_correction", Value::of(*correct));
+      arguments.emplace_back("adapt_undecayed", Value::of(true));  // FusedLamb scales every parameter
+    }
+    if (!arguments.empty())
+      r_.say("optim_args", "optimizer.params", dump_json(Value::make_object(std::move(arguments)), -1), where);
+  }
+
+  void one_bit(const SourcePos& where) {
+    if (r_.whole("zero_optimization.stage").value_or(0) > 0)
+      return r_.to.problem(where,
+                           "optimizer.type OneBitAdam: 1bit-Adam is not compatible with ZeRO; set "
+                           "zero_optimization.stage to 0, or use AdamW",
+                           {"optim", "grad_compression"});
+    const std::int64_t warmup = r_.whole(key("freeze_step")).value_or(100000);
+    r_.to.note(
+        where,
+        "optimizer.type OneBitAdam: AdamW, whose gradients (not momenta) travel in one bit after freeze_step steps");
+    r_.say("grad_compression", "optimizer.type", concat("onebit:warmup=", warmup), where);
+  }
+
+  Reading& r_;
+};
+
+}  // namespace
+
+void read_optimizer(Reading& r) { Optimizer(r).read(); }
+
+}  // namespace tessera::config::deepspeed

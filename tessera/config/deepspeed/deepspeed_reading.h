@@ -1,0 +1,87 @@
+#pragma once
+/// \file
+/// One DeepSpeed file while it is being read: what deepspeed.cpp gathers, and what the parts (batch sizes, precision,
+/// optimizer and schedule, ZeRO, communication and monitors) make of it.
+
+#include <tessera/config/deepspeed/deepspeed_rows.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace tessera::config::deepspeed {
+
+class Reading {
+ public:
+  /// `alone`: the file is all there is (resolve_deepspeed).
+  Reading(const Resolved& so_far, Problems& problems, bool alone)
+      : to(problems), so_far(so_far), problems(problems), alone(alone) {}
+
+  /// The value at a path of acting keys (older spellings are found by the present one); nullptr: absent, null, or
+  /// "auto".
+  const Value* value(std::string_view path) const;
+  bool is_auto(std::string_view path) const;
+  /// As above, read as its kind, which has been checked.
+  std::optional<std::int64_t> whole(std::string_view path) const;
+  std::optional<double> number(std::string_view path) const;
+  std::optional<bool> flag(std::string_view path) const;
+  std::optional<std::string> text(std::string_view path) const;
+
+  /// Whether something else says explicitly what a setting is.
+  bool given_elsewhere(std::string_view setting) const;
+  /// False, after a complaint in Hugging Face's words, when something else says explicitly otherwise. `hf`: their name;
+  /// empty: ours.
+  bool agrees(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where,
+              std::string_view hf = {});
+  /// Gives the setting, if it agrees with what else is said.
+  void say(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where,
+           std::string_view hf = {});
+  void say(std::string_view setting, const std::string& path, const Value& value, std::string_view hf = {});
+  /// DeepSpeed's default of something that the file leaves open, unless something else says what it is.
+  void otherwise(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where);
+  /// To the one note about what has no effect.
+  void without_effect(const std::string& path, std::string_view why, const SourcePos& where);
+
+  /// "- ds KEY=V vs hf NAME=V": the words of transformers.
+  static std::string mismatch(const std::string& path, const std::string& theirs, std::string_view hf,
+                              const std::string& ours);
+  /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
+  static std::string shown(const Value& value);
+
+  /// Of the run (num_processes, whose variable WORLD_SIZE is any launcher's: launch/cli/job_variables.h); 1 when nothing says it.
+  std::int64_t processes() const;
+
+  Translator to;
+  const Resolved& so_far;
+  Problems& problems;
+  const bool alone;
+  std::map<std::string, const Value*, std::less<>> said;              ///< acting keys by path, also sections
+  std::map<std::string, std::vector<std::string>, std::less<>> idle;  ///< why -> "key (line 3)"
+};
+
+void read_batch_sizes(Reading& r);    // deepspeed_batch.cpp
+void read_precision(Reading& r);      // deepspeed_precision.cpp
+void read_communication(Reading& r);  // deepspeed_precision.cpp
+void read_optimizer(Reading& r);      // deepspeed_optimizer.cpp
+void read_scheduler(Reading& r);      // deepspeed_scheduler.cpp
+void read_zero(Reading& r);           // deepspeed_zero.cpp
+void read_tensorboard(Reading& r);    // deepspeed_precision.cpp
+
+/// What transformers fills "auto" with from the model's hidden size h.
+struct HiddenSizeValues {
+  std::int64_t reduce_bucket_size;           ///< h h
+  std::int64_t prefetch_bucket_size;         ///< int(0.9 h h)
+  std::int64_t param_persistence_threshold;  ///< 10 h
+};
+HiddenSizeValues values_of(std::int64_t hidden_size);
+/// hidden_size, the largest of hidden_sizes, the same in text_config, or what GPT-2 (n_embd), T5 (d_model) and
+/// DistilBERT (dim) call it.
+std::optional<std::int64_t> hidden_size_of(const Value& model_config);
+/// Of the run's model: config.json of model_name_or_path, config_name (a file, a folder, a preset) with
+/// config_overrides. nullopt: there is none yet, or none that can be read (which is a problem of the model, not of this
+/// file). Throws InputError: it has no hidden size.
+std::optional<std::int64_t> hidden_size_of(const ModelConfig& model, const std::vector<std::string>& keys);
+
+}  // namespace tessera::config::deepspeed

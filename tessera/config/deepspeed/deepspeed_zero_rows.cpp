@@ -1,0 +1,114 @@
+// DeepSpeed's section zero_optimization.
+
+#include <tessera/config/deepspeed/deepspeed_rows.h>
+
+namespace tessera::config::deepspeed {
+
+std::span<const Row> zero_rows();
+
+namespace {
+
+using enum Kind;
+
+constexpr Row acts(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
+  return {key, setting, Effect::acts, kind, why};
+}
+constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
+  return {key, setting, Effect::acts, kind, why, {}, true};
+}
+constexpr Row ignored(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
+  return {key, "", Effect::ignored, kind, why, harmless};
+}
+constexpr Row refused(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
+  return {key, "", Effect::refused, kind, why, harmless};
+}
+
+constexpr std::string_view kUnits = "the parameters of a block are gathered, reduced and dropped as one";
+constexpr std::string_view kFlat = "parameters and gradients live in flat buffers, which need no copies";
+constexpr std::string_view kPaged =
+    "offloaded memory is mapped from files, which the system reads ahead and writes behind";
+constexpr std::string_view kAnyWorld = "checkpoints are read by any number of processes, whichever wrote them";
+constexpr std::string_view kQuantized =
+    "communication in 4 or 8 bits is not built; communication_data_type bf16 halves what is sent";
+
+// clang-format off
+constexpr Row table[] = {
+    acts("zero_optimization", section, "zero_stage", "true and false, the oldest form: stage 1 and 0"),
+    acts("zero_optimization.stage", whole, "zero_stage"),
+    direct("zero_optimization.overlap_comm", flag, "overlap_comm", "left out: true at stage 3, false at 1 and 2"),
+    acts("zero_optimization.reduce_bucket_size", whole, "reduce_bucket_size", "\"auto\": hidden size squared; left out: ddp_bucket_cap_mb"),
+    acts("zero_optimization.offload_optimizer", section, "cpu_offload"),
+    acts("zero_optimization.offload_optimizer.device", text, "cpu_offload", "none, cpu or nvme"),
+    acts("zero_optimization.offload_optimizer.nvme_path", text, "offload_folder", "of device nvme"),
+    ignored("zero_optimization.offload_optimizer.buffer_count", whole, kPaged),
+    ignored("zero_optimization.offload_optimizer.pin_memory", flag, kPaged, "false"),
+    ignored("zero_optimization.offload_optimizer.pipeline_read", flag, kPaged, "false"),
+    ignored("zero_optimization.offload_optimizer.pipeline_write", flag, kPaged, "false"),
+    ignored("zero_optimization.offload_optimizer.pipeline", flag, kPaged, "false"),
+    ignored("zero_optimization.offload_optimizer.fast_init", flag, kPaged, "false"),
+    ignored("zero_optimization.offload_optimizer.ratio", number, "all optimizer states are offloaded, or none", "1"),
+    ignored("zero_optimization.offload_optimizer.super_offload", flag, kPaged, "false"),
+    ignored("zero_optimization.offload_optimizer.cpuadam_cores_perc", number, "threads_per_process says how many cores compute"),
+    acts("zero_optimization.offload_param", section, "cpu_offload", "stage 3"),
+    acts("zero_optimization.offload_param.device", text, "cpu_offload", "none, cpu or nvme"),
+    acts("zero_optimization.offload_param.nvme_path", text, "offload_folder", "of device nvme"),
+    ignored("zero_optimization.offload_param.buffer_count", whole, kPaged),
+    ignored("zero_optimization.offload_param.buffer_size", whole, kPaged),
+    ignored("zero_optimization.offload_param.max_in_cpu", whole, kPaged),
+    ignored("zero_optimization.offload_param.pin_memory", flag, kPaged, "false"),
+    acts("zero_optimization.stage3_prefetch_bucket_size", whole, "backward_prefetch", "0: nothing is gathered ahead (and forward_prefetch false); else the next block is"),
+    direct("zero_optimization.stage3_param_persistence_threshold", whole, "persistence_threshold", "\"auto\": 10 x hidden size; left out: 0, since a block's parameters are gathered together"),
+    acts("zero_optimization.zero_hpz_partition_size", whole, "shard_group_size", "above 1: hybrid_shard in groups of so many (optimizer states, too)"),
+    acts("zero_optimization.mics_shard_size", integer, "shard_group_size", "above 0: hybrid_shard in groups of so many"),
+
+    ignored("zero_optimization.allgather_bucket_size", whole, kUnits),
+    ignored("zero_optimization.reduce_scatter", flag, "what is divided is reduced and scattered in one step", "true"),
+    ignored("zero_optimization.contiguous_gradients", flag, kFlat, "true"),
+    ignored("zero_optimization.allgather_partitions", flag, kUnits, "true"),
+    ignored("zero_optimization.use_multi_rank_bucket_allreduce", flag, kUnits, "true"),
+    ignored("zero_optimization.sub_group_size", whole, "the optimizer passes over its shard in the order in which it lies"),
+    ignored("zero_optimization.stage3_model_persistence_threshold", whole, "stage3_param_persistence_threshold alone decides"),
+    ignored("zero_optimization.stage3_max_live_parameters", whole, "limit_all_gathers bounds what is gathered ahead"),
+    ignored("zero_optimization.stage3_max_reuse_distance", whole, "reshard_after_forward decides whether blocks stay gathered"),
+    ignored("zero_optimization.stage3_gather_16bit_weights_on_model_save", flag, "the model is always saved whole, as safetensors", "true"),
+    ignored("zero_optimization.stage3_module_granularity_threshold", whole, kUnits, "0"),
+    ignored("zero_optimization.stage3_use_all_reduce_for_fetch_params", flag, kUnits, "false"),
+    ignored("zero_optimization.stage3_allgather_sequential", flag, kUnits, "false"),
+    refused("zero_optimization.zero_quantized_weights", flag, kQuantized, "false"),
+    refused("zero_optimization.zero_quantized_nontrainable_weights", flag, kQuantized, "false"),
+    refused("zero_optimization.zero_quantized_gradients", flag, kQuantized, "false"),
+    refused("zero_optimization.zeropp_loco_param", section, kQuantized),
+    ignored("zero_optimization.mics_hierarchical_params_gather", flag, "the backend hier gathers inside a host first", "false"),
+    ignored("zero_optimization.round_robin_gradients", flag, kFlat, "false"),
+    ignored("zero_optimization.ignore_unused_parameters", flag, "unused parameters are allowed at every stage that divides gradients; ddp_find_unused_parameters finds them", "true"),
+    ignored("zero_optimization.load_from_fp32_weights", flag, "checkpoints hold the fp32 weights", "true"),
+    ignored("zero_optimization.elastic_checkpoint", flag, kAnyWorld, "false"),
+    refused("zero_optimization.legacy_stage1", flag, "there is one stage 1; leave it out", "false"),
+    ignored("zero_optimization.memory_efficient_linear", flag, "the linear layers here keep no more than their inputs"),
+    ignored("zero_optimization.override_module_apply", flag, "modules are not changed", "true"),
+    ignored("zero_optimization.pipeline_loading_checkpoint", flag, kAnyWorld, "false"),
+    ignored("zero_optimization.log_trace_cache_warnings", flag, "no trace is relied upon", "false"),
+    ignored("zero_optimization.enable_sanity_checks", flag, "the checks are always on", "false"),
+    ignored("zero_optimization.save_muon_momentum_buffer_in_memory", flag, "there is no Muon", "false"),
+    ignored("zero_optimization.grad_hooks", flag, "gradients are reduced by hooks while others are computed; overlap_comm switches it", "true"),
+    {"zero_optimization.leaf_module", "", Effect::acts, section},
+    ignored("zero_optimization.leaf_module.classes", list, "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
+    ignored("zero_optimization.leaf_module.names", list, "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
+    ignored("zero_optimization.leaf_module.name_suffixes", list, "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
+    refused("zero_optimization.zenflow", section, "updates are not delayed; leave it out"),
+
+    // deprecated
+    acts("zero_optimization.cpu_offload", flag, "cpu_offload", "deprecated: offload_optimizer {device: cpu}"),
+    acts("zero_optimization.cpu_offload_param", flag, "cpu_offload", "deprecated: offload_param {device: cpu}"),
+    acts("zero_optimization.cpu_offload_params", flag, "cpu_offload", "deprecated: offload_param {device: cpu}"),
+    ignored("zero_optimization.cpu_offload_use_pin_memory", flag, kPaged, "false"),
+    ignored("zero_optimization.stage3_gather_fp16_weights_on_model_save", flag, "the model is always saved whole, as safetensors", "true"),
+    ignored("allgather_size", whole, kUnits),
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Row> zero_rows() { return table; }
+
+}  // namespace tessera::config::deepspeed

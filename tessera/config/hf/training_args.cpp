@@ -1,0 +1,294 @@
+#include <tessera/config/hf/training_args.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/overrides.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+using Shape = ArgumentShape;
+using Strings = std::vector<std::string>;
+
+/// Reads FILE for an object; text of an object and "key=value,..." stay as they are.
+std::string object_text(const std::string& text, ArgumentMeaning& meaning) {
+  const std::string trimmed = trim(text);
+  if (trimmed.starts_with("{") || trimmed.find('=') != std::string::npos) return trimmed;
+  if (!path_exists(trimmed)) {
+    meaning.problem = concat(" ", text, ": no such file (an object begins with '{')");
+    return {};
+  }
+  try {
+    return dump_json(read_settings_file(trimmed, "object"), -1);
+  } catch (const InputError& error) {
+    meaning.problem = concat(": ", error.what());
+    return {};
+  }
+}
+
+Strings words_of(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '\'' || c == '"'; }, ' ');
+  Strings words;
+  for (const std::string& word : split(text, ' '))
+    if (!trim(word).empty()) words.push_back(trim(word));
+  return words;
+}
+
+/// Whether the argument, given so, asks for nothing.
+bool asks_for_nothing(const TrainingArgument& argument, const std::string& text) {
+  const std::string word = to_lower(trim(text));
+  if (word.empty() || word == "none" || word == "null" || word == "[]") return true;
+  if (argument.row.effect == Effect::acts) return false;
+  for (const std::string& unset : split(argument.unset, '|')) {
+    if (unset.empty()) continue;
+    if (word == unset) return true;
+    if (argument.shape == Shape::boolean && parse_bool(word) && parse_bool(word) == parse_bool(unset)) return true;
+    const auto number = parse_real(word);
+    if (number && parse_real(unset) && *number == *parse_real(unset)) return true;
+  }
+  return false;
+}
+
+/// Why an optimizer or a schedule that transformers has is not one of ours; empty for all other words.
+std::string_view not_built(std::string_view key, std::string_view word) {
+  struct Refusal {
+    std::string_view part;  ///< of the word; the first that fits holds
+    bool whole;
+    std::string_view why;
+  };
+  static constexpr Refusal optimizers[] = {
+      {"paged_", false,
+       "memory that is paged in is not built: --cpu_offload optimizer keeps the states of any optimizer on the host"},
+      {"galore_", false,
+       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+      {"apollo_", false,
+       "projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim adafactor has small states"},
+      {"8bit", false,
+       "states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
+       "them over processes"},
+      {"4bit", false,
+       "states of 4 bits are not built: --bf16_optimizer_states halves those of adamw and lion, --zero_stage 1 divides "
+       "them over processes"},
+      {"rmsprop", false, "it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
+      {"adamw_torch_xla", true, "TPUs are not supported: write --optim adamw"},
+      {"adamw_torch_npu_fused", true, "NPUs are not supported: write --optim adamw"},
+      {"adamw_anyprecision", true, "it is called --optim adamw --bf16_optimizer_states here"},
+      {"schedule_free_", false,
+       "it is not built: --optim adamw --lr_scheduler_type constant_with_warmup is the nearest"},
+      {"lomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
+      {"adalomo", true, "it is not built: --optim sgd has no states, --optim adafactor small ones"},
+      {"ademamix", true, "it is not built: --optim adamw is the nearest"},
+      {"grokadamw", true, "it is not built: --optim adamw is the nearest"},
+      {"stable_adamw", true, "it is not built: --optim adamw with --max_grad_norm is the nearest"},
+  };
+  if (key == "lr_scheduler_type")
+    return word == "greedy" ? "it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"
+                            : std::string_view();
+  for (const auto& [part, whole, why] : optimizers)
+    if (whole ? word == part : word.find(part) != std::string_view::npos) return why;
+  return {};
+}
+
+ArgumentMeaning report_to(const std::string& text) {
+  static const Strings others = {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive",
+                                 "flyte",    "mlflow",  "neptune",    "swanlab",  "trackio", "wandb"};
+  ArgumentMeaning meaning;
+  bool tensorboard = false;
+  for (const std::string& written : words_of(text)) {
+    const std::string word = to_lower(written);
+    if (word == "tensorboard" || word == "all") {
+      tensorboard = true;
+    } else if (std::find(others.begin(), others.end(), word) != others.end()) {
+      meaning.without_effect.push_back({word, "metrics go to TensorBoard, metrics.jsonl and report.html only"});
+    } else if (word != "none") {
+      Strings known = others;
+      known.insert(known.end(), {"tensorboard", "none", "all"});
+      const auto near = nearest(word, known);
+      meaning.problem = concat(" is '", written, "'; it must be one of tensorboard, none, all",
+                               near ? concat(" (did you mean ", *near, "?)") : "");
+      return meaning;
+    }
+  }
+  meaning.settings.emplace_back("report_to", tensorboard ? "tensorboard" : "none");
+  return meaning;
+}
+
+/// accelerator_config, parallelism_config: an object whose keys have rows of their own.
+class ObjectReader {
+ public:
+  explicit ObjectReader(ArgumentMeaning& meaning) : meaning_(meaning) {}
+
+  void read(const std::string& section, const Value& object) {
+    if (!object.is_object()) return problem(": expected an object");
+    for (const auto& [key, value] : object.members()) {
+      const std::string name = concat(section, ".", key);
+      const TrainingArgument* argument = find_training_argument(name);
+      if (argument == nullptr) {
+        unknown(section, key);
+      } else if (const auto text = value.is_object() ? std::optional(dump_json(value, -1)) : as_text(value, true);
+                 !value.is_null()) {
+        if (!text)
+          problem(concat(": ", key, " is a list"));
+        else
+          take(*argument, key, *text, value);
+      }
+    }
+  }
+
+  /// dp_replicate_size copies of dp_shard_size parts.
+  void divide() {
+    if (copies_ > 1 && parts_ > 1) {
+      meaning_.settings.emplace_back("strategy", "hybrid_shard");
+      meaning_.settings.emplace_back("shard_group_size", std::to_string(parts_));
+    } else if (parts_ > 1) {
+      meaning_.settings.emplace_back("strategy", "full_shard");
+      meaning_.settings.emplace_back("shard_group_size", std::to_string(parts_));
+    } else if (copies_ > 1) {
+      meaning_.settings.emplace_back("strategy", "ddp");
+    }
+  }
+
+ private:
+  void problem(const std::string& what) {
+    if (meaning_.problem.empty()) meaning_.problem = what;
+  }
+
+  void unknown(const std::string& section, const std::string& key) {
+    Strings names;
+    for (const KeyRow& row : training_args_rows())
+      if (row.key.starts_with(section + ".")) names.emplace_back(row.key.substr(section.size() + 1));
+    const auto near = nearest(key, names);
+    problem(concat(": unknown key ", key,
+                   near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names))));
+  }
+
+  void take(const TrainingArgument& argument, const std::string& key, const std::string& text, const Value& value) {
+    if (asks_for_nothing(argument, text)) return;
+    if (argument.row.effect == Effect::ignored)
+      return meaning_.without_effect.push_back({key, std::string(argument.row.why)});
+    if (argument.row.effect == Effect::refused) return problem(concat(": ", key, ": ", argument.row.why));
+    if (key == "gradient_accumulation_kwargs") return accumulation(value);
+    const auto size = parse_int(text);
+    if (!size || *size < -1 || *size > 1 << 20)
+      return problem(concat(": ", key, " is '", text, "'; it takes a number of processes"));
+    (key == "dp_shard_size" ? parts_ : copies_) = *size;
+  }
+
+  void accumulation(const Value& value) {
+    if (!value.is_object()) return problem(": gradient_accumulation_kwargs takes an object");
+    for (const auto& [key, inner] : value.members()) {
+      const auto text = as_text(inner, true);
+      if (key == "num_steps" && text)
+        meaning_.settings.emplace_back("gradient_accumulation_steps", *text);
+      else if (key == "adjust_scheduler" || key == "sync_with_dataloader" || key == "sync_each_batch")
+        meaning_.without_effect.push_back(
+            {key, "the schedule moves once per optimizer step, and gradients meet once per step"});
+      else
+        problem(concat(": unknown key ", key,
+                       "; the keys are num_steps, adjust_scheduler, sync_with_dataloader, sync_each_batch"));
+    }
+  }
+
+  ArgumentMeaning& meaning_;
+  std::int64_t copies_ = 1, parts_ = 1;
+};
+
+ArgumentMeaning object_of(const TrainingArgument& argument, const std::string& text) {
+  ArgumentMeaning meaning;
+  const std::string key(argument.row.key);
+  const std::string object = object_text(text, meaning);
+  if (!meaning.problem.empty()) return meaning;
+  if (key != "accelerator_config" && key != "parallelism_config") {
+    if (object != "{}") meaning.settings.emplace_back(argument.row.setting, object);
+    return meaning;
+  }
+  try {
+    ObjectReader reader(meaning);
+    reader.read(key, Value::make_object(parse_overrides(object, key)));
+    reader.divide();
+  } catch (const InputError& error) {
+    meaning.problem = concat(": ", error.what());
+  }
+  return meaning;
+}
+
+ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& text) {
+  ArgumentMeaning meaning;
+  const std::string_view key = argument.row.key;
+  const auto flag = parse_bool(trim(text));
+  if (key == "use_cpu" || key == "no_cuda" || key == "adafactor") {
+    if (!flag)
+      meaning.problem = concat(" is '", text, "'; it takes true or false");
+    else if (*flag)
+      meaning.settings.emplace_back(argument.row.setting, key == "adafactor" ? "adafactor" : "cpu");
+    return meaning;
+  }
+  meaning.settings.emplace_back(argument.row.setting, flag ? *flag ? "true" : "false" : text);
+  return meaning;
+}
+
+}  // namespace
+
+ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
+  const KeyRow& row = argument.row;
+  ArgumentMeaning meaning;
+  if (row.key == "report_to") return report_to(text);
+  if (row.effect != Effect::acts) {
+    if (asks_for_nothing(argument, text)) return meaning;
+    if (row.effect == Effect::ignored)
+      meaning.without_effect.push_back({"", std::string(row.why)});
+    else
+      meaning.problem = concat(": ", row.why);
+    return meaning;
+  }
+  if (row.key == "fsdp") {
+    if (!asks_for_nothing(argument, text))
+      meaning.settings.emplace_back("fsdp", text);
+    else if (trim(text) == "" || trim(text) == "[]")
+      meaning.settings.emplace_back("fsdp", "false");
+    return meaning;
+  }
+  if (row.key == "fsdp_config" || row.key == "deepspeed") {  // read by their own front ends
+    if (row.key == "fsdp_config" || trim(text) != "{}") meaning.settings.emplace_back(row.setting, text);
+    return meaning;
+  }
+  if (row.key == "optim" || row.key == "lr_scheduler_type")
+    if (const std::string_view why = not_built(row.key, to_lower(trim(text))); !why.empty()) {
+      meaning.problem = concat(" ", trim(text), ": ", why);
+      return meaning;
+    }
+  if (argument.shape == Shape::object) return object_of(argument, text);
+  if (argument.shape == Shape::boolean) return of_boolean(argument, text);
+  // transformers v5: warmup_steps between 0 and 1 is a share of all steps
+  const auto number = parse_real(text);
+  const bool share = row.key == "warmup_steps" && number && *number > 0 && *number < 1;
+  meaning.settings.emplace_back(share ? "warmup_ratio" : row.setting, text);
+  return meaning;
+}
+
+std::string without_effect_note(const std::vector<WithoutEffect>& list) {
+  std::vector<std::pair<std::string, Strings>> by_reason;
+  for (const WithoutEffect& one : list) {
+    const auto found =
+        std::find_if(by_reason.begin(), by_reason.end(), [&](const auto& reason) { return reason.first == one.why; });
+    if (found == by_reason.end())
+      by_reason.push_back({one.why, {one.what}});
+    else if (std::find(found->second.begin(), found->second.end(), one.what) == found->second.end())
+      found->second.push_back(one.what);
+  }
+  if (by_reason.empty()) return {};
+  Strings parts;
+  for (const auto& [why, names] : by_reason) parts.push_back(concat(join(names), ": ", why));
+  if (by_reason.size() == 1) {
+    const Strings& names = by_reason.front().second;
+    return concat(join(names), names.size() == 1 ? " has" : " have", " no effect: ", by_reason.front().first);
+  }
+  return concat("what has no effect: ", join(parts, "; "));
+}
+
+}  // namespace tessera::config

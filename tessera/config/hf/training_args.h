@@ -1,0 +1,93 @@
+#pragma once
+/// \file
+/// Hugging Face's Trainer as a front end: the arguments of TrainingArguments (transformers 4 and 5) and of its scripts
+/// (run_clm.py, run_mlm.py), as flags and in files.
+///
+/// Names and meanings: transformers/training_args.py and hf_argparser.py of 4.57 and 5.23. Most arguments are settings
+/// of ours by the same name (fields.h); training_args_rows() says what becomes of every one. An ignored or refused
+/// argument that is given as what it is by default (push_to_hub: false) is passed over: files that transformers wrote
+/// hold all of them.
+
+#include <tessera/config/core/translation.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::config {
+
+/// Every argument, and "accelerator_config.split_batches": the keys of those that are objects.
+std::span<const KeyRow> training_args_rows();
+
+/// Whether a command line gives a boolean, one word, several words, or an object (JSON, or the path of a file with it).
+enum class ArgumentShape { word, boolean, words, object };
+
+struct TrainingArgument {
+  KeyRow row;
+  ArgumentShape shape = ArgumentShape::word;
+  std::string_view unset = {};  ///< ignored, refused: the values that ask for nothing, between bars: "-1|0"
+};
+/// The argument of that name (underscores); nullptr when transformers has none.
+const TrainingArgument* find_training_argument(std::string_view name);
+
+/// What has no effect, and why.
+struct WithoutEffect {
+  std::string what;  ///< "--dataloader_num_workers", "dataloader_num_workers (line 4)"
+  std::string why;
+};
+
+/// What an argument with a value asks for.
+struct ArgumentMeaning {
+  std::vector<std::pair<std::string, std::string>> settings;  ///< ours, with the text that a flag would give
+  std::vector<WithoutEffect> without_effect;                  ///< parts of it; `what` is empty when it is all of it
+  std::string problem;  ///< follows its name: ": nothing is uploaded: ...", " is 'x'; ..."
+};
+/// `text`: the words joined by blanks or commas, or JSON of an object (or a file's name). Does not check values of
+/// settings against their rules. model_type is given as config_name, which holds only where no model is given
+/// otherwise.
+ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text);
+
+/// One warning for all of them, those with one reason together: "--a, --b: why; --c: why". Empty for none.
+std::string without_effect_note(const std::vector<WithoutEffect>& list);
+
+/// Arguments in a .json or .yaml file. Also takes every setting of ours. `so_far`: what was given already, for
+/// model_type.
+Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems);
+
+/// One member of such a file.
+struct FileArgument {
+  std::string key;
+  Value value;
+};
+/// The same for members that were found in a file of another form (tessera_file.h).
+Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
+                                const Resolved& so_far, Problems& problems);
+
+/// A word of a .args file.
+struct FileWord {
+  std::string text;
+  SourcePos where;
+};
+/// The words of a .args file (HfArgumentParser's): between blanks and line ends, with quotes and backslashes as in a
+/// shell, and comments from a word that begins with '#' to the end of the line. They stand before the typed ones, which
+/// beat them. An unreadable file, an open quote or more than 256 KiB is a problem.
+std::vector<FileWord> read_file_words(const std::string& path, Problems& problems);
+/// The same for its text. Throws InputError.
+std::vector<FileWord> split_file_words(std::string_view text, const std::string& path);
+std::vector<std::string> read_args_file(const std::string& path, Problems& problems);
+
+/// A file of settings of at most 256 KiB, JSON or (.yaml, .yml) YAML. Throws InputError; `flag` names who asked for it.
+Value read_settings_file(const std::string& path, const std::string& flag);
+
+/// --compat, when it is given: settings that nothing has given get that version's defaults. Where v4 and v5 differ in
+/// what words mean, see sharding.h.
+void apply_compat(Resolved& resolved);
+
+/// Where the defaults of transformers 4 and 5, and ours, differ.
+struct CompatDefault {
+  std::string_view setting, v4, v5;
+};
+std::span<const CompatDefault> compat_defaults();
+
+}  // namespace tessera::config

@@ -1,0 +1,216 @@
+// TrainingArguments in a file.
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/hf/training_args.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+constexpr std::uint64_t kMostBytes =
+    256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
+constexpr std::size_t kMostProblems = 20;  // of one file that are told
+constexpr std::size_t kMostText = 4096;    // of a value that is no object
+
+using Strings = std::vector<std::string>;
+
+std::string underscored(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+const Strings& known_names() {
+  static const Strings names = [] {
+    Strings all;
+    for (const Field& field : fields()) all.emplace_back(field.name);
+    for (const auto& [alias, ours] : aliases()) all.emplace_back(alias);
+    for (const KeyRow& row : training_args_rows())
+      if (row.key.find('.') == std::string_view::npos && std::find(all.begin(), all.end(), row.key) == all.end())
+        all.emplace_back(row.key);
+    return all;
+  }();
+  return names;
+}
+
+class FileReader {
+ public:
+  FileReader(const std::string& path, const Resolved& so_far, Problems& problems)
+      : path_(path), so_far_(so_far), problems_(problems), before_(problems.lines.size()), to_(problems) {}
+
+  void read(const std::vector<FileArgument>& arguments) {
+    std::size_t left = arguments.size();
+    for (const auto& [key, value] : arguments) {
+      if (problems_.lines.size() - before_ >= kMostProblems) {
+        problems_.lines.push_back(
+            concat(path_, ": ", left, left == 1 ? " more argument was" : " more arguments were", " not looked at"));
+        break;
+      }
+      --left;
+      read_one(key, value);
+    }
+    settle_model_type();
+    settle_fsdp();
+  }
+
+  Translation take() {
+    Translation all = to_.take();
+    for (FileSetting& setting : fsdp_.settings) {
+      const bool given = std::any_of(all.settings.begin(), all.settings.end(),
+                                     [&](const FileSetting& other) { return other.name == setting.name; });
+      if (!given) all.settings.push_back(std::move(setting));
+    }
+    for (std::string& note : fsdp_.notes) all.notes.push_back(std::move(note));
+    if (without_effect_.size() == 1)
+      all.notes.push_back(concat(path_, ":", line_, ": ", without_effect_note({{key_, without_effect_.front().why}})));
+    else if (!without_effect_.empty())
+      all.notes.push_back(concat(path_, ": ", without_effect_note(without_effect_)));
+    return all;
+  }
+
+ private:
+  void problem(const Value& value, const std::string& key, const std::string& what, std::string_view setting) {
+    if (setting.empty())
+      to_.problem(value.where(), concat(key, what));
+    else
+      to_.problem(value.where(), concat(key, what), {setting});
+  }
+
+  void read_one(const std::string& key, const Value& value) {
+    std::string name = underscored(key);
+    const TrainingArgument* argument = name.find('.') == std::string::npos ? find_training_argument(name) : nullptr;
+    for (const auto& [alias, ours] : aliases())
+      if (argument == nullptr && name == alias) name = ours;
+    const Field* field = argument == nullptr ? find_field(name) : nullptr;
+    if (argument == nullptr && field == nullptr) return unknown(key, value);
+    if (value.is_null()) return;
+    if (field != nullptr && (name == "args_file" || name == "config"))
+      return problem(value, key, ": a file cannot name the file that is read before it: give it on the command line",
+                     name);
+    if (argument != nullptr && argument->row.key == "fsdp_config" && value.is_object()) return fsdp_section(value);
+    const std::string_view setting = argument != nullptr ? argument->row.setting : field->name;
+    const auto text = text_of(value, setting);
+    if (!text) return problem(value, key, " is a list of something else than words; give one value, or words", setting);
+    if (text->size() > kMostText && !value.is_object())
+      return problem(value, key, concat(" is a text of ", text->size(), " bytes; at most ", kMostText, " are read"),
+                     setting);
+    if (argument == nullptr) {
+      if (!text->empty()) to_.give(name, key, *text, value.where());
+      return;
+    }
+    follow(*argument, key, value, *text);
+  }
+
+  void follow(const TrainingArgument& argument, const std::string& key, const Value& value, const std::string& text) {
+    const bool words = argument.shape == ArgumentShape::words;  // [] says something there
+    if (argument.row.effect == Effect::acts && text.empty() && !words) return;
+    const ArgumentMeaning meaning = meaning_of(argument, text);
+    for (const auto& [what, why] : meaning.without_effect) {
+      key_ = what.empty() ? key : concat(key, " ", what);
+      line_ = value.where().line;
+      without_effect_.push_back({concat(key_, " (line ", line_, ")"), why});
+    }
+    if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
+    for (const auto& [name, given] : meaning.settings) {
+      if (argument.row.key == "model_type")
+        model_type_ = FileSetting{name, given, key, value.where()};
+      else
+        to_.give(name, key, given, value.where());
+    }
+  }
+
+  /// A list of words, JSON of an object, or a scalar. Integral settings take 1e8.
+  static std::optional<std::string> text_of(const Value& value, std::string_view setting) {
+    if (value.is_object()) return dump_json(value, -1);
+    const Field* field = find_field(setting);
+    return as_text(value, field != nullptr && std::holds_alternative<std::int64_t& (*)(RunConfig&)>(field->access));
+  }
+
+  void unknown(const std::string& key, const Value& value) {
+    const auto near = key.size() > 64 ? std::nullopt : nearest(underscored(key), known_names());
+    if (near) {
+      const TrainingArgument* argument = find_training_argument(*near);
+      problems_.doubtful.insert(argument != nullptr ? std::string(argument->row.setting) : *near);
+    }
+    to_.problem(value.where(),
+                concat("unknown argument ", key.substr(0, 64), key.size() > 64 ? "..." : "",
+                       near ? concat("; did you mean ", *near, "?") : "; tessera train --help lists all settings"));
+  }
+
+  /// An object in the file is read where it stands, so that its problems and origins have their lines.
+  void fsdp_section(const Value& value) {
+    const std::size_t before = problems_.lines.size();
+    fsdp_ = read_fsdp_section(value, problems_);
+    if (problems_.lines.size() > before) problems_.doubtful.insert("fsdp_config");
+    fsdp_where_ = value.where();
+    has_fsdp_ = true;
+  }
+
+  bool given(const char* name) const {
+    const auto origin = so_far_.origins.find(name);
+    return to_.given(name) || (origin != so_far_.origins.end() && origin->second != "default");
+  }
+
+  void settle_model_type() {
+    if (!model_type_) return;
+    if (given("config_name") || given("model_name_or_path")) {
+      key_ = model_type_->key;
+      line_ = model_type_->where.line;
+      without_effect_.push_back({concat(key_, " (line ", line_, ")"), "the model is given"});
+    } else {
+      to_.give(model_type_->name, model_type_->key, model_type_->text, model_type_->where);
+    }
+  }
+
+  /// fsdp_config alone means full_shard, as on the command line; beside fsdp: false it means nothing.
+  void settle_fsdp() {
+    if (!has_fsdp_) return;
+    const auto words = to_.given("fsdp");
+    if (words && parse_bool(trim(*words)) == false) {
+      if (!fsdp_.settings.empty()) to_.note(fsdp_where_, "fsdp_config has no effect: fsdp is off");
+      fsdp_ = {};
+      return;
+    }
+    const bool named = std::any_of(fsdp_.settings.begin(), fsdp_.settings.end(),
+                                   [](const FileSetting& setting) { return setting.name == "strategy"; });
+    if (!named && !given("fsdp") && !given("strategy") && !given("zero_stage") && !fsdp_.settings.empty())
+      to_.give("strategy", "fsdp_config", "full_shard", fsdp_where_);
+  }
+
+  const std::string& path_;
+  const Resolved& so_far_;
+  Problems& problems_;
+  const std::size_t before_;
+  Translator to_;
+  Translation fsdp_;
+  SourcePos fsdp_where_;
+  bool has_fsdp_ = false;
+  std::optional<FileSetting> model_type_;
+  std::vector<WithoutEffect> without_effect_;
+  std::string key_;  ///< of the last of them
+  int line_ = 0;
+};
+
+}  // namespace
+
+Value read_settings_file(const std::string& path, const std::string& flag) {
+  if (!path_exists(path)) throw InputError(concat(flag, " ", path, ": no such file"));
+  if (is_directory(path)) throw InputError(concat(flag, " ", path, " is a folder; expected a JSON or YAML file"));
+  const std::string text = read_file(path, kMostBytes);
+  const std::string lower = to_lower(path);
+  return lower.ends_with(".yaml") || lower.ends_with(".yml") ? parse_yaml(text, path) : parse_json(text, path);
+}
+
+Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
+                                const Resolved& so_far, Problems& problems) {
+  FileReader reader(path, so_far, problems);
+  reader.read(arguments);
+  return reader.take();
+}
+
+}  // namespace tessera::config

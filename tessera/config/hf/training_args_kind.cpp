@@ -1,0 +1,53 @@
+// A file of arguments from its name on, and whether it is one.
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/convert/convert.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/hf/training_args.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+/// What is wrong with the keys of a file that is another system's is that it is given as this one's.
+bool is_of_another_system(const std::string& path, const Value& file, Problems& problems) {
+  const auto ours = std::count_if(file.members().begin(), file.members().end(), [](const Value::Member& member) {
+    return find_training_argument(member.first) != nullptr || find_field(member.first) != nullptr;
+  });
+  if (2 * static_cast<std::size_t>(ours) >= file.members().size()) return false;
+  const auto kind = guess_kind(file);
+  if (!kind || *kind == FileKind::training_args || *kind == FileKind::tessera) return false;
+  problems.lines.push_back(
+      concat(path, ": its keys are those of ", kind_title(*kind), ": give it as ", kind_flag(*kind), " ", path));
+  problems.doubtful.insert("args_file");
+  return true;
+}
+
+}  // namespace
+
+Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems) {
+  std::vector<FileArgument> arguments;
+  try {
+    const Value file = read_settings_file(path, "--args_file");
+    if (file.is_null()) return {};  // comments only
+    if (!file.is_object()) {
+      problems.lines.push_back(
+          concat(file.where().str(), ": expected an object of arguments, such as {\"learning_rate\": 5e-5}"));
+      return {};
+    }
+    for (const auto& [key, value] : file.members()) arguments.push_back({key, value});
+    Problems own;
+    Translation read = read_file_arguments(path, arguments, so_far, own);
+    if (!own.lines.empty() && is_of_another_system(path, file, problems)) return {};
+    problems.lines.insert(problems.lines.end(), own.lines.begin(), own.lines.end());
+    problems.doubtful.insert(own.doubtful.begin(), own.doubtful.end());
+    return read;
+  } catch (const InputError& error) {
+    problems.lines.push_back(error.what());
+    return {};
+  }
+}
+
+}  // namespace tessera::config

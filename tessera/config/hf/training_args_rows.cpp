@@ -1,0 +1,275 @@
+// What becomes of every argument of transformers' TrainingArguments (4.57, 5.23, and older names) and of its scripts.
+
+#include <tessera/config/hf/training_args.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+using Shape = ArgumentShape;
+
+constexpr TrainingArgument acts(std::string_view key, std::string_view setting, Shape shape = Shape::word,
+                                std::string_view why = {}) {
+  return {{key, setting, Effect::acts, why}, shape, {}};
+}
+constexpr TrainingArgument acts(std::string_view key, Shape shape = Shape::word, std::string_view why = {}) {
+  return acts(key, key, shape, why);
+}
+constexpr TrainingArgument ignored(std::string_view key, Shape shape, std::string_view unset, std::string_view why) {
+  return {{key, {}, Effect::ignored, why}, shape, unset};
+}
+constexpr TrainingArgument refused(std::string_view key, Shape shape, std::string_view unset, std::string_view why) {
+  return {{key, {}, Effect::refused, why}, shape, unset};
+}
+
+constexpr std::string_view kNoUpload = "nothing is uploaded";
+constexpr std::string_view kLoader = "rows are read from memory-mapped files, without worker processes";
+constexpr std::string_view kRows = "a row is what the file holds; there are no columns to choose from";
+constexpr std::string_view kOnlyLoss = "evaluation computes the loss and gathers no predictions";
+constexpr std::string_view kCompiled = "kernels are compiled ahead of time";
+constexpr std::string_view kFused = "fused operations are always used";
+constexpr std::string_view kAmp = "mixed precision is built in: --bf16 and --fp16 choose it";
+constexpr std::string_view kLogLevel = "TESSERA_LOG (debug, info, warning, error) chooses what the program says";
+constexpr std::string_view kTracker = "metrics go to TensorBoard, metrics.jsonl and report.html only";
+constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choose --device cpu or cuda";
+constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
+constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
+constexpr std::string_view kDatasets =
+    "data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file";
+constexpr std::string_view kHubFolder =
+    "nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
+
+// clang-format off
+constexpr TrainingArgument arguments[] = {
+    // what is run, and where it goes
+    acts("output_dir"),
+    acts("overwrite_output_dir", Shape::boolean, "version 4"),
+    ignored("do_train", Shape::boolean, "true", "tessera train always trains"),
+    acts("do_eval", Shape::boolean),
+    refused("do_predict", Shape::boolean, "false", "there is no set to predict: leave it out; tessera generate continues texts with the trained model"),
+    acts("resume_from_checkpoint"),
+    acts("run_name"),
+    acts("seed"),
+    acts("data_seed"),
+    acts("full_determinism", Shape::boolean),
+    // length and batch
+    acts("num_train_epochs"),
+    acts("max_steps"),
+    acts("per_device_train_batch_size"),
+    acts("per_device_eval_batch_size"),
+    acts("per_gpu_train_batch_size", "per_device_train_batch_size", Shape::word, "version 4"),
+    acts("per_gpu_eval_batch_size", "per_device_eval_batch_size", Shape::word, "version 4"),
+    acts("gradient_accumulation_steps"),
+    acts("auto_find_batch_size", Shape::boolean),
+    acts("average_tokens_across_devices", Shape::boolean),
+    // optimizer and schedule
+    acts("optim"),
+    acts("optim_args"),
+    refused("optim_target_modules", Shape::words, "", "it belongs to the GaLore and APOLLO optimizers, which are not built: --lora_target_modules chooses the modules of LoRA adapters"),
+    acts("adafactor", "optim", Shape::boolean, "version 4: --optim adafactor"),
+    acts("learning_rate"),
+    acts("lr_scheduler_type"),
+    acts("lr_scheduler_kwargs", Shape::object),
+    acts("warmup_steps", Shape::word, "below 1 a share of all steps: warmup_ratio"),
+    acts("warmup_ratio", Shape::word, "version 4"),
+    acts("weight_decay"),
+    acts("adam_beta1"),
+    acts("adam_beta2"),
+    acts("adam_epsilon"),
+    acts("max_grad_norm"),
+    acts("label_smoothing_factor"),
+    acts("neftune_noise_alpha"),
+    // precision
+    acts("bf16", Shape::boolean),
+    acts("fp16", Shape::boolean),
+    acts("bf16_full_eval", Shape::boolean),
+    acts("fp16_full_eval", Shape::boolean),
+    ignored("tf32", Shape::boolean, "", "products of fp32 keep the library's default; --bf16 is the faster choice"),
+    ignored("fp16_opt_level", Shape::word, "o1", kAmp),
+    ignored("fp16_backend", Shape::word, "auto", kAmp),
+    ignored("half_precision_backend", Shape::word, "auto", kAmp),
+    // memory and kernels
+    acts("gradient_checkpointing", Shape::boolean),
+    acts("gradient_checkpointing_kwargs", Shape::object),
+    acts("activation_checkpointing", "gradient_checkpointing", Shape::boolean, "version 5.20 and later"),
+    acts("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs", Shape::object, "version 5.20 and later"),
+    ignored("torch_compile", Shape::boolean, "false", kCompiled),
+    ignored("torch_compile_backend", Shape::word, "", kCompiled),
+    ignored("torch_compile_mode", Shape::word, "", kCompiled),
+    ignored("torchdynamo", Shape::word, "", kCompiled),
+    ignored("jit_mode_eval", Shape::boolean, "false", kCompiled),
+    ignored("use_ipex", Shape::boolean, "false", kCompiled),
+    ignored("use_liger_kernel", Shape::boolean, "false", kFused),
+    ignored("liger_kernel_config", Shape::object, "{}", kFused),
+    ignored("use_cache", Shape::boolean, "false", "training keeps no keys and values of earlier tokens"),
+    ignored("torch_empty_cache_steps", Shape::word, "", "buffers come from a pool of their own, which does not fragment"),
+    refused("past_index", Shape::word, "-1", "models with a memory of earlier batches are not built: leave it out"),
+    // logging
+    acts("logging_strategy"),
+    acts("logging_steps", Shape::word, "below 1 a share of all steps"),
+    acts("logging_first_step", Shape::boolean),
+    acts("logging_nan_inf_filter", Shape::boolean),
+    acts("logging_dir", Shape::word, "version 4"),
+    acts("report_to", Shape::words, "tensorboard, none or all; other trackers are named in a warning"),
+    acts("include_num_input_tokens_seen"),
+    acts("disable_tqdm", Shape::boolean),
+    ignored("include_tokens_per_second", Shape::boolean, "false", "metrics always hold tokens per second"),
+    ignored("skip_memory_metrics", Shape::boolean, "true", "the report always holds the peak of memory"),
+    ignored("log_level", Shape::word, "passive", kLogLevel),
+    ignored("log_level_replica", Shape::word, "warning", kLogLevel),
+    ignored("log_on_each_node", Shape::boolean, "true", "rank 0 logs for all"),
+    ignored("project", Shape::word, "huggingface", kTracker),
+    ignored("trackio_space_id", Shape::word, "trackio", kTracker),
+    ignored("trackio_bucket_id", Shape::word, "", kTracker),
+    ignored("trackio_static_space_id", Shape::word, "", kTracker),
+    // evaluation
+    acts("eval_strategy"),
+    acts("evaluation_strategy", "eval_strategy", Shape::word, "before version 4.46"),
+    acts("eval_steps", Shape::word, "below 1 a share of all steps"),
+    acts("eval_delay"),
+    acts("eval_on_start", Shape::boolean),
+    acts("load_best_model_at_end", Shape::boolean),
+    acts("metric_for_best_model"),
+    acts("greater_is_better", Shape::boolean),
+    ignored("prediction_loss_only", Shape::boolean, "false", kOnlyLoss),
+    ignored("eval_do_concat_batches", Shape::boolean, "true", kOnlyLoss),
+    ignored("eval_use_gather_object", Shape::boolean, "false", kOnlyLoss),
+    ignored("eval_accumulation_steps", Shape::word, "", kOnlyLoss),
+    ignored("include_for_metrics", Shape::words, "", kOnlyLoss),
+    ignored("include_inputs_for_metrics", Shape::boolean, "false", kOnlyLoss),
+    ignored("batch_eval_metrics", Shape::boolean, "false", kOnlyLoss),
+    ignored("use_legacy_prediction_loop", Shape::boolean, "false", kOnlyLoss),
+    // checkpoints
+    acts("save_strategy"),
+    acts("save_steps", Shape::word, "below 1 a share of all steps"),
+    acts("save_total_limit"),
+    acts("save_only_model", Shape::boolean),
+    acts("ignore_data_skip", Shape::boolean),
+    refused("save_safetensors", Shape::boolean, "true", "pickled weights are not written: leave it out; safetensors are read by every version of transformers since 4.30"),
+    ignored("save_on_each_node", Shape::boolean, "false", "output_dir is one folder, which all hosts see"),
+    ignored("enable_jit_checkpoint", Shape::boolean, "false", "SIGTERM always writes a checkpoint"),
+    ignored("restore_callback_states_from_checkpoint", Shape::boolean, "false", "a resumed run always continues all of its state"),
+    // Hugging Face's hub
+    refused("push_to_hub", Shape::boolean, "false", kHubFolder),
+    ignored("hub_model_id", Shape::word, "", kNoUpload),
+    ignored("hub_strategy", Shape::word, "every_save", kNoUpload),
+    ignored("hub_token", Shape::word, "<hub_token>", kNoUpload),
+    ignored("hub_private_repo", Shape::boolean, "false", kNoUpload),
+    ignored("hub_always_push", Shape::boolean, "false", kNoUpload),
+    ignored("hub_revision", Shape::word, "", kNoUpload),
+    ignored("push_to_hub_model_id", Shape::word, "", kNoUpload),
+    ignored("push_to_hub_organization", Shape::word, "", kNoUpload),
+    ignored("push_to_hub_token", Shape::word, "<push_to_hub_token>", kNoUpload),
+    // data
+    acts("train_sampling_strategy"),
+    acts("group_by_length", Shape::boolean, "version 4"),
+    acts("dataloader_drop_last", Shape::boolean),
+    ignored("dataloader_num_workers", Shape::word, "0", kLoader),
+    ignored("dataloader_pin_memory", Shape::boolean, "true", kLoader),
+    ignored("dataloader_persistent_workers", Shape::boolean, "false", kLoader),
+    ignored("dataloader_prefetch_factor", Shape::word, "", kLoader),
+    ignored("dataloader_multiprocessing_context", Shape::word, "", kLoader),
+    ignored("dataloader_in_order", Shape::boolean, "true", kLoader),
+    ignored("remove_unused_columns", Shape::boolean, "true", kRows),
+    ignored("label_names", Shape::words, "", kRows),
+    ignored("length_column_name", Shape::word, "length", "lengths are counted"),
+    ignored("dispatch_batches", Shape::boolean, "", kShares),
+    refused("split_batches", Shape::boolean, "false", "batch sizes are per process here: leave it out and divide --per_device_train_batch_size by the number of processes"),
+    // devices and distribution
+    acts("use_cpu", "device", Shape::boolean, "--device cpu"),
+    acts("no_cuda", "device", Shape::boolean, "version 4: --device cpu"),
+    refused("use_mps_device", Shape::boolean, "false", "Apple's GPUs are not supported: leave it out, or choose --device cpu"),
+    refused("tpu_num_cores", Shape::word, "", kTpu),
+    refused("tpu_metrics_debug", Shape::boolean, "false", kTpu),
+    ignored("local_rank", Shape::word, "-1|0", "the launcher's environment says which process this is"),
+    acts("ddp_backend", "backend"),
+    acts("ddp_timeout"),
+    acts("ddp_bucket_cap_mb"),
+    acts("ddp_find_unused_parameters", Shape::boolean),
+    acts("ddp_broadcast_buffers", Shape::boolean),
+    ignored("ddp_static_graph", Shape::boolean, "false", "the first step shows which parameters take part"),
+    acts("fsdp", Shape::words, "full_shard, shard_grad_op, no_shard, hybrid_shard, hybrid_shard_zero2, offload, auto_wrap; or a boolean"),
+    acts("fsdp_config", Shape::object),
+    acts("fsdp_min_num_params", "min_num_params", Shape::word, "version 4"),
+    acts("fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap", Shape::word, "version 4"),
+    acts("deepspeed", Shape::object),
+    refused("sharded_ddp", Shape::words, "", "FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp full_shard for zero_dp_3"),
+    refused("tp_size", Shape::word, "0|1", "tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"),
+    acts("parallelism_config", "strategy", Shape::object, "dp_shard_size and dp_replicate_size"),
+    acts("parallelism_config.dp_replicate_size", "strategy", Shape::word, "above 1: hybrid_shard, or ddp when nothing is divided"),
+    acts("parallelism_config.dp_shard_size", "shard_group_size"),
+    refused("parallelism_config.tp_size", Shape::word, "1", "tensor parallelism is not built: leave it at 1; dp_shard_size divides the model"),
+    refused("parallelism_config.cp_size", Shape::word, "1", "context parallelism is not built: leave it at 1"),
+    refused("parallelism_config.sp_size", Shape::word, "1", "sequence parallelism is not built: leave it at 1"),
+    ignored("parallelism_config.cp_backend", Shape::word, "torch", "context parallelism is not built"),
+    ignored("parallelism_config.sp_backend", Shape::word, "deepspeed", "sequence parallelism is not built"),
+    ignored("parallelism_config.tp_handler", Shape::object, "", "tensor parallelism is not built"),
+    ignored("parallelism_config.cp_handler", Shape::object, "", "context parallelism is not built"),
+    ignored("parallelism_config.sp_handler", Shape::object, "", "sequence parallelism is not built"),
+    acts("accelerator_config", "gradient_accumulation_steps", Shape::object, "gradient_accumulation_kwargs.num_steps"),
+    refused("accelerator_config.split_batches", Shape::boolean, "false", "batch sizes are per process here: leave it false and divide --per_device_train_batch_size by the number of processes"),
+    ignored("accelerator_config.dispatch_batches", Shape::boolean, "", kShares),
+    ignored("accelerator_config.even_batches", Shape::boolean, "true", kShares),
+    ignored("accelerator_config.use_seedable_sampler", Shape::boolean, "true", kShares),
+    ignored("accelerator_config.non_blocking", Shape::boolean, "false", kLoader),
+    ignored("accelerator_config.use_configured_state", Shape::boolean, "false", "there is one state, made from these arguments"),
+    acts("accelerator_config.gradient_accumulation_kwargs", "gradient_accumulation_steps", Shape::object, "num_steps"),
+    refused("mp_parameters", Shape::word, "{}", "SageMaker's model parallelism is not supported: leave it out"),
+    refused("xpu_backend", Shape::word, "", "Intel's GPUs are not supported: leave it out"),
+    ignored("ray_scope", Shape::word, "last", "there is no hyper-parameter search"),
+    ignored("debug", Shape::words, "", "a loss that is not finite is always reported with its step"),
+    // run_clm.py, run_mlm.py: the model
+    acts("model_name_or_path"),
+    acts("model_type", "config_name", Shape::word, "where no model is given: from scratch"),
+    acts("config_name"),
+    acts("config_overrides"),
+    acts("tokenizer_name"),
+    ignored("cache_dir", Shape::word, "", kLocal),
+    ignored("model_revision", Shape::word, "main", kLocal),
+    ignored("token", Shape::word, "", kLocal),
+    ignored("use_auth_token", Shape::boolean, "false", kLocal),
+    ignored("trust_remote_code", Shape::boolean, "false", "no code of a model's folder is ever run"),
+    ignored("use_fast_tokenizer", Shape::boolean, "true", "there is one tokenizer, the fast one"),
+    ignored("torch_dtype", Shape::word, "auto|float32", "weights that are trained stay fp32; --bf16 computes in bfloat16"),
+    ignored("dtype", Shape::word, "auto|float32", "weights that are trained stay fp32; --bf16 computes in bfloat16"),
+    ignored("attn_implementation", Shape::word, "", kFused),
+    ignored("low_cpu_mem_usage", Shape::boolean, "false", "each process reads only its own part of the weights"),
+    // the data
+    acts("train_file"),
+    acts("validation_file"),
+    acts("validation_split_percentage"),
+    acts("block_size"),
+    acts("max_seq_length"),
+    acts("mlm_probability"),
+    refused("dataset_name", Shape::word, "", kDatasets),
+    ignored("dataset_config_name", Shape::word, "", kLocal),
+    refused("max_train_samples", Shape::word, "", "rows are not counted off: give a shorter --train_file, or fewer --max_steps"),
+    refused("max_eval_samples", Shape::word, "", "rows are not counted off: give a shorter --validation_file"),
+    refused("line_by_line", Shape::boolean, "false", "lines are one text: leave it out, or write a .jsonl with one {\"text\": ...} per line"),
+    refused("keep_linebreaks", Shape::boolean, "true", "line breaks are kept: leave it out, or remove them from the text"),
+    ignored("pad_to_max_length", Shape::boolean, "false", "rows are padded to the longest of their batch"),
+    ignored("streaming", Shape::boolean, "false", kLoader),
+    ignored("preprocessing_num_workers", Shape::word, "", "text is encoded by all threads"),
+    ignored("overwrite_cache", Shape::boolean, "false", "nothing is cached"),
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const KeyRow> training_args_rows() {
+  static const std::vector<KeyRow> rows = [] {
+    std::vector<KeyRow> all;
+    for (const TrainingArgument& argument : arguments) all.push_back(argument.row);
+    return all;
+  }();
+  return rows;
+}
+
+const TrainingArgument* find_training_argument(std::string_view name) {
+  const auto found = std::find_if(std::begin(arguments), std::end(arguments),
+                                  [&](const TrainingArgument& argument) { return argument.row.key == name; });
+  return found == std::end(arguments) ? nullptr : &*found;
+}
+
+}  // namespace tessera::config

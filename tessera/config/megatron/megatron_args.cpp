@@ -1,0 +1,460 @@
+#include <tessera/config/megatron/megatron_args.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/config/accelerate/accelerate_sections.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/megatron/megatron_reading.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+
+namespace tessera::config {
+namespace {
+
+// Names that nobody but Megatron has: one of them makes the others Megatron's, too.
+constexpr std::array<std::string_view, 24> signs = {"tensor_model_parallel_size",
+                                                    "pipeline_model_parallel_size",
+                                                    "context_parallel_size",
+                                                    "expert_model_parallel_size",
+                                                    "num_layers",
+                                                    "hidden_size",
+                                                    "num_attention_heads",
+                                                    "micro_batch_size",
+                                                    "global_batch_size",
+                                                    "seq_length",
+                                                    "train_iters",
+                                                    "train_samples",
+                                                    "lr_decay_style",
+                                                    "lr_decay_iters",
+                                                    "lr_warmup_iters",
+                                                    "lr_warmup_fraction",
+                                                    "use_distributed_optimizer",
+                                                    "recompute_granularity",
+                                                    "recompute_activations",
+                                                    "data_path",
+                                                    "use_mcore_models",
+                                                    "save_interval",
+                                                    "clip_grad",
+                                                    "position_embedding_type"};
+
+/// "--train-iters=5" -> "train_iters"; empty: no flag.
+std::string name_of(const std::string& argument) {
+  if (!argument.starts_with("--") || argument.size() < 3) return {};
+  std::string name =
+      argument.substr(2, argument.find('=') == std::string::npos ? std::string::npos : argument.find('=') - 2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+bool is_sign(const std::string& name) { return std::find(signs.begin(), signs.end(), name) != signs.end(); }
+
+bool is_ours(std::string_view name) {
+  if (find_field(name) != nullptr) return true;
+  return std::any_of(aliases().begin(), aliases().end(), [&](const auto& alias) { return alias.first == name; });
+}
+
+SourcePos flag_position(const std::string& flag) { return {std::make_shared<const std::string>(flag), 0, 0}; }
+
+class Reader {
+ public:
+  Reader(std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment)
+      : arguments_(arguments), problems_(problems), environment_(environment), to_(problems), a_(to_, problems) {}
+
+  Translation read() {
+    take_arguments();
+    for (const auto& [name, given] : a_.all()) by_row(name);
+    mesh();
+    strategy();
+    recompute();
+    batch();
+    schedule();
+    data();
+    checkpoints();
+    translate_megatron_model(a_, typed("config_name") || typed("model_name_or_path"), typed("config_overrides"));
+    defaults();
+    return to_.take();
+  }
+
+ private:
+  bool typed(std::string_view name) const {
+    return std::any_of(arguments_.begin(), arguments_.end(),
+                       [&](const std::string& argument) { return name_of(argument) == name; });
+  }
+
+  void take_arguments() {
+    std::vector<std::string> rest;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const std::string& argument = arguments_[i];
+      const std::string name = name_of(argument);
+      if (name.empty() || is_ours(name) || Translator::find(megatron_keys(), "", name) == nullptr) {
+        rest.push_back(argument);
+        continue;
+      }
+      const std::size_t equals = argument.find('=');
+      MegatronArguments::Given given{argument.substr(0, equals), {}};
+      if (equals != std::string::npos) {
+        given.values.push_back(argument.substr(equals + 1));
+      } else if (!is_megatron_switch(name)) {
+        while (i + 1 < arguments_.size() && !arguments_[i + 1].starts_with("--"))
+          given.values.push_back(arguments_[++i]);
+      }
+      a_.add(name, std::move(given));
+    }
+    arguments_ = std::move(rest);
+  }
+
+  /// Rows that say everything: ignored, refused, or one value for one setting.
+  void by_row(const std::string& name) {
+    const KeyRow& row = *Translator::find(megatron_keys(), "", name);
+    if (row.effect == Effect::ignored) return a_.note(name, concat("has no effect: ", row.why));
+    if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
+    static constexpr std::array<std::string_view, 20> plain = {"non_persistent_save_interval",
+                                                               "check_weight_hash_across_dp_replicas_interval",
+                                                               "distributed_backend", "ddp_bucket_size",
+                                                               "micro_batch_size",    "seq_length",
+                                                               "train_iters",         "lr",
+                                                               "lr_warmup_iters",     "lr_warmup_fraction",
+                                                               "clip_grad",           "adam_eps",
+                                                               "sgd_momentum",        "save",
+                                                               "save_interval",       "eval_interval",
+                                                               "log_interval",        "tensorboard_dir",
+                                                               "wandb_exp_name",      "tokenizer_model"};
+    if (std::find(plain.begin(), plain.end(), name) != plain.end()) {
+      if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
+      if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");
+      return;
+    }
+    if (name == "no_save_optim" || name == "overlap_grad_reduce" || name == "calculate_per_token_loss")
+      a_.give(name, row.setting, "true");
+    if (name == "use_dist_ckpt" || name == "ckpt_fully_parallel_save") a_.give(name, row.setting, "sharded");
+    if (name == "check_for_nan_in_loss_and_grad") a_.give(name, row.setting, "stop");
+    if (name == "non_persistent_ckpt_type") {
+      if (const auto word = a_.word(name, {"global", "local", "in_memory"}); word && *word != "in_memory")
+        a_.problem(name, concat(*word, " is not supported: copies between checkpoints lie in memory; say in_memory"));
+    }
+    if (name == "distributed_timeout_minutes")
+      if (const auto minutes = a_.real(name, 0)) a_.give(name, row.setting, format_real(*minutes * 60));
+    if (name == "optimizer")
+      if (const auto word = a_.word(name, {"adam", "sgd"}))
+        a_.give(name, row.setting, *word == "adam" ? "adamw" : "sgd");
+    if (name == "optimizer_cpu_offload") a_.give(name, row.setting, "optimizer");
+    if (name == "initial_loss_scale")
+      if (const auto scale = a_.real(name, 1)) {
+        const double power = std::log2(*scale);
+        if (power != std::floor(power))
+          a_.problem(name, concat(format_real(*scale), ": the scale is a power of two, such as 65536"),
+                     {"initial_scale_power"});
+        else
+          a_.give(name, row.setting, std::to_string(static_cast<int>(power)));
+      }
+    only(name, "rotary_percent", 1, "partly rotated heads are not built");
+    only(name, "lr_warmup_init", 0, "warm-up begins at 0");
+    only(name, "num_distributed_optimizer_instances", 1,
+         "shards are kept once; hybrid_shard keeps copies: --strategy hybrid_shard --shard_group_size N");
+  }
+
+  void only(const std::string& name, std::string_view which, double value, const std::string& why) {
+    if (name != which) return;
+    const auto given = a_.real(name, 0);
+    if (given && *given != value)
+      a_.problem(name, concat(format_real(*given), " is not supported: ", why, "; the value is ", format_real(value)));
+  }
+
+  void mesh() {
+    for (const auto& [name, what] :
+         {std::pair("tensor_model_parallel_size", "tp"), std::pair("pipeline_model_parallel_size", "pp"),
+          std::pair("context_parallel_size", "cp"), std::pair("expert_model_parallel_size", "ep"),
+          std::pair("expert_tensor_parallel_size", "tp")})
+      if (const auto size = a_.whole(name, 1); size && *size > 1)
+        a_.problem(name, concat(*size, ": ", parallelism_not_built(what)));
+  }
+
+  void strategy() {
+    const char* fsdp = a_.has("use_torch_fsdp2")     ? "use_torch_fsdp2"
+                       : a_.has("use_megatron_fsdp") ? "use_megatron_fsdp"
+                       : a_.has("use_custom_fsdp")   ? "use_custom_fsdp"
+                                                     : nullptr;
+    const auto word =
+        a_.word("data_parallel_sharding_strategy", {"no_shard", "optim", "optim_grads", "optim_grads_params"});
+    if (word && fsdp == nullptr)
+      a_.problem("data_parallel_sharding_strategy", concat(*word, " needs --use-megatron-fsdp, whose strategy it is"),
+                 {"strategy"});
+    else if (word)
+      a_.give("data_parallel_sharding_strategy", "strategy",
+              *word == "no_shard"      ? "ddp"
+              : *word == "optim"       ? "zero1"
+              : *word == "optim_grads" ? "zero2"
+                                       : "full_shard");
+    else if (fsdp != nullptr)
+      a_.give(fsdp, "strategy", "full_shard");
+    else if (a_.has("use_distributed_optimizer"))
+      a_.give("use_distributed_optimizer", "strategy", "zero1");
+  }
+
+  void recompute() {
+    const auto word = a_.word("recompute_granularity", {"full", "selective"});
+    const bool attention = a_.has("recompute_activations");
+    if (word == "full" && attention)
+      return a_.problem(
+          "recompute_activations",
+          "recomputes the attention only, but --recompute-granularity full whole blocks: keep one of them",
+          {"gradient_checkpointing"});
+    if (!word && !attention) return;
+    const char* from = attention ? "recompute_activations" : "recompute_granularity";
+    a_.give(from, "gradient_checkpointing", "true");
+    if (word != "full") a_.give(from, "gradient_checkpointing_kwargs", "part=attention");
+  }
+
+  /// By --num_processes, or the launcher's WORLD_SIZE; 1 without both.
+  std::int64_t processes() const {
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const std::string name = name_of(arguments_[i]);
+      if (name != "num_processes" && name != "nproc_per_node") continue;
+      const std::size_t equals = arguments_[i].find('=');
+      const std::string text = equals != std::string::npos ? arguments_[i].substr(equals + 1)
+                               : i + 1 < arguments_.size() ? arguments_[i + 1]
+                                                           : "";
+      if (const auto number = parse_int(text); number && *number > 0) return *number;
+    }
+    std::optional<std::string> world;
+    if (environment_) {
+      world = environment_("WORLD_SIZE");
+    } else if (const char* own = std::getenv("WORLD_SIZE")) {
+      world = own;
+    }
+    const auto number = world ? parse_int(*world) : std::nullopt;
+    return number && *number > 0 && *number <= 1 << 20 ? *number : 1;
+  }
+
+  void batch() {
+    const auto micro = a_.whole("micro_batch_size", 1), global = a_.whole("global_batch_size", 1);
+    if (global && !micro)
+      return a_.problem("global_batch_size", concat(*global, " needs --micro-batch-size"),
+                        {"gradient_accumulation_steps"});
+    if (global) {
+      const std::int64_t ranks = processes(), one = *micro * ranks;
+      if (*micro > 1 << 20 || *global % one != 0)
+        return a_.problem("global_batch_size",
+                          concat(*global, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
+                                 ranks == 1 ? " process" : " processes", " = ", one),
+                          {"gradient_accumulation_steps"});
+      a_.give("global_batch_size", "gradient_accumulation_steps", std::to_string(*global / one));
+    }
+    const auto steps = [&](const char* name, const char* setting, const char* instead) {
+      const auto samples = a_.whole(name, 0);
+      if (!samples) return;
+      if (a_.has(instead))
+        return a_.problem(name, concat("and ", a_.find(instead)->flag, " say the same: give one of them"), {setting});
+      if (!global) return a_.problem(name, concat(*samples, " needs --global-batch-size"), {setting});
+      a_.give(name, setting, std::to_string(*samples / *global));
+    };
+    steps("train_samples", "max_steps", "train_iters");
+    steps("lr_warmup_samples", "warmup_steps", "lr_warmup_iters");
+  }
+
+  void schedule() {
+    const auto style = a_.word("lr_decay_style", {"constant", "linear", "cosine", "inverse-square-root"});
+    const double least = a_.real("min_lr", 0).value_or(0);
+    if (const auto decay = a_.whole("lr_decay_iters", 1), steps = a_.whole("train_iters", 1);
+        decay && steps && *decay != *steps)
+      a_.problem("lr_decay_iters",
+                 concat(*decay, " differs from --train-iters ", *steps,
+                        ": the rate falls over the whole run; give the same number, or leave it out"));
+    if (!style && !a_.has("min_lr")) return;
+    if (a_.has("lr_decay_style") && !style) return;
+    const std::string word = style.value_or("linear");
+    const char* from = a_.has("lr_decay_style") ? "lr_decay_style" : "min_lr";
+    const std::string kwargs = format_real(least);
+    if (word == "constant") {
+      a_.give(from, "lr_scheduler_type", "constant_with_warmup");
+    } else if (word == "inverse-square-root") {
+      a_.give(from, "lr_scheduler_type", "inverse_sqrt");
+      if (least > 0)
+        a_.problem("min_lr", concat(kwargs, " has no place in --lr-decay-style inverse-square-root: leave it out"),
+                   {"lr_scheduler_kwargs"});
+    } else if (word == "linear") {
+      a_.give(from, "lr_scheduler_type", least > 0 ? "polynomial" : "linear");
+      if (least > 0) a_.give("min_lr", "lr_scheduler_kwargs", concat("power=1,lr_end=", kwargs));
+    } else {
+      a_.give(from, "lr_scheduler_type", least > 0 ? "cosine_with_min_lr" : "cosine");
+      if (least > 0) a_.give("min_lr", "lr_scheduler_kwargs", concat("min_lr=", kwargs));
+    }
+  }
+
+  void data() {
+    for (const auto& [name, setting] :
+         {std::pair("data_path", "train_file"), std::pair("train_data_path", "train_file"),
+          std::pair("valid_data_path", "validation_file")}) {
+      const auto* given = a_.find(name);
+      if (given == nullptr) continue;
+      if (given->values.size() > 1) {
+        a_.problem(name, concat(join(given->values, " "), ": blends of several data sets are not built; give one"),
+                   {setting});
+        continue;
+      }
+      const auto path = a_.text(name);
+      if (!path) continue;
+      const bool whole = path->ends_with(".bin") || path->ends_with(".txt") || path->ends_with(".jsonl");
+      a_.give(name, setting, whole ? *path : *path + ".bin");
+    }
+    if (const auto split_text = a_.text("split")) split(*split_text);
+    if (const auto type = a_.text("tokenizer_type"); type && !a_.has("tokenizer_model") && *type != "NullTokenizer")
+      a_.note("tokenizer_type", concat(*type,
+                                       " has no effect without --tokenizer-model: tokens of .bin files need no "
+                                       "tokenizer, text is read byte by byte"));
+  }
+
+  /// "949,50,1": shares of training, validation and test.
+  void split(const std::string& text) {
+    double total = 0;
+    std::vector<double> shares;
+    for (const std::string& part : tessera::split(text, ',')) {
+      const auto share = parse_real(trim(part));
+      if (!share || !(*share >= 0) || *share > 1e9 || shares.size() == 3)
+        return a_.problem("split",
+                          concat(text, ": expected the shares of training, validation and test, such as 949,50,1"),
+                          {"validation_split_percentage"});
+      shares.push_back(*share);
+      total += *share;
+    }
+    if (total <= 0) return a_.problem("split", concat(text, ": the shares are all 0"), {"validation_split_percentage"});
+    a_.give("split", "validation_split_percentage", format_real(shares.size() > 1 ? 100 * shares[1] / total : 0, 12));
+    if (shares.size() == 3 && shares[2] > 0)
+      a_.note("split", concat(text, ": there is no test after the training; its share is trained on"));
+  }
+
+  void checkpoints() {
+    const auto load = a_.text("load"), save = a_.text("save");
+    if (!load) return;
+    if (!save || absolute_path(*load) != absolute_path(*save)) return a_.give("load", "resume_from_checkpoint", *load);
+    const auto names = is_directory(*load) ? list_folder(*load) : std::vector<std::string>{};
+    if (std::any_of(names.begin(), names.end(),
+                    [](const std::string& name) { return name.starts_with("checkpoint-"); }))
+      return a_.give("load", "resume_from_checkpoint", "last");
+    if (std::find(names.begin(), names.end(), "latest_checkpointed_iteration.txt") != names.end())
+      return a_.problem("load",
+                        concat(*load,
+                               " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
+                               "Face folder and give it to --model_name_or_path"),
+                        {"resume_from_checkpoint"});
+    a_.note("load", concat(*load, " holds no checkpoint: the run begins anew"));
+  }
+
+  /// Where Megatron's defaults are others than ours.
+  void defaults() {
+    for (const auto& [name, text] : {std::pair("weight_decay", "0.01"), std::pair("seed", "1234")})
+      if (!typed(name)) to_.give(name, name, std::string(text), flag_position("Megatron's default"));
+  }
+
+  std::vector<std::string>& arguments_;
+  Problems& problems_;
+  const GetEnvironment& environment_;
+  Translator to_;
+  MegatronArguments a_;
+};
+
+}  // namespace
+
+// ---- MegatronArguments
+// ------------------------------------------------------------------------------------------------
+void MegatronArguments::add(const std::string& name, Given given) {
+  const auto [before, first] = given_.emplace(name, given);
+  if (!first && before->second.values != given.values)
+    problem(name, concat(join(given.values, " "), " contradicts ", before->second.flag, " ",
+                         join(before->second.values, " "), " given before; keep one of them"));
+}
+
+const MegatronArguments::Given* MegatronArguments::find(std::string_view name) const {
+  const auto found = given_.find(std::string(name));
+  return found == given_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> MegatronArguments::text(std::string_view name) {
+  const auto found = given_.find(std::string(name));
+  if (found == given_.end()) return std::nullopt;
+  std::vector<std::string>& values = found->second.values;
+  if (values.size() == 1 && !values[0].empty()) return values[0];
+  if (values != said_)
+    problem(name,
+            values.empty() || values[0].empty() ? "needs a value" : concat("takes one value, not ", join(values, " ")));
+  values = said_;
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> MegatronArguments::whole(std::string_view name, std::int64_t least) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const auto number = parse_int(*value);
+  if (number && *number >= least && *number <= std::int64_t{1} << 40) return number;
+  problem(name, concat("is '", *value, "'; it takes a whole number from ", least));
+  given_.at(std::string(name)).values = said_;
+  return std::nullopt;
+}
+
+std::optional<double> MegatronArguments::real(std::string_view name, double least) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const auto number = parse_real(*value);
+  if (number && std::isfinite(*number) && *number >= least) return number;
+  problem(name, concat("is '", *value, "'; it takes a number from ", format_real(least)));
+  given_.at(std::string(name)).values = said_;
+  return std::nullopt;
+}
+
+std::optional<std::string> MegatronArguments::word(std::string_view name,
+                                                   std::initializer_list<std::string_view> words) {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const std::string lower = to_lower(*value);
+  if (std::find(words.begin(), words.end(), lower) != words.end()) return lower;
+  const std::vector<std::string> all(words.begin(), words.end());
+  const auto near = nearest(lower, all);
+  problem(name,
+          concat("is '", *value, "'; it is one of ", join(all), near ? concat(" (did you mean ", *near, "?)") : ""));
+  given_.at(std::string(name)).values = said_;
+  return std::nullopt;
+}
+
+void MegatronArguments::give(std::string_view name, std::string_view setting, const std::string& text) {
+  RunConfig scratch;
+  const std::string& flag = find(name)->flag;
+  if (const auto wrong = find_field(setting)->set(scratch, text)) {
+    problem(name, *wrong, {setting});
+    given_.at(std::string(name)).values = said_;
+    return;
+  }
+  to_.give(setting, flag, text, flag_position(flag));
+}
+
+void MegatronArguments::problem(std::string_view name, const std::string& what,
+                                std::initializer_list<std::string_view> doubtful) {
+  for (const std::string_view setting : doubtful) problems_.doubtful.emplace(setting);
+  const KeyRow* row = Translator::find(megatron_keys(), "", name);
+  if (row != nullptr && !row->setting.empty()) problems_.doubtful.emplace(row->setting);
+  problems_.lines.push_back(concat(find(name)->flag, " ", what));
+}
+
+void MegatronArguments::note(std::string_view name, const std::string& what) {
+  const std::string& flag = find(name)->flag;
+  to_.note(flag_position(flag), what);
+}
+
+// ---- the front end
+// -----------------------------------------------------------------------------------------------------
+bool is_megatron_style(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& argument) { return is_sign(name_of(argument)); });
+}
+
+std::optional<Translation> translate_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+                                                    const GetEnvironment& environment) {
+  if (!is_megatron_style(arguments)) return std::nullopt;
+  return Reader(arguments, problems, environment).read();
+}
+
+}  // namespace tessera::config

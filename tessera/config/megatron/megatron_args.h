@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// Megatron-LM's arguments as flags of `tessera train`. A front end: it translates and acts on nothing. Names, defaults
+/// and meanings: megatron/training/arguments.py.
+///
+/// The shape of the model (--num-layers, --hidden-size, ...) becomes config_name and config_overrides: GPT-2's, or
+/// Llama's when the arguments describe one (--swiglu, --normalization RMSNorm, --position-embedding-type rope).
+/// --global-batch-size becomes gradient_accumulation_steps by the number of processes (--num_processes, or WORLD_SIZE
+/// of the launcher).
+
+#include <tessera/config/core/translation.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::config {
+
+/// What becomes of each argument, without the leading dashes and with '_' for '-'.
+std::span<const KeyRow> megatron_keys();
+/// Whether the argument stands alone (--swiglu) instead of being followed by a value.
+bool is_megatron_switch(std::string_view name);
+
+/// Whether the arguments are Megatron's: at least one of them is a name that only Megatron has (--num-layers,
+/// --train-iters,
+/// --tensor-model-parallel-size, ...).
+bool is_megatron_style(const std::vector<std::string>& arguments);
+
+/// When the arguments are Megatron's: takes out of `arguments` those that are named in megatron_keys() and are no
+/// settings of ours
+/// (--bf16, --seed, --weight-decay, ... stay, with the same meaning), translates them, and adds what is wrong to
+/// `problems`. The origins of the settings are the flags. Where Megatron's default differs from ours and the arguments
+/// are silent, Megatron's holds (weight_decay 0.01, seed 1234). nullopt, and nothing is touched, when they are not
+/// Megatron's.
+std::optional<Translation> translate_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+                                                    const GetEnvironment& environment = {});
+
+}  // namespace tessera::config

@@ -1,0 +1,179 @@
+// The shape of a model by Megatron's arguments -> config_name and config_overrides.
+#include <tessera/config/megatron/megatron_reading.h>
+
+#include <tessera/base/text.h>
+
+namespace tessera::config {
+namespace {
+
+class Model {
+ public:
+  explicit Model(MegatronArguments& arguments) : a_(arguments) {}
+
+  void translate(bool config_name_given, bool overrides_given) {
+    const char* first = first_given();
+    if (first == nullptr) return;
+    if (config_name_given || overrides_given)
+      return a_.problem(first,
+                        concat("describes the model, which ",
+                               overrides_given ? "--config_overrides" : "--config_name or --model_name_or_path",
+                               " does already: keep one of them"),
+                        {"config_overrides"});
+    for (const char* name : {"num_layers", "hidden_size", "num_attention_heads"})
+      if (!a_.has(name))
+        return a_.problem(first, concat("describes a model that has no --", dashed(name), ": add it"),
+                          {"config_overrides", "config_name"});
+    llama_ = is_llama();
+    if (!consistent()) return;
+    a_.give(first, "config_name", llama_ ? "llama-tiny" : "gpt2");  // every member that counts is overridden
+    llama_ ? llama() : gpt2();
+    a_.give(first, "config_overrides", join(pairs_, ","));
+  }
+
+ private:
+  static constexpr const char* names[] = {"num_layers",
+                                          "hidden_size",
+                                          "num_attention_heads",
+                                          "ffn_hidden_size",
+                                          "kv_channels",
+                                          "group_query_attention",
+                                          "num_query_groups",
+                                          "max_position_embeddings",
+                                          "vocab_size",
+                                          "position_embedding_type",
+                                          "use_rotary_position_embeddings",
+                                          "rotary_base",
+                                          "normalization",
+                                          "norm_epsilon",
+                                          "layernorm_epsilon",
+                                          "swiglu",
+                                          "disable_bias_linear",
+                                          "untie_embeddings_and_output_weights",
+                                          "attention_dropout",
+                                          "hidden_dropout",
+                                          "init_method_std"};
+
+  const char* first_given() const {
+    for (const char* name : names)
+      if (a_.has(name)) return name;
+    return nullptr;
+  }
+  static std::string dashed(std::string name) {
+    for (char& c : name)
+      if (c == '_') c = '-';
+    return name;
+  }
+
+  bool is_llama() {
+    position_ = a_.word("position_embedding_type", {"learned_absolute", "rope"})
+                    .value_or(a_.has("use_rotary_position_embeddings") ? "rope" : "learned_absolute");
+    norm_ = a_.word("normalization", {"layernorm", "rmsnorm"}).value_or("layernorm");
+    return position_ == "rope" || norm_ == "rmsnorm" || a_.has("swiglu") || a_.has("num_query_groups");
+  }
+
+  /// Between GPT-2 and Llama there is no model here.
+  bool consistent() {
+    if (!llama_) return true;
+    std::vector<std::string> missing;
+    if (position_ != "rope") missing.push_back("--position-embedding-type rope");
+    if (norm_ != "rmsnorm") missing.push_back("--normalization RMSNorm");
+    if (!a_.has("swiglu")) missing.push_back("--swiglu");
+    if (!a_.has("disable_bias_linear")) missing.push_back("--disable-bias-linear");
+    if (missing.empty()) return true;
+    const char* sign = position_ == "rope"  ? (a_.has("position_embedding_type") ? "position_embedding_type"
+                                                                                 : "use_rotary_position_embeddings")
+                       : norm_ == "rmsnorm" ? "normalization"
+                       : a_.has("swiglu")   ? "swiglu"
+                                            : "num_query_groups";
+    a_.problem(sign,
+               concat("is Llama's, but ", join(missing), missing.size() == 1 ? " is" : " are",
+                      " missing: the models here are GPT-2's (learned positions, LayerNorm, GELU, biases) and Llama's"),
+               {"config_overrides", "config_name"});
+    return false;
+  }
+
+  template <class T>
+  void set(const char* key, const T& value) {
+    pairs_.push_back(concat(key, "=", value));
+  }
+  /// The argument's value, if it is given, for `key`.
+  void whole(const char* name, const char* key) {
+    if (const auto value = a_.whole(name, 1)) set(key, *value);
+  }
+  void real(const char* name, const char* key) {
+    if (const auto value = a_.real(name, 0)) set(key, format_real(*value));
+  }
+
+  void common(const char* layers, const char* hidden, const char* heads, const char* inner, const char* positions,
+              const char* epsilon) {
+    whole("num_layers", layers);
+    whole("hidden_size", hidden);
+    whole("num_attention_heads", heads);
+    whole("ffn_hidden_size", inner);
+    const char* length = a_.has("max_position_embeddings") ? "max_position_embeddings" : "seq_length";
+    whole(length, positions);
+    real(a_.has("norm_epsilon") ? "norm_epsilon" : "layernorm_epsilon", epsilon);
+    real("init_method_std", "initializer_range");
+    if (const auto size = a_.whole("vocab_size", 1)) {
+      set("vocab_size", *size);
+      set("bos_token_id", *size - 1);
+      set("eos_token_id", *size - 1);
+    }
+    set("tie_word_embeddings", a_.has("untie_embeddings_and_output_weights") ? "false" : "true");
+  }
+
+  void gpt2() {
+    common("n_layer", "n_embd", "n_head", "n_inner", "n_positions", "layer_norm_epsilon");
+    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1),
+               channels = a_.whole("kv_channels", 1);
+    if (channels && hidden && heads && *channels * *heads != *hidden)
+      a_.problem(
+          "kv_channels",
+          concat(*channels, ": GPT-2's heads have hidden-size / num-attention-heads = ", *hidden / *heads, " channels"),
+          {"config_overrides"});
+    if (a_.has("disable_bias_linear"))
+      a_.problem(
+          "disable_bias_linear",
+          "is Llama's: GPT-2's layers have biases; leave it out, or describe a Llama (--swiglu --normalization RMSNorm "
+          "--position-embedding-type rope)",
+          {"config_overrides"});
+    real("attention_dropout", "attn_pdrop");
+    real("hidden_dropout", "resid_pdrop");
+    real("hidden_dropout", "embd_pdrop");
+  }
+
+  void llama() {
+    common("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+           "rms_norm_eps");
+    const auto hidden = a_.whole("hidden_size", 1), heads = a_.whole("num_attention_heads", 1);
+    if (!a_.has("ffn_hidden_size") && hidden)
+      set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
+    if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
+    const auto groups = a_.whole("num_query_groups", 1);
+    if (groups && !a_.has("group_query_attention"))
+      a_.problem("num_query_groups", concat(*groups, " needs --group-query-attention"), {"config_overrides"});
+    if (heads) set("num_key_value_heads", groups.value_or(*heads));
+    const auto channels = a_.whole("kv_channels", 1);
+    if (heads && hidden) set("head_dim", channels.value_or(*hidden / std::max<std::int64_t>(*heads, 1)));
+    set("rope_theta", format_real(a_.real("rotary_base", 1).value_or(10000)));
+    set("attention_dropout", format_real(a_.real("attention_dropout", 0).value_or(0.1)));
+    if (a_.real("hidden_dropout", 0).value_or(0.1) != 0)
+      a_.problem(a_.has("hidden_dropout") ? "hidden_dropout" : "num_layers",
+                 "describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas "
+                 "do not have: give --hidden-dropout 0",
+                 {"config_overrides"});
+  }
+
+  MegatronArguments& a_;
+  bool llama_ = false;
+  std::string position_, norm_;
+  std::vector<std::string> pairs_;
+};
+
+}  // namespace
+
+void translate_megatron_model(MegatronArguments& arguments, bool config_name_given, bool overrides_given) {
+  Model(arguments).translate(config_name_given, overrides_given);
+}
+
+}  // namespace tessera::config

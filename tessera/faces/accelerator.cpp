@@ -1,0 +1,368 @@
+#include <tessera/faces/accelerator.h>
+
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/config/core/resolve.h>
+#include <tessera/faces/folder.h>
+#include <tessera/faces/gather.h>
+#include <tessera/train/loop/setup.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kCheckpoint = "checkpoint_";
+
+std::string object_file(std::size_t i) { return concat("custom_checkpoint_", i, ".json"); }
+
+/// The folders checkpoint_N, ascending.
+std::vector<std::pair<std::int64_t, std::string>> numbered_folders(const std::string& folder) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  if (!is_directory(folder)) return found;
+  for (const std::string& name : list_folder(folder)) {
+    if (!name.starts_with(kCheckpoint)) continue;
+    if (const auto number = parse_int(std::string_view(name).substr(std::string_view(kCheckpoint).size())))
+      found.emplace_back(*number, path_join(folder, name));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+std::vector<engine::Training*> engine::AcceleratorState::trained() const {
+  if (prepared.empty()) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
+  std::vector<Training*> trainings;
+  for (const auto& one : prepared) trainings.push_back(&one->training);
+  return trainings;
+}
+
+const engine::LoaderState* engine::AcceleratorState::ending_loader() const {
+  for (const DataLoader& loader : loaders)
+    if (loader.state().end_of_loader) return &loader.state();
+  return nullptr;
+}
+
+bool engine::AcceleratorState::stand_in() const {
+  const auto last = loader_group->last.lock();
+  return last && last->stand_in;
+}
+
+void engine::AcceleratorState::check_uneven(std::int64_t accumulation) const {
+  const auto last = loader_group->last.lock();
+  if (!last || last->batches <= last->common) return;
+  const Training& training = *trained().front();
+  const ParallelConfig& parallel = training.config().parallel;
+  const std::string& strategy = training.config().sharding.strategy;
+  const bool every_batch_together = (strategy != "ddp" && strategy != "zero1") || parallel.deterministic_reduce;
+  const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
+  // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
+  if (!every_batch_together && (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
+    return;
+  throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training.group().rank(),
+                          ", but there are ranks that have ", last->common,
+                          " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
+                          "Train inside the scope of join_uneven_inputs(), or leave even_batches true"));
+}
+
+Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
+  std::vector<std::string> flags = options_.arguments;
+  const std::string& precision = options_.mixed_precision;
+  if (!precision.empty() && precision != "no" && precision != "fp16" && precision != "bf16")
+    throw InputError(concat("Accelerator: mixed_precision is '", precision, "'; known are no, fp16, bf16"));
+  if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
+  const config::Resolved resolved = config::resolve_flags(flags);
+  config_ = resolved.values;
+  if (!precision.empty()) {  // what the program says is stronger than the environment
+    config_.optimization.fp16 = precision == "fp16";
+    config_.optimization.bf16 = precision == "bf16";
+  }
+  world_ = &engine::ensure_world(config_);
+  train::set_threads(config_.parallel.threads_per_process, world_->local_size());
+  if (is_main_process())
+    for (const std::string& note : resolved.notes) log::warning(note);
+  accumulation_ = options_.gradient_accumulation_steps > 0 ? options_.gradient_accumulation_steps
+                                                           : config_.optimization.gradient_accumulation_steps;
+  state_->sync_with_dataloader = options_.sync_with_dataloader;
+}
+
+std::string Accelerator::mixed_precision() const {
+  return config_.optimization.fp16 ? "fp16" : config_.optimization.bf16 ? "bf16" : "no";
+}
+
+Accelerator::Prepared Accelerator::prepare_all(Given given) {
+  const std::size_t models = given.modules.size();
+  if (models != given.updates.size())
+    throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
+                            given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
+                            ": give each model with its optimizer, both in the same order"));
+  std::vector<std::unique_ptr<engine::PreparedTraining>> made;
+  for (std::size_t i = 0; i < models; ++i) {
+    made.push_back(std::make_unique<engine::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
+                                                              given.updates[i]));
+    made.back()->training.zero_grad();
+  }
+  Prepared prepared;
+  for (auto& one : made) {  // all or none
+    if (!state_->prepared.empty()) one->training.share_loss_scale(state_->prepared.front()->training);
+    prepared.trainings.push_back(one.get());
+    state_->prepared.push_back(std::move(one));
+  }
+  return prepared;
+}
+
+void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
+  OptimizationConfig config = config_.optimization;
+  config.optim = settings.name;
+  config.learning_rate = settings.lr;
+  config.optim_args = settings.arguments;
+  given.updates.push_back(engine::configured_update(config, engine::decay_everything(settings.weight_decay)));
+}
+
+DataLoader Accelerator::prepare_one(const DataLoader& loader) {
+  const LoaderOptions& options = loader.options();
+  state_->loaders.emplace_back(loader.source(), options,
+                               engine::BatchPlan{.rows = loader.rows(),
+                                                 .batch_size = options.batch_size,
+                                                 .ranks = num_processes(),
+                                                 .drop_last = options.drop_last,
+                                                 .even_batches = options_.even_batches,
+                                                 .split_batches = options_.split_batches},
+                               process_index(), device(), state_->loader_group);
+  return state_->loaders.back();
+}
+
+engine::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
+  if (prepared.schedules == prepared.trainings.size())
+    throw InputError(concat("Accelerator: prepare was given more schedules than the ", prepared.trainings.size(),
+                            " optimizers of this call: give a schedule together with its optimizer"));
+  return *prepared.trainings[prepared.schedules++];
+}
+
+PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
+  engine::PreparedTraining& own = next_scheduled(prepared);
+  own.training.set_schedule(engine::rate_schedule(schedule));
+  return PreparedScheduler(state_, own);
+}
+
+PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const {
+  engine::PreparedTraining& own = next_scheduled(prepared);
+  own.torch_scheduler = &scheduler;
+  return PreparedScheduler(state_, own);
+}
+
+void PreparedOptimizer::step() {
+  if (!state_->sync_gradients) return;
+  engine::Training& own = prepared_->training;
+  const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
+  const double before = scale();
+  prepared_->step_was_skipped = !own.step();
+  const double changed = scale() / before;
+  if (changed == 1) return;
+  for (const auto& other : state_->prepared)  // whose gradients stay, to be divided by the scale that is now
+    if (other.get() != prepared_) other->training.rescale_gradients(changed);
+}
+
+void PreparedOptimizer::zero_grad() {
+  if (state_->sync_gradients) prepared_->training.zero_grad();
+}
+
+void PreparedScheduler::step() {
+  if (!state_->sync_gradients || prepared_->step_was_skipped) return;
+  prepared_->training.step_schedule();
+  if (prepared_->torch_scheduler != nullptr) {
+    prepared_->torch_scheduler->step();
+    ++prepared_->torch_scheduler_steps;
+  }
+}
+
+Accelerator::Scope::~Scope() {
+  if (leave_) leave_();
+}
+
+Accelerator::Scope Accelerator::accumulate() {
+  const auto trainings = state_->trained();
+  if (state_->sync_with_dataloader && state_->ending_loader() != nullptr) {
+    state_->micro_steps = 0;
+    state_->sync_gradients = true;
+  } else {
+    ++state_->micro_steps;
+    state_->sync_gradients = state_->micro_steps % accumulation_ == 0;
+  }
+  state_->check_uneven(accumulation_);
+  for (engine::Training* training : trainings) training->expect_step(state_->sync_gradients);
+  return Scope();
+}
+
+Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
+  engine::LoaderGroup& loaders = *state_->loader_group;
+  const auto even_before = std::exchange(loaders.even_batches, even_batches ? even_batches : loaders.even_batches);
+  const bool join_before = std::exchange(loaders.join, true);
+  return Scope([state = state_, even_before, join_before] {
+    state->loader_group->even_batches = even_before;
+    state->loader_group->join = join_before;
+  });
+}
+
+void Accelerator::backward(const at::Tensor& loss) {
+  const auto trainings = state_->trained();
+  state_->check_uneven(accumulation_);
+  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // of whichever models it comes; they are set up alike
+  for (engine::Training* training : trainings) training->gradients_changed();
+}
+
+Accelerator::Scope Accelerator::no_sync() {
+  for (engine::Training* training : state_->trained()) training->expect_step(false);
+  return Scope([state = state_] {
+    for (engine::Training* training : state->trained()) training->expect_step(true);
+  });
+}
+
+double Accelerator::clip_grad_norm_(double max_norm) {
+  if (!sync_gradients()) return 0;
+  const auto trainings = state_->trained();
+  if (trainings.size() == 1) return trainings.front()->clip(max_norm);
+  double squares = 0;
+  for (engine::Training* training : trainings) squares += training->gradient_norm() * training->gradient_norm();
+  for (engine::Training* training : trainings) training->clip_by(std::sqrt(squares), max_norm);
+  return std::sqrt(squares);
+}
+
+void Accelerator::clip_grad_value_(double limit) {
+  if (!sync_gradients()) return;
+  for (engine::Training* training : state_->trained())
+    training->sharded().clip_grad_value(limit * (training->loss_scale() ? training->loss_scale()->scale() : 1));
+}
+
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return engine::gather_rows(world_->group(), tensor); }
+
+at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor) const {
+  const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
+  const at::Tensor all = gather(has_joined() ? rows.narrow(0, 0, 0) : rows);
+  const engine::LoaderState* ending = state_->ending_loader();
+  if (ending == nullptr || ending->remainder == 0 || all.size(0) <= ending->remainder || tensor.dim() == 0) return all;
+  return all.narrow(0, 0, ending->remainder);
+}
+
+at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op) const {
+  const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
+  world_->group().all_reduce(own, op).wait();
+  return own;
+}
+
+std::string Accelerator::checkpoints_folder() const {
+  if (options_.project_dir.empty())
+    throw InputError("Accelerator: save_state and load_state without a folder need AcceleratorOptions::project_dir");
+  return path_join(options_.project_dir, "checkpoints");
+}
+
+std::string Accelerator::save_state(const std::string& folder) {
+  const auto trainings = state_->trained();
+  std::string target = folder;
+  if (target.empty()) {
+    const auto old = numbered_folders(checkpoints_folder());
+    target = path_join(checkpoints_folder(), concat(kCheckpoint, old.empty() ? 0 : old.back().first + 1));
+    wait_for_everyone();  // all have looked before rank 0 writes
+  }
+  Value epochs = Value::make_array();
+  for (const DataLoader& loader : state_->loaders) epochs.push_back(Value::of(loader.state().epoch));
+  Value scheduler_steps = Value::make_array();
+  for (const auto& one : state_->prepared) scheduler_steps.push_back(Value::of(one->torch_scheduler_steps));
+  const Value state = Value::make_object({{"micro_steps", Value::of(state_->micro_steps)},
+                                          {"torch_scheduler_steps", scheduler_steps},
+                                          {"loader_epochs", epochs},
+                                          {"objects", Value::of(static_cast<std::int64_t>(objects_.size()))}});
+  engine::JsonFiles files;
+  for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
+  engine::save_training_as_configured(trainings, target, state, files);
+  if (folder.empty() && options_.total_limit > 0)
+    train::agree(world_->group(), [&] {
+      if (!is_main_process()) return;
+      auto all = numbered_folders(checkpoints_folder());
+      for (std::size_t i = 0; i + static_cast<std::size_t>(options_.total_limit) < all.size(); ++i)
+        remove_tree(all[i].second);
+    });
+  return target;
+}
+
+void Accelerator::load_state(const std::string& folder) {
+  const auto trainings = state_->trained();
+  std::string source = folder;
+  if (source.empty()) {
+    const auto all = numbered_folders(checkpoints_folder());
+    if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
+    source = all.back().second;
+  }
+  train::agree(world_->group(), [&] {  // before anything changes
+    const std::int64_t saved = engine::read_state(source).at("objects").as_int();
+    if (saved != static_cast<std::int64_t>(objects_.size()))
+      throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
+                              objects_.size(), " are registered: register the same ones, in the same order"));
+  });
+  const Value state = engine::load_training(trainings, source);
+  train::agree(world_->group(), [&] {
+    for (std::size_t i = 0; i < objects_.size(); ++i)
+      objects_[i]->load_state(engine::read_json_file(source, object_file(i)));
+    const auto& epochs = state.at("loader_epochs").items();
+    for (std::size_t i = 0; i < std::min(epochs.size(), state_->loaders.size()); ++i)
+      state_->loaders[i].set_epoch(epochs[i].as_int());
+  });
+  state_->micro_steps = state.at("micro_steps").as_int();
+  const auto& scheduler_steps = state.at("torch_scheduler_steps").items();
+  for (std::size_t i = 0; i < state_->prepared.size(); ++i) {
+    engine::PreparedTraining& own = *state_->prepared[i];
+    if (own.torch_scheduler == nullptr) continue;  // torch's have no state; they count steps, and so can be wound on
+    for (; own.torch_scheduler_steps < scheduler_steps.at(i).as_int(); ++own.torch_scheduler_steps)
+      own.torch_scheduler->step();
+  }
+}
+
+void Accelerator::save_model(const std::string& folder, std::int64_t max_shard_bytes) {
+  const auto trainings = state_->trained();
+  if (trainings.size() > 1)
+    throw InputError(concat("Accelerator: save_model: there are ", trainings.size(),
+                            " models: name the one to save, save_model(model, folder)"));
+  save_weights(*trainings.front(), folder, max_shard_bytes);
+}
+
+void Accelerator::save_weights(engine::Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
+  engine::save_weights(training, folder, max_shard_bytes);
+}
+
+Accelerator::Scope Accelerator::main_process_first() const {
+  if (!is_main_process()) {
+    wait_for_everyone();
+    return Scope();
+  }
+  return Scope([this, unwinding = std::uncaught_exceptions()] {
+    if (std::uncaught_exceptions() == unwinding) wait_for_everyone();  // else the launcher ends the others
+  });
+}
+
+std::pair<std::int64_t, std::int64_t> Accelerator::share(std::int64_t items) const {
+  const std::int64_t each = items / num_processes(), extras = items % num_processes(), rank = process_index();
+  const std::int64_t begin = rank * each + std::min(rank, extras);
+  return {begin, begin + each + (rank < extras ? 1 : 0)};
+}
+
+bool Accelerator::check_trigger() {
+  const at::Tensor any = at::full({1}, std::int64_t{std::exchange(trigger_, false)},
+                                  at::TensorOptions().dtype(at::kLong).device(device()));
+  world_->group().all_reduce(any, comm::Reduction::max).wait();
+  return any.item<std::int64_t>() != 0;
+}
+
+void Accelerator::print_line(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace tessera

@@ -1,0 +1,376 @@
+#pragma once
+/// \file
+/// Hugging Face Accelerate's face: your own loop, prepared.
+///
+///   tessera::Accelerator accelerator({.gradient_accumulation_steps = 2});
+///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);  // torch::optim::AdamW of net's parameters
+///   for (const auto& batch : loader) {
+///     const auto scope = accelerator.accumulate();
+///     at::Tensor loss = at::cross_entropy_loss(model(batch[0]), batch[1]);
+///     accelerator.backward(loss);
+///     if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(1.0);
+///     optimizer.step();                                                       // these two act once a step
+///     optimizer.zero_grad();
+///   }
+///
+/// Several models, each with its optimizer (a generator and a discriminator, a model and its critic):
+///
+///   auto [a, b, optimizer_a, optimizer_b, loader] = accelerator.prepare(net_a, net_b, adamw_a, adamw_b, data);
+///
+/// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or
+/// `tessera launch --config_file`
+/// put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
+
+#include <torch/nn/pimpl.h>
+
+#include <tessera/base/log.h>
+#include <tessera/comm/world.h>
+#include <tessera/faces/loader.h>
+#include <tessera/faces/training.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torch::optim {
+class LRScheduler;
+class Optimizer;
+}
+
+namespace tessera {
+
+struct AcceleratorOptions {
+  std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
+  std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
+  bool split_batches = false;                    ///< loaders' batches are those of all ranks together, and are cut
+  bool even_batches = true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
+  bool sync_with_dataloader = true;              ///< the last batch of a loader ends a step, whatever the count
+  std::string project_dir = {};  ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
+  std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
+  std::vector<std::string> arguments =
+      {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
+};
+
+/// One of this library's optimizers (optim/by_name.h), fused over shards.
+struct OptimizerSettings {
+  std::string name = "adamw";
+  double lr = 1e-3, weight_decay = 0;
+  std::string arguments = {};  ///< "beta2=0.95,eps=1e-6"
+};
+
+/// What save_state() keeps of an object of yours (register_for_checkpointing).
+class Stateful {
+ public:
+  virtual ~Stateful() = default;
+  virtual Value state() const = 0;
+  virtual void load_state(const Value& state) = 0;
+};
+
+namespace engine {
+
+/// A model, its optimizer, its schedule.
+struct PreparedTraining {
+  PreparedTraining(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
+                   const MakeUpdate& make_update)
+      : training(std::move(module), config, accumulation, make_update) {}
+
+  Training training;
+  torch::optim::LRScheduler* torch_scheduler = nullptr;
+  std::int64_t torch_scheduler_steps = 0;
+  bool step_was_skipped = false;
+};
+
+/// What an Accelerator and what it prepared share.
+struct AcceleratorState {
+  std::vector<std::unique_ptr<PreparedTraining>> prepared;  // in the order of prepare()
+  std::vector<DataLoader> loaders;
+  std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
+  bool sync_gradients = true;
+  bool sync_with_dataloader = true;
+  std::int64_t micro_steps = 0;  ///< accumulate()d since the last end of a loader
+
+  std::vector<Training*> trained() const;    ///< throws InputError before prepare()
+  const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
+  bool stand_in() const;  ///< the batch read last is one that does not count (join_uneven_inputs)
+  /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
+  void check_uneven(std::int64_t accumulation) const;
+};
+
+}  // namespace engine
+
+/// The module as the loop calls it: in the precision of the configuration; narrow outputs become fp32.
+template <class M>
+class PreparedModel {
+ public:
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state, engine::Training& training)
+      : module_(std::move(module)), state_(std::move(state)), training_(&training) {}
+
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
+  }
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  const std::shared_ptr<M>& module() const { return module_; }
+  engine::Training& training() const { return *training_; }
+
+ private:
+  std::shared_ptr<M> module_;
+  std::shared_ptr<engine::AcceleratorState> state_;
+  engine::Training* training_;  // state_'s
+};
+
+/// Acts when gradients are in sync (at the end of a step), and only then.
+class PreparedOptimizer {
+ public:
+  PreparedOptimizer(std::shared_ptr<engine::AcceleratorState> state, engine::PreparedTraining& prepared)
+      : state_(std::move(state)), prepared_(&prepared) {}
+  void step();
+  void zero_grad();
+  bool step_was_skipped() const { return prepared_->step_was_skipped; }  ///< fp16 gradients overflowed
+  std::vector<double> learning_rates() const { return prepared_->training.update().learning_rates(); }
+
+ private:
+  std::shared_ptr<engine::AcceleratorState> state_;
+  engine::PreparedTraining* prepared_;  // state_'s
+};
+
+/// Takes one step per step of the optimizer that was taken: not one per rank, as Accelerate does.
+class PreparedScheduler {
+ public:
+  PreparedScheduler(std::shared_ptr<engine::AcceleratorState> state, engine::PreparedTraining& prepared)
+      : state_(std::move(state)), prepared_(&prepared) {}
+  void step();
+  std::vector<double> get_last_lr() const { return prepared_->training.update().learning_rates(); }
+
+ private:
+  std::shared_ptr<engine::AcceleratorState> state_;
+  engine::PreparedTraining* prepared_;  // state_'s
+};
+
+class Accelerator {
+ public:
+  /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold.
+  explicit Accelerator(AcceleratorOptions options = {});
+
+  /// Models (std::shared_ptr<M>, or a TORCH_MODULE holder), their optimizers (torch::optim::Optimizer&, of the model's
+  /// parameters, or OptimizerSettings), loaders (DataLoader) and schedules (optim::Schedule, or
+  /// torch::optim::LRScheduler& of that optimizer), in any order; in the same order come back what the loop uses
+  /// instead. The n-th optimizer and the n-th schedule of a call are the n-th model's. Collective. Rank 0's weights are
+  /// everyone's. May be called again, with further models. Throws InputError for a model without optimizer or an
+  /// optimizer or a schedule without model. With fp16 all optimizers follow one loss scale, which each of their steps
+  /// adapts, as Accelerate's scaler; gradients that another optimizer still has to apply follow a change of it.
+  template <class First, class Second, class... More>
+  auto prepare(First&& first, Second&& second, More&&... more) {
+    Given given;
+    take(given, first);
+    take(given, second);
+    (take(given, more), ...);
+    Prepared prepared = prepare_all(std::move(given));
+    return std::tuple{give(prepared, first), give(prepared, second), give(prepared, more)...};
+  }
+  /// A loader alone (for evaluation).
+  DataLoader prepare(const DataLoader& loader) { return prepare_one(loader); }
+
+  /// The scope of one micro-batch, forward and backward: whether it ends a step is decided here.
+  class Scope {
+   public:
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    friend class Accelerator;
+    explicit Scope(std::function<void()> leave = {}) : leave_(std::move(leave)) {}
+    std::function<void()> leave_;
+  };
+  [[nodiscard]] Scope accumulate();
+  /// The same: gradients of all models are in sync at the same time, whichever are named.
+  template <class M, class... More>
+  [[nodiscard]] Scope accumulate(const PreparedModel<M>&, const PreparedModel<More>&...) {
+    return accumulate();
+  }
+  /// Gradients are kept on the rank while it lives, without counting (see Sharded::NoSync).
+  [[nodiscard]] Scope no_sync();
+  bool sync_gradients() const { return state_->sync_gradients; }
+  std::int64_t gradient_accumulation_steps() const { return accumulation_; }
+
+  /// While it lives, passes that begin let every rank take part in all rounds, whatever the data: one whose rows are
+  /// used up gets a batch that stands in (rows from the start of the pass, see has_joined()). Its loss counts as zero in
+  /// backward(), its rows are left out by gather_for_metrics(). So gradients are those of torch's Join: sums over the
+  /// ranks that have a batch, divided by the number of all. Works with every strategy. even_batches: instead of the
+  /// Accelerator's while it lives; where true, nothing is uneven.
+  [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
+  template <class M>
+  [[nodiscard]] Scope join_uneven_inputs(const PreparedModel<M>&, std::optional<bool> even_batches = {}) {
+    return join_uneven_inputs(even_batches);
+  }
+  /// The batch in hand is one that stands in: leave it out of sums of your own.
+  bool has_joined() const { return state_->stand_in(); }
+
+  /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
+  /// leaves other ranks without a batch, so that they would be waited for.
+  void backward(const at::Tensor& loss);
+  /// The norm over all ranks before clipping, once a step (0 between), of all models' gradients together, or of one
+  /// model's. The scaling itself happens in optimizer.step().
+  double clip_grad_norm_(double max_norm);
+  template <class M>
+  double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {
+    return sync_gradients() ? model.training().clip(max_norm) : 0;
+  }
+  /// Under FSDP and ZeRO refused by Accelerate; works here.
+  void clip_grad_value_(double limit);
+
+  /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector.
+  /// Collective.
+  at::Tensor gather(const at::Tensor& tensor) const;
+  /// The same without the rows that only fill the last round of the loader in use, or stand in.
+  at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
+  /// Sum or mean over ranks. Collective.
+  at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
+
+  /// Weights, optimizers, schedules, loss scale, random numbers, loaders' epochs, registered objects into `folder`
+  /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N), which is replaced when all of it is on the disk. Every
+  /// rank writes its part; fsdp_state_dict_type FULL_STATE_DICT: rank 0 writes whole tensors. Of several models the second has
+  /// model_1 and optimizer_1 in its files' names, and so on. Returns the folder. On failure every rank throws.
+  /// Collective.
+  std::string save_state(const std::string& folder = "");
+  /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
+  /// Throws InputError for a damaged folder, other models, or other registered objects. Collective.
+  void load_state(const std::string& folder = "");
+  /// `object` must outlive the Accelerator's saves and loads.
+  void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
+  /// Whole weights as model.safetensors, in files of at most max_shard_bytes with an index; rank 0 writes them as the
+  /// others send their parts. Of several models one is to be named. Collective.
+  void save_model(const std::string& folder, std::int64_t max_shard_bytes = 10'000'000'000);
+  template <class M>
+  void save_model(const PreparedModel<M>& model, const std::string& folder,
+                  std::int64_t max_shard_bytes = 10'000'000'000) {
+    save_weights(model.training(), folder, max_shard_bytes);
+  }
+  /// The loader without the first batches of its next pass: they are not even read.
+  static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) {
+    return loader.skip_first_batches(batches);
+  }
+  template <class M>
+  static M& unwrap_model(const PreparedModel<M>& model) {
+    return *model.module();
+  }
+
+  int process_index() const { return world_->rank(); }
+  int local_process_index() const { return world_->local_rank(); }
+  int num_processes() const { return world_->size(); }
+  bool is_main_process() const { return process_index() == 0; }
+  bool is_local_main_process() const { return local_process_index() == 0; }
+  bool is_last_process() const { return process_index() == num_processes() - 1; }
+  c10::Device device() const { return world_->device(); }
+  std::string mixed_precision() const;
+  const RunConfig& config() const { return config_; }
+
+  /// `work` on that rank only; it must not be collective.
+  void on_main_process(const std::function<void()>& work) const { on_process(0, work); }
+  void on_last_process(const std::function<void()>& work) const { on_process(num_processes() - 1, work); }
+  void on_process(int index, const std::function<void()>& work) const {
+    if (process_index() == index) work();
+  }
+  /// While it lives, rank 0 is first: the others wait at its beginning until rank 0 has left it. Collective.
+  [[nodiscard]] Scope main_process_first() const;
+  void wait_for_everyone() const { world_->group().barrier().wait(); }
+  /// The parts on one line of stdout, by the main process of each host.
+  template <class... Parts>
+  void print(const Parts&... parts) const {
+    if (is_local_main_process()) print_line(concat(parts...));
+  }
+
+  /// This rank's part of the items: contiguous, the first ranks have one more when they do not divide. apply_padding:
+  /// the shorter ones get the last item once more, so that gather() fits.
+  template <class T>
+  std::vector<T> split_between_processes(const std::vector<T>& items, bool apply_padding = false) const {
+    const auto [begin, end] = share(static_cast<std::int64_t>(items.size()));
+    std::vector<T> part(items.begin() + begin, items.begin() + end);
+    if (apply_padding && !items.empty() && end - begin < longest_share(static_cast<std::int64_t>(items.size())))
+      part.push_back(part.empty() ? items.back() : part.back());
+    return part;
+  }
+
+  /// Any rank may set it; every rank learns of it at once (and it is cleared) in check_trigger(), which is collective.
+  void set_trigger() { trigger_ = true; }
+  bool check_trigger();
+
+  /// Of the index-th model.
+  engine::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
+
+ private:
+  /// What one prepare() is given of models and optimizers.
+  struct Given {
+    std::vector<std::shared_ptr<torch::nn::Module>> modules;
+    std::vector<engine::MakeUpdate> updates;
+  };
+  /// What it made of them, and how much of that was given back.
+  struct Prepared {
+    std::vector<engine::PreparedTraining*> trainings;
+    std::size_t models = 0, optimizers = 0, schedules = 0;
+  };
+  template <class M>
+  void take(Given& given, const std::shared_ptr<M>& module) const {
+    given.modules.push_back(module);
+  }
+  template <class M>
+  void take(Given& given, const torch::nn::ModuleHolder<M>& holder) const {
+    given.modules.push_back(holder.ptr());
+  }
+  void take(Given& given, torch::optim::Optimizer& optimizer) const {
+    given.updates.push_back(engine::torch_update(optimizer));
+  }
+  void take(Given& given, const OptimizerSettings& settings) const;
+  void take(Given&, const DataLoader&) const {}
+  void take(Given&, const optim::Schedule&) const {}
+  void take(Given&, torch::optim::LRScheduler&) const {}
+  Prepared prepare_all(Given given);
+
+  template <class M>
+  PreparedModel<M> give(Prepared& prepared, const std::shared_ptr<M>& module) const {
+    return PreparedModel<M>(module, state_, prepared.trainings[prepared.models++]->training);
+  }
+  template <class M>
+  PreparedModel<M> give(Prepared& prepared, const torch::nn::ModuleHolder<M>& holder) const {
+    return give(prepared, holder.ptr());
+  }
+  PreparedOptimizer give(Prepared& prepared, const torch::optim::Optimizer&) const { return next_optimizer(prepared); }
+  PreparedOptimizer give(Prepared& prepared, const OptimizerSettings&) const { return next_optimizer(prepared); }
+  PreparedOptimizer next_optimizer(Prepared& prepared) const {
+    return PreparedOptimizer(state_, *prepared.trainings[prepared.optimizers++]);
+  }
+  DataLoader give(Prepared&, const DataLoader& loader) { return prepare_one(loader); }
+  PreparedScheduler give(Prepared& prepared, const optim::Schedule& schedule) const;
+  PreparedScheduler give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const;
+  static engine::PreparedTraining& next_scheduled(Prepared& prepared);
+  DataLoader prepare_one(const DataLoader& loader);
+  static void save_weights(engine::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
+
+  std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
+  std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }
+  static void print_line(const std::string& line);
+  std::string checkpoints_folder() const;
+
+  AcceleratorOptions options_;
+  RunConfig config_;
+  std::int64_t accumulation_ = 1;
+  comm::World* world_ = nullptr;
+  std::shared_ptr<engine::AcceleratorState> state_ = std::make_shared<engine::AcceleratorState>();
+  std::vector<Stateful*> objects_;
+  bool trigger_ = false;
+};
+
+}  // namespace tessera

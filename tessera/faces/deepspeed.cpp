@@ -1,0 +1,164 @@
+#include <tessera/faces/deepspeed.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/deepspeed/deepspeed.h>
+#include <tessera/faces/folder.h>
+#include <tessera/train/loop/setup.h>
+
+namespace tessera::engine {
+namespace {
+
+constexpr const char* kLatest = "latest";
+
+/// The file alone as DeepSpeed reads it; with arguments besides, "auto" is filled from them as Hugging Face's Trainer
+/// does.
+config::Resolved resolve(const InitializeOptions& options, int ranks) {
+  if (!options.config.empty() && options.arguments.empty()) {
+    config::Problems problems;
+    config::Resolved resolved = config::resolve_deepspeed(options.config, ranks, problems);
+    config::throw_if_any(problems);
+    return resolved;
+  }
+  std::vector<std::string> flags = options.arguments;
+  if (!options.config.empty()) flags.push_back("--deepspeed=" + options.config);
+  flags.push_back(concat("--num_processes=", ranks));
+  return config::resolve_flags(flags);
+}
+
+int ranks_of(const InitializeOptions& options) {
+  return options.group   ? options.group.size()
+         : initialized() ? world().size()
+                         : launch::read_rank_environment().world_size;
+}
+
+/// The schedule that the options mean; none: the learning rate stays, as in DeepSpeed (Hugging Face's linear decay is
+/// not its default).
+RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
+  if (options.lr_lambda)
+    return {[factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); }, {}};
+  const auto origin = resolved.origins.find("lr_scheduler_type");
+  if (origin == resolved.origins.end() || origin->second == "default") return {};
+  const OptimizationConfig& config = resolved.values.optimization;
+  return configured_schedule(config, config.max_steps > 0 ? config.max_steps : 0);
+}
+
+/// Throws on every rank unless all have the same text.
+void check_same(const comm::Group& group, const std::string& text, const std::string& what) {
+  const std::size_t hash = std::hash<std::string>{}(text);
+  at::Tensor bounds =
+      at::tensor({static_cast<std::int64_t>(hash >> 2), -static_cast<std::int64_t>(hash >> 2)}, at::kLong)
+          .to(group.device());
+  group.all_reduce(bounds, comm::Reduction::max).wait();
+  bounds = bounds.cpu();
+  if (bounds[0].item<std::int64_t>() != -bounds[1].item<std::int64_t>())
+    throw InputError(concat(what, " '", text, "' is another one on other ranks: all ranks must give the same"));
+}
+
+std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options) {
+  const config::Resolved resolved = resolve(options, ranks_of(options));
+  const RunConfig& config = resolved.values;
+  const comm::World& ranks = ensure_world(config);
+  train::set_threads(config.parallel.threads_per_process, ranks.local_size());
+  if (ranks.rank() == 0)
+    for (const std::string& note : resolved.notes) log::warning(note);
+  const MakeUpdate update =
+      options.optimizer != nullptr
+          ? torch_update(*options.optimizer)
+          : configured_update(config.optimization, decay_everything(config.optimization.weight_decay));
+  auto training = std::make_unique<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
+                                             update, options.group);
+  training->set_schedule(schedule_of(options, resolved));
+  return training;
+}
+
+}  // namespace
+
+RunConfig read_configuration(const InitializeOptions& options, int ranks) { return resolve(options, ranks).values; }
+
+DeepSpeedEngine::DeepSpeedEngine(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options)
+    : training_(make_training(std::move(module), options)) {
+  training_->module().train();
+  training_->zero_grad();
+  training_->expect_step(is_gradient_accumulation_boundary());
+}
+
+void DeepSpeedEngine::backward(const at::Tensor& loss) { training_->backward(loss); }
+
+void DeepSpeedEngine::step() {
+  applied_ = false;
+  const bool boundary = is_gradient_accumulation_boundary();
+  ++micro_steps_;
+  if (boundary) {
+    grad_norm_ = training_->clip(gradient_clipping());
+    applied_ = training_->step();
+    training_->zero_grad();
+    if (applied_) training_->step_schedule();
+    ++global_steps_;
+  }
+  training_->expect_step(is_gradient_accumulation_boundary());
+}
+
+int DeepSpeedEngine::zero_optimization_stage() const {
+  const std::string& strategy = training_->config().sharding.strategy;
+  if (strategy == "ddp") return 0;
+  if (strategy == "zero1") return 1;
+  return strategy == "zero2" || strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2" ? 2 : 3;
+}
+
+DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool drop_last) const {
+  const std::int64_t rows = source.rows, micro = train_micro_batch_size_per_gpu();
+  return DataLoader(std::move(source),
+                    {.batch_size = micro,
+                     .shuffle = shuffle,
+                     .seed = static_cast<std::uint64_t>(training_->config().optimization.seed),
+                     .drop_last = drop_last},
+                    {.rows = rows, .batch_size = micro, .ranks = dp_world_size(), .drop_last = drop_last},
+                    training_->group().rank(), training_->group().device());
+}
+
+std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag,
+                                             const Value& client_state) {
+  const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
+  check_same(training_->group(), name, "save_checkpoint: the tag");
+  const std::string path = path_join(folder, name);
+  const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)}, {"client_state", client_state}});
+  save_training_as_configured({training_.get()}, path, state);
+  train::agree(training_->group(), [&] {
+    if (training_->group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
+  });
+  return path;
+}
+
+std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const std::string& folder,
+                                                                        const std::string& tag,
+                                                                        const LoadOptions& options) {
+  const std::string latest = path_join(folder, kLatest);
+  const std::string name = !tag.empty() ? tag : path_exists(latest) ? trim(read_file(latest)) : "";
+  check_same(training_->group(), name, "load_checkpoint: the tag");
+  if (name.empty()) {
+    if (training_->group().rank() == 0)
+      log::warning("load_checkpoint: ", latest,
+                   " does not exist, so nothing was loaded; name a tag if there is a checkpoint");
+    return std::nullopt;
+  }
+  Loaded loaded{path_join(folder, name), {}};
+  const Value state = load_training(*training_, loaded.path, options.load_optimizer_states, options.load_random_states);
+  loaded.client_state = state.at("client_state");
+  if (options.load_optimizer_states) {
+    global_steps_ = state.at("global_steps").as_int();
+    micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
+    training_->expect_step(is_gradient_accumulation_boundary());
+  }
+  return loaded;
+}
+
+void DeepSpeedEngine::save_model(const std::string& folder) {
+  save_weights(*training_, folder, std::int64_t{10} << 30);
+}
+
+}  // namespace tessera::engine

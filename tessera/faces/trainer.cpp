@@ -1,0 +1,406 @@
+#include <tessera/faces/trainer.h>
+
+#include <ATen/ATen.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/core/sharding.h>
+#include <tessera/data/dataset.h>
+#include <tessera/faces/batch_plan.h>
+#include <tessera/faces/folder.h>
+#include <tessera/faces/gather.h>
+#include <tessera/faces/smoothed_loss.h>
+#include <tessera/launch/cli/environment.h>
+#include <tessera/launch/cli/job_variables.h>
+#include <tessera/train/reporting/log_format.h>
+#include <tessera/train/loop/optimization.h>
+#include <tessera/train/loop/random_key.h>
+#include <tessera/train/loop/setup.h>
+
+namespace tessera {
+namespace {
+
+config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::string>& defaults) {
+  const auto variables = launch::job_variables(launch::read_rank_environment(&flags));  // takes --local-rank away
+  config::Resolved given = config::resolve_flags(flags, variables);
+  if (defaults.empty()) return given;
+  for (const std::string& flag : defaults) {
+    std::string name = flag.substr(0, flag.find('=')).substr(flag.starts_with("--") ? 2 : 0);
+    std::replace(name.begin(), name.end(), '-', '_');
+    const auto origin = given.origins.find(name);
+    if (origin == given.origins.end() || origin->second == "default") flags.push_back(flag);
+  }
+  return config::resolve_flags(flags, variables);
+}
+
+/// Settings of `tessera train` that this Trainer has nothing to do with: what was given of them is named in a warning.
+void name_unused(const config::Resolved& given) {
+  static const std::vector<std::string> unused = {"model_name_or_path",
+                                                  "config_name",
+                                                  "config_overrides",
+                                                  "tokenizer_name",
+                                                  "lora_r",
+                                                  "train_file",
+                                                  "validation_file",
+                                                  "block_size",
+                                                  "max_seq_length",
+                                                  "packing",
+                                                  "group_by_length",
+                                                  "mlm_probability",
+                                                  "average_tokens_across_devices",
+                                                  "neftune_noise_alpha",
+                                                  "auto_find_batch_size",
+                                                  "save_only_model",
+                                                  "report_to",
+                                                  "logging_dir",
+                                                  "run_name",
+                                                  "log_format",
+                                                  "hf_loss_scale",
+                                                  "profile",
+                                                  "bf16_full_eval",
+                                                  "fp16_full_eval",
+                                                  "max_restarts",
+                                                  "include_num_input_tokens_seen",
+                                                  "logging_nan_inf_filter",
+                                                  "checkpoint_in_memory",
+                                                  "nan_policy",
+                                                  "nan_skip_limit",
+                                                  "check_replicas_steps",
+                                                  "data_seed"};
+  std::vector<std::string> names;
+  for (const std::string& name : unused) {
+    const auto origin = given.origins.find(name);
+    if (origin != given.origins.end() && origin->second != "default" && !origin->second.starts_with("derived"))
+      names.push_back(name);
+  }
+  if (!names.empty())
+    log::warning(join(names), names.size() == 1 ? " has" : " have",
+                 " no effect on tessera::Trainer, whose model, data and loss are the program's");
+}
+
+/// {'loss': 0.5123, 'epoch': 1.0}, as transformers prints it.
+void print_line(const Metrics& metrics) {
+  std::string line;
+  for (const auto& [name, value] : metrics)
+    line += concat(line.empty() ? "" : ", ", "'", name, "': ",
+                   name == "loss" || name == "epoch" ? train::python_round(value, name == "loss" ? 4 : 2)
+                                                     : train::python_repr(value, 6));
+  std::printf("{%s}\n", line.c_str());
+  std::fflush(stdout);
+}
+
+/// What CUDA alone does by itself: all devices of a single process.
+std::optional<DataParallelOptions> replicas_of(const TrainerOptions& options, const comm::World& ranks) {
+  if (ranks.size() > 1) {
+    if (options.data_parallel)
+      throw InputError(
+          "Trainer: data_parallel is for one process with several devices; this job has several processes, which "
+          "divide the batch themselves");
+    return std::nullopt;
+  }
+  if (options.data_parallel) return options.data_parallel;
+  if (!ranks.device().is_cuda() || at::detail::getCUDAHooks().deviceCount() < 2) return std::nullopt;
+  DataParallelOptions all;
+  for (int device = 0; device < at::detail::getCUDAHooks().deviceCount(); ++device)
+    all.devices.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
+  return all;
+}
+
+}  // namespace
+
+TrainingArguments::TrainingArguments(std::vector<std::string> flags, const std::vector<std::string>& defaults)
+    : config::Resolved(resolve(std::move(flags), defaults)) {}
+
+Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
+  const RunConfig& config = options_.arguments.values;
+  if (!options_.model) throw InputError("Trainer: TrainerOptions::model is not given");
+  if (!options_.loss)
+    throw InputError(
+        "Trainer: TrainerOptions::loss is not given: a function of the module and a batch that returns its mean loss");
+  if (config.optimization.label_smoothing_factor > 0 && !options_.outputs)
+    throw InputError(
+        "Trainer: --label_smoothing_factor needs TrainerOptions::outputs: a function of the module and a batch that "
+        "returns the scores of the classes");
+  const comm::World& ranks = engine::ensure_world(config);
+  train::set_threads(config.parallel.threads_per_process, ranks.local_size());
+  state_.is_world_process_zero = ranks.rank() == 0;
+  if (state_.is_world_process_zero) {
+    for (const std::string& note : options_.arguments.notes) log::warning(note);
+    name_unused(options_.arguments);
+  }
+  const engine::MakeUpdate update =
+      options_.optimizer != nullptr
+          ? engine::torch_update(*options_.optimizer)
+          : engine::configured_update(config.optimization, engine::decay_matrices(config.optimization.weight_decay));
+  const auto replicas = replicas_of(options_, ranks);
+  if (replicas) options_.model->to(ranks.device());
+  training_ = std::make_unique<engine::Training>(options_.model, config,
+                                                 config.optimization.gradient_accumulation_steps, update);
+  if (replicas) data_parallel_.emplace(options_.model, *replicas);
+}
+
+bool Trainer::is_fsdp_enabled() const {
+  const ShardingConfig& sharding = options_.arguments.values.sharding;
+  return !is_deepspeed_enabled() && (!sharding.fsdp.empty() || config::shards_parameters(sharding.strategy));
+}
+
+bool Trainer::is_deepspeed_enabled() const {
+  return !options_.arguments.values.files.deepspeed.empty() || options_.arguments.values.sharding.zero_stage >= 0;
+}
+
+void Trainer::set_state_dict_type(const std::string& type) {
+  if (const auto wrong = config::find_field("save_state_dict_type")->set(options_.arguments.values, type))
+    throw InputError(concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
+  options_.arguments.origins["save_state_dict_type"] = "set_state_dict_type()";
+  finish_saving();
+  saver_.reset();  // it copies, or does not, for one form
+}
+
+TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_t>& rows) const {
+  TensorBatch batch = source.read(rows);
+  for (at::Tensor& tensor : batch) tensor = tensor.to(training_->group().device());
+  return batch;
+}
+
+at::Tensor Trainer::mean_loss(torch::nn::Module& module, const TensorBatch& batch) const {
+  const double smoothing = options_.arguments.values.optimization.label_smoothing_factor;
+  if (smoothing == 0) return options_.loss(module, batch);
+  const at::Tensor labels = options_.labels ? options_.labels(batch) : batch.empty() ? at::Tensor() : batch.back();
+  return engine::smoothed_loss(engine::Training::widen(options_.outputs(module, batch)), labels, smoothing);
+}
+
+/// Under DataParallel each replica has a loss, and their mean is taken, as transformers does.
+at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
+  const nn::Autocast precision = training_->autocast();
+  if (!data_parallel_) return mean_loss(*options_.model, batch);
+  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
+    return mean_loss(module, part).reshape({});
+  };
+  return data_parallel_->call(loss, batch).mean();
+}
+
+void Trainer::set_schedule(const OptimizationConfig& config, const train::RunPlan& plan) {
+  plateau_.reset();
+  if (config.lr_scheduler_type != "reduce_lr_on_plateau")
+    return training_->set_schedule(engine::configured_schedule(config, plan.total_steps));
+  std::vector<double> bases;
+  training_->update().set_learning_rates([&](double base) { return bases.emplace_back(base); });
+  plateau_ = std::make_shared<engine::PlateauRates>(train::make_schedule(config, plan), bases);
+  training_->set_schedule({[plateau = plateau_](std::int64_t, double base) { return plateau->rate(base); }, {}});
+}
+
+TrainOutput Trainer::train() {
+  if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
+  const RowSource& rows = *options_.train_dataset;
+  RunConfig config = options_.arguments.values;
+  config.optimization.per_device_train_batch_size *= n_gpu();
+  train::ResumePoint from;
+  finish_saving();  // of a former call that an exception has ended
+  check_evaluations();
+  Value saved;
+  if (const auto folder = checkpoint_to_resume()) {
+    saved = engine::load_training(*training_, *folder);
+    from = {saved.at("step").as_int(), saved.at("samples").as_int()};
+  }
+  const train::RunPlan plan =
+      train::make_run_plan(config, training_->group().size(), rows.rows, options_.eval_dataset.has_value(), from);
+  OptimizationConfig optimization = config.optimization;
+  optimization.warmup_steps = plan.warmup_steps;
+  restore_best_model(saved);
+  set_schedule(optimization, plan);
+  if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau"); plateau != nullptr && plateau_)
+    plateau_->set_state(*plateau);
+  training_->set_schedule_steps(training_->schedule_steps());
+  const data::Sampler sampler(config.data.train_sampling_strategy == "sequential" ? "sequential" : "random", rows.rows,
+                              static_cast<std::uint64_t>(config.optimization.seed));
+
+  state_.global_step = from.step;
+  state_.max_steps = plan.total_steps;
+  state_.num_train_epochs = plan.num_train_epochs;
+  control_ = {};
+  const std::int64_t begin_ns = monotonic_ns();
+  double loss_sum = 0, logged_sum = 0, norm = 0;
+  std::int64_t logged_step = from.step;
+  options_.model->train();
+  training_->zero_grad();
+  call(&TrainerCallback::on_train_begin);
+  if (config.output.eval_on_start && options_.eval_dataset) evaluate();
+  while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
+    advance_saving();
+    call(&TrainerCallback::on_step_begin);
+    const double rate = training_->update().learning_rates().front();
+    const double loss = train_step(sampler, plan);
+    norm = training_->clip(config.optimization.max_grad_norm);
+    if (training_->step()) training_->step_schedule();
+    training_->zero_grad();
+    loss_sum += loss;
+    logged_sum += loss;
+    const std::int64_t step = ++state_.global_step;
+    state_.epoch = plan.epoch(step);
+    call(&TrainerCallback::on_step_end);
+    if (plan.ends_epoch(step)) call(&TrainerCallback::on_epoch_end);
+    const TrainerControl asked = std::exchange(control_, {.should_training_stop = control_.should_training_stop});
+    if (plan.logs_after(step) || asked.should_log) {
+      log({{"loss", logged_sum / static_cast<double>(step - logged_step)},
+           {"grad_norm", norm},
+           {"learning_rate", rate}});
+      logged_sum = 0;
+      logged_step = step;
+    }
+    const bool evaluates = options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate);
+    const bool is_best = evaluates && evaluate_step();
+    if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == "best")) save(plan);
+  }
+  finish_saving();
+  saver_.reset();  // and the memory of its copies
+  load_best_model();
+  call(&TrainerCallback::on_train_end);
+
+  const double seconds = seconds_since(begin_ns);
+  const double steps = static_cast<double>(state_.global_step - from.step);
+  TrainOutput output{state_.global_step, steps > 0 ? loss_sum / steps : 0, {}};
+  output.metrics = {{"train_runtime", seconds},
+                    {"train_samples_per_second", steps * static_cast<double>(plan.rows_per_step()) / seconds},
+                    {"train_steps_per_second", steps / seconds},
+                    {"train_loss", output.training_loss}};
+  log(output.metrics);
+  return output;
+}
+
+/// The gradients of a step; returns its mean loss over micro-batches and ranks.
+double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& plan) {
+  const comm::Group& group = training_->group();
+  at::Tensor sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(group.device()));
+  for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
+    const std::int64_t first = plan.first_row(state_.global_step, micro, group.rank());
+    std::vector<std::int64_t> rows;
+    for (std::int64_t i = 0; i < plan.batch_size; ++i) rows.push_back(sampler(first + i));
+    const TensorBatch batch = read(*options_.train_dataset, rows);
+    train::key_random_numbers(group.device(), static_cast<std::uint64_t>(training_->config().optimization.seed),
+                              state_.global_step, first);
+    training_->expect_step(micro + 1 == plan.accumulation);
+    const at::Tensor loss = loss_of_batch(batch);
+    training_->backward(loss);
+    sum += loss.detach().to(at::kDouble).reshape({1});
+  }
+  group.all_reduce(sum, comm::Reduction::mean).wait();
+  return sum.item<double>() / static_cast<double>(plan.accumulation);
+}
+
+/// Batches go round the ranks; where the last round has none for a rank, it computes along (parts of the model may be
+/// elsewhere), and what comes out does not count.
+Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs) {
+  if (source.rows < 1) throw InputError("Trainer: there are no rows to evaluate");
+  if (with_outputs && !options_.outputs)
+    throw InputError(
+        "Trainer: TrainerOptions::outputs is not given: a function of the module and a batch that returns [rows, ...]");
+  const at::NoGradGuard no_grad;
+  const comm::Group& group = training_->group();
+  const bool was_training = options_.model->is_training();
+  options_.model->eval();
+  const engine::BatchPlan plan{.rows = source.rows,
+                               .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size,
+                               .ranks = group.size()};
+  double sum = 0;
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t i = 0; i < plan.batches(group.rank()); ++i) {
+    // Its true rows come first. The loss is of them alone, outputs are of all and cut in the end.
+    const std::vector<std::int64_t> positions = plan.positions(group.rank(), i);
+    const std::int64_t first = (i * group.size() + group.rank()) * plan.batch_size;
+    const std::int64_t own = std::clamp<std::int64_t>(source.rows - first, 0, plan.batch_size);
+    const TensorBatch batch = read(source, {positions.begin(), positions.begin() + (own > 0 ? own : 1)});
+    const nn::Autocast precision = training_->autocast();
+    sum += mean_loss(*options_.model, batch).item<double>() * static_cast<double>(own);
+    if (with_outputs) {
+      const at::Tensor rows = engine::gather_rows(
+          group, engine::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
+      outputs.push_back(rows);
+    }
+  }
+  options_.model->train(was_training);
+  const at::Tensor total = at::full({1}, sum, at::TensorOptions().dtype(at::kDouble).device(group.device()));
+  group.all_reduce(total).wait();
+  return {total.item<double>() / static_cast<double>(source.rows), with_outputs ? at::cat(outputs) : at::Tensor()};
+}
+
+Metrics Trainer::evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs) {
+  const std::int64_t begin_ns = monotonic_ns();
+  const bool with_outputs = outputs != nullptr || options_.compute_metrics;
+  const Evaluated evaluated = run_over(rows, with_outputs);
+  if (outputs != nullptr) *outputs = evaluated.outputs;
+  Metrics metrics{{prefix + "loss", evaluated.loss}};
+  if (options_.compute_metrics) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(rows.rows));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+    for (const auto& [name, value] : options_.compute_metrics(evaluated.outputs, read(rows, all)))
+      metrics[name.starts_with(prefix) ? name : prefix + name] = value;
+  }
+  const double seconds = seconds_since(begin_ns);
+  metrics[prefix + "runtime"] = seconds;
+  metrics[prefix + "samples_per_second"] = static_cast<double>(rows.rows) / seconds;
+  return metrics;
+}
+
+Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
+  if (!rows && !options_.eval_dataset)
+    throw InputError("Trainer: evaluate() needs TrainerOptions::eval_dataset, or rows");
+  Metrics metrics = evaluate(rows ? *rows : *options_.eval_dataset, "eval_", nullptr);
+  log(metrics);
+  metrics["epoch"] = state_.epoch;
+  call(&TrainerCallback::on_evaluate, metrics);
+  return metrics;
+}
+
+/// An evaluation of train(): the schedule may follow it, and it may be the best one (then true).
+bool Trainer::evaluate_step() {
+  const Metrics metrics = evaluate();
+  if (!plateau_ && !best_->wanted()) return false;
+  const std::string& given = options_.arguments.values.output.metric_for_best_model;
+  const std::string name = given.empty() ? "eval_loss" : given.starts_with("eval_") ? given : "eval_" + given;
+  const auto found = metrics.find(name);
+  if (found == metrics.end()) {
+    std::vector<std::string> names;
+    for (const auto& [metric, value] : metrics)
+      if (metric.starts_with("eval_")) names.push_back(metric);
+    throw InputError(concat("Trainer: --metric_for_best_model ", given, ": the evaluation has no ", name, " but ",
+                            join(names), ": TrainerOptions::compute_metrics must return it"));
+  }
+  // compute_metrics runs on every rank: what follows from it is to be the same on all
+  const at::Tensor value = at::full(
+      {1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
+  training_->group().broadcast(value, 0).wait();
+  if (plateau_) {
+    plateau_->update(value.item<double>());
+    training_->set_schedule_steps(training_->schedule_steps());
+  }
+  const bool is_best = best_->update(value.item<double>(), state_.global_step);
+  state_.best_metric = best_->value();
+  state_.best_global_step = best_->step();
+  return is_best;
+}
+
+PredictionOutput Trainer::predict(const RowSource& rows) {
+  PredictionOutput output;
+  output.metrics = evaluate(rows, "test_", &output.predictions);
+  return output;
+}
+
+void Trainer::log(Metrics metrics) {
+  metrics["epoch"] = state_.epoch;
+  Value entry = Value::make_object();
+  for (const auto& [name, value] : metrics) entry.set(name, Value::of(value));
+  entry.set("step", Value::of(state_.global_step));
+  state_.log_history.push_back(std::move(entry));
+  if (state_.is_world_process_zero && !options_.arguments.values.output.disable_tqdm) print_line(metrics);
+  call(&TrainerCallback::on_log, metrics);
+}
+
+}  // namespace tessera

@@ -1,0 +1,204 @@
+#pragma once
+/// \file
+/// Hugging Face's Trainer, for any torch::nn::Module with a loss and rows of data.
+///
+///   tessera::TrainingArguments arguments(argc, argv);     // their flags: --learning_rate 1e-3 --fsdp full_shard ...
+///   tessera::Trainer trainer({.model = net,
+///                             .arguments = arguments,
+///                             .loss = tessera::loss_of<Net>([](Net& net, const auto& batch) {
+///                               return at::cross_entropy_loss(net.forward(batch[0]), batch[1]);
+///                             }),
+///                             .train_dataset = tessera::tensor_rows({images, labels})});
+///   trainer.train();
+///
+/// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train`
+/// (train/loop/run_plan.h). The evaluations of train() also find the best model (train/saving/best_model.h: --metric_for_best_model
+/// may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
+
+#include <tessera/config/core/resolve.h>
+#include <tessera/faces/loader.h>
+#include <tessera/faces/plateau.h>
+#include <tessera/faces/training.h>
+#include <tessera/parallel/replicas/data_parallel.h>
+#include <tessera/train/saving/best_model.h>
+#include <tessera/train/loop/run_plan.h>
+#include <tessera/train/saving/saver.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::data {
+class Sampler;
+}
+
+namespace tessera {
+
+/// Settings with their origins: values.optimization.learning_rate and so on.
+struct TrainingArguments : config::Resolved {
+  /// `flags`: {"--learning_rate", "1e-3", ...}; `defaults`: what the program wants unless they, or the environment, say
+  /// otherwise, as
+  /// {"--learning_rate=1e-3", ...}. Throws InputError with all problems. The launcher's --local-rank is passed over.
+  explicit TrainingArguments(std::vector<std::string> flags = {}, const std::vector<std::string>& defaults = {});
+  TrainingArguments(int argc, char** argv, const std::vector<std::string>& defaults = {})
+      : TrainingArguments(std::vector<std::string>(argv + 1, argv + argc), defaults) {}
+};
+
+using TensorBatch = std::vector<at::Tensor>;  ///< what a RowSource reads, on the device
+using Metrics = std::map<std::string, double>;
+
+/// The mean loss of the batch, one element; called in the precision of the arguments, from several threads under
+/// DataParallel.
+using LossFunction = std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)>;
+/// A function of one's own module class as one of torch::nn::Module.
+template <class M, class Function>
+auto loss_of(Function function) {
+  return [function = std::move(function)](torch::nn::Module& module, const TensorBatch& batch) -> at::Tensor {
+    return function(dynamic_cast<M&>(module), batch);
+  };
+}
+
+struct TrainerState {
+  std::int64_t global_step = 0, max_steps = 0;
+  double epoch = 0, num_train_epochs = 0;
+  std::vector<Value> log_history;  ///< as in trainer_state.json
+  // Of the evaluations so far, when a best model is asked for:
+  std::optional<double> best_metric = {};
+  std::int64_t best_global_step = -1;
+  std::string best_model_checkpoint = {};  ///< of a best step; empty: none is saved
+  bool is_world_process_zero = true;
+};
+
+/// What callbacks may ask for, on every rank alike; the Trainer clears it when it has done so.
+struct TrainerControl {
+  bool should_training_stop = false, should_log = false, should_evaluate = false, should_save = false;
+};
+
+/// Called on every rank.
+class TrainerCallback {
+ public:
+  virtual ~TrainerCallback() = default;
+  virtual void on_train_begin(const TrainerState&, TrainerControl&) {}
+  virtual void on_step_begin(const TrainerState&, TrainerControl&) {}
+  virtual void on_step_end(const TrainerState&, TrainerControl&) {}
+  virtual void on_epoch_end(const TrainerState&, TrainerControl&) {}
+  virtual void on_log(const TrainerState&, TrainerControl&, const Metrics& logs) {}
+  virtual void on_evaluate(const TrainerState&, TrainerControl&, const Metrics& metrics) {}
+  /// The checkpoint is there. With --async_save that is some steps after it was due: global_step and epoch are the
+  /// checkpoint's.
+  virtual void on_save(const TrainerState&, TrainerControl&, const std::string& folder) {}
+  virtual void on_train_end(const TrainerState&, TrainerControl&) {}
+};
+
+struct TrainerOptions {
+  std::shared_ptr<torch::nn::Module> model;
+  TrainingArguments arguments = TrainingArguments();
+  LossFunction loss;
+  /// [rows, ...] of a batch, for predict(), compute_metrics and label_smoothing_factor.
+  std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)> outputs = {};
+  /// With --label_smoothing_factor the smoothed cross-entropy of `outputs` [..., classes] and these labels [...] takes
+  /// the place of `loss`, in evaluations, too, as in Hugging Face's (faces/smoothed_loss.h; -100: not counted).
+  /// Empty: the last tensor of the batch. (A model of the next token shifts the two in these functions.)
+  std::function<at::Tensor(const TensorBatch&)> labels = {};
+  std::optional<RowSource> train_dataset = {}, eval_dataset = {};
+  /// Of all outputs and all rows of the evaluated data; the names get the prefix "eval_".
+  std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, which decays all but biases and norms
+  /// One process with several devices (or, on the CPU, replicas > 1): their replicas share the batch,
+  /// per_device_train_batch_size rows each. Without it CUDA takes all devices, as Hugging Face's does; the CPU one.
+  std::optional<DataParallelOptions> data_parallel = {};
+};
+
+struct TrainOutput {
+  std::int64_t global_step = 0;
+  double training_loss = 0;  ///< mean over the steps of this call
+  Metrics metrics;           ///< train_runtime, train_samples_per_second, train_steps_per_second, train_loss, epoch
+};
+struct PredictionOutput {
+  at::Tensor predictions;  ///< [rows, ...], on every rank
+  Metrics metrics;         ///< test_loss and those of compute_metrics
+};
+
+/// All methods but the accessors are collective.
+class Trainer {
+ public:
+  /// Joins the job unless tessera::init() was called. Throws InputError for what does not fit.
+  explicit Trainer(TrainerOptions options);
+
+  /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without
+  /// --output_dir); the best one is never removed. One that cannot be written (a full disk) is dropped on every rank with a
+  /// warning of the cause on rank 0, the checkpoints before it are unharmed, and training goes on. With --load_best_model_at_end the model has its weights afterwards.
+  /// Throws InputError where --metric_for_best_model names no metric of the evaluations.
+  TrainOutput train();
+  /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data
+  /// set.
+  Metrics evaluate(const std::optional<RowSource>& rows = {});
+  PredictionOutput predict(const RowSource& rows);
+  /// FOLDER/model.safetensors with whole weights; empty: --output_dir.
+  void save_model(const std::string& folder = "");
+
+  void add_callback(std::shared_ptr<TrainerCallback> callback) { options_.callbacks.push_back(std::move(callback)); }
+  bool is_fsdp_enabled() const;       ///< by --fsdp or the strategies that it names
+  bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
+  bool is_world_process_zero() const { return state_.is_world_process_zero; }
+  /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words
+  /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole tensors
+  /// as the others send their parts, and the step goes on when it has; otherwise (the default) every rank writes what it
+  /// holds, while the next steps run (--async_save). Any number of ranks and any strategy reads both. save_model() writes
+  /// whole weights in any case: nothing has to be switched before.
+  void set_state_dict_type(const std::string& type);
+  const TrainerState& state() const { return state_; }
+  TrainerControl& control() { return control_; }
+  int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
+  const TrainingArguments& arguments() const { return options_.arguments; }
+  engine::Training& training() { return *training_; }
+
+ private:
+  struct Evaluated {
+    double loss = 0;
+    at::Tensor outputs;
+  };
+
+  TensorBatch read(const RowSource& source, const std::vector<std::int64_t>& rows) const;
+  at::Tensor mean_loss(torch::nn::Module& module, const TensorBatch& batch) const;
+  at::Tensor loss_of_batch(const TensorBatch& batch);
+  void set_schedule(const OptimizationConfig& config, const train::RunPlan& plan);
+  double train_step(const data::Sampler& sampler, const train::RunPlan& plan);
+  Evaluated run_over(const RowSource& rows, bool with_outputs);
+  Metrics evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs);
+  bool evaluate_step();
+  void log(Metrics metrics);
+  void check_evaluations() const;
+  void restore_best_model(const Value& saved);
+  void save(const train::RunPlan& plan);
+  Value progress(const train::RunPlan& plan) const;
+  checkpoint::RunState run_state(const train::RunPlan& plan) const;
+  void advance_saving();
+  void finish_saving();
+  void saved(const train::SaveOutcome& outcome);
+  void load_best_model();
+  std::optional<std::string> checkpoint_to_resume() const;
+  template <class... Parameters, class... Arguments>
+  void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...),
+            const Arguments&... arguments) {
+    for (const auto& callback : options_.callbacks) (*callback.*event)(state_, control_, arguments...);
+  }
+
+  TrainerOptions options_;
+  std::unique_ptr<engine::Training> training_;
+  std::optional<DataParallel<torch::nn::Module>> data_parallel_;
+  std::unique_ptr<train::Saver> saver_;            // since the first checkpoint of this train() and of this form
+  double saving_epoch_ = 0;                        // of the checkpoint that is being written
+  std::optional<train::BestModel> best_;           // of train()
+  std::shared_ptr<engine::PlateauRates> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
+  TrainerState state_;
+  TrainerControl control_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// What changes the weights: an optimizer of this library, fused over the rank's part of everything, or one of
+/// torch::optim that the user made of the module's own parameters.
+
+#include <tessera/config/core/run_config.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/saving/save_plan.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace tessera::engine {
+
+class Update {
+ public:
+  virtual ~Update() = default;
+  /// One step; gradients are multiplied by `gradient_scale`.
+  virtual void step(double gradient_scale) = 0;
+  /// Every learning rate becomes rate(the one that the optimizer was made with).
+  virtual void set_learning_rates(const std::function<double(double base)>& rate) = 0;
+  /// Of optimizers that have them, among this library's; nothing elsewhere.
+  virtual void set_betas(const optim::Betas&) {}
+  /// Of each parameter group; of this library's optimizers: one.
+  virtual std::vector<double> learning_rates() const = 0;
+
+  /// For checkpoints: what this rank holds of the state tensors, under names such as "exp_avg.layers.0.weight". They
+  /// refer to `sharded`.
+  virtual std::vector<train::HeldState> states(const Sharded& sharded) const = 0;
+  virtual std::int64_t steps() const = 0;
+  /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this optimizer's states.
+  virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
+                       std::int64_t steps) = 0;
+};
+
+using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module& module, const Sharded& sharded)>;
+
+/// The weight decay of a parameter, by its name and whole shape.
+using WeightDecay = std::function<double(const std::string& name, const std::vector<std::int64_t>& shape)>;
+/// Of every parameter (DeepSpeed, torch), or of all but biases and norms, that is those of one dimension (Hugging
+/// Face's Trainer).
+WeightDecay decay_everything(double weight_decay);
+WeightDecay decay_matrices(double weight_decay);
+
+/// --optim, --learning_rate and so on of the configuration.
+MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay);
+
+/// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts of them, so that it
+/// updates those; parameters that are not trained leave it. It must outlive the Update. Elementwise ones only (Adam,
+/// AdamW, SGD, Adagrad, RMSprop): InputError for others, and for parameters that are not the module's. Throws while
+/// making.
+MakeUpdate torch_update(torch::optim::Optimizer& optimizer);
+
+}  // namespace tessera::engine

@@ -1,0 +1,397 @@
+#include <tessera/format/deepspeed/deepspeed_checkpoint.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/format/deepspeed/deepspeed_ranks.h>
+#include <tessera/format/deepspeed/deepspeed_rows.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace tessera::format {
+namespace deepspeed {
+namespace {
+
+/// All files, open.
+struct Checkpoint {
+  std::string path;                                ///< TAG
+  std::vector<Rank> ranks;                         ///< at least one
+  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one; stage 3: by rank
+
+  std::int64_t stage() const { return ranks.front().stage; }
+  /// What all of them say alike is read from the first, as zero_to_fp32 does (zero_model_states[0]).
+  StateFile& model() const { return *models.front(); }
+  const PickleNode* find(std::string_view key) const { return model().find(model().root(), key); }
+  const PickleNode& member(std::string_view key) const { return model().member(model().root(), key); }
+};
+
+using Groups = std::vector<std::vector<Parameter>>;           // as the optimizer's param_groups
+using Ties = std::map<std::string_view, std::string_view>;    // name, and the one whose memory it shares
+using Nodes = std::map<std::string_view, const PickleNode*>;  // by name
+
+// ---- the files ----
+
+std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder& folder, const OpenState& open,
+                                      std::int64_t rank, const std::string& expected) {
+  const auto found = folder.model.find(rank);
+  if (found == folder.model.end())
+    throw InputError(concat(folder.path, ": '", expected, "' is missing, which a checkpoint of ZeRO stage ",
+                            checkpoint.stage(), " and ", checkpoint.ranks.size(), " ranks has"));
+  return open(path_join(folder.path, found->second));
+}
+
+/// zero_to_fp32's get_model_state_file; of stage 3 every rank's, since each holds its parts of the frozen parameters.
+std::vector<std::shared_ptr<StateFile>> open_models(const Checkpoint& checkpoint, const Folder& folder,
+                                                    const OpenState& open) {
+  if (checkpoint.stage() < 3) return {open_model(checkpoint, folder, open, -1, "mp_rank_00_model_states.pt")};
+  std::vector<std::shared_ptr<StateFile>> models;
+  for (std::size_t r = 0; r < checkpoint.ranks.size(); ++r) {
+    const std::string expected = concat("zero_pp_rank_", r, "_mp_rank_00_model_states.pt");
+    models.push_back(open_model(checkpoint, folder, open, static_cast<std::int64_t>(r), expected));
+  }
+  return models;
+}
+
+/// What the engine says of itself (_common_checkpoint_state, _checkpoint_parallel_metadata; of experts, zero_to_fp32's
+/// _raise_if_autoep_zero3_partitioned_state).
+void refuse_other_parallelism(const Checkpoint& checkpoint) {
+  const StateFile& model = checkpoint.model();
+  for (const char* key : {"mp_world_size", "pp_world_size"}) {
+    const PickleNode* size = checkpoint.find(key);
+    if (size != nullptr && size->kind == PickleKind::integer && size->integer > 1)
+      model.fail("'", key, "' is ", size->integer, ": of tensor or pipeline parallelism, whose parts are not joined");
+  }
+  for (const char* key : {"ds_autoep_layers", "autoep_layers"})
+    if (const PickleNode* layers = checkpoint.find(key); layers != nullptr && !layers->items.empty())
+      model.fail("holds experts ('", key, "'), which are not read");
+}
+
+Checkpoint open_checkpoint(const Folder& folder, const OpenState& open) {
+  Checkpoint out;
+  out.path = folder.path;
+  out.ranks = read_ranks(folder, open);
+  out.models = open_models(out, folder, open);
+  refuse_other_parallelism(out);
+  return out;
+}
+
+// ---- what was found so far ----
+
+/// Tensors in the order in which they were added; each name comes once.
+class Weights {
+ public:
+  /// `model` is for messages.
+  explicit Weights(const StateFile& model) : model_(model) {}
+
+  bool contains(std::string_view name) const { return indices_.contains(name); }
+
+  void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape, std::uint64_t elements,
+           std::function<std::span<const std::byte>()> bytes) {
+    if (!indices_.emplace(name, out_.tensors.size()).second) model_.fail("tensor '", name, "' is there twice");
+    out_.parameters += elements;
+    out_.bytes += elements * dtype_size(dtype);
+    out_.tensors.push_back({name, dtype, std::move(shape), std::move(bytes)});
+  }
+
+  void add_pieces(const Parameter& parameter, DType dtype, std::vector<Piece> pieces) {
+    add(parameter.name, dtype, parameter.shape, parameter.elements,
+        [pieces = std::move(pieces), buffer = buffer_] { return joined(pieces, buffer); });
+  }
+
+  /// A whole tensor of a file. `widen`: fp16 and bf16 become fp32.
+  void add_stored(const std::shared_ptr<StateFile>& file, const TorchTensor& tensor, bool widen) {
+    if (!tensor.contiguous()) file->fail("tensor '", tensor.name, "' is not contiguous");
+    const bool wider = widen && (tensor.dtype == DType::f16 || tensor.dtype == DType::bf16);
+    add(tensor.name, wider ? DType::f32 : tensor.dtype, tensor.shape, elements_of(*file, tensor.name, tensor.shape),
+        [file, storage = tensor.storage, begin = tensor.begin, end = tensor.end, dtype = tensor.dtype, wider,
+         buffer = buffer_] {
+          const auto bytes = file->bytes(storage, begin, end);
+          return wider ? widened(bytes, dtype, buffer) : bytes;
+        });
+  }
+
+  /// `name` is tied to `source`. `keep`: it is written like that one.
+  void add_tied(std::string_view name, std::string_view source, bool keep) {
+    const auto found = indices_.find(source);
+    if (found == indices_.end()) return leave_aside(name);  // of a frozen parameter that was not saved
+    if (!keep) {
+      out_.tied.emplace_back(name, source);
+      return;
+    }
+    const TensorSource same = out_.tensors[found->second];
+    add(std::string(name), same.dtype, same.shape, elements_of(model_, same.name, same.shape), same.bytes);
+  }
+
+  void leave_aside(std::string_view name) { out_.left_aside.emplace_back(name); }
+
+  TorchWeights take() { return std::move(out_); }
+
+ private:
+  const StateFile& model_;
+  Buffer buffer_ = std::make_shared<std::vector<std::byte>>();
+  std::map<std::string, std::size_t, std::less<>> indices_;  ///< of out_.tensors
+  TorchWeights out_;
+};
+
+// ---- buffers, and what stage 1 does not list ----
+
+/// Those of 'module' that 'buffer_names' lists, in fp32 when they are floating-point numbers (parse_model_states).
+void add_buffers(const Checkpoint& checkpoint, Weights& weights) {
+  const StateFile& model = checkpoint.model();
+  std::set<std::string_view> wanted;
+  for (const std::uint32_t item : model.list(checkpoint.member("buffer_names"), "buffer_names"))
+    wanted.insert(model.name(model.node(item), "buffer_names"));
+  for (const auto& [name, value] : model.items(checkpoint.member("module"), "module"))
+    if (wanted.contains(name))
+      weights.add_stored(checkpoint.models.front(), checkpoint.model().tensor(*value, std::string(name)), true);
+}
+
+/// What the module holds beside what was read. Stage 1 does not say which parameters are frozen: engine.py's
+/// save_frozen_param is zero_optimization_partition_gradients(), of stages 2 and 3. zero_to_fp32 leaves them out; here
+/// they are as the module has them.
+void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weights) {
+  StateFile& model = checkpoint.model();
+  for (const auto& [name, value] : model.items(checkpoint.member("module"), "module")) {
+    if (weights.contains(name) || ties.contains(name)) continue;
+    if (model.is_tensor(*value))
+      weights.add_stored(checkpoint.models.front(), model.tensor(*value, std::string(name)), false);
+    else
+      weights.leave_aside(name);
+  }
+}
+
+// ---- parameters ----
+
+/// Of each rank's part of a parameter, stage 3: the last ones are padded (zero3_partitioned_param_info).
+std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
+  return elements / ranks + (elements % ranks != 0);
+}
+
+/// 'frozen_param_fragments' of each file.
+std::vector<Nodes> frozen_fragments(const Checkpoint& checkpoint) {
+  std::vector<Nodes> out;
+  for (const auto& file : checkpoint.models) {
+    Nodes& of_file = out.emplace_back();
+    constexpr const char* key = "frozen_param_fragments";
+    for (const auto& [name, fragment] : file->items(file->member(file->root(), key), key)) of_file[name] = fragment;
+  }
+  return out;
+}
+
+/// What a file holds of a frozen parameter, which is `expected` elements.
+TorchTensor frozen_part(StateFile& file, const Nodes& fragments, const Parameter& parameter, std::uint64_t expected) {
+  const auto fragment = fragments.find(parameter.name);
+  if (fragment == fragments.end()) file.fail("frozen parameter '", parameter.name, "' is not in it");
+  TorchTensor part = file.tensor(*fragment->second, parameter.name);
+  const std::uint64_t found = elements_of(file, parameter.name, part.shape);
+  if (found != expected || !part.contiguous())
+    file.fail("frozen parameter '", parameter.name, "' of shape ", shape_text(parameter.shape), ": ",
+              part.contiguous() ? "" : "not contiguous, ", found, " elements are stored, ", expected, " expected");
+  return part;
+}
+
+void add_frozen_parameter(const Checkpoint& checkpoint, const std::vector<Nodes>& fragments, const Parameter& parameter,
+                          Weights& weights) {
+  std::uint64_t left = parameter.elements;
+  const std::uint64_t each = checkpoint.stage() < 3 ? left : part_of(left, checkpoint.ranks.size());
+  std::vector<Piece> pieces;
+  std::optional<DType> dtype;
+  for (std::size_t r = 0; r < checkpoint.models.size(); ++r) {
+    const auto& file = checkpoint.models[r];
+    const TorchTensor part = frozen_part(*file, fragments[r], parameter, each);
+    if (part.dtype != dtype.value_or(part.dtype))
+      file->fail("frozen parameter '", parameter.name, "' is ", dtype_name(part.dtype), " here and ",
+                 dtype_name(*dtype), " before");
+    dtype = part.dtype;
+    const std::uint64_t taken = std::min(left, each);
+    if (taken > 0) pieces.push_back({file, part.storage, part.begin, part.begin + taken * dtype_size(part.dtype)});
+    left -= taken;
+  }
+  weights.add_pieces(parameter, *dtype, std::move(pieces));
+}
+
+/// Stages 1 and 2: whole in the one file (_zero2_merge_frozen_params); stage 3: in parts, as trained ones are, of which
+/// each rank's file has one (_zero3_merge_frozen_params).
+void add_frozen(const Checkpoint& checkpoint, const std::vector<Parameter>& frozen, Weights& weights) {
+  if (frozen.empty()) return;
+  const std::vector<Nodes> fragments = frozen_fragments(checkpoint);
+  for (const Parameter& parameter : frozen) add_frozen_parameter(checkpoint, fragments, parameter, weights);
+}
+
+/// All ranks' parts of a group, one behind the other (_zero2_merge_trainable_params, full_single_fp32_vector).
+Row flat_row(const Checkpoint& checkpoint, std::size_t group) {
+  Row row;
+  for (const Rank& rank : checkpoint.ranks) row.add(rank.file, rank.groups[group]);
+  return row;
+}
+
+/// Elements behind a parameter that are none of the next one's: where DeepSpeed aligns parameters
+/// (group_alignment_paddings).
+std::uint64_t gap_behind(const Rank& first, std::size_t group, std::size_t parameter) {
+  return first.alignments.empty() ? 0 : static_cast<std::uint64_t>(first.alignments[group][parameter]);
+}
+
+/// Whether `taken` is what a group of `held` elements holds: DeepSpeed pads groups to a multiple of 2 W, stores them
+/// with the padding or without, and so zero_to_fp32 compares both rounded up (zero2_align).
+bool fills(std::uint64_t taken, std::uint64_t held, std::uint64_t ranks) {
+  const std::uint64_t unit = 2 * ranks;
+  const auto aligned = [unit](std::uint64_t n) { return (n + unit - 1) / unit * unit; };
+  return aligned(taken) == aligned(held);
+}
+
+void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::vector<Parameter>& parameters,
+                    Weights& weights) {
+  const StateFile& model = checkpoint.model();
+  const Rank& first = checkpoint.ranks.front();
+  const Row row = flat_row(checkpoint, group);
+  if (!first.alignments.empty() && first.alignments[group].size() != parameters.size())
+    first.file->fail("'param_alignment_paddings' is of ", first.alignments[group].size(), " parameters in group ",
+                     group, "; expected ", parameters.size());
+  std::uint64_t at = 0;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = parameters[p];
+    if (parameter.elements > row.elements() - at)
+      model.fail("parameter '", parameter.name, "' of shape ", shape_text(parameter.shape), " begins at element ", at,
+                 " of group ", group, ", of which the ranks hold ", row.elements());
+    std::vector<Piece> pieces;
+    row.cut(at, at + parameter.elements, pieces);
+    at += parameter.elements;
+    weights.add_pieces(parameter, first.groups[group].dtype, std::move(pieces));
+    const std::uint64_t gap = gap_behind(first, group, p);
+    if (gap > row.elements() - at)
+      first.file->fail("'param_alignment_paddings' leaves ", gap, " elements behind '", parameter.name,
+                       "'; the ranks hold ", row.elements() - at);
+    at += gap;
+  }
+  if (!fills(at, row.elements(), checkpoint.ranks.size()))
+    model.fail("the parameters of group ", group, " take ", at, " elements, but the ranks hold ", row.elements(),
+               " (both are padded to a multiple of ", 2 * checkpoint.ranks.size(), ")");
+}
+
+/// Stages 1 and 2 (_zero2_merge_trainable_params).
+void add_flat(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
+  const Rank& first = checkpoint.ranks.front();
+  if (groups.size() != first.groups.size())
+    checkpoint.model().fail("describes ", groups.size(), " groups of parameters, but ", first.file->path, " holds ",
+                            first.groups.size());
+  if (!first.alignments.empty() && first.alignments.size() != groups.size())
+    first.file->fail("'param_alignment_paddings' is of ", first.alignments.size(), " groups; expected ", groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) add_flat_group(checkpoint, g, groups[g], weights);
+}
+
+/// Each rank's groups one behind the other: a part may lie in two of them (GatheredTensor.contiguous).
+std::vector<Row> divided_rows(const Checkpoint& checkpoint) {
+  std::vector<Row> rows;
+  for (const Rank& rank : checkpoint.ranks) {
+    Row& row = rows.emplace_back();
+    for (const TorchTensor& group : rank.groups) row.add(rank.file, group);
+    if (row.elements() != rows.front().elements())
+      rank.file->fail("holds ", row.elements(), " elements of parameters, but ", checkpoint.ranks.front().file->path,
+                      " ", rows.front().elements());
+  }
+  return rows;
+}
+
+/// A parameter of which each rank has `each` elements at `at`, but for the padding of the last ones.
+std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at, std::uint64_t each,
+                                  std::uint64_t elements) {
+  std::vector<Piece> pieces;
+  for (const Row& row : rows) {
+    const std::uint64_t taken = std::min(elements, each);
+    row.cut(at, at + taken, pieces);
+    elements -= taken;
+  }
+  return pieces;
+}
+
+/// Stage 3 (_zero3_merge_trainable_params): groups do not matter, the parameters of all follow each other.
+void add_divided(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
+  const StateFile& model = checkpoint.model();
+  const std::vector<Row> rows = divided_rows(checkpoint);
+  const std::uint64_t held = rows.front().elements();
+  std::uint64_t at = 0;
+  for (const std::vector<Parameter>& group : groups)
+    for (const Parameter& parameter : group) {
+      const std::uint64_t each = part_of(parameter.elements, rows.size());
+      if (each > held - at)
+        model.fail("parameter '", parameter.name, "' of shape ", shape_text(parameter.shape), " begins at element ", at,
+                   " of each rank's part, which has ", held);
+      weights.add_pieces(parameter, checkpoint.ranks.front().groups.front().dtype,
+                         divided_pieces(rows, at, each, parameter.elements));
+      at += each;
+    }
+  if (at != held) model.fail("the parameters take ", at, " elements of each rank, but the ranks hold ", held);
+}
+
+// ---- all of it ----
+
+/// 'param_shapes': of each group a dict, in the order in which the optimizer flattened them (_get_zero_param_shapes).
+Groups read_groups(const Checkpoint& checkpoint, std::set<std::string_view>& names) {
+  const StateFile& model = checkpoint.model();
+  Groups groups;
+  for (const std::uint32_t item : model.list(checkpoint.member("param_shapes"), "param_shapes"))
+    groups.push_back(read_shapes(model, model.node(item), "param_shapes", names));
+  return groups;
+}
+
+/// 'shared_params' (_get_shared_params).
+Ties read_ties(const Checkpoint& checkpoint) {
+  Ties out;
+  const StateFile& model = checkpoint.model();
+  const PickleNode* shared = checkpoint.find("shared_params");
+  if (shared == nullptr) return out;
+  for (const auto& [name, source] : model.items(*shared, "shared_params"))
+    out[name] = model.name(*source, "shared_params");
+  return out;
+}
+
+/// In the order of zero_to_fp32 (_get_fp32_state_dict_from_zero2_checkpoint, ..._zero3_checkpoint).
+TorchWeights read_weights(const Checkpoint& checkpoint, bool keep_tied) {
+  Weights weights(checkpoint.model());
+  add_buffers(checkpoint, weights);
+  const PickleNode* frozen = checkpoint.find("frozen_param_shapes");
+  std::set<std::string_view> names;
+  if (frozen != nullptr)
+    add_frozen(checkpoint, read_shapes(checkpoint.model(), *frozen, "frozen_param_shapes", names), weights);
+  const Groups groups = read_groups(checkpoint, names);
+  if (checkpoint.stage() == 3)
+    add_divided(checkpoint, groups, weights);
+  else
+    add_flat(checkpoint, groups, weights);
+  const Ties ties = read_ties(checkpoint);
+  if (frozen == nullptr && checkpoint.stage() < 3) add_the_rest(checkpoint, ties, weights);
+  for (const auto& [name, source] : ties)
+    if (!weights.contains(name)) weights.add_tied(name, source, keep_tied);
+  TorchWeights out = weights.take();
+  if (out.tensors.empty()) throw InputError(concat(checkpoint.path, ": holds no weights"));
+  return out;
+}
+
+}  // namespace
+}  // namespace deepspeed
+
+bool is_deepspeed_checkpoint(const std::string& folder) {
+  if (!is_directory(folder)) return false;
+  if (path_exists(path_join(folder, deepspeed::latest_file))) return true;
+  const std::vector<std::string> names = list_folder(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with("_optim_states.pt"); });
+}
+
+TorchWeights read_deepspeed_checkpoint(const deepspeed::Folder& folder, const deepspeed::OpenState& open,
+                                       bool keep_tied) {
+  return deepspeed::read_weights(deepspeed::open_checkpoint(folder, open), keep_tied);
+}
+
+TorchWeights read_deepspeed_checkpoint(const std::string& folder, bool keep_tied) {
+  return read_deepspeed_checkpoint(deepspeed::list_states(folder), deepspeed::open_state, keep_tied);
+}
+
+}  // namespace tessera::format

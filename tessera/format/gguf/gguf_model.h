@@ -1,0 +1,67 @@
+#pragma once
+/// \file
+/// What a GGUF file says about its model, read and checked, and which Hugging Face tensor each of its tensors becomes.
+/// Metadata keys: ggml/docs/gguf.md; tensor names: gguf-py/gguf/tensor_mapping.py of llama.cpp. Hugging Face's names
+/// and settings: transformers, models/{llama,mistral,qwen2,qwen3,gpt2}.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/base/value.h>
+#include <tessera/format/gguf/gguf.h>
+
+namespace tessera::format {
+
+/// `general.architecture`. Files of Mistral models say llama.
+enum class GgufArchitecture { llama, qwen2, qwen3, gpt2 };
+
+struct GgufModel {
+  GgufArchitecture architecture = GgufArchitecture::llama;
+  std::string prefix;  ///< of its metadata keys: "llama."
+  std::int64_t layers = 0, hidden = 0, intermediate = 0, context = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t vocab = 0;  ///< rows of the token embedding
+  double norm_eps = 0;
+  double rope_theta = 0;            ///< 0: the architecture has no rotary embedding
+  Value rope_scaling;               ///< as in a Hugging Face config.json (v4); null: none
+  std::int64_t sliding_window = 0;  ///< 0: none
+  bool tied = false;                ///< the output head is the token embedding
+  bool attention_bias = false, mlp_bias = false;
+  std::optional<std::int64_t> bos, eos, eot, eom, pad, unk;  ///< token ids
+};
+
+/// Throws InputError: an unknown architecture (the supported ones are listed), a missing or senseless number, a setting
+/// that changes the computation and that Hugging Face's class of the architecture does not have, a part of a split
+/// file.
+GgufModel read_gguf_model(const GgufFile& file);
+
+/// The rotary embedding's scaling as config.json's rope_scaling, from `PREFIX.rope.scaling.*` and, for Llama-3, from
+/// the factors in the tensor rope_freqs.weight. Null: none. Throws InputError for kinds that are not supported.
+Value read_rope_scaling(const GgufFile& file, const GgufModel& model);
+
+/// config.json; `dtype` is transformers' name of the weights' type ("float32").
+Value hf_config(const GgufModel& model, const std::string& dtype);
+Value hf_generation_config(const GgufModel& model);
+
+/// How the rows of a tensor are rearranged.
+enum class GgufRearrange {
+  none,
+  transpose,          ///< GPT-2: Hugging Face's Conv1D keeps [in, out], GGUF [out, in]
+  undo_interleaving,  ///< llama's q and k: GGUF pairs rows (2i, 2i+1) of a head for rotation, Hugging Face (i, i + D/2)
+};
+
+struct HfTensor {
+  std::string name;                 ///< Hugging Face's
+  std::vector<std::int64_t> shape;  ///< Hugging Face's
+  const GgufTensor* source = nullptr;
+  GgufRearrange rearrange = GgufRearrange::none;
+  std::int64_t heads = 0;  ///< for undo_interleaving
+};
+
+/// Every tensor of the model. Missing, unexpected and wrongly shaped tensors and types that cannot be converted are
+/// listed all at once in one InputError. The results point into `file`.
+std::vector<HfTensor> hf_tensors(const GgufFile& file, const GgufModel& model);
+
+}  // namespace tessera::format

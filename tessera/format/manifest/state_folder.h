@@ -1,0 +1,65 @@
+#pragma once
+/// \file
+/// A saved state (an optimizer's), whoever wrote it and however it was divided: STEM.safetensors with whole tensors, or
+/// files with pieces, each rank's its own, that STEM.safetensors.index.json lists (state_index.h). Here: what there is
+/// and where it lies; readers ask for a range of a whole tensor and need not know how it was cut.
+
+#include <tessera/format/safetensors/safetensors.h>
+#include <tessera/format/manifest/state_index.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera::format {
+
+/// Const members may be called from several threads. Keeps no file open, so that a folder of thousands of ranks can be
+/// read.
+class StateFolder {
+ public:
+  struct File {
+    std::string path;
+    std::uint64_t data_begin = 0;  ///< offset of the data section
+  };
+  /// `count` elements that lie one after another in a file: from element `from` of its tensor `info`, and `to` elements
+  /// after the first one that was asked for.
+  struct Run {
+    const File& file;
+    const TensorInfo& info;
+    std::int64_t from, to, count;
+  };
+
+  /// Reads the index and every file's header, no tensor. Throws InputError when the folder has neither file, or one
+  /// that the index names is missing, damaged, or not what the index says of it (file, tensor, rule, numbers), and for
+  /// tensors of BOOL.
+  explicit StateFolder(const std::string& folder, const std::string& stem = "optimizer");
+
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  ///< whole ones, sorted by name
+  const StoredTensor* find(const std::string& name) const;               ///< nullptr: none
+  const std::vector<File>& files() const { return files_; }
+  bool in_pieces() const { return in_pieces_; }  ///< from an index
+  std::uint64_t bytes() const;                   ///< of all tensors
+
+  /// Where elements [begin, end) of the flattened tensor lie: every one in exactly one run. Throws Error for elements
+  /// that it does not have. `tensor` must be one of tensors().
+  void for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
+                    const std::function<void(const Run&)>& visit) const;
+
+ private:
+  /// tensors_[i].pieces[j] is stored_[i][j].
+  struct Stored {
+    std::size_t file = 0;
+    TensorInfo info;
+  };
+  void open_whole(const std::string& folder, const std::string& stem);
+  void open_pieces(const std::string& folder, const std::string& index_path);
+
+  std::vector<StoredTensor> tensors_;
+  std::vector<std::vector<Stored>> stored_;
+  std::vector<File> files_;
+  bool in_pieces_ = false;
+};
+
+}  // namespace tessera::format

@@ -1,0 +1,44 @@
+#pragma once
+/// \file
+/// Ranks that have not come to tessera::init() while others wait for them there: who they are, and what their processes
+/// do. A program that never calls it is none of this file's business, so nothing is said before the first rank has come.
+
+#include <tessera/launch/watch/proc_status.h>
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::launch {
+
+class Arrivals {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using ReadStatus = std::function<std::optional<ProcStatus>(pid_t)>;
+
+  struct Rank {
+    int rank = 0;
+    pid_t pid = 0;
+    bool came = false;   ///< to the board
+    bool waits = false;  ///< in the rendezvous
+  };
+
+  /// Missing ranks are listed `first` seconds after the first one was seen to wait, and then every `next` seconds.
+  explicit Arrivals(double first = 5, double next = 10, ReadStatus read_status = read_proc_status);
+
+  /// `ranks`: of this host, those whose processes run. What is to be said now, if anything: "waited 5 s for ranks 1, 3 of
+  /// this host; here: ranks 0, 2. Rank 1 (pid 7): S (sleeping). ...".
+  std::optional<std::string> look(const std::vector<Rank>& ranks, Time now);
+
+ private:
+  double first_, next_;
+  ReadStatus read_status_;
+  std::optional<Time> since_;
+  Time notice_{};
+};
+
+}  // namespace tessera::launch

@@ -1,0 +1,228 @@
+#include <tessera/launch/agent/generation.h>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/text.h>
+#include <tessera/launch/agent/affinity.h>
+#include <tessera/launch/agent/rank_variables.h>
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace tessera::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int stopped_code = static_cast<int>(ExitCode::stopped);
+
+AgentClock::duration seconds(double value) {
+  return std::chrono::duration_cast<AgentClock::duration>(std::chrono::duration<double>(value));
+}
+
+LifeLimits limits_of(const LaunchOptions& options) {
+  LifeLimits limits;
+  limits.heartbeat_timeout = options.heartbeat_timeout;
+  limits.hang_timeout = options.hang_timeout;
+  return limits;
+}
+
+}  // namespace
+
+Generation::Generation(Host& host, const FleetPlan& plan, bool may_restart)
+    : host_(host), plan_(plan), may_restart_(may_restart), life_(limits_of(host.options)) {
+  BoardHeader& header = host.board.header();
+  for (int i = 0; i < host.board.slots(); ++i) clear(host.board.slot(i));
+  header.world_size = plan.world_size;
+  header.first_rank = plan.first_rank;
+  header.generation = static_cast<std::uint32_t>(plan.generation);
+  header.stop = 0;
+  if (host.store) host.store->set_generation(plan.generation);
+  try {
+    for (int local_rank = 0; local_rank < plan.local_processes; ++local_rank) start(local_rank);
+  } catch (...) {
+    for (const LocalRank& rank : ranks_) host.guardian.forget(rank.process.pid());
+    throw;
+  }
+}
+
+Generation::~Generation() {
+  for (const LocalRank& rank : ranks_) {
+    if (!rank.gone) host_.guardian.forget(rank.process.pid());  // ~Process kills the group
+  }
+}
+
+void Generation::start(int local_rank) {
+  const LaunchOptions& options = host_.options;
+  ProcessOptions process;
+  process.command = host_.command;
+  process.announce_fd = host_.guardian.announce_fd();
+  Inheritance inheritance;
+  inheritance.job = host_.job;
+  inheritance.board_fd = host_.board.fd();
+  inheritance.secret_fd = host_.secret_fd.get();
+  inheritance.store = host_.store_where;
+  inheritance.memory = host_.memory.path();
+  process.environment = rank_variables(local_rank, plan_, options, inheritance);
+  for (const int fd : {inheritance.board_fd, inheritance.secret_fd}) {
+    if (fd >= 0) process.inherited_fds.push_back(fd);
+  }
+  std::vector<int> cores;
+  if (options.bind_cores) {
+    const std::vector<int> usable = usable_cores();
+    const std::vector<int> all =
+        options.bind_core_list.empty() ? usable : parse_core_list(options.bind_core_list, usable);
+    cores = share_cores(all, plan_.local_processes)[static_cast<std::size_t>(local_rank)];
+  }
+  const int rank = plan_.first_rank + local_rank;
+  try {
+    const CoreBinding binding(cores);
+    ranks_.emplace_back(host_, std::move(process), rank, local_rank, plan_.generation);
+  } catch (const InputError& error) {
+    throw InputError(concat("rank ", rank, " of ", plan_.world_size, ": ", error.what()));
+  }
+}
+
+Outcome Generation::run() {
+  while (std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone; })) {
+    wait();
+    while (const int signal = host_.signals.next()) on_signal(signal);
+    find_ended();
+    judge_failures();
+    look_at_life();
+    look_at_fleet();
+    if (host_.store) host_.store->turn();
+    if (stacks_ && stacks_->turn()) tell_stacks();
+    for (LocalRank& rank : ranks_) {
+      if (rank.gone) continue;
+      if (rank.status && !rank.process.group_is_alive()) rank.collect();
+      if (!rank.gone && rank.kill_at && AgentClock::now() >= *rank.kill_at) rank.kill();
+    }
+    host_.out.write_some();
+    host_.err.write_some();
+  }
+  Outcome outcome;
+  outcome.failed = failed_;
+  outcome.stopped = stop_signal_ != 0;
+  outcome.text = failure_;
+  if (failed_) {
+    const bool its_own =
+        culprit_ != nullptr && culprit_->status && !culprit_->killed && exit_code_of(*culprit_->status) != 0;
+    outcome.code = its_own ? exit_code_of(*culprit_->status) : failure_code_;
+  } else {
+    outcome.code = stop_signal_ == SIGINT ? static_cast<int>(ExitCode::interrupted) : stop_code_;
+  }
+  return outcome;
+}
+
+std::size_t Generation::running() const {
+  return static_cast<std::size_t>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.gone && !rank.status; }));
+}
+
+/// Until something happens: a signal, output, the end of a rank, room for output, or a deadline.
+void Generation::wait() {
+  std::vector<pollfd> watched = {{host_.signals.fd(), POLLIN, 0}};
+  Time until = next_look_;
+  if (!host_.out.empty()) watched.push_back({host_.out.fd(), POLLOUT, 0});
+  if (!host_.err.empty()) watched.push_back({host_.err.fd(), POLLOUT, 0});
+  if (stacks_) stacks_->watch(watched);
+  if (host_.store) {
+    watched.push_back({host_.store->fd(), POLLIN, 0});
+    if (const auto deadline = host_.store->deadline()) until = std::min(until, *deadline);
+  }
+  if (host_.fleet) watched.push_back({host_.fleet->event_fd(), POLLIN, 0});
+  if (first_failure_ && !failed_) until = std::min(until, AgentClock::now() + milliseconds(10));
+  for (LocalRank& rank : ranks_) {
+    if (rank.gone) continue;
+    if (rank.kill_at) until = std::min(until, *rank.kill_at);
+    if (rank.status) {
+      until = std::min(until, AgentClock::now() + milliseconds(20));  // the end of a process group cannot be polled for
+    } else {
+      watched.push_back({rank.process.pidfd(), POLLIN, 0});
+    }
+    rank.watch_output(watched);
+  }
+  const auto left = std::chrono::duration_cast<milliseconds>(until - AgentClock::now()).count() + 1;
+  ::poll(watched.data(), watched.size(), static_cast<int>(std::clamp<long long>(left, 0, 60'000)));
+}
+
+void Generation::on_signal(int signal) {
+  const Time now = AgentClock::now();
+  if (stop_signal_ == 0 && !failed_) {
+    stop_signal_ = signal;
+    stopped_at_ = now;
+    host_.say(concat(signal_name(signal), " received; asking ", running(), running() == 1 ? " rank" : " ranks",
+                     " to stop (SIGKILL after ", host_.options.stop_seconds, " s, or at the next signal)"));
+    ask_all(signal == SIGINT ? SIGINT : SIGTERM, now + seconds(host_.options.stop_seconds));
+    if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + signal, concat("stopped by ", signal_name(signal)));
+    return;
+  }
+  // timeout(1) and some batch systems send the same request twice.
+  if (stop_signal_ != 0 && now - stopped_at_ < milliseconds(500)) return;
+  if (stop_signal_ == 0) stop_signal_ = signal;  // while a failure ends the ranks: no restart follows
+  host_.say(concat(signal_name(signal), " received", failed_ ? "" : " again", "; killing the ranks"));
+  for (LocalRank& rank : ranks_) {
+    if (!rank.gone) rank.kill();
+  }
+}
+
+/// What happens on other hosts.
+void Generation::look_at_fleet() {
+  const auto event = host_.fleet ? host_.fleet->event() : std::nullopt;
+  if (!event || event->machine == host_.options.machine_rank || failed_) return;
+  if (event->kind != FleetEvent::stop) {
+    failure_code_ = event->code;
+    fail(nullptr, event->text);
+  } else if (stop_signal_ == 0) {
+    stop_signal_ = event->code == static_cast<int>(ExitCode::interrupted) ? SIGINT : SIGTERM;
+    stopped_at_ = AgentClock::now();
+    host_.say(concat(event->text, " on machine ", event->machine));
+    ask_all(stop_signal_, stopped_at_ + seconds(host_.options.stop_seconds));
+  }
+}
+
+void Generation::ask_all(int signal, Time kill_at) {
+  for (LocalRank& rank : ranks_) {
+    if (!rank.gone) rank.ask(signal, kill_at);
+  }
+}
+
+void Generation::find_ended() {
+  for (LocalRank& rank : ranks_) {
+    if (rank.gone) continue;
+    rank.read_output(false);
+    if (rank.status || !(rank.status = rank.process.status())) continue;
+    rank.ended_ns = monotonic_ns();
+    on_exit(rank);
+  }
+}
+
+/// The process of a rank has ended (what it started may not have).
+void Generation::on_exit(LocalRank& rank) {
+  rank.read_output(true);  // its last words before ours
+  const int code = exit_code_of(*rank.status);
+  if (code != 0 && !failed_) {
+    if (stop_signal_ != 0) {
+      if (stop_code_ == 0) stop_code_ = code;
+      const bool expected = code == stopped_code || code == 130 || code == 128 + SIGTERM || !rank.kill_at;
+      if (!expected) host_.say(concat(rank.name(), " ", describe_status(*rank.status), " while stopping"));
+    } else if (code == stopped_code && rank.on_board()) {
+      stop_signal_ = SIGTERM;  // one of ours was asked to stop and has saved: the others do the same
+      stop_code_ = code;
+      stopped_at_ = AgentClock::now();
+      ask_all(SIGTERM, stopped_at_ + seconds(host_.options.stop_seconds));
+      if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + SIGTERM, concat(rank.name(), " was asked to stop"));
+    } else if (!first_failure_) {
+      first_failure_ = AgentClock::now();
+    }
+  }
+  // A rank that is over takes what it started with it.
+  if (!rank.asked) rank.ask(SIGTERM, AgentClock::now() + seconds(host_.options.grace_seconds * 0.75));
+}
+
+}  // namespace tessera::launch

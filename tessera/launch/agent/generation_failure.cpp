@@ -1,0 +1,232 @@
+/// \file
+/// How a generation fails: who failed first, who is frozen, why the job hangs; what is told, and how the ranks are
+/// ended.
+
+#include <tessera/base/clock.h>
+#include <tessera/launch/agent/generation.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/launch/watch/wait_graph.h>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace tessera::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How long a failure waits for a surer one: a rank of its own accord may end after those whose connections it broke.
+constexpr milliseconds settle_failed{60}, settle_victim{500};
+constexpr double failed_but_there =
+    5;  ///< seconds after which a rank that has told its failure but does not end is ended
+constexpr double restart_grace =
+    0.4;  ///< seconds for ranks to end before a restart; those that save get the whole grace
+constexpr double stack_seconds = 10;
+constexpr std::size_t told_lines = 20, told_stack_lines = 200;
+
+AgentClock::duration seconds(double value) {
+  return std::chrono::duration_cast<AgentClock::duration>(std::chrono::duration<double>(value));
+}
+
+RankView view_of(const LocalRank& rank) {
+  const RankSlot& slot = rank.slot();
+  RankView view;
+  view.rank = rank.rank;
+  view.pid = rank.process.pid();
+  view.state = slot.state.load();
+  view.phase = read_text(slot.phase);
+  view.step = slot.step.load();
+  view.entries = last_entries(slot);
+  if (const auto status = read_proc_status(rank.watched_pid())) view.process_state = status->state;
+  return view;
+}
+
+std::string first_lines(const std::string& text, std::size_t count) {
+  std::size_t end = 0;
+  while (count-- > 0 && end != std::string::npos) end = text.find('\n', end == 0 ? 0 : end + 1);
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+/// A rank that fails, as far as can be seen now.
+std::optional<Candidate> Generation::candidate(const LocalRank& rank) const {
+  const bool told = rank.on_board() && rank.slot().state.load() == RankState::failed;
+  if (!told && (!rank.status || exit_code_of(*rank.status) == 0)) return std::nullopt;
+  Candidate result;
+  result.rank = rank.rank;
+  result.status = rank.status;
+  result.noticed_ns = rank.status ? rank.ended_ns : monotonic_ns();
+  if (told) {
+    result.verdict_ns = rank.slot().verdict_ns.load();
+    result.words = read_text(rank.slot().error);
+  } else {
+    for (const std::string& line : rank.output.last_lines(5)) result.words += line + "\n";
+  }
+  return result;
+}
+
+/// Names the first failure, once it is sure enough.
+void Generation::judge_failures() {
+  if (failed_ || stop_signal_ != 0) return;
+  std::vector<Candidate> candidates;
+  std::vector<LocalRank*> who;
+  for (LocalRank& rank : ranks_) {
+    const auto one = candidate(rank);
+    if (!one) continue;
+    candidates.push_back(*one);
+    who.push_back(&rank);
+    const bool stays = !one->status && one->verdict_ns != 0 && seconds_since(one->verdict_ns) > failed_but_there;
+    if (stays && !first_failure_) first_failure_ = AgentClock::now();
+  }
+  if (!first_failure_ || candidates.empty()) return;
+  const std::size_t first = first_failure(candidates);
+  const Guilt sure = guilt(candidates[first]);
+  const auto waited = AgentClock::now() - *first_failure_;
+  const bool all_seen = running() == 0;
+  const auto settle = sure == Guilt::killed ? milliseconds(0) : sure == Guilt::victim ? settle_victim : settle_failed;
+  if (!all_seen && waited < settle) return;
+  // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while others that only heard of
+  // it are gone already.
+  const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&
+                      seconds_since(candidates[first].verdict_ns) < host_.options.grace_seconds;
+  if (ending) return;
+  LocalRank& rank = *who[first];
+  std::string text = concat(rank.name(), " ", rank.status ? describe_status(*rank.status) : "failed, but does not end");
+  if (rank.status && WIFSIGNALED(*rank.status) && WTERMSIG(*rank.status) == SIGKILL) {
+    const std::string memory = host_.oom.explain(rank.process.pid());
+    if (!memory.empty()) text += concat(": ", memory);
+  }
+  if (rank.on_board() && rank.status) {
+    const double late = static_cast<double>(rank.ended_ns - rank.slot().heartbeat_ns.load()) * 1e-9;
+    text += concat(" (seen ", format_real(std::max(late, 0.0), 2), " s after its last heartbeat)");
+  }
+  if (sure == Guilt::victim) text += "; it says that a peer is gone, but no other rank of this host failed before";
+  fail(&rank, text);
+}
+
+void Generation::look_at_life() {
+  const Time now = AgentClock::now();
+  if (now < next_look_) return;
+  next_look_ = now + seconds(std::max(0.01, host_.options.monitor_interval));
+  std::vector<WatchedRank> watched;
+  for (const LocalRank& rank : ranks_) {
+    if (!rank.status && !rank.gone) watched.push_back({rank.rank, rank.local_rank, rank.watched_pid()});
+  }
+  if (now >= next_oom_look_) {
+    next_oom_look_ = now + seconds(1);
+    for (const LocalRank& rank : ranks_) {
+      if (!rank.status && !rank.gone) host_.oom.look(rank.process.pid());
+    }
+  }
+  const auto findings = life_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
+  if (failed_ || first_failure_ || stacks_ || stop_signal_ != 0) return;
+  look_at_arrivals(now);
+  for (const LifeFinding& finding : findings) {
+    if (finding.kind == LifeFinding::hang) return on_hang(finding);
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
+                                   [&](const LocalRank& each) { return each.rank == finding.ranks.at(0); });
+    if (finding.kind == LifeFinding::paused || host_.options.only_report) {
+      host_.say(finding.text);
+      if (finding.kind == LifeFinding::frozen) tell_circumstances(*rank, false);
+      continue;
+    }
+    fail(&*rank, finding.text);
+    rank->kill();  // a stopped process does not hear SIGTERM
+    return;
+  }
+}
+
+void Generation::look_at_arrivals(Time now) {
+  std::vector<Arrivals::Rank> ranks;
+  for (const LocalRank& rank : ranks_) {
+    if (rank.status || rank.gone) continue;
+    const bool came = rank.on_board();
+    ranks.push_back({rank.rank, rank.process.pid(), came, came && rank.slot().state.load() == RankState::joining});
+  }
+  if (const auto text = arrivals_.look(ranks, now)) host_.say(*text);
+}
+
+void Generation::on_hang(const LifeFinding& finding) {
+  std::vector<RankView> views;
+  for (const LocalRank& rank : ranks_) {
+    if (!rank.status && !rank.gone && rank.on_board()) views.push_back(view_of(rank));
+  }
+  const WaitVerdict verdict = find_culprit(views, monotonic_ns());
+  hang_ = concat("the job hangs: ", verdict.text);
+  host_.say(concat(finding.text, ": ", verdict.text, "; collecting stacks"));
+  host_.err.write_some();
+  std::vector<StackDump::Target> targets;
+  const auto add = [&](bool guilty) {
+    for (const LocalRank& rank : ranks_) {
+      if (rank.status || rank.gone) continue;
+      const bool blamed =
+          std::find(verdict.culprits.begin(), verdict.culprits.end(), rank.rank) != verdict.culprits.end();
+      if (blamed == guilty) targets.push_back({rank.rank, rank.watched_pid()});
+    }
+  };
+  add(true);
+  add(false);
+  stacks_.emplace(targets, stack_seconds, host_.guardian);
+}
+
+void Generation::tell_stacks() {
+  std::string all;
+  const auto stacks = stacks_->take();
+  for (const StackDump::Stacks& one : stacks) all += concat("rank ", one.rank, ":\n", one.text);
+  stacks_.reset();
+  const std::string path = host_.write_report(concat("stacks-", plan_.generation, ".txt"), concat(hang_, "\n\n", all));
+  if (!path.empty()) {
+    host_.say(concat("stacks of all ranks: ", path));
+  } else {
+    host_.say_lines(first_lines(all, told_stack_lines));
+  }
+  if (!failed_ && !first_failure_ && stop_signal_ == 0 && !host_.options.only_report) fail(nullptr, hang_);
+}
+
+void Generation::fail(LocalRank* culprit, const std::string& text) {
+  failed_ = true;
+  culprit_ = culprit;
+  failure_ = text;
+  const bool others = running() > (culprit != nullptr && !culprit->status ? 1u : 0u);
+  const std::string ending = !others ? "" : culprit != nullptr ? "; ending the other ranks" : "; ending all ranks";
+  host_.say(concat(text, ending));
+  if (culprit != nullptr && culprit->status) failure_code_ = exit_code_of(*culprit->status);
+  if (host_.fleet) host_.fleet->report(FleetEvent::failure, failure_code_, text);
+  BoardHeader& header = host_.board.header();
+  write_text(header.stop_reason, text);
+  header.stop.store(1, std::memory_order_release);
+  // A quarter of the time is kept for the kernel: SIGKILL takes effect when it gets to it.
+  const double grace = host_.options.grace_seconds * 0.75;
+  const Time now = AgentClock::now();
+  for (LocalRank& rank : ranks_) {
+    if (rank.gone) continue;
+    const bool saves = rank.on_board() && rank.slot().state.load() == RankState::saving;
+    rank.ask(SIGTERM, now + seconds(may_restart_ && !saves ? std::min(grace, restart_grace) : grace));
+  }
+  const bool bad_input =
+      culprit != nullptr && culprit->status && failure_code_ == static_cast<int>(ExitCode::bad_input);
+  if (culprit != nullptr && !bad_input) tell_circumstances(*culprit, plan_.world_size > 1);
+}
+
+void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {
+  if (rank.on_board()) {
+    const RankView view = view_of(rank);
+    const bool told = view.state == RankState::failed;
+    host_.say_lines(
+        concat(told ? "" : concat("it was ", state_name(view.state), ": "), describe_place(view, monotonic_ns())));
+    const std::string error = read_text(rank.slot().error);
+    if (told && !rank.output.has_shown(error)) host_.say_lines(concat("it said: ", error));
+  }
+  const auto lines = last_lines ? rank.output.last_lines(told_lines) : std::vector<std::string>{};
+  if (lines.empty()) return;
+  host_.say_lines(concat("its last ", lines.size() == 1 ? "line" : "lines",
+                         rank.output.log_path().empty() ? "" : concat(" (", rank.output.log_path(), ")"), ":"));
+  for (const std::string& line : lines) host_.say_lines(concat("| ", line));
+}
+
+}  // namespace tessera::launch

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// Nothing survives an agent that is killed with SIGKILL: a small process that outlives it and ends what is left.
+///
+/// PR_SET_PDEATHSIG ends the ranks themselves but not what they started (a shell's children, data workers). The
+/// guardian knows the process group of every rank and waits for the other end of its socket to close, which the kernel
+/// does however the agent dies.
+
+#include <sys/types.h>
+
+#include <tessera/launch/agent/unique_fd.h>
+
+namespace tessera::launch {
+
+class Guardian {
+ public:
+  /// Forks the guardian. Throws InputError when there is no process or socket left for it.
+  Guardian();
+  /// Ends it; groups that were not forgotten are killed. Waits for its end.
+  ~Guardian();
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  /// For ProcessOptions::announce_fd.
+  int announce_fd() const noexcept { return socket_.get(); }
+  /// Call before the group's leader is reaped: afterwards the kernel may give its id to somebody else.
+  void forget(pid_t group) const noexcept;
+
+ private:
+  UniqueFd socket_;
+  pid_t pid_ = -1;
+};
+
+/// Registers a process group. Async-signal-safe: called between fork and exec.
+void announce_group(int announce_fd, pid_t group) noexcept;
+
+}  // namespace tessera::launch

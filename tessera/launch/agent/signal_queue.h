@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// Requests to stop the agent, as something that poll() can wait for.
+
+#include <signal.h>
+
+#include <tessera/launch/agent/unique_fd.h>
+
+namespace tessera::launch {
+
+/// While it lives, SIGINT, SIGTERM and (unless it was ignored, as under nohup) SIGHUP are queued instead of delivered.
+/// For the thread that makes it: make it before other threads exist. One at a time.
+class SignalQueue {
+ public:
+  SignalQueue();
+  ~SignalQueue();
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int fd() const noexcept { return fd_.get(); }  ///< readable when a signal waits
+  int next() noexcept;                           ///< the next signal, 0 when there is none
+
+ private:
+  sigset_t mask_before_;
+  struct sigaction child_before_;
+  UniqueFd fd_;
+};
+
+}  // namespace tessera::launch

@@ -1,0 +1,329 @@
+#include <tessera/launch/cli/command_line.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/launch/cli/launch_flags.h>
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+namespace tessera::launch {
+
+namespace {
+
+std::string canonical(std::string name) {
+  if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '-', '_');
+  return name;
+}
+
+const LaunchFlag& find_flag(const std::string& given) {
+  const std::string name = canonical(given);
+  std::vector<std::string> known;
+  for (const LaunchFlag& flag : launch_flags()) {
+    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return flag;
+    known.insert(known.end(), flag.names.begin(), flag.names.end());
+  }
+  const auto near = nearest(name, known);
+  throw InputError(concat("tessera launch: unknown option ", given, near ? concat("; did you mean ", *near, "?") : ".",
+                          " Options of the program come after its name; see tessera launch --help"));
+}
+
+std::optional<int> number_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  const auto number = value == nullptr ? std::nullopt : parse_int(value);
+  return number && *number >= 0 && *number < (1 << 20) ? std::optional(static_cast<int>(*number)) : std::nullopt;
+}
+
+/// Which of several machines this is, by the batch system that started one of us on each.
+std::optional<int> machine_rank_of_environment(int machines) {
+  struct Source {
+    const char *rank, *size;
+  };
+  for (const Source& source :
+       {Source{"SLURM_NODEID", "SLURM_NNODES"}, Source{"JOB_COMPLETION_INDEX", nullptr},
+        Source{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Source{"PMI_RANK", "PMI_SIZE"}}) {
+    const auto rank = number_in(source.rank);
+    const auto size = source.size == nullptr ? std::nullopt : number_in(source.size);
+    if (rank && (!size || *size == machines)) return rank;
+  }
+  return std::nullopt;
+}
+
+/// Kubeflow hands torchrun's options to a pod as variables PET_*; options win over them.
+void take_kubeflow(FlagValues& given) {
+  if (given.machines || !number_in("PET_NNODES")) return;
+  given.machines = number_in("PET_NNODES");
+  if (!given.per_machine && !given.total) given.per_machine = number_in("PET_NPROC_PER_NODE");
+  if (!given.machine_rank) given.machine_rank = number_in("PET_NODE_RANK");
+  const char* address = std::getenv("PET_MASTER_ADDR");
+  if (given.address.empty() && given.endpoint.empty() && address != nullptr) given.address = address;
+  if (!given.port && given.endpoint.empty()) given.port = number_in("PET_MASTER_PORT");
+}
+
+/// accelerate's rule: --num_processes counts the ranks of all machines.
+void share_processes(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  if (given.per_machine) options.num_processes = *given.per_machine;
+  if (!given.total) return;
+  if (given.per_machine && *given.total != *given.per_machine * options.num_machines) {
+    throw InputError(concat("--num_processes ", *given.total,
+                            " counts the ranks of all machines, but --nproc_per_node ", *given.per_machine, " on ",
+                            options.num_machines, " machines makes ", *given.per_machine * options.num_machines,
+                            ": give one of them"));
+  }
+  if (*given.total % options.num_machines != 0) {
+    throw InputError(concat("--num_processes ", *given.total,
+                            " counts the ranks of all machines and cannot be shared "
+                            "evenly by ",
+                            options.num_machines, "; give --nproc_per_node on each machine"));
+  }
+  options.num_processes = *given.total / options.num_machines;
+}
+
+/// Hosts of a hostfile or list: how many machines, ranks and which is the first.
+void take_hosts(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  std::vector<HostSlots> hosts;
+  if (!given.hostfile.empty() && !given.host_list.empty()) {
+    throw InputError("--hostfile and --host_list both name the hosts: give one of them");
+  }
+  if (!given.hostfile.empty()) hosts = read_hostfile(given.hostfile);
+  if (!given.host_list.empty()) {
+    for (const std::string& name : expand_node_list(given.host_list)) {
+      HostSlots host{name, std::vector<int>(static_cast<std::size_t>(given.per_machine.value_or(1))), 0};
+      std::iota(host.slots.begin(), host.slots.end(), 0);
+      host.slots_of_host = static_cast<int>(host.slots.size());
+      hosts.push_back(host);
+    }
+  }
+  if (hosts.empty() && given.exclude.empty() && given.include.starts_with("localhost:")) {  // DeepSpeed: devices of this host
+    const std::string devices = given.include.substr(10);
+    if (given.per_machine || given.total) {
+      throw InputError(concat("--include ", given.include, " already says how many ranks: do not give their number beside it"));
+    }
+    for (const std::string& device : split(devices, ',')) {
+      if (!parse_int(device)) throw InputError(concat("--include ", given.include, ": expected numbers of devices: localhost:0,1"));
+    }
+    options.num_processes = static_cast<int>(split(devices, ',').size());
+    result.exports.insert(result.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", devices));
+    return;
+  }
+  if (hosts.empty()) {
+    if (!given.include.empty() || !given.exclude.empty()) {
+      throw InputError("--include and --exclude choose among the hosts of a --hostfile: give one");
+    }
+    return;
+  }
+  const bool filtered = !given.include.empty() || !given.exclude.empty();
+  if (filtered && (given.machines || given.per_machine)) {
+    throw InputError(
+        "--include and --exclude already say which hosts and slots: do not give --num_machines or "
+        "--nproc_per_node beside them");
+  }
+  hosts = filter_hosts(hosts, given.include, given.exclude);
+  if (given.machines) {
+    if (*given.machines > static_cast<int>(hosts.size())) {
+      throw InputError(concat("--num_machines ", *given.machines, ", but only ", hosts.size(), " hosts were named"));
+    }
+    hosts.resize(static_cast<std::size_t>(*given.machines));
+  }
+  if (given.per_machine) {
+    for (HostSlots& host : hosts) {
+      if (*given.per_machine > static_cast<int>(host.slots.size())) {
+        throw InputError(concat("--nproc_per_node ", *given.per_machine, ", but host ", host.name, " has ",
+                                host.slots.size(), " slots"));
+      }
+      host.slots.resize(static_cast<std::size_t>(*given.per_machine));
+    }
+  }
+  int total = 0;
+  for (const HostSlots& host : hosts) total += static_cast<int>(host.slots.size());
+  if (given.total && *given.total != total) {
+    throw InputError(concat("--num_processes ", *given.total, ", but the hosts have ", total, " slots in use"));
+  }
+  options.num_machines = static_cast<int>(hosts.size());
+  if (given.address.empty()) options.master_addr = hosts[0].name.substr(hosts[0].name.find('@') + 1);
+  result.over_ssh = !given.machine_rank && result.emit.empty();
+  if (given.machine_rank && *given.machine_rank < options.num_machines) {
+    options.num_processes = static_cast<int>(hosts[static_cast<std::size_t>(*given.machine_rank)].slots.size());
+  }
+  result.hosts = std::move(hosts);
+}
+
+void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  std::string address = given.address;
+  std::optional<int> port = given.port;
+  if (!given.endpoint.empty()) {
+    const auto colon = given.endpoint.rfind(':');
+    const std::string host = given.endpoint.substr(0, colon);
+    const auto number =
+        colon == std::string::npos ? std::optional<std::int64_t>(29500) : parse_int(given.endpoint.substr(colon + 1));
+    if (host.empty() || !number || *number < 0 || *number > 65535) {
+      throw InputError(concat("--rdzv_endpoint ", given.endpoint, ": expected HOST or HOST:PORT"));
+    }
+    if ((!address.empty() && address != host) || (port && *port != *number)) {
+      throw InputError(concat("--rdzv_endpoint ", given.endpoint,
+                              " and --main_process_ip/--main_process_port say "
+                              "different places: give one of them"));
+    }
+    address = host;
+    port = static_cast<int>(*number);
+  }
+  if (!address.empty()) options.master_addr = address;
+  if (port) options.master_port = *port;
+}
+
+void check_machines(const FlagValues& given, LaunchCommand& result) {
+  LaunchOptions& options = result.options;
+  if (given.standalone && options.num_machines > 1) {
+    throw InputError(concat("--standalone means one machine, but --num_machines is ", options.num_machines));
+  }
+  if (result.over_ssh || !result.emit.empty()) return;
+  if (options.num_machines == 1) {
+    if (given.machine_rank.value_or(0) > 0) {
+      throw InputError(
+          concat("--machine_rank ", *given.machine_rank, ", but there is one machine; give --num_machines"));
+    }
+    return;
+  }
+  auto rank = given.machine_rank;
+  if (!rank) rank = machine_rank_of_environment(options.num_machines);
+  if (!rank) {
+    throw InputError(concat("--num_machines is ", options.num_machines,
+                            ": say which one this is with --machine_rank (0 is the one at --main_process_ip)"));
+  }
+  if (*rank >= options.num_machines) {
+    throw InputError(concat("machine rank ", *rank, " of ", options.num_machines, " machines: they count from 0"));
+  }
+  options.machine_rank = *rank;
+  if (given.address.empty() && given.endpoint.empty() && result.hosts.empty()) {
+    throw InputError(
+        "several machines meet at machine 0: give its address to all of them, --main_process_ip HOST "
+        "--main_process_port PORT");
+  }
+  if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, since all must know it
+}
+
+void take_output(const FlagValues& given, LaunchOptions& options) {
+  const auto shown = [&](int rank) {
+    const auto of = [&](const StreamFlags& flags) {
+      const auto own = flags.of_rank.find(rank);
+      return own == flags.of_rank.end() ? flags.all : own->second;
+    };
+    return of(given.tee) | (3 & ~of(given.redirects));
+  };
+  const bool redirected = given.redirects.all != 0 || !given.redirects.of_rank.empty();
+  if (redirected && options.log_dir.empty()) {
+    throw InputError("--redirects sends output to files only: say where with --log_dir");
+  }
+  options.tee = shown(-1);
+  for (const StreamFlags* flags : {&given.tee, &given.redirects}) {
+    for (const auto& [rank, streams] : flags->of_rank) options.tee_of_rank[rank] = shown(rank);
+  }
+}
+
+}  // namespace
+
+LaunchCommand parse_launch_command(const std::vector<std::string>& arguments) {
+  LaunchCommand result;
+  FlagValues given;
+  std::size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--") {
+      ++i;
+      break;
+    }
+    if (!word.starts_with("-") || word == "-") break;
+    const auto equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const LaunchFlag& flag = find_flag(name);
+    std::string value;
+    if (flag.value.empty()) {
+      if (equals != std::string::npos) throw InputError(concat("tessera launch: ", name, " takes no value"));
+    } else if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (++i < arguments.size()) {
+      value = arguments[i];
+    } else {
+      throw InputError(concat("tessera launch: ", name, " needs a value"));
+    }
+    flag.apply(result, given, name, value);
+    if (result.help) return result;
+  }
+  result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(i, arguments.size())),
+                        arguments.end());
+  if (result.command.empty() && result.emit != "hostfile") {
+    throw InputError("tessera launch: no program was given; see tessera launch --help");
+  }
+  // -u: Python's own buffer would hold back lines until the end of the job, and lose them when a rank is killed.
+  if (!result.command.empty() && result.command[0].ends_with(".py")) {
+    result.command.insert(result.command.begin(), {"python3", "-u"});
+  }
+  take_training(given, result);
+  take_kubeflow(given);
+  if (given.machines) result.options.num_machines = *given.machines;
+  take_hosts(given, result);
+  if (result.hosts.empty()) share_processes(given, result);
+  take_rendezvous(given, result);
+  check_machines(given, result);
+  take_output(given, result.options);
+  if (result.options.host_label.empty() && result.options.num_machines > 1 && !result.hosts.empty() &&
+      !result.over_ssh) {
+    result.options.host_label = result.hosts[static_cast<std::size_t>(result.options.machine_rank)].name;
+  }
+  return result;
+}
+
+std::vector<std::string> words_of(const LaunchOptions& options) {
+  const LaunchOptions plain;
+  std::vector<std::string> words;
+  const auto add = [&](const char* name, const std::string& value) { words.insert(words.end(), {name, value}); };
+  const auto number = [&](const char* name, auto value, auto usual) {
+    if (value != usual) add(name, format_real(static_cast<double>(value), 9));
+  };
+  if (options.num_machines > 1) {
+    add("--num_machines", std::to_string(options.num_machines));
+    add("--machine_rank", std::to_string(options.machine_rank));
+  }
+  add("--nproc_per_node", std::to_string(options.num_processes));
+  if (options.num_machines > 1 || options.master_addr != plain.master_addr) {
+    add("--main_process_ip", options.master_addr);
+  }
+  if (options.master_port != 0) add("--main_process_port", std::to_string(options.master_port));
+  number("--num_cpu_threads_per_process", options.threads_per_process, 0);
+  if (!options.prefix_output) words.push_back("--no_prefix");
+  number("--max_restarts", options.max_restarts, 0);
+  number("--monitor_interval", options.monitor_interval, plain.monitor_interval);
+  number("--heartbeat_timeout", options.heartbeat_timeout, plain.heartbeat_timeout);
+  number("--hang_timeout", options.hang_timeout, plain.hang_timeout);
+  number("--stop_seconds", options.stop_seconds, plain.stop_seconds);
+  if (options.only_report) words.push_back("--only_report");
+  if (!options.job.empty()) add("--rdzv_id", options.job);
+  if (!options.log_dir.empty()) {
+    add("--log_dir", options.log_dir);
+    // Shown is what --redirects does not take away.
+    std::string streams = std::to_string(3 & ~options.tee);
+    if (!options.tee_of_rank.empty()) {
+      std::vector<std::string> parts = {concat("*:", streams)};
+      for (const auto& [rank, shown] : options.tee_of_rank) parts.push_back(concat(rank, ":", 3 & ~shown));
+      streams = join(parts, ",");
+    }
+    if (streams != "0") add("--redirects", streams);
+  }
+  if (!options.shown_ranks.empty()) {
+    std::vector<std::string> ranks;
+    for (int rank : options.shown_ranks) ranks.push_back(std::to_string(rank));
+    add("--local_ranks_filter", join(ranks, ","));
+  }
+  if (!options.bind_core_list.empty()) {
+    add("--bind_core_list", options.bind_core_list);
+  } else if (options.bind_cores) {
+    words.push_back("--bind_cores");
+  }
+  if (!options.host_label.empty()) add("--host_label", options.host_label);
+  return words;
+}
+
+}  // namespace tessera::launch

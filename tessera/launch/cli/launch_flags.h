@@ -1,0 +1,45 @@
+#pragma once
+/// \file
+/// The table of `tessera launch`'s options: names, help, and what each one sets.
+
+#include <tessera/launch/cli/command_line.h>
+#include <tessera/launch/cli/training_flags.h>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::launch {
+
+/// Streams as torchrun numbers them: 0 none, 1 standard output, 2 standard error, 3 both; for all local ranks, and for
+/// those that differ ("0:3,1:0"; ours also "*:2,0:3").
+struct StreamFlags {
+  int all = 0;
+  std::map<int, int> of_rank;
+};
+
+/// What cannot be decided before all options were read.
+struct FlagValues {
+  std::optional<int> total;        ///< accelerate's --num_processes: ranks of all machines
+  std::optional<int> per_machine;  ///< torchrun's --nproc_per_node
+  std::optional<int> machines, machine_rank;
+  std::string address, endpoint;
+  std::optional<int> port;
+  bool standalone = false;
+  std::string hostfile, host_list, include, exclude;
+  StreamFlags tee, redirects;
+  TrainingFlags training;
+};
+
+struct LaunchFlag {
+  std::vector<std::string> names;  ///< with '_' for '-'; the first ones are shown
+  std::string value;               ///< how the help calls the value; empty: a switch
+  std::string help;                ///< empty: accepted, not shown
+  std::function<void(LaunchCommand&, FlagValues&, const std::string& name, const std::string& value)> apply;
+};
+
+/// In the order of the help. A row without names begins a group: `help` is its title.
+const std::vector<LaunchFlag>& launch_flags();
+
+}  // namespace tessera::launch

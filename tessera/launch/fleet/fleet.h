@@ -1,0 +1,118 @@
+#pragma once
+/// \file
+/// The agents of a job's hosts act as one: they meet, agree which ranks run where, hear of each other's failures within
+/// a fraction of a second, and restart or end together. All through the job's authenticated store (store_client.h),
+/// which the agent of machine 0 has started before (store_server.h) at main_process_ip:main_process_port.
+///
+/// An agent's life:
+///   Fleet fleet(options);                       // waits for all machines; says who is missing
+///   start ranks by fleet.plan();                // generation 0
+///   loop: watch the local ranks, poll fleet.event_fd();
+///     a local rank failed       -> fleet.report({Event::failure, code, text}); end the local ranks
+///     fleet.event() from others -> failure or lost: end the local ranks; stop: ask them to stop (SIGTERM)
+///   all local ranks are gone -> fleet.agree(outcome): every machine gets the same answer: restart with plan()
+///     of the next generation, or the exit code of the job.
+///
+/// Machine 0 must not stay away from its loop for longer than a second or so: the others wait for its store.
+///
+/// Only durations are compared, each on one host's monotonic clock: the hosts' clocks need not agree.
+
+#include <tessera/launch/store/store_secret.h>
+#include <tessera/launch/store/store_server.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::launch {
+
+struct FleetOptions {
+  int machine_rank = 0, num_machines = 1;
+  int local_processes = 1;    ///< of this machine; they may differ
+  std::string hostname;       ///< for messages; empty: this host's name
+  std::string store_address;  ///< the store of machine 0
+  int store_port = 0;
+  Secret secret{};
+  StoreServer* server =
+      nullptr;                ///< of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
+  double join_seconds = 600;  ///< then the wait for missing machines ends
+  double first_notice_seconds = 5;  ///< missing machines are listed after this, and every notice_seconds
+  double notice_seconds = 10;
+  double lost_seconds = 3;                      ///< without a sign of the store (or, for machine 0, of another machine)
+  std::function<void(const std::string&)> say;  ///< lines for people; may be empty
+  std::function<bool()> give_up;                ///< asked ten times a second while waiting; true: Error(interrupted)
+};
+
+struct Machine {
+  std::string hostname;
+  int local_processes = 0;
+  int first_rank = 0;
+};
+
+/// Which ranks run where in one generation. Equal on all machines but for `first_rank` and `local_processes`.
+struct FleetPlan {
+  int generation = 0;
+  int world_size = 1;
+  int first_rank = 0, local_processes = 1;  ///< of this machine
+  std::string master_addr;                  ///< for the ranks: MASTER_ADDR (machine 0) and a port
+  int master_port = 0;                      ///< that was free there when the plan was made
+  std::vector<Machine> machines;
+};
+
+/// What happened to the job on some machine.
+struct FleetEvent {
+  enum Kind {
+    failure,  ///< a rank failed: all ranks end, then agree() restarts or ends the job
+    stop,     ///< somebody asked the job to stop (SIGTERM, SIGINT): ranks are asked to save and end
+    lost,     ///< a machine, or the store, gave no sign for lost_seconds: all ranks end, and the job
+  };
+  Kind kind = failure;
+  int machine = 0;   ///< where; lost: which one (-1: machine 0 cannot reach its own store any more)
+  int code = 1;      ///< exit code of the failed rank; 130 or 143 for stop
+  std::string text;  ///< "host7: rank 3 (pid 12) was killed by SIGKILL"
+};
+
+/// How the local ranks of one generation ended.
+struct FleetOutcome {
+  int code = 0;              ///< 0 when all are done; else what this agent would return alone
+  bool may_restart = false;  ///< this agent would restart (restarts are left, nobody asked to stop)
+};
+
+struct FleetVerdict {
+  bool restart = false;  ///< plan() is that of the next generation now
+  int code = 0;          ///< of the job, when it does not restart
+  std::string text;      ///< why: the event that came first; empty when all is well
+};
+
+/// Threads: a thread of its own keeps contact; all methods may be called from any one thread. Children may be forked
+/// and exec'd meanwhile. Not copyable.
+class Fleet {
+ public:
+  /// Joins and waits for all machines. Throws InputError: a machine rank twice, another number of machines, the store
+  /// refuses the secret; Error: not all came within join_seconds (lists who is missing), the store cannot be reached.
+  explicit Fleet(const FleetOptions& options);
+  ~Fleet();
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  const FleetPlan& plan() const;
+
+  /// Tells all machines. The first event of a generation counts; later ones are dropped. Returns at once.
+  void report(FleetEvent::Kind kind, int code, const std::string& text);
+  /// The first event of this generation, reported by whichever machine (this one too). Cheap: no traffic.
+  std::optional<FleetEvent> event() const;
+  /// Readable (poll) while an event is there that event() has not returned yet.
+  int event_fd() const noexcept;
+
+  /// Call when nothing of the local ranks is left. Waits for all machines and returns what all of them return.
+  /// A machine that is lost meanwhile: verdict without restart. On machine 0 this also sets the server's generation.
+  FleetVerdict agree(const FleetOutcome& outcome);
+
+ private:
+  class Link;
+  std::unique_ptr<Link> link_;
+};
+
+}  // namespace tessera::launch

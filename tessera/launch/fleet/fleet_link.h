@@ -1,0 +1,110 @@
+#pragma once
+/// \file
+/// The thread by which an agent keeps contact with the job's store (fleet.h): it joins, beats its heart, carries what
+/// this machine reports to the others and brings back what they reported. The agent's own loop never waits for it.
+
+#include <tessera/launch/fleet/fleet.h>
+#include <tessera/launch/store/store_client.h>
+#include <tessera/launch/agent/unique_fd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tessera::launch {
+
+/// The keys of the agents in the store, and what stands there: fields in lines, the last one free text.
+namespace fleet_wire {
+std::string machine_key(int machine);
+std::string plan_key(int generation);
+std::string event_key(int generation);
+std::string heart_key(int machine);
+std::string outcome_key(int generation, int machine);
+std::string verdict_key(int generation);
+std::string acknowledged_key(int generation, int machine);
+constexpr const char* refused_key = "fleet/refused";  ///< why the job cannot begin
+
+struct Introduction {
+  int num_machines = 1, local_processes = 1;
+  std::string token;  ///< tells two agents with the same machine rank apart
+  std::string hostname;
+};
+std::string write(const Introduction& value);
+std::string write(const FleetPlan& value);
+std::string write(const FleetEvent& value);
+std::string write(const FleetOutcome& value);
+std::string write(const FleetVerdict& value);
+/// These throw Error when the text is not of that form.
+Introduction read_introduction(const std::string& text);
+FleetPlan read_plan(const std::string& text, int machine);
+FleetEvent read_event(const std::string& text);
+FleetOutcome read_outcome(const std::string& text);
+FleetVerdict read_verdict(const std::string& text);
+}  // namespace fleet_wire
+
+class FleetLink {
+ public:
+  explicit FleetLink(const FleetOptions& options);
+  ~FleetLink();
+  FleetLink(const FleetLink&) = delete;
+  FleetLink& operator=(const FleetLink&) = delete;
+
+  int event_fd() const noexcept { return event_fd_.get(); }
+
+  // For the agent's thread. All return at once.
+  void report(const FleetEvent& event);
+  std::optional<FleetEvent> event(bool drain);
+  void give(const FleetOutcome& outcome);
+  std::optional<FleetPlan> plan(int generation);  ///< once it is there
+  std::optional<FleetVerdict> verdict();          ///< of this generation, once it is there
+  void begin(int generation);                     ///< forgets the last generation's event and verdict
+  void throw_if_refused();                        ///< what ended the joining, as it was thrown
+  std::string waiting_for();                      ///< for people, while the store cannot be reached; else empty
+  std::set<int> lost();                           ///< machine 0: those that gave no sign, whatever event came first
+  std::optional<std::string> cut();               ///< why this machine has no contact with the store any more
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  void join();
+  void keep_contact();
+  void watch_hearts();
+  void take(const FleetEvent& event);
+  StoreClient& client();
+  /// Runs a call, or several, again on a new connection when the old one broke; throws StoreLost after lost_seconds.
+  template <class Call>
+  auto in_contact(const Call& call);
+
+  const FleetOptions options_;
+  UniqueFd event_fd_;
+  std::string token_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false, joined_ = false;
+  int generation_ = 0;
+  std::optional<FleetEvent> event_, to_report_;
+  std::optional<FleetOutcome> outcome_;
+  std::optional<FleetVerdict> verdict_;
+  std::map<int, FleetPlan> plans_;
+  std::exception_ptr refused_;
+  std::set<int> lost_;
+  std::optional<std::string> cut_;
+  std::string waiting_for_;
+
+  // The thread's own.
+  std::unique_ptr<StoreClient> client_;
+  std::optional<Clock::time_point> call_until_;  ///< when a call that gets no answer is given up
+  std::vector<std::string> hearts_;
+  std::vector<Clock::time_point> heard_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::launch

@@ -1,0 +1,31 @@
+#pragma once
+/// \file
+/// One command for several hosts: an agent on each, started with ssh; the first one directly when it is this host. The
+/// job's secret goes over ssh's standard input, then one byte for each signal; its end makes the remote agent stop, so
+/// nothing is left there when this program dies or the line breaks.
+
+#include <tessera/launch/cli/command_line.h>
+#include <string>
+#include <vector>
+
+namespace tessera::launch {
+
+/// Runs the job on command.hosts; the exit code of the first agent that failed. `program` is the path of `tessera`, the
+/// same on all hosts, which also have this folder. TESSERA_SSH names another ssh with its options ("ssh -p 2222 -i
+/// KEY").
+int run_over_ssh(const LaunchCommand& command, const std::string& program);
+
+/// The one word that the remote shell gets: cd to `folder`, then `command` with `variables`, each part quoted.
+std::string remote_line(const std::string& folder, const std::vector<std::string>& variables,
+                        const std::vector<std::string>& command);
+
+/// For the agent that run_over_ssh started: reads the secret's line from standard input.
+Secret secret_from_stdin();
+/// From here on a process of its own turns bytes of standard input into signals to this one, and its end into SIGTERM,
+/// then SIGKILL after `patience` seconds. Call it before threads exist.
+void obey_stdin(double patience);
+
+/// Whether the name means this host: its own name, "localhost", or a loopback address.
+bool is_this_host(const std::string& name);
+
+}  // namespace tessera::launch

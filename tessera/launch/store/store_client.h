@@ -1,0 +1,90 @@
+#pragma once
+/// \file
+/// The other end of the rendezvous store (store_server.h): blocking calls with timeouts.
+
+#include <tessera/base/error.h>
+#include <tessera/launch/store/store_secret.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::launch {
+
+/// The store is not there (any more), or it and we do not trust each other. Names host:port and the reason.
+class StoreLost : public Error {
+ public:
+  using Error::Error;
+};
+/// A wait ran into its timeout; the store is well.
+class StoreTimeout : public Error {
+ public:
+  using Error::Error;
+};
+
+struct StoreClientOptions {
+  std::string host;
+  int port = 0;
+  Secret secret{};
+  int generation = -1;  ///< of this rank; -1: an agent, which belongs to all generations
+  std::chrono::milliseconds connect_timeout{
+      30000};  ///< in which refused connections are retried: the store may be late
+  std::chrono::milliseconds answer_timeout{30000};  ///< beyond a call's own timeout: then the store's agent is lost
+  /// Asked about every 100 ms by calls that wait for a key: a text ends the call with StoreLost(text), the client stays
+  /// usable. For the agent's stop flag. Called by whatever threads call the client.
+  std::function<std::optional<std::string>()> interrupted;
+};
+
+/// Thread-safe: each call has a connection of its own while it lasts, kept for later calls; one that waits holds up no
+/// other. A connection that breaks is never replaced silently: from then on every call throws StoreLost with the first
+/// reason. Not for use in a child after fork() (throws).
+class StoreClient {
+ public:
+  using milliseconds = std::chrono::milliseconds;
+
+  /// Connects and authenticates both ways. Throws StoreLost: unreachable, wrong secret, other version, old generation.
+  explicit StoreClient(StoreClientOptions options);
+  ~StoreClient();
+  StoreClient(StoreClient&&) noexcept;
+  StoreClient& operator=(StoreClient&&) noexcept;
+
+  void set(const std::string& key, const std::string& value);
+  /// Waits for the key. StoreTimeout names it.
+  std::string get(const std::string& key, milliseconds timeout);
+  /// The value now, or nullopt: one round trip.
+  std::optional<std::string> find(const std::string& key);
+  /// Waits until all keys are there. StoreTimeout names those missing.
+  void wait(const std::vector<std::string>& keys, milliseconds timeout);
+  bool check(const std::vector<std::string>& keys);
+  /// The sum (an absent key counts as 0), which is stored as decimal text. Error when the present value is no number.
+  std::int64_t add(const std::string& key, std::int64_t delta);
+  /// Sets `desired` when the value is `expected`, or when the key is absent and `expected` empty. Returns the value
+  /// afterwards; `expected` when the key is absent and was not set.
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired);
+  bool erase(const std::string& key);
+  std::int64_t num_keys();
+  void append(const std::string& key, const std::string& value);
+  /// Waits for all.
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys, milliseconds timeout);
+  void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
+  void queue_push(const std::string& key, const std::string& value);
+  /// First in, first out, each value to one caller. timeout 0: nullopt when empty; else StoreTimeout after it.
+  std::optional<std::string> queue_pop(const std::string& key, milliseconds timeout);
+  std::int64_t queue_length(const std::string& key);
+  /// Keys that start with `prefix`, sorted.
+  std::vector<std::string> list(const std::string& prefix);
+
+  /// "host:port".
+  std::string where() const;
+  const StoreClientOptions& options() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::launch

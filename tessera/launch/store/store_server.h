@@ -1,0 +1,96 @@
+#pragma once
+/// \file
+/// The rendezvous store: a key-value store in the agent's single-threaded poll loop, for those who know the job's
+/// secret. Protocol: store_wire.h. Others get a closed connection, and can hold neither descriptors nor memory for
+/// long.
+
+#include <tessera/launch/store/store_secret.h>
+#include <tessera/launch/agent/unique_fd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::launch {
+
+struct StoreLimits {
+  std::size_t key_bytes = 1024;
+  std::size_t value_bytes = 64u << 20;
+  std::size_t memory_bytes = 1u << 30;  ///< keys, values and buffers of connections together
+  int connections = 4096;               ///< of peers that know the secret
+  int pending = 64;                     ///< of peers that have not proved it yet; the oldest gives way to a new one
+  std::chrono::milliseconds authentication{3000};  ///< time a peer has to prove that it knows the secret
+};
+
+struct StoreOptions {
+  std::string address = "127.0.0.1";  ///< the one interface to listen on: an address, or a name that resolves to one
+  int port = 0;                       ///< 0: any free one
+  Secret secret{};                    ///< all zero is refused
+  int generation = 0;                 ///< see set_generation
+  StoreLimits limits;
+};
+
+/// Since the start; for logs and tests.
+struct StoreCounters {
+  std::uint64_t accepted = 0;       ///< TCP connections
+  std::uint64_t authenticated = 0;  ///< of them proved the secret
+  std::uint64_t refused = 0;        ///< wrong secret, garbage, another version, stale generation, too many, too slow
+  std::uint64_t broken = 0;         ///< authenticated, then sent something that is no valid next message
+  std::uint64_t requests = 0;
+};
+
+/// Use: poll fd() for POLLIN with a timeout that ends at deadline(), then call turn(). One thread only. SIGPIPE is not
+/// raised. After fork() a child that lives on must not touch it (descriptors are close-on-exec).
+class StoreServer {
+ public:
+  /// Listens at once. Throws InputError when the address or port cannot be had (naming both and the reason).
+  explicit StoreServer(const StoreOptions& options);
+  ~StoreServer();
+  StoreServer(StoreServer&&) noexcept;
+  StoreServer& operator=(StoreServer&&) noexcept;
+
+  /// An epoll descriptor: readable when turn() has something to do.
+  int fd() const;
+  /// The port it listens on.
+  int port() const;
+  /// "address:port" as ranks need it in TESSERA_STORE.
+  std::string where() const;
+  /// Does what is ready, at most about 10 ms of it, and never blocks.
+  void turn();
+  /// When turn() is due even if fd() stays quiet (a waiting peer's timeout, a slow handshake); nullopt: never.
+  std::optional<std::chrono::steady_clock::time_point> deadline() const;
+
+  /// The generation of the running ranks (+1 per restart). Ranks of an older one are refused, those connected get an
+  /// error and are closed, and the keys under their prefix (generation_prefix) are forgotten. It only grows.
+  void set_generation(int generation);
+  int generation() const;
+
+  /// The host's own hand in the store: as a client's, without the network, never waiting. Keys and values obey the
+  /// limits (Error).
+  void set(const std::string& key, std::string value);
+  std::optional<std::string> get(const std::string& key) const;
+  std::int64_t add(const std::string& key, std::int64_t delta);
+  bool erase(const std::string& key);
+  /// All keys that start with `prefix`, sorted.
+  std::vector<std::string> list(std::string_view prefix) const;
+
+  StoreCounters counters() const;
+  /// Now: connections that proved the secret, and that did not (yet).
+  int connections() const;
+  int pending() const;
+  std::size_t memory_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The prefix of all keys that ranks of a generation use: "tessera/3/".
+std::string generation_prefix(int generation);
+
+}  // namespace tessera::launch

@@ -1,0 +1,121 @@
+#include <tessera/launch/watch/proc_status.h>
+
+#include <tessera/base/text.h>
+
+#include <dirent.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+namespace tessera::launch {
+namespace {
+
+std::string read_all(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// What follows the name in a stat file ("pid (name) S ppid ..."): a name may hold blanks and parentheses.
+std::string after_name(const std::string& stat) {
+  const auto end = stat.rfind(')');
+  return end == std::string::npos ? "" : stat.substr(end + 1);
+}
+
+std::vector<std::string> threads_of(pid_t pid) {
+  std::vector<std::string> result;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(concat("/proc/", pid, "/task").c_str()), ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') result.emplace_back(entry->d_name);
+  }
+  return result;
+}
+
+char thread_state(pid_t pid, const std::string& thread) {
+  char state = '?';
+  std::sscanf(after_name(read_all(concat("/proc/", pid, "/task/", thread, "/stat"))).c_str(), " %c", &state);
+  return state;
+}
+
+bool is_stop(char state) { return state == 'T' || state == 't'; }
+
+}  // namespace
+
+std::optional<ProcStatus> read_proc_status(pid_t pid) {
+  const std::string stat = after_name(read_all(concat("/proc/", pid, "/stat")));
+  ProcStatus status;
+  unsigned long user = 0, system = 0;
+  if (std::sscanf(stat.c_str(), " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &status.state, &user, &system) !=
+      3)
+    return std::nullopt;
+  status.cpu_ticks = static_cast<std::int64_t>(user + system);
+  const std::string text = read_all(concat("/proc/", pid, "/status"));
+  if (const auto at = text.find("TracerPid:"); at != std::string::npos)
+    status.traced = std::strtol(text.c_str() + at + 10, nullptr, 10) != 0;
+  if (is_stop(status.state) || status.state == 'Z' || status.state == 'X') return status;
+  // The first thread may sleep while another one waits for a disk, or runs.
+  for (const std::string& thread : threads_of(pid)) {
+    const char state = thread_state(pid, thread);
+    if (state == 'D' || (state == 'R' && status.state != 'D')) status.state = state;
+  }
+  return status;
+}
+
+std::optional<double> seconds_since_start(pid_t pid) {
+  // Field 22 of stat: start time in clock ticks since boot; after the name the fields begin with the third.
+  std::istringstream fields(after_name(read_all(concat("/proc/", pid, "/stat"))));
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) fields >> skipped;
+  double ticks = 0;
+  if (!(fields >> ticks)) return std::nullopt;
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+std::string state_text(char state) {
+  switch (state) {
+    case 'R':
+      return "R (running or waiting for a processor)";
+    case 'S':
+      return "S (sleeping)";
+    case 'D':
+      return "D (waits for a disk or a network file system)";
+    case 'T':
+      return "T (stopped by a signal)";
+    case 't':
+      return "t (stopped by a debugger)";
+    case 'Z':
+    case 'X':
+      return concat(state, " (ended)");
+    default:
+      return std::string(1, state);
+  }
+}
+
+std::string thread_overview(pid_t pid) {
+  std::string result;
+  for (const std::string& thread : threads_of(pid)) {
+    const std::string folder = concat("/proc/", pid, "/task/", thread, "/");
+    const std::string wchan = trim(read_all(folder + "wchan")), call = trim(read_all(folder + "syscall"));
+    const char state = thread_state(pid, thread);
+    result += concat("thread ", thread, " '", trim(read_all(folder + "comm")), "' ", state_text(state));
+    if (!wchan.empty() && wchan != "0") result += concat(", sleeps in ", wchan);
+    if (!call.empty()) result += concat(", system call ", split(call, ' ').front());
+    result += "\n";
+    if (state != 'D') continue;
+    for (const std::string& line : split(read_all(folder + "stack"), '\n')) {  // for root only
+      if (!trim(line).empty()) result += concat("    ", trim(line), "\n");
+    }
+  }
+  return result;
+}
+
+}  // namespace tessera::launch

@@ -1,0 +1,231 @@
+#include <tessera/launch/watch/wait_graph.h>
+
+#include <tessera/base/text.h>
+#include <tessera/launch/watch/proc_status.h>
+#include <tessera/launch/fleet/rank_list.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace tessera::launch {
+namespace {
+
+bool is_pair(Op op) { return op == Op::send || op == Op::recv; }
+
+/// What the ranks have begun in one group.
+struct GroupView {
+  int size = 0;
+  std::map<int, std::uint64_t> begun;      ///< rank -> sequence of its newest collective
+  std::map<int, const Entry*> unfinished;  ///< rank -> its oldest collective that is not known to be finished
+  std::set<int> members;                   ///< ranks seen in the group; others may belong to it
+};
+
+std::map<std::string, GroupView> groups_of(const std::vector<RankView>& ranks) {
+  std::map<std::string, GroupView> groups;
+  for (const RankView& rank : ranks) {
+    for (const Entry& entry : rank.entries) {
+      GroupView& group = groups[entry.group];
+      group.size = std::max(group.size, entry.group_size);
+      group.members.insert(rank.rank);
+      if (is_pair(entry.op)) continue;
+      auto& newest = group.begun[rank.rank];
+      newest = std::max(newest, entry.sequence);
+      // A collective that nobody waited for stays "started"; a later one that is done shows that it is over.
+      if (entry.status == Status::started) {
+        group.unfinished.try_emplace(rank.rank, &entry);
+      } else {
+        group.unfinished.erase(rank.rank);
+      }
+    }
+  }
+  return groups;
+}
+
+struct Wait {
+  const Entry* entry = nullptr;  ///< in which it waits
+  std::set<int> whom;
+};
+
+/// The global rank of a group's member `place`, if all members are known.
+std::optional<int> member(const GroupView& group, int place) {
+  if (place < 0 || static_cast<int>(group.members.size()) != group.size || place >= group.size) return std::nullopt;
+  return *std::next(group.members.begin(), place);
+}
+
+std::map<int, Wait> waits_of(const std::vector<RankView>& ranks, const std::map<std::string, GroupView>& groups) {
+  std::map<int, Wait> waits;
+  for (const RankView& rank : ranks) {
+    Wait wait;
+    for (const auto& [name, group] : groups) {
+      const auto pending = group.unfinished.find(rank.rank);
+      if (pending == group.unfinished.end()) continue;
+      if (wait.entry == nullptr) wait.entry = pending->second;
+      const bool all_known = static_cast<int>(group.members.size()) >= group.size;
+      for (const RankView& other : ranks) {
+        if (other.rank == rank.rank || (all_known && !group.members.contains(other.rank))) continue;
+        const auto begun = group.begun.find(other.rank);
+        if (begun == group.begun.end() || begun->second < pending->second->sequence) {
+          wait.whom.insert(other.rank);
+          wait.entry = pending->second;
+        }
+      }
+    }
+    if (!rank.entries.empty()) {
+      const Entry& last = rank.entries.back();
+      if (is_pair(last.op) && last.status == Status::started) {
+        if (const auto peer = member(groups.at(last.group), last.peer)) {
+          wait.whom.insert(*peer);
+          wait.entry = &last;
+        }
+      }
+    }
+    if (wait.entry != nullptr) waits[rank.rank] = std::move(wait);
+  }
+  return waits;
+}
+
+const RankView& view(const std::vector<RankView>& ranks, int rank) {
+  return *std::find_if(ranks.begin(), ranks.end(), [&](const RankView& each) { return each.rank == rank; });
+}
+
+std::string name(const RankView& rank) { return concat("rank ", rank.rank, " (pid ", rank.pid, ")"); }
+
+std::string plural(const std::vector<int>& ranks, const char* one, const char* several) {
+  return concat(ranks.size() == 1 ? "rank " : "ranks ", list_ranks(ranks), " ", ranks.size() == 1 ? one : several);
+}
+
+std::vector<int> numbers(const std::set<int>& ranks) { return {ranks.begin(), ranks.end()}; }
+
+/// Two ranks that began different collectives under the same number: neither can end.
+std::optional<WaitVerdict> find_mismatch(const std::map<std::string, GroupView>& groups) {
+  for (const auto& [group_name, group] : groups) {
+    std::map<std::uint64_t, std::map<std::uint64_t, std::pair<std::vector<int>, const Entry*>>>
+        kinds;  // sequence, print
+    for (const auto& [rank, entry] : group.unfinished) {
+      auto& [who, example] = kinds[entry->sequence][entry->fingerprint];
+      who.push_back(rank);
+      example = entry;
+    }
+    for (const auto& [sequence, prints] : kinds) {
+      if (prints.size() < 2) continue;
+      const auto few = std::min_element(prints.begin(), prints.end(), [](const auto& a, const auto& b) {
+        return a.second.first.size() < b.second.first.size();
+      });
+      const auto most = std::max_element(prints.begin(), prints.end(), [](const auto& a, const auto& b) {
+        return a.second.first.size() < b.second.first.size();
+      });
+      const auto& others = most == few ? prints.rbegin()->second : most->second;
+      return WaitVerdict{few->second.first,
+                         concat(plural(few->second.first, "is", "are"), " in ", describe(*few->second.second), ", but ",
+                                plural(others.first, "is", "are"), " in ", describe(*others.second),
+                                ": the ranks do not call the same collectives in the same order")};
+    }
+  }
+  return std::nullopt;
+}
+
+/// The ranks of a circle of waits, beginning somewhere on it. Every rank in `waits` that waits for somebody leads to
+/// one.
+std::vector<int> find_circle(const std::map<int, Wait>& waits, int from) {
+  std::vector<int> path;
+  while (std::find(path.begin(), path.end(), from) == path.end()) {
+    path.push_back(from);
+    const auto next = waits.find(from);
+    if (next == waits.end() || next->second.whom.empty()) return {};
+    from = *next->second.whom.begin();
+  }
+  path.erase(path.begin(), std::find(path.begin(), path.end(), from));
+  return path;
+}
+
+WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map<int, Wait>& waits,
+                              const std::vector<int>& blockers, std::int64_t now_ns) {
+  std::string text;
+  for (const int culprit : blockers) {
+    const RankView& rank = view(ranks, culprit);
+    std::vector<int> waiting;
+    const Entry* in = nullptr;
+    for (const auto& [other, wait] : waits) {
+      if (!wait.whom.contains(culprit)) continue;
+      waiting.push_back(other);
+      if (in == nullptr) in = wait.entry;
+    }
+    text += concat(text.empty() ? "" : "; ", name(rank), " has not come to ", describe(*in), ", where ",
+                   plural(waiting, "waits", "wait"), " for it; it is ",
+                   rank.state == RankState::running ? "outside of any collective" : state_name(rank.state), ", ",
+                   describe_place(rank, now_ns), ", process state ", state_text(rank.process_state));
+  }
+  return {blockers, text};
+}
+
+}  // namespace
+
+std::string describe_place(const RankView& rank, std::int64_t now_ns) {
+  std::string text = rank.step > 0 || !rank.phase.empty() ? concat("step ", rank.step) : std::string();
+  if (!rank.phase.empty()) text += concat(", ", rank.phase);
+  if (!text.empty()) text += "; ";
+  if (rank.entries.empty()) return text + "it has begun no collective";
+  const Entry& last = rank.entries.back();
+  text += concat("its last collective: ", describe(last));
+  const auto ago = [&](std::int64_t time) {
+    return concat(format_real(static_cast<double>(now_ns - time) * 1e-9, 3), " s ago");
+  };
+  switch (last.status) {
+    case Status::done:
+      return concat(text, ", ended ", ago(last.end_ns));
+    case Status::failed:
+      return concat(text, ", failed ", ago(last.end_ns));
+    case Status::started:
+      break;
+  }
+  return concat(text, ", begun ", ago(last.start_ns), ", not finished");
+}
+
+WaitVerdict find_culprit(const std::vector<RankView>& ranks, std::int64_t now_ns) {
+  const auto groups = groups_of(ranks);
+  if (auto mismatch = find_mismatch(groups)) return *mismatch;
+  const auto waits = waits_of(ranks, groups);
+  std::set<int> waited_for;
+  for (const auto& [rank, wait] : waits) waited_for.insert(wait.whom.begin(), wait.whom.end());
+  std::vector<int> blockers;
+  for (const int rank : waited_for) {
+    const auto own = waits.find(rank);
+    if (own == waits.end() || own->second.whom.empty()) blockers.push_back(rank);
+  }
+  if (!blockers.empty()) return describe_blockers(ranks, waits, blockers, now_ns);
+  for (const int rank : waited_for) {
+    const std::vector<int> circle = find_circle(waits, rank);
+    if (circle.empty()) continue;
+    std::string text = concat(plural(circle, "waits for itself", "wait for each other"), ":");
+    for (std::size_t i = 0; i < circle.size(); ++i) {
+      const int next = circle[(i + 1) % circle.size()];
+      text += concat(i == 0 ? " " : "; ", name(view(ranks, circle[i])), " is in ", describe(*waits.at(circle[i]).entry),
+                     ", to which rank ", next, " has not come");
+    }
+    std::vector<int> sorted = circle;
+    std::sort(sorted.begin(), sorted.end());
+    return {sorted, text};
+  }
+  std::vector<int> all, inside;
+  for (const RankView& rank : ranks) {
+    all.push_back(rank.rank);
+    if (waits.contains(rank.rank)) inside.push_back(rank.rank);
+  }
+  if (inside.size() == all.size() && !all.empty()) {
+    return {all, concat("all ranks have come to ", describe(*waits.begin()->second.entry),
+                        ", and none gets out of it: look at their stacks, and at the network between them")};
+  }
+  std::set<int> outside(all.begin(), all.end());
+  for (const int rank : inside) outside.erase(rank);
+  std::string text;
+  for (const int rank : outside) {
+    text += concat(text.empty() ? "" : "; ", name(view(ranks, rank)), " is outside of any collective, ",
+                   describe_place(view(ranks, rank), now_ns), ", process state ",
+                   state_text(view(ranks, rank).process_state));
+  }
+  return {numbers(outside), text};
+}
+
+}  // namespace tessera::launch

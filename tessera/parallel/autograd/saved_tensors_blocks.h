@@ -1,0 +1,71 @@
+#pragma once
+/// \file
+/// For policies that keep a copy: several operations save the same memory (the input of three projections, and views of
+/// it); it is copied once.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/parallel/autograd/saved_tensors.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace tessera::parallel {
+
+/// Counts for SavedBytes; shared by a policy and what it packed.
+class Account {
+ public:
+  void add(std::int64_t original, std::int64_t packed);
+  void remove(std::int64_t packed) { packed_ -= packed; }
+  void again() { ++tensors_; }  ///< a tensor that shares a block which is counted already
+  SavedBytes read() const;
+
+ private:
+  std::atomic<std::int64_t> tensors_{0}, original_{0}, packed_{0}, peak_{0};
+};
+
+/// One copied piece of memory.
+class PackedBlock {
+ public:
+  virtual ~PackedBlock() = default;
+  /// 1-D tensor of the block's elements, fresh.
+  virtual at::Tensor read() = 0;
+};
+
+/// A policy on dense memory: takes strided tensors of at least min_bytes.
+class BlockPolicy : public SavedTensorPolicy {
+ public:
+  BlockPolicy(std::int64_t min_bytes, std::vector<at::Tensor> keep);
+  std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) final;
+  SavedBytes bytes() const final { return account_->read(); }
+
+ protected:
+  virtual bool takes(const at::Tensor& tensor) const = 0;
+  /// `flat`: 1-D, contiguous. Adds what it keeps to the account.
+  virtual std::unique_ptr<PackedBlock> pack_block(const at::Tensor& flat) = 0;
+
+  const std::shared_ptr<Account> account_ = std::make_shared<Account>();
+
+ private:
+  struct Shared;
+  /// Address of the storage, offset, elements, dtype, version: what makes two tensors the same values. The storage is
+  /// held weakly beside it, or its address could be another's by now.
+  using Key = std::tuple<const void*, std::int64_t, std::int64_t, at::ScalarType, std::uint32_t>;
+  struct Entry {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::weak_ptr<Shared> block;
+  };
+
+  std::shared_ptr<Shared> find_or_pack(const at::Tensor& tensor);
+  void forget_dead();
+
+  const std::int64_t min_bytes_;
+  const std::vector<at::Tensor> keep_;
+  std::mutex mutex_;
+  std::map<Key, Entry> entries_;
+  std::size_t sweep_at_ = 64;
+};
+
+}  // namespace tessera::parallel

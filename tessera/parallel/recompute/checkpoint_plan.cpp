@@ -1,0 +1,53 @@
+#include <tessera/parallel/recompute/checkpoint_plan.h>
+
+#include <tessera/base/error.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
+
+#include <optional>
+
+namespace tessera::parallel {
+namespace {
+
+std::regex parsed(const std::string& names) {
+  try {
+    return std::regex(names.empty() ? ".*" : names);
+  } catch (const std::regex_error& error) {
+    throw InputError(concat("gradient checkpointing: '", names, "' is not a regular expression: ", error.what()));
+  }
+}
+
+}  // namespace
+
+CheckpointPart parse_checkpoint_part(const std::string& text) {
+  if (text == "block" || text == "full") return CheckpointPart::block;
+  if (text == "attention" || text == "attn" || text == "selective") return CheckpointPart::attention;
+  if (text == "mlp") return CheckpointPart::mlp;
+  throw InputError(concat("gradient checkpointing: unknown part '", text,
+                          "'; one of block (full), attention (attn, selective), mlp"));
+}
+
+ActivationCheckpointing::ActivationCheckpointing(const CheckpointPlan& plan)
+    : plan_(plan),
+      names_(parsed(plan.names)),
+      offload_(plan.offload_inputs_to.empty() ? nullptr : offload_policy({.to = plan.offload_inputs_to})) {
+  if (plan.every < 1)
+    throw InputError(concat("gradient checkpointing: every ", plan.every, "-th block; the number must be at least 1"));
+}
+
+bool ActivationCheckpointing::chooses(const std::string& name, std::int64_t block, CheckpointPart part) const {
+  return part == plan_.part && block % plan_.every == 0 && (plan_.names.empty() || std::regex_match(name, names_));
+}
+
+at::Tensor ActivationCheckpointing::run(const std::string& name, std::int64_t block, CheckpointPart part,
+                                        const std::function<at::Tensor(const at::Tensor&)>& f,
+                                        const at::Tensor& x) const {
+  if (!chooses(name, block, part)) return f(x);
+  // The region's own policy takes all that it saves; this one sees the region's input.
+  std::optional<SavedTensors> offload;
+  if (offload_) offload.emplace(offload_);
+  return checkpointed({.name = name, .preserve_random = plan_.preserve_random, .early_stop = plan_.early_stop}, f, x);
+}
+
+SavedBytes ActivationCheckpointing::offloaded() const { return offload_ ? offload_->bytes() : SavedBytes{}; }
+
+}  // namespace tessera::parallel

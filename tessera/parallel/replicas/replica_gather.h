@@ -1,0 +1,56 @@
+#pragma once
+/// \file
+/// Joining what replicas return, and the one node of autograd that stands for all their graphs: its backward runs each
+/// replica's own on the replica's team and adds what they found in the order of the replicas.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <tessera/parallel/replicas/replica_modules.h>
+#include <tessera/parallel/replicas/replica_teams.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// One forward on all replicas, as far as gathering and backward need it.
+struct ReplicaCall final : torch::CustomClassHolder {
+  std::shared_ptr<ReplicaTeams> teams;
+  std::vector<std::int64_t> rows;  ///< per replica that ran
+  c10::Device output_device = c10::kCPU;
+  std::function<std::string(int)> name;  ///< of a replica, for messages
+  std::vector<at::Tensor> buffers;       ///< of a module that all replicas call
+
+  /// What gradients are wanted for: arguments, then parameters.
+  struct Variable {
+    at::Tensor tensor;
+    bool scattered = false;  ///< gradients of the parts are joined; otherwise added
+  };
+  std::vector<Variable> variables;
+
+  struct Replica {
+    std::vector<at::Tensor> outputs;           ///< with the replica's graph behind them
+    std::vector<ReplicaModules::Leaf> leaves;  ///< .parameter: index in variables
+  };
+  std::vector<Replica> replicas;
+  bool used_up = false;  ///< a backward ran that did not keep the graph
+
+  /// Of one output, found by gather().
+  struct Output {
+    bool defined = false;
+    bool scalar = false;  ///< without dimensions: the replica's number is its place
+    bool differentiable = false;
+    std::vector<std::int64_t> begins = {};  ///< per replica: the first of its rows in the joined tensor
+  };
+  std::vector<Output> outputs;
+};
+
+/// The outputs joined along dimension 0, differentiable with respect to call->variables (none: plain tensors). Throws
+/// Error when replicas returned tensors that do not fit together.
+std::vector<at::Tensor> gather(const c10::intrusive_ptr<ReplicaCall>& call);
+
+}  // namespace tessera::parallel

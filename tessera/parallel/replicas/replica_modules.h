@@ -1,0 +1,58 @@
+#pragma once
+/// \file
+/// The modules that replicas call: one and the same for all (teams of the CPU), or one each (devices, or a factory).
+
+#include <torch/nn/module.h>
+
+#include <tessera/parallel/replicas/replica_set.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// The devices of all replicas, from the options: one per replica, the first the module's. Throws InputError.
+std::vector<c10::Device> replica_devices(const torch::nn::Module& module, const DataParallelOptions& options);
+
+class ReplicaModules {
+ public:
+  /// Makes the others. Throws InputError when one differs from the first in names, shapes or dtypes, or cannot be made.
+  ReplicaModules(std::shared_ptr<torch::nn::Module> first, std::vector<c10::Device> devices,
+                 const DataParallelOptions& options);
+
+  int size() const { return static_cast<int>(devices_.size()); }
+  c10::Device device(int replica) const { return devices_[static_cast<std::size_t>(replica)]; }
+  torch::nn::Module& module(int replica) const {
+    return own_.empty() || replica == 0 ? *first_ : *own_[static_cast<std::size_t>(replica) - 1];
+  }
+  /// All replicas call the first module.
+  bool shared() const { return own_.empty(); }
+
+  /// A trained tensor of a replica, and which parameter of the first module its gradient belongs to.
+  struct Leaf {
+    at::Tensor tensor;
+    std::size_t parameter;
+  };
+  /// The first module's parameters that require grad, tied ones once.
+  std::vector<at::Tensor> trained() const;
+  /// A replica's tensors that stand for `trained` (= trained()), each once; more where only the first module ties.
+  std::vector<Leaf> leaves(int replica, const std::vector<at::Tensor>& trained) const;
+
+  /// Before a call: replicas of their own get the first one's values, modes (train, eval) and requires_grad.
+  void synchronize(bool records_gradients);
+  /// The next call copies parameters.
+  void refresh() { stale_ = true; }
+
+ private:
+  std::vector<std::uint32_t> versions() const;
+
+  std::shared_ptr<torch::nn::Module> first_;
+  std::vector<c10::Device> devices_;
+  std::vector<std::shared_ptr<torch::nn::Module>> own_;  // of replicas 1, 2, ...; empty: all call first_
+  bool stale_ = true;
+  std::vector<std::uint32_t> copied_versions_;
+};
+
+}  // namespace tessera::parallel

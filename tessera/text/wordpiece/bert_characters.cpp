@@ -1,0 +1,93 @@
+#include <tessera/text/wordpiece/bert_character_tables.h>
+#include <tessera/text/wordpiece/bert_characters.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace tessera::text {
+namespace {
+
+constexpr std::uint32_t dotted_capital_i = 0x130, dot_above = 0x307;
+
+/// Copies `text`, except that change(its properties, code point, its bytes) writes those that have one of `flags`; no
+/// flags: those that have a lower case.
+template <class Change>
+std::string_view rewrite(std::string_view text, std::string& storage, std::uint8_t flags, const Change& change) {
+  const BertCharacters& characters = BertCharacters::get();
+  bool changed = false;
+  std::size_t copied = 0;  // text before it is in storage
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    const BertCharacters::Character& character = characters.of(c.value);
+    if ((character.flags & flags) != 0 || (flags == 0 && character.lower != 0)) {
+      if (!changed) storage.clear();
+      changed = true;
+      storage.append(text.substr(copied, at - copied));
+      change(character, c.value, text.substr(at, c.size));
+      copied = at + c.size;
+    }
+    at += c.size;
+  }
+  if (!changed) return text;
+  storage.append(text.substr(copied));
+  return storage;
+}
+
+std::vector<BertCharacters::Character> flat_characters() {
+  using Flags = BertCharacters;
+  std::vector<BertCharacters::Character> flat(0x110000);
+  const auto paint = [&](const auto& ranges, BertCharacters::Flag flag) {
+    for (const CodeRange& range : ranges)
+      for (std::uint32_t c = range.first; c <= range.last; ++c) flat[c].flags |= flag;
+  };
+  paint(bert_removed_ranges, Flags::removed);
+  paint(bert_space_ranges, Flags::space);
+  paint(bert_chinese_ranges, Flags::chinese);
+  paint(bert_mark_ranges, Flags::mark);
+  paint(bert_separator_ranges, Flags::separator);
+  paint(bert_punctuation_ranges, Flags::punctuation);
+  for (const LowerRun& run : lower_runs)
+    for (std::uint32_t c = run.first; c <= run.last; c += run.step) flat[c].lower = run.delta;
+  flat[dotted_capital_i].lower = 'i' - static_cast<std::int32_t>(dotted_capital_i);
+  return flat;
+}
+
+}  // namespace
+
+BertCharacters::BertCharacters() : table_(flat_characters()) {}
+
+const BertCharacters& BertCharacters::get() {
+  static const BertCharacters table;
+  return table;
+}
+
+std::string_view clean_text(std::string_view text, std::string& storage) {
+  return rewrite(text, storage, BertCharacters::removed | BertCharacters::space,
+                 [&](const BertCharacters::Character& character, std::uint32_t, std::string_view) {
+                   if (!(character.flags & BertCharacters::removed)) storage += ' ';
+                 });
+}
+
+std::string_view space_chinese(std::string_view text, std::string& storage) {
+  return rewrite(text, storage, BertCharacters::chinese,
+                 [&](const BertCharacters::Character&, std::uint32_t, std::string_view bytes) {
+                   storage += ' ';
+                   storage += bytes;
+                   storage += ' ';
+                 });
+}
+
+std::string_view remove_marks(std::string_view text, std::string& storage) {
+  return rewrite(text, storage, BertCharacters::mark,
+                 [](const BertCharacters::Character&, std::uint32_t, std::string_view) {});
+}
+
+std::string_view to_lower_case(std::string_view text, std::string& storage) {
+  return rewrite(text, storage, 0,
+                 [&](const BertCharacters::Character& character, std::uint32_t code, std::string_view) {
+                   append_utf8(storage, static_cast<std::uint32_t>(static_cast<std::int32_t>(code) + character.lower));
+                   if (code == dotted_capital_i) append_utf8(storage, dot_above);
+                 });
+}
+
+}  // namespace tessera::text

@@ -1,0 +1,77 @@
+#pragma once
+/// \file
+/// BERT's handling of characters, as Hugging Face's BertNormalizer and BertPreTokenizer do it: with the tables of their
+/// version (bert_character_tables.h). The functions take well-formed UTF-8 and return `text` itself where nothing
+/// changes, else a view of `storage`, which is overwritten. ASCII costs one lookup a byte.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <tessera/text/unicode/code_point_table.h>
+#include <tessera/text/unicode/utf8.h>
+
+namespace tessera::text {
+
+/// Immutable.
+class BertCharacters {
+ public:
+  enum Flag : std::uint8_t {
+    removed = 1,      ///< by clean_text: NUL, U+FFFD, controls, formats, private and unassigned code points
+    space = 2,        ///< to clean_text
+    chinese = 4,      ///< CJK ideographs
+    mark = 8,         ///< nonspacing
+    separator = 16,   ///< white space between words
+    punctuation = 32  ///< a word of its own
+  };
+  struct Character {
+    std::int32_t lower = 0;  ///< what lower case adds to the code point
+    std::uint8_t flags = 0;
+    bool operator<(const Character& other) const {
+      return lower != other.lower ? lower < other.lower : flags < other.flags;
+    }
+  };
+
+  /// The one table of the process, built on first use (thread-safe).
+  static const BertCharacters& get();
+
+  /// code_point < 0x110000.
+  const Character& of(std::uint32_t code_point) const { return table_.of(code_point); }
+
+ private:
+  BertCharacters();
+  CodePointTable<Character> table_;
+};
+
+/// Removes what is no text, turns white space into blanks.
+std::string_view clean_text(std::string_view text, std::string& storage);
+/// Puts a blank before and after every CJK ideograph.
+std::string_view space_chinese(std::string_view text, std::string& storage);
+/// Removes nonspacing marks. (strip_accents: this after to_nfd.)
+std::string_view remove_marks(std::string_view text, std::string& storage);
+/// Lower case of every character by itself (a final sigma becomes the other one too; U+0130 becomes two characters).
+std::string_view to_lower_case(std::string_view text, std::string& storage);
+
+/// Calls word(std::string_view) for each word of well-formed UTF-8, in order: what lies between white space, cut before
+/// and after every punctuation character. Words are not empty.
+template <class Word>
+void for_each_bert_word(std::string_view text, Word&& word) {
+  const BertCharacters& characters = BertCharacters::get();
+  std::size_t begin = 0;
+  const auto finish = [&](std::size_t end) {
+    if (begin < end) word(text.substr(begin, end - begin));
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    const std::uint8_t flags = characters.of(c.value).flags;
+    if (flags & (BertCharacters::separator | BertCharacters::punctuation)) {
+      finish(at);
+      if (flags & BertCharacters::punctuation) word(text.substr(at, c.size));
+      begin = at + c.size;
+    }
+    at += c.size;
+  }
+  finish(text.size());
+}
+
+}  // namespace tessera::text

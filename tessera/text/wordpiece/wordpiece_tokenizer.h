@@ -1,0 +1,90 @@
+#pragma once
+/// \file
+/// BERT's tokenizer as tokenizer.json or vocab.txt describes it: added tokens and normalization, words between white space
+/// and punctuation, then WordPiece; and what encoders need besides: special tokens around one text or two, token types.
+
+#include <tessera/text/added_tokens.h>
+#include <tessera/text/normalizer.h>
+#include <tessera/text/tokenizer.h>
+#include <tessera/text/tokenizer_components.h>
+#include <tessera/text/wordpiece/wordpiece.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera::text {
+
+/// The decoder of a tokenizer.json.
+struct WordPieceDecoder {
+  bool joins = true;            ///< false: there is none, tokens stand between blanks
+  std::string prefix = "##";    ///< taken off a token, which then joins the one before it; others get a blank
+  bool cleanup = true;          ///< "do n't ." becomes "don't."
+};
+
+/// The special tokens by role; nullopt where the vocabulary lacks one.
+struct SpecialTokens {
+  std::optional<std::int32_t> cls, sep, pad, mask, unknown;
+};
+
+/// Ids as a model takes them.
+struct Encoding {
+  std::vector<std::int32_t> ids, types;  ///< of the same length
+};
+
+struct WordPieceParts {
+  explicit WordPieceParts(WordPiece model) : model(std::move(model)) {}
+
+  WordPiece model;
+  WordPieceDecoder decoder;
+  std::vector<AddedToken> added;
+  Normalizer normalizer;
+  PostProcessor post_processor;
+  SpecialTokens special;
+  std::unordered_map<std::string, std::int32_t> ids;  ///< of the vocabulary
+  std::vector<std::string> contents;                  ///< by id
+  std::vector<bool> exists;                           ///< by id
+  std::string json, config_json;                      ///< what save() writes
+};
+
+/// Immutable: any number of threads may use one object at the same time. end_of_text() is empty: BERT's texts have none.
+class WordPieceTokenizer final : public Tokenizer {
+ public:
+  /// Throws InputError for contradicting added tokens.
+  explicit WordPieceTokenizer(WordPieceParts parts);
+  ~WordPieceTokenizer() override;
+
+  std::vector<std::int32_t> encode(std::string_view utf8) const override;
+  /// Text with blanks between words, as Hugging Face's decoder puts them: not the text that was encoded.
+  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::int64_t vocab_size() const override { return static_cast<std::int64_t>(parts_.contents.size()); }
+  std::optional<std::int32_t> end_of_text() const override { return std::nullopt; }
+  std::vector<std::int32_t> prefix() const override { return parts_.post_processor.prefix; }
+  std::vector<std::int32_t> suffix() const override { return parts_.post_processor.suffix; }
+  std::optional<std::int32_t> token_id(std::string_view content) const override;
+  void save(const std::string& folder) const override;
+
+  /// One text between its special tokens. most_ids > 0: the text is cut at its end so that there are at most so many
+  /// (at least the special ones).
+  Encoding encode_text(std::string_view utf8, std::int64_t most_ids = 0) const;
+  /// Two texts; the longer one is cut first, then both alike (Hugging Face's longest_first).
+  Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const;
+  const SpecialTokens& special() const { return parts_.special; }
+  /// True for [CLS], [SEP] and the other special tokens, which masking leaves alone.
+  bool is_special(std::int32_t id) const;
+
+ private:
+  struct Memory;
+
+  WordPieceParts parts_;
+  AddedTokens added_;
+  std::unordered_map<std::string, std::int32_t> added_ids_;
+  std::vector<bool> special_;  // by id
+  std::unique_ptr<Memory> memory_;
+};
+
+}  // namespace tessera::text

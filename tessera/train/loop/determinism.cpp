@@ -1,0 +1,24 @@
+#include <tessera/train/loop/determinism.h>
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+
+namespace tessera::train {
+
+RunConfig with_full_determinism(RunConfig config) {
+  if (!config.optimization.full_determinism) return config;
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // it finds bugs and changes no result
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+  const bool excluded = config.parallel.threads_per_process > 1 || config.sharding.grad_compression != "none" ||
+                        config.sharding.reduce_dtype != "fp32" || config.optimization.auto_find_batch_size ||
+                        !config.optimization.average_tokens_across_devices;
+  if (!excluded) config.parallel.deterministic_reduce = true;
+  return config;
+}
+
+}  // namespace tessera::train

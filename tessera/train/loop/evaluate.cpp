@@ -1,0 +1,85 @@
+#include <tessera/train/loop/evaluate.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <tessera/base/clock.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/nn/autocast.h>
+
+namespace tessera::train {
+
+data::Batch to_device(data::Batch batch, c10::Device device) {
+  batch.ids = batch.ids.to(device);
+  batch.labels = batch.labels.to(device);
+  if (batch.types.defined()) batch.types = batch.types.to(device);
+  return batch;
+}
+
+EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
+                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together,
+                     bool nan_filter) {
+  const comm::Tag tag("evaluation");
+  const std::int64_t begin_ns = monotonic_ns();
+  const at::NoGradGuard no_grad;
+  const bool was_training = model.is_training();
+  model.eval();
+
+  const data::Sampler in_order("sequential", dataset.size(), 0);
+  const std::int64_t all_batches = (dataset.size() + batch_size - 1) / batch_size;
+  const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may be missing
+  std::vector<double> sums(static_cast<std::size_t>(own_batches), 0.0);
+  std::int64_t tokens = 0, batches = 0, left_out = 0;
+  for (std::int64_t k = 0; k < own_batches; ++k) {
+    const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
+    const bool counts = own_row < dataset.size();
+    if (!counts && !together) break;
+    const std::int64_t row = counts ? own_row : 0;  // a rank without a batch goes along, for the others' sake
+    batches += counts;
+    const data::Batch batch =
+        to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());
+    if (batch.scored_tokens == 0 && !together) continue;
+    // The scale keeps the fp32 result near 1, where its rounding is that of a mean.
+    const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, batch.scored_tokens));
+    const nn::Autocast precision(narrow, group.device().type());
+    const at::Tensor loss = model.loss(batch, scale);
+    if (!counts || batch.scored_tokens == 0) continue;
+    const double sum = loss.item<double>() / scale;
+    if (nan_filter && !std::isfinite(sum)) {
+      left_out += batch.scored_tokens;
+      continue;
+    }
+    sums[static_cast<std::size_t>(k)] = sum;
+    tokens += batch.scored_tokens;
+  }
+  model.train(was_training);
+
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  sums.push_back(static_cast<double>(tokens));
+  sums.push_back(static_cast<double>(left_out));
+  const auto fields = static_cast<std::int64_t>(sums.size());
+  at::Tensor all = at::empty({group.size() * fields}, options.device(group.device()));  // [ranks x fields]
+  group.all_gather(all, at::tensor(sums, options).to(group.device())).wait();
+  all = all.cpu();
+  const auto field = [&](int rank, std::int64_t k) { return all.const_data_ptr<double>()[rank * fields + k]; };
+  double total_sum = 0, total_tokens = 0, total_left_out = 0;
+  for (std::int64_t k = 0; k < own_batches; ++k)
+    for (int rank = 0; rank < group.size(); ++rank) total_sum += field(rank, k);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    total_tokens += field(rank, own_batches);
+    total_left_out += field(rank, own_batches + 1);
+  }
+  EvalMetrics metrics;
+  metrics.loss = total_tokens == 0 && total_left_out > 0 ? std::numeric_limits<double>::quiet_NaN() : total_sum / total_tokens;
+  metrics.tokens = static_cast<std::int64_t>(total_tokens);
+  metrics.rows = dataset.size();
+  metrics.batches = batches;
+  metrics.seconds = seconds_since(begin_ns);
+  return metrics;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,62 @@
+#include <tessera/train/loop/fixed_order.h>
+
+#include <string>
+#include <vector>
+
+#include <tessera/base/error.h>
+
+namespace tessera::train {
+namespace {
+
+bool was_given(const Value& resolved, const char* section, const char* name, bool differs_from_default) {
+  if (const Value* values = resolved.is_object() ? resolved.find(section) : nullptr)
+    if (const Value* setting = values->find(name)) return setting->at("origin").as_string() != "default";
+  return differs_from_default;
+}
+
+/// The numbers of processes that V allows.
+std::string divisors(std::int64_t shards) {
+  std::vector<std::string> numbers;
+  for (std::int64_t n = 1; n <= shards && numbers.size() < 16; ++n)
+    if (shards % n == 0) numbers.push_back(std::to_string(n));
+  return join(numbers);
+}
+
+}  // namespace
+
+RunConfig with_fixed_order(RunConfig config, const Value& resolved, std::int64_t world_size) {
+  auto& parallel = config.parallel;
+  std::int64_t& accumulation = config.optimization.gradient_accumulation_steps;
+  std::int64_t& shards = parallel.logical_shards;
+  if (!parallel.deterministic_reduce) {
+    if (shards > 0)
+      throw InputError(
+          concat("--logical_shards ", shards,
+                 " is the number of micro-batches of a step in fixed order, but --deterministic_reduce was "
+                 "not given: add it, or leave --logical_shards out"));
+    return config;
+  }
+  if (shards == 0) shards = world_size * accumulation;
+  std::vector<std::string> problems;
+  if (shards % world_size != 0) {
+    problems.push_back(concat("--logical_shards ", shards, " micro-batches of a step do not divide by ", world_size,
+                              " processes: use ", divisors(shards), " processes, or a multiple of ", world_size,
+                              " shards"));
+  } else if (was_given(resolved, "optimization", "gradient_accumulation_steps", accumulation != 1) &&
+             accumulation != shards / world_size) {
+    problems.push_back(concat("--gradient_accumulation_steps ", accumulation, " contradicts --logical_shards ", shards,
+                              ": ", world_size, " processes take ", shards, " / ", world_size, " = ",
+                              shards / world_size, " micro-batches each; leave --gradient_accumulation_steps out"));
+  }
+  if (parallel.threads_per_process > 1)
+    problems.push_back(
+        concat("--threads_per_process ", parallel.threads_per_process,
+               " contradicts --deterministic_reduce: sums inside a matrix product depend on the number of "
+               "threads, so each process has 1; start more processes instead"));
+  if (!problems.empty()) throw InputError(join(problems, "\n"));
+  accumulation = shards / world_size;
+  parallel.threads_per_process = 1;
+  return config;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,135 @@
+#include <tessera/train/loop/optimization.h>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/checkpoint/stored_state.h>
+#include <tessera/config/core/overrides.h>
+#include <tessera/train/saving/gathered.h>
+
+namespace tessera::train {
+
+optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config) {
+  return {.name = config.optim,
+          .beta1 = config.adam_beta1,
+          .beta2 = config.adam_beta2,
+          .epsilon = config.adam_epsilon,
+          .momentum = config.momentum,
+          .nesterov = config.nesterov,
+          .parameters = config::parse_overrides(config.optim_args, "--optim_args")};
+}
+
+parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
+  parallel::CheckpointPlan plan;
+  const std::string flag = "--gradient_checkpointing_kwargs";
+  for (const auto& [key, value] : config::parse_overrides(config.gradient_checkpointing_kwargs, flag)) {
+    if (key == "every") {
+      plan.every = value.as_int();
+    } else if (key == "names") {
+      plan.names = value.as_string();
+    } else if (key == "part") {
+      plan.part = parallel::parse_checkpoint_part(value.as_string());
+    } else if (key == "preserve_rng_state") {
+      plan.preserve_random = value.as_bool();
+    } else if (key == "early_stop") {
+      plan.early_stop = value.as_bool();
+    } else if (key == "offload_inputs_to") {
+      plan.offload_inputs_to = value.as_string();
+    } else if (key == "use_reentrant") {
+      value.as_bool();
+    } else {
+      const std::vector<std::string> known = {"every", "names", "part", "preserve_rng_state", "early_stop", "offload_inputs_to", "use_reentrant"};
+      const auto near = nearest(key, known);
+      throw InputError(concat(flag, ": unknown key ", key, near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(known))));
+    }
+  }
+  return plan;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::LanguageModel& model,
+                                                 const Sharded& sharded) {
+  const auto decay = [&](optim::Slot& slot) {
+    slot.weight_decay = model.is_norm_or_bias(slot.name) ? 0.0 : config.weight_decay;
+  };
+  return optim::make_optimizer(optimizer_choice(config), sharded.slots(decay),
+                               {.bf16_state = config.bf16_optimizer_states,
+                                .stochastic_rounding = config.stochastic_rounding,
+                                .seed = static_cast<std::uint64_t>(config.seed),
+                                .allocate = sharded.state_allocator(),
+                                .sum_over_shards = sharded.sum_over_shards()});
+}
+
+optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
+  optim::Schedule schedule{config.lr_scheduler_type, plan.warmup_steps, plan.total_steps, config.learning_rate,
+                           config::parse_overrides(config.lr_scheduler_kwargs, "--lr_scheduler_kwargs")};
+  optim::check_schedule(schedule);
+  return schedule;
+}
+
+std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config) {
+  if (!config.fp16) return std::nullopt;
+  optim::LossScaleOptions options;
+  options.dynamic = config.loss_scale == 0;
+  options.initial = options.dynamic ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : config.loss_scale;
+  options.growth_interval = config.loss_scale_window;
+  options.minimum = config.min_loss_scale;
+  options.hysteresis = config.hysteresis;
+  options.consecutive_hysteresis = config.consecutive_hysteresis;
+  // the one counts good steps as DeepSpeed does who asks for what only DeepSpeed has
+  options.first_good_step_counts = config.hysteresis == 1 && !config.consecutive_hysteresis;
+  return optim::LossScale(options);
+}
+
+Value to_value(const optim::PlateauState& state) {
+  Value value = Value::make_object({{"learning_rate", Value::of(state.learning_rate)},
+                                    {"bad", Value::of(state.bad)},
+                                    {"cooldown", Value::of(state.cooldown)}});
+  if (std::isfinite(state.best)) value.set("best", Value::of(state.best));  // there was an evaluation
+  return value;
+}
+
+void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
+                          const checkpoint::RunState& saved) {
+  if (loss_scale && saved.loss_scale > 0)
+    loss_scale->set_state({saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
+  if (plateau && !saved.schedule_state.is_null()) restore_plateau(*plateau, saved.schedule_state);
+}
+
+void restore_plateau(optim::Plateau& plateau, const Value& stored) {
+  optim::PlateauState state = plateau.state();
+  state.learning_rate = stored.at("learning_rate").as_real();
+  if (const Value* best = stored.find("best")) state.best = best->as_real();
+  state.bad = stored.at("bad").as_int();
+  state.cooldown = stored.at("cooldown").as_int();
+  plateau.set_state(state);
+}
+
+void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
+                       const std::string& folder, const std::string& stem, const checkpoint::Reading& reading) {
+  const checkpoint::StoredState stored(folder, stem, reading);
+  auto state = optimizer.state();
+  std::sort(state.begin(), state.end(), [](const auto& a, const auto& b) { return a.first < b.first; });  // as they lie in the files
+  std::size_t restored = 0;
+  for (const auto& [name, own] : state) {
+    const format::StoredTensor* whole = stored.find(name);
+    if (whole == nullptr) continue;
+    const bool replicated = optimizer.is_replicated(name);
+    const ShardedParameter* parameter = replicated ? nullptr : &parameter_of_state(sharded, name);
+    if (at::IntArrayRef(whole->shape) != (replicated ? own.sizes() : at::IntArrayRef(parameter->shape)))
+      throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
+    if (own.numel() > 0) stored.read(name, replicated ? 0 : parameter->begin, own.detach());
+    ++restored;
+  }
+  if (restored != state.size() || restored != stored.tensors().size())
+    throw InputError(concat(folder, ": the checkpoint holds ", stored.tensors().size(), " optimizer tensors, of which ",
+                            restored, " are among the ", state.size(),
+                            " of this run: resume with the same --optim and model"));
+  optimizer.set_steps(saved.optimizer_steps);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,115 @@
+#include <tessera/train/loop/run_plan.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <tessera/base/error.h>
+#include <tessera/checkpoint/checkpoint.h>
+
+namespace tessera::train {
+
+std::int64_t RunPlan::samples(std::int64_t steps) const {
+  return resumed_samples + (steps - resumed_step) * rows_per_step();
+}
+
+std::int64_t RunPlan::first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const {
+  const std::int64_t row = samples(step) - repeated_rows + (micro * world_size + rank) * batch_size;
+  return row + (dropped_rows > 0 ? row / train_blocks * dropped_rows : 0);
+}
+
+bool RunPlan::ends_epoch(std::int64_t steps) const {
+  return steps > resumed_step && samples(steps) / train_blocks > samples(steps - 1) / train_blocks;
+}
+
+bool RunPlan::logs_after(std::int64_t steps) const {
+  return (logging_steps > 0 && steps % logging_steps == 0) || (log_at_epoch && ends_epoch(steps)) ||
+         (log_at_end && steps == total_steps) || (log_first && steps == 1);
+}
+
+bool RunPlan::evaluates_after(std::int64_t steps) const {
+  if (eval_at_end && steps == total_steps) return true;
+  if (eval_at_epoch) return ends_epoch(steps) && epoch(steps) >= eval_delay;
+  return eval_every > 0 && steps % eval_every == 0 && static_cast<double>(steps) >= eval_delay;
+}
+
+bool RunPlan::saves_after(std::int64_t steps) const {
+  return (save_every > 0 && steps % save_every == 0) || (save_at_epoch && ends_epoch(steps)) ||
+         (save_at_end && steps == total_steps);
+}
+
+void RunPlan::write_to(checkpoint::RunState& state, std::int64_t steps) const {
+  state.step = steps;
+  state.samples = samples(steps);
+  state.epoch = epoch(steps);
+  state.max_steps = total_steps;
+  state.num_train_epochs = num_train_epochs;
+  state.train_batch_size = batch_size;
+  state.logging_steps = logging_steps;
+  state.eval_steps = eval_every;
+  state.save_steps = save_every;
+}
+
+namespace {
+
+/// A setting that is a number of steps, or below 1 a share of all.
+std::int64_t steps_of(double setting, std::int64_t total) {
+  return static_cast<std::int64_t>(setting < 1 ? std::ceil(static_cast<double>(total) * setting) : setting);
+}
+
+}  // namespace
+
+RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
+                      ResumePoint resume) {
+  const auto& optimization = config.optimization;
+  const auto& output = config.output;
+  RunPlan plan;
+  plan.world_size = world_size;
+  plan.batch_size = optimization.per_device_train_batch_size;
+  plan.accumulation = optimization.gradient_accumulation_steps;
+  plan.train_blocks = train_blocks;
+  plan.resumed_step = resume.step;
+  plan.resumed_samples = resume.samples;
+  const std::int64_t rows = plan.rows_per_step();
+  if (train_blocks < rows)
+    throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (",
+                            world_size, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
+                            " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
+                            "--block_size, or give more text"));
+
+  if (config.data.dataloader_drop_last) {
+    plan.dropped_rows = train_blocks % rows;
+    plan.train_blocks = train_blocks - plan.dropped_rows;
+  }
+  if (output.ignore_data_skip) plan.repeated_rows = plan.resumed_samples % plan.train_blocks;
+
+  plan.num_train_epochs = optimization.num_train_epochs;
+  if (optimization.max_steps > 0) {
+    plan.total_steps = optimization.max_steps;
+  } else {
+    const double all_rows = optimization.num_train_epochs * static_cast<double>(plan.train_blocks);
+    const double rest = std::max(0.0, all_rows - static_cast<double>(resume.samples));
+    plan.total_steps = resume.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(rows)));
+  }
+  plan.warmup_steps = optimization.warmup_steps;
+  if (plan.warmup_steps == 0 && optimization.warmup_ratio > 0)
+    plan.warmup_steps =
+        static_cast<std::int64_t>(std::ceil(static_cast<double>(plan.total_steps) * optimization.warmup_ratio));
+
+  plan.logging_steps = output.logging_strategy == "steps" ? steps_of(output.logging_steps, plan.total_steps) : 0;
+  plan.log_at_epoch = output.logging_strategy == "epoch";
+  plan.log_at_end = output.logging_strategy != "no";
+  plan.log_first = output.logging_first_step;
+  if (has_validation) {
+    if (output.eval_strategy == "steps")
+      plan.eval_every = steps_of(output.eval_steps > 0 ? output.eval_steps : output.logging_steps, plan.total_steps);
+    plan.eval_delay = output.eval_delay;
+    plan.eval_at_epoch = output.eval_strategy == "epoch";
+    plan.eval_at_end = true;
+  }
+  if (output.save_strategy == "steps") plan.save_every = steps_of(output.save_steps, plan.total_steps);
+  plan.save_at_epoch = output.save_strategy == "epoch";
+  plan.save_at_end = output.save_strategy == "steps" || output.save_strategy == "epoch";
+  return plan;
+}
+
+}  // namespace tessera::train

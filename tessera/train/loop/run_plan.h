@@ -1,0 +1,73 @@
+#pragma once
+/// \file
+/// train/: one run from configuration to a trained folder. This header: the arithmetic of a run: which rows a
+/// micro-batch takes, how many steps there are, what happens after which step. Pure; no files, no tensors.
+
+#include <tessera/config/core/run_config.h>
+
+#include <cstdint>
+
+namespace tessera::checkpoint {
+struct RunState;
+}
+
+namespace tessera::train {
+
+/// Rows are positions in the sample order (data::Sampler), counted over all epochs. A step takes the next
+/// rows_per_step() rows: micro-batch a of a step takes world_size x batch_size rows, of which rank r takes the
+/// r-th contiguous share. So the rows of a step depend on the product of the three numbers only.
+/// Steps count from 0 where a step is about to be taken, and are "steps done" (from 1) where something follows it.
+struct RunPlan {
+  std::int64_t world_size = 1;
+  std::int64_t batch_size = 1;    ///< rows per rank and micro-batch
+  std::int64_t accumulation = 1;  ///< micro-batches per step
+  std::int64_t train_blocks = 1;  ///< rows per epoch
+  std::int64_t dropped_rows = 0;  ///< of each epoch's order, which are left out (dataloader_drop_last)
+
+  double num_train_epochs = 0;  ///< as asked for; max_steps may make it more or less
+  std::int64_t total_steps = 0;
+  std::int64_t warmup_steps = 0;
+  std::int64_t resumed_step = 0;     ///< steps done when this process started
+  std::int64_t resumed_samples = 0;  ///< rows consumed by then
+  std::int64_t repeated_rows = 0;    ///< how far the rows go back there (ignore_data_skip: to the beginning of the epoch)
+
+  std::int64_t logging_steps = 10;  ///< 0: not by steps
+  std::int64_t eval_every = 0;      ///< likewise
+  std::int64_t save_every = 0;
+  double eval_delay = 0;  ///< steps, or with eval_at_epoch epochs, before which nothing is evaluated (but at the end)
+  bool log_first = false, log_at_epoch = false, log_at_end = true;
+  bool eval_at_epoch = false, eval_at_end = false;
+  bool save_at_epoch = false, save_at_end = false;
+
+  std::int64_t rows_per_step() const { return world_size * batch_size * accumulation; }
+  /// Rows consumed when `steps` steps are done.
+  std::int64_t samples(std::int64_t steps) const;
+  double epoch(std::int64_t steps) const {
+    return static_cast<double>(samples(steps)) / static_cast<double>(train_blocks);
+  }
+  /// First of the batch_size rows of `rank` in micro-batch `micro` of step `step` (from 0).
+  std::int64_t first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const;
+
+  bool ends_epoch(std::int64_t steps) const;  ///< the last row of an epoch lies in the step that made `steps`
+  bool logs_after(std::int64_t steps) const;
+  bool evaluates_after(std::int64_t steps) const;
+  bool saves_after(std::int64_t steps) const;
+
+  /// What a checkpoint after `steps` says of the plan: step, samples, epoch, max_steps, num_train_epochs, train_batch_size
+  /// and the intervals. The rest of `state` stays.
+  void write_to(checkpoint::RunState& state, std::int64_t steps) const;
+};
+
+/// Where a resumed run starts.
+struct ResumePoint {
+  std::int64_t step = 0, samples = 0;
+};
+
+/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. Shares of all steps
+/// (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become ceil(total x share), as
+/// transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With dataloader_drop_last an epoch has the
+/// rows of its whole steps. Fewer blocks than one step takes: InputError with the numbers.
+RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
+                      ResumePoint resume = {});
+
+}  // namespace tessera::train

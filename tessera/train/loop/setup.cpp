@@ -1,0 +1,288 @@
+#include <tessera/train/loop/setup.h>
+
+#include <ATen/Parallel.h>
+
+#include <sched.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/config/core/sharding.h>
+#include <tessera/kernels/cpu/dispatch.h>
+#include <tessera/models/load.h>
+#include <tessera/text/tokenizer.h>
+#include <tessera/train/loop/task.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr std::int64_t default_block_size = 1024;  // run_clm.py
+
+bool has_tokenizer(const std::string& folder) {
+  if (folder.empty() || !is_directory(folder)) return false;
+  return path_exists(path_join(folder, "tokenizer.json")) || path_exists(path_join(folder, "vocab.txt"));
+}
+
+/// Megatron's format holds ids; only text needs a tokenizer.
+bool is_token_file(const std::string& path) {
+  const std::string name = to_lower(path);
+  return name.ends_with(".bin") || name.ends_with(".idx");
+}
+
+void check_example_length(std::int64_t asked, std::int64_t positions) {
+  if (asked > positions)
+    throw InputError(
+        concat("--max_seq_length ", asked, " is longer than the model's ", positions, " positions: lower it"));
+}
+
+std::int64_t choose_block_size(std::int64_t asked, std::int64_t positions) {
+  if (asked == 0) return std::min(default_block_size, positions);
+  if (asked > positions)
+    throw InputError(
+        concat("--block_size ", asked, " is longer than the model's ", positions,
+               " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
+  if (asked < 2)
+    throw InputError(
+        concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));
+  return asked;
+}
+
+void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place, const models::LanguageModel& model) {
+  if (tokenizer.vocab_size() <= model.vocab_size()) return;
+  throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(),
+                          " tokens but the model's embedding has ", model.vocab_size(),
+                          " rows: use the tokenizer the model was made for, or, from scratch, "
+                          "--config_overrides vocab_size=",
+                          tokenizer.vocab_size()));
+}
+
+bool lies_in(const std::string& path, const std::string& folder) {
+  const auto inner = std::filesystem::weakly_canonical(path), outer = std::filesystem::weakly_canonical(folder);
+  const auto [rest, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return rest == outer.end();
+}
+
+/// Adapters with as many parameters as what they adapt save nothing.
+void warn_of_large_rank(const models::LanguageModel& model) {
+  const auto state = models::lora_state(model);  // pairs of A [r, in] and B [out, r]
+  for (std::size_t i = 0; i + 1 < state.size(); i += 2) {
+    const std::int64_t r = state[i].second.size(0), in = state[i].second.size(1), out = state[i + 1].second.size(0);
+    if (r < std::min(in, out)) continue;
+    log::warning("--lora_r ", r, " is not below the sides of a weight it adapts (", state[i].first, ": ", in, " x ",
+                 out, "): such adapters are larger than the weight and not of low rank");
+    return;
+  }
+}
+
+/// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are
+/// there.
+std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config, std::int64_t rank) {
+  const std::string& folder = config.model.model_name_or_path;
+  const bool loaded = !folder.empty() && checkpoint::is_adapter_folder(folder);
+  if (config.model.lora_r == 0 && !loaded) return std::nullopt;
+  models::LoraConfig lora;
+  if (loaded) {
+    if (config.model.lora_r > 0)
+      throw InputError(
+          concat("--lora_r ", config.model.lora_r, ": ", folder,
+                 " holds adapters already, which this run continues to train: leave --lora_r out, or start "
+                 "from a merged model (--lora_merge)"));
+    lora = models::loaded_lora_config(model, folder);
+  } else {
+    lora = models::lora_config(config.model);
+    lora.base_model = absolute_path(folder);
+    lora = models::apply_lora(model, std::move(lora), static_cast<std::uint64_t>(config.optimization.seed));
+    if (rank == 0) warn_of_large_rank(model);
+  }
+  if (lies_in(lora.base_model, config.output.output_dir))
+    throw InputError(concat("--output_dir ", config.output.output_dir, " holds the base model (", lora.base_model,
+                            "), which the adapters go on needing: choose another folder"));
+  return lora;
+}
+
+/// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is made whole
+/// first.)
+bool keeps_parts_only(const RunConfig& config, const comm::World& world) {
+  return world.size() > 1 && world.device().is_cpu() && config::shards_parameters(config.sharding.strategy) &&
+         config.sharding.cpu_ram_efficient_loading;
+}
+
+bool is_adapter_parameter(const std::string& name) {
+  return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
+}
+
+void check_checkpoint_kind(const Setup& setup) {
+  const std::string& folder = setup.resume_folder;
+  const bool adapters = checkpoint::is_adapter_folder(folder);
+  if (setup.lora && !adapters)
+    throw InputError(concat("--resume_from_checkpoint ", folder,
+                            ": it is a checkpoint of a run that trained all weights; leave out --lora_r"));
+  if (!setup.lora && adapters)
+    throw InputError(concat("--resume_from_checkpoint ", folder,
+                            ": it holds LoRA adapters, but this run trains all "
+                            "weights: give --lora_r and --lora_alpha as the first run did"));
+}
+
+std::string existing_ancestor(std::string path) {
+  while (!path_exists(path)) {
+    const std::size_t slash = path.find_last_of('/');
+    path = slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+  }
+  return path;
+}
+
+}  // namespace
+
+std::string tokenizer_place(const ModelConfig& config) {
+  if (!config.tokenizer_name.empty()) return config.tokenizer_name;
+  const std::string& folder = config.model_name_or_path;
+  if (has_tokenizer(folder)) return folder;
+  if (!folder.empty() && checkpoint::is_adapter_folder(folder)) {
+    const std::string base = checkpoint::base_model_folder(folder, checkpoint::read_adapter_config(folder));
+    if (has_tokenizer(base)) return base;
+  }
+  return has_tokenizer(config.config_name) ? config.config_name : "byte";
+}
+
+void check_output_folder(const OutputConfig& output) {
+  const std::string& folder = output.output_dir;
+  if (folder.empty()) throw InputError("--output_dir is missing: the folder that receives model, metrics and report");
+  if (path_exists(folder)) {
+    if (!is_directory(folder)) throw InputError(concat("--output_dir ", folder, " is a file, not a folder"));
+    const bool may_be_used = output.overwrite_output_dir || !output.resume_from_checkpoint.empty();
+    const auto names = list_folder(folder);
+    if (!may_be_used && !names.empty())
+      throw InputError(
+          concat("--output_dir ", folder, " is not empty (", names.size(), names.size() == 1 ? " entry" : " entries",
+                 "): choose another folder, continue it with --resume_from_checkpoint last, or replace its run with "
+                 "--overwrite_output_dir"));
+  }
+  const std::string parent = existing_ancestor(absolute_path(folder));
+  if (!is_directory(parent))
+    throw InputError(concat("--output_dir ", folder, ": ", parent, " is a file, not a folder"));
+  if (access(parent.c_str(), W_OK) != 0)
+    throw InputError(concat("--output_dir ", folder, ": ", parent, " is not writable"));
+}
+
+Setup prepare(const RunConfig& config, const comm::World& world, const Start& start) {
+  std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
+  if (world.rank() != 0) quiet.emplace(log::Level::error);
+  Setup setup;
+  setup.config = config;
+  setup.resume_folder = start.checkpoint;
+  setup.resume_reading = start.reading;
+  if (start.overwrite) setup.config.output.overwrite_output_dir = true;
+  if (config.data.train_file.empty())
+    throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
+
+  const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
+  std::string weights_folder;
+  const bool parts_only = keeps_parts_only(config, world);
+  const models::ConfigEdit edit = task_edit(config.data);
+  setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder, edit)
+                           : models::load_language_model(config.model, seed, edit);
+  setup.lora = set_up_adapters(*setup.model, config, world.rank());
+  setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
+
+  check_example_length(config.data.max_seq_length, setup.model->max_positions());
+
+  const std::string place = tokenizer_place(config.model);
+  setup.tokenizer = text::load_tokenizer(place);
+  setup.tokenizer_fits_data =
+      !is_token_file(config.data.train_file) || place != "byte" || config.model.tokenizer_name == "byte";
+  if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
+
+  const bool want_validation =
+      config.output.eval_strategy != "no" || config.output.do_eval || !config.data.validation_file.empty();
+  setup.datasets =
+      open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
+                         world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
+  if (world.rank() == 0) {
+    for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
+    for (const std::string& note : setup.datasets.notes) log::info(note);
+  }
+
+  if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
+    log::warning("--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
+                 "slower than fp32 ones; leave the flag out");
+
+  ResumePoint from;
+  if (!setup.resume_folder.empty()) {
+    setup.resume = checkpoint::read_run_state(setup.resume_folder, /*with_optimizer=*/false);
+    check_checkpoint_kind(setup);
+    if (setup.lora)
+      models::load_adapters(*setup.model, *setup.lora, setup.resume_folder);
+    else if (parts_only)
+      weights_folder = setup.resume_folder;
+    else
+      models::load_weights(*setup.model, setup.resume_folder, setup.resume_reading);
+    from = {setup.resume->step, setup.resume->samples};
+    if (setup.resume->seed != seed && world.rank() == 0)
+      log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
+                   ": the order of the data changes at step ", from.step);
+  }
+  if (!weights_folder.empty())
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_reading);
+  setup.plan =
+      make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
+  if (!parts_only) setup.model->to(world.device());
+  return setup;
+}
+
+void agree(const comm::Group& group, const std::function<void()>& work) {
+  std::exception_ptr own;
+  std::int64_t code = 0;
+  try {
+    work();
+  } catch (const Error& error) {
+    own = std::current_exception();
+    code = static_cast<std::int64_t>(error.exit_code());
+  } catch (...) {
+    own = std::current_exception();
+    code = static_cast<std::int64_t>(ExitCode::failed);
+  }
+  const auto options = at::TensorOptions().dtype(at::kLong).device(group.device());
+  const at::Tensor mine = at::full({1}, code, options);
+  const at::Tensor codes = at::empty({group.size()}, options);
+  group.all_gather(codes, mine).wait();
+  const at::Tensor on_host = codes.cpu();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::int64_t first = on_host.data_ptr<std::int64_t>()[rank];
+    if (first == 0) continue;
+    if (rank == group.rank()) std::rethrow_exception(own);
+    throw FailedElsewhere(static_cast<ExitCode>(first));
+  }
+}
+
+void check_same_start(const comm::Group& group, std::int64_t step) {
+  const auto options = at::TensorOptions().dtype(at::kLong).device(group.device());
+  const at::Tensor mine = at::full({1}, step, options);
+  const at::Tensor steps = at::empty({group.size()}, options);
+  group.all_gather(steps, mine).wait();
+  const at::Tensor on_host = steps.cpu();
+  const auto* all = on_host.data_ptr<std::int64_t>();
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    if (group.rank() != 0) throw FailedElsewhere(ExitCode::bad_input);
+    throw InputError(concat("rank 0 begins at step ", all[0], " but rank ", rank, " at step ", all[rank],
+                            ": all ranks must see the same --output_dir and checkpoints (a common file system)"));
+  }
+}
+
+void set_threads(std::int64_t threads, int local_ranks) {
+  if (threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;  // taken over by init()
+  if (threads == 0) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    threads = std::max(1, cores / std::max(1, local_ranks));
+  }
+  at::set_num_threads(static_cast<int>(threads));
+}
+
+}  // namespace tessera::train

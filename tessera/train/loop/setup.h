@@ -1,0 +1,92 @@
+#pragma once
+/// \file
+/// From a configuration to everything a run needs: model, tokenizer, data, where to resume. All of it is checked before
+/// anything is written, and the ranks agree on the outcome.
+
+#include <tessera/base/error.h>
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/choose.h>
+#include <tessera/checkpoint/file_reader.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/data/dataset.h>
+#include <tessera/models/causal_lm.h>
+#include <tessera/models/load.h>
+#include <tessera/models/lora.h>
+#include <tessera/train/loop/run_plan.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace tessera::train {
+
+struct Setup {
+  RunConfig config;
+  std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
+  std::optional<models::LoraConfig> lora;   ///< only adapters are trained; the model's own weights are frozen
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
+  data::Datasets datasets;
+  std::int64_t block_size = 0;
+  std::string resume_folder;                   ///< empty: from the start
+  std::optional<checkpoint::RunState> resume;  ///< what it held, without the optimizer's tensors
+  checkpoint::Reading resume_reading;          ///< how its tensors are read
+  /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is null,
+  /// from their initialisers.
+  std::shared_ptr<const models::WeightSource> weights;
+  RunPlan plan;
+};
+
+/// Where a run begins.
+struct Start {
+  std::string checkpoint;  ///< to resume from; empty: at step 0
+  checkpoint::Reading reading = {};  ///< how its tensors are read
+  bool named = false;      ///< by the user: this one and no other
+  bool restarted = false;  ///< the job has written something before
+  bool overwrite = false;  ///< what a failed generation of this very job wrote may be replaced
+};
+
+/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest one of the job; and whether the output
+/// folder may be used at all. Its small files are whole; its tensors are to be examined while they are loaded (checkpoint/choose.h), and
+/// when they are not whole, reject_start() comes next. `rejected`: folders that are not to be chosen. Collective. Throws InputError on one
+/// rank, FailedElsewhere on the others.
+Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected = {});
+
+/// The checkpoint of `start` is not whole: sets a damaged one aside, and returns, so that choose_start() can find another. Throws as
+/// choose_start() when the user has named the folder. Collective.
+void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding);
+
+/// The ranks of a world that examine a checkpoint together. The world must outlive what is returned.
+checkpoint::Ranks examiners(const comm::World& world, int threads);
+
+/// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
+Setup prepare(const RunConfig& config, const comm::World& world, const Start& start);
+
+/// The tokenizer that a model's settings mean, for text::load_tokenizer: tokenizer_name, else the model's folder (of
+/// adapters without one: their base model's), else config_name's folder, else "byte".
+std::string tokenizer_place(const ModelConfig& config);
+
+/// Thrown on ranks where all was well while another rank failed: the same exit code, no message of its own.
+class FailedElsewhere : public Error {
+ public:
+  explicit FailedElsewhere(ExitCode code) : Error("", code) {}
+};
+
+/// Runs `work` on every rank of the group and waits for all. When it threw anywhere, the lowest such rank throws its
+/// own error and all others throw FailedElsewhere with that rank's exit code: one message, one exit code. Collective.
+void agree(const comm::Group& group, const std::function<void()>& work);
+
+/// Throws InputError, the same on every rank, unless all ranks begin at the same step: one that cannot see the output
+/// folder (hosts without a common file system) would begin anew while others resume. Collective.
+void check_same_start(const comm::Group& group, std::int64_t step);
+
+/// The folder must be absent or empty unless the run may overwrite it or resumes. Throws InputError.
+void check_output_folder(const OutputConfig& output);
+
+/// Uses `threads` for tensor operations, or, for 0, what OMP_NUM_THREADS says, else cores / local ranks (at least 1).
+void set_threads(std::int64_t threads, int local_ranks);
+
+}  // namespace tessera::train

@@ -1,0 +1,268 @@
+#include <tessera/train/loop/sharding.h>
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <set>
+
+#include <tessera/base/text.h>
+#include <tessera/base/value.h>
+#include <tessera/config/core/sharding.h>
+#include <tessera/models/llama.h>
+#include <tessera/parallel/sharding/module_units.h>
+#include <tessera/parallel/sharding/strategy.h>
+#include <tessera/train/loop/optimization.h>
+
+namespace tessera::train {
+namespace {
+
+std::optional<at::ScalarType> dtype(const std::string& name) {
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "fp16") return at::kHalf;
+  return std::nullopt;  // the shards', fp32
+}
+
+Offload offload(const std::string& name) {
+  if (name == "optimizer") return Offload::optimizer;
+  if (name == "params") return Offload::params;
+  return name == "all" ? Offload::all : Offload::none;
+}
+
+layout::BackwardPrefetch backward_prefetch(const std::string& name) {
+  if (name == "backward_pre") return layout::BackwardPrefetch::pre;
+  return name == "backward_post" ? layout::BackwardPrefetch::post : layout::BackwardPrefetch::none;
+}
+
+std::vector<std::string> module_names(const torch::nn::Module& model) {
+  std::vector<std::string> names;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) names.push_back(item.key());
+  return names;
+}
+
+layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model) {
+  return config::wrap_policy(config.sharding, block_classes(model), module_names(model));
+}
+
+std::optional<bool> reshard(const std::string& word) {
+  return word == "auto" ? std::nullopt : std::optional<bool>(word == "true");
+}
+
+/// "h.11" -> {"h.", 11}; -1: the name has no number at its end.
+std::pair<std::string, std::int64_t> numbered(const std::string& name) {
+  const std::size_t digits = name.find_last_not_of("0123456789") + 1;
+  if (digits == name.size() || name.size() - digits > 9) return {name, -1};
+  return {name.substr(0, digits), *parse_int(name.substr(digits))};
+}
+
+std::string pad(const std::string& text, std::size_t width, bool right) {
+  const std::string blanks(width > text.size() ? width - text.size() : 0, ' ');
+  return right ? blanks + text : text + blanks;
+}
+
+/// Bytes that the optimizer keeps per trained element.
+double optimizer_bytes(const OptimizationConfig& config) {
+  const double moment = config.bf16_optimizer_states ? 2 : 4;
+  if (config.optim == "sgd" || config.optim == "lars")
+    return config.momentum > 0 || config.optim == "lars" ? moment : 0;
+  if (config.optim == "lion" || config.optim == "adagrad") return moment;
+  if (config.optim == "adafactor") return 0;  // rows and columns only
+  return 2 * moment;
+}
+
+/// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the squares.
+std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained, int shard_ranks) {
+  std::int64_t numbers = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!trained[i] || parameters[i].numel() == 0) continue;
+    const std::vector<std::int64_t>& shape = parameters[i].shape;
+    numbers += shape.size() < 2 ? parameters[i].numel() / shard_ranks
+                                : parameters[i].numel() / shape.back() + parameters[i].numel() / shape[shape.size() - 2];
+  }
+  return 4 * numbers;
+}
+
+/// Activations of a micro-batch of so many tokens.
+std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, std::int64_t tokens) {
+  const Value& json = model.hf_config();
+  const auto number = [&](std::initializer_list<const char*> names, std::int64_t otherwise) {
+    for (const char* name : names)
+      if (const Value* value = json.find(name); value != nullptr && value->is_number()) return value->as_int();
+    return otherwise;
+  };
+  layout::DecoderShape shape;
+  shape.blocks = number({"n_layer", "num_hidden_layers"}, 0);
+  shape.width = number({"n_embd", "hidden_size"}, 0);
+  shape.inner = number({"n_inner", "intermediate_size"}, 4 * shape.width);
+  shape.gated = dynamic_cast<const models::Llama*>(&model) != nullptr;
+  const std::int64_t heads = std::max<std::int64_t>(1, number({"n_head", "num_attention_heads"}, 1));
+  shape.key_value_width = number({"num_key_value_heads"}, heads) * number({"head_dim"}, shape.width / heads);
+  const std::int64_t every = config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;
+  return layout::activation_bytes(shape, tokens, every > 0 ? (shape.blocks + every - 1) / every : 0);
+}
+
+}  // namespace
+
+ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group) {
+  const ShardingConfig& s = config.sharding;
+  const ParallelConfig& p = config.parallel;
+  ShardingOptions options;
+  options.strategy = s.strategy;
+  options.group = group;
+  options.shard_group_size = s.strategy == "ddp" ? 0 : static_cast<int>(s.shard_group_size);
+  options.wrap = wrap_policy(config, model);
+  options.param_dtype = dtype(s.param_dtype);
+  options.reduce_dtype = dtype(s.reduce_dtype);
+  options.buffer_dtype = dtype(s.buffer_dtype);
+  options.reduction = comm::Reduction::sum;
+  options.logical_shards = p.deterministic_reduce ? p.logical_shards : 0;
+  options.find_unused_parameters = p.ddp_find_unused_parameters;
+  options.data_dependent = s.data_dependent;
+  options.forward_prefetch = s.forward_prefetch;
+  options.backward_prefetch = backward_prefetch(s.backward_prefetch);
+  options.limit_all_gathers = s.limit_all_gathers;
+  options.reshard_after_forward = reshard(s.reshard_after_forward);
+  options.overlap_comm = s.overlap_comm;
+  options.persistence_threshold = s.persistence_threshold;
+  options.bucket_mb = p.ddp_bucket_cap_mb;
+  options.sync_module_states = s.sync_module_states;
+  options.broadcast_buffers = p.ddp_broadcast_buffers;
+  options.offload = offload(s.cpu_offload);
+  options.offload_folder = s.offload_folder;
+  if (s.grad_compression != "none") options.compression = parallel::make_compression(s.grad_compression);
+  options.check_finite = !config.optimization.fp16;
+  return options;
+}
+
+std::vector<std::string> block_classes(const torch::nn::Module& model) {
+  std::set<std::string> classes;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const std::size_t dot = item.key().rfind('.');
+    if (dot != std::string::npos && parse_int(item.key().substr(dot + 1)))
+      classes.emplace(layout::short_class_name(item.value()->name()));
+  }
+  return {classes.begin(), classes.end()};
+}
+
+std::vector<std::vector<std::string>> unit_table(std::vector<ShardingUnit> units, bool prefetches) {
+  const bool known = std::any_of(units.begin(), units.end(), [](const ShardingUnit& unit) { return !unit.prefetch.empty(); });
+  if (prefetches && !known)
+    for (std::size_t i = 0; i + 1 < units.size(); ++i) units[i].prefetch = units[i + 1].name;
+  struct Row {
+    std::string name, prefetch;
+    std::int64_t count, first, last, numel, shard, present;
+  };
+  std::vector<Row> rows;
+  for (const ShardingUnit& unit : units) {
+    const auto [prefix, number] = numbered(unit.name);
+    Row row{prefix, unit.prefetch, 1, number, number, unit.numel, unit.shard_bytes, unit.present_bytes};
+    if (!rows.empty() && number >= 0) {
+      Row& before = rows.back();
+      if (before.name == prefix && before.last + 1 == number && before.numel == row.numel && before.present == row.present) {
+        before.last = number;
+        ++before.count;
+        if (!before.prefetch.empty()) before.prefetch = "the next one";
+        continue;
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
+  std::vector<std::vector<std::string>> table = {{"unit", "parameters", "shard", "present"}};
+  if (prefetches) table.front().push_back("gathered meanwhile");
+  for (const Row& row : rows) {
+    const std::string name = row.first < 0           ? row.name
+                             : row.first == row.last ? concat(row.name, row.first)
+                                                     : concat(row.name, row.first, "-", row.last);
+    const std::string each = row.count > 1 ? " each" : "";
+    table.push_back({name, format_count(static_cast<double>(row.numel)) + each, bytes(row.shard), bytes(row.present)});
+    if (prefetches) table.back().push_back(row.prefetch.empty() ? "-" : row.prefetch);
+  }
+  return table;
+}
+
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& table) {
+  std::vector<std::string> lines;
+  for (const auto& cells : table) {
+    std::string line;
+    for (std::size_t column = 0; column < cells.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& other : table) width = std::max(width, other[column].size());
+      line += "  " + pad(cells[column], width, column > 0 && column < 4);
+    }
+    lines.push_back(line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+  return lines;
+}
+
+std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
+  const ShardingConfig& s = config.sharding;
+  if (s.strategy == "ddp" && s.cpu_offload == "none" && s.grad_compression == "none") return "";
+  std::string text = s.strategy;
+  if (sharded.shard_ranks() > 1) text += concat(" over ", sharded.shard_ranks(), " processes");
+  if (sharded.shard_ranks() > 1 && sharded.replicate_ranks() > 1) text += concat(", ", sharded.replicate_ranks(), " copies");
+  if (s.cpu_offload != "none") text += ", offload " + s.cpu_offload;
+  if (s.param_dtype != "fp32") text += ", parameters " + s.param_dtype;
+  if (s.reduce_dtype != "fp32") text += ", gradients reduced in " + s.reduce_dtype;
+  if (s.grad_compression != "none") text += ", gradients sent as " + s.grad_compression;
+  return text;
+}
+
+layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, int rank) {
+  const parallel::Strategy& row = parallel::find_strategy(config.sharding.strategy);
+  parallel::ModuleParameters parameters = parallel::parameters_of(model);
+  if (dtype(config.sharding.param_dtype))  // what is gathered is narrow, the shards are not
+    for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
+  std::vector<bool> trained;
+  for (const parallel::NamedTensor& parameter : parameters.parameters) trained.push_back(parameter.tensor.requires_grad());
+  layout::StateBytesOptions options;
+  options.shard_optimizer = row.shard_optimizer;
+  options.shard_gradients = row.shard_gradients;
+  options.shard_parameters = row.shard_parameters;
+  options.reshard_after_forward = reshard(config.sharding.reshard_after_forward).value_or(row.reshard_after_forward);
+  options.shard_ranks = shard_ranks;
+  options.rank = rank;
+  options.wrap = wrap_policy(config, model);
+  options.persistence_threshold = config.sharding.persistence_threshold;
+  options.bucket_bytes = static_cast<std::int64_t>(config.parallel.ddp_bucket_cap_mb * (1 << 20));
+  options.whole_element = dtype(config.sharding.param_dtype) ? 2 : 0;
+  options.wire_element = dtype(config.sharding.reduce_dtype) ? 2 : 4;
+  options.optimizer_per_element = optimizer_bytes(config.optimization);
+  options.accumulates = config.optimization.gradient_accumulation_steps > 1;
+  layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
+  if (config.optimization.optim == "adafactor") bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
+  return bytes;
+}
+
+Value predicted_memory(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, std::int64_t rank, std::int64_t tokens) {
+  const layout::StateBytes bytes = predicted_bytes(config, model, shard_ranks, static_cast<int>(rank % shard_ranks));
+  return Value::make_object({{"parameters", Value::of(bytes.parameters)},
+                             {"gradients", Value::of(bytes.gradients)},
+                             {"optimizer", Value::of(bytes.optimizer)},
+                             {"buffers", Value::of(bytes.buffers)},
+                             {"activations", Value::of(predicted_activations(config, model, tokens))}});
+}
+
+std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model, const Sharded& sharded,
+                                           std::int64_t rank) {
+  const std::string strategy = describe_strategy(config, sharded);
+  if (strategy.empty()) return {};
+  std::vector<std::string> lines = {"sharding: " + strategy};
+  for (std::string& line : aligned(unit_table(sharded.units(), config::shards_parameters(config.sharding.strategy))))
+    lines.push_back(std::move(line));
+  const layout::StateBytes bytes =
+      predicted_bytes(config, model, sharded.shard_ranks(), static_cast<int>(rank % sharded.shard_ranks()));
+  const auto text = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
+  lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients), " gradients + ",
+                         text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers), " on the way"));
+  return lines;
+}
+
+std::string compare_memory(const Value& predicted, const Value& measured) {
+  const auto text = [](const Value& n) { return format_bytes(static_cast<std::uint64_t>(n.as_int())); };
+  std::vector<std::string> parts;
+  for (const auto& [kind, bytes] : predicted.members())
+    parts.push_back(concat(kind, " ", text(measured.at(kind)), " (predicted ", text(bytes), ")"));
+  return join(parts);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,104 @@
+#include <tessera/train/loop/task.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/data/labelled.h>
+#include <tessera/data/objective_rows.h>
+#include <tessera/models/bert.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace tessera::train {
+namespace {
+
+constexpr const char* classifier = "BertForSequenceClassification";
+
+/// config.json's label2id.
+std::map<std::string, std::int64_t> classes_of(const Value& hf_config) {
+  std::map<std::string, std::int64_t> classes;
+  if (const Value* given = hf_config.find("label2id"); given && given->is_object())
+    for (const auto& [name, number] : given->members()) classes.emplace(name, number.as_int());
+  return classes;
+}
+
+Value with_classes(Value config, const std::vector<std::string>& names) {
+  Value id2label = Value::make_object(), label2id = Value::make_object();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    id2label.set(std::to_string(i), Value::of(names[i]));
+    label2id.set(names[i], Value::of(static_cast<std::int64_t>(i)));
+  }
+  config.set("id2label", std::move(id2label));
+  config.set("label2id", std::move(label2id));
+  return config;
+}
+
+const text::WordPieceTokenizer& wordpiece(const text::Tokenizer& tokenizer) {
+  const auto* found = dynamic_cast<const text::WordPieceTokenizer*>(&tokenizer);
+  if (!found)
+    throw InputError(
+        "BERT needs its WordPiece tokenizer: name it with --tokenizer_name (a folder with tokenizer.json or "
+        "vocab.txt)");
+  return *found;
+}
+
+std::shared_ptr<const data::Dataset> with_objective(std::shared_ptr<const data::Dataset> rows,
+                                                    const data::Objective& objective) {
+  return rows ? std::make_shared<data::ObjectiveRows>(std::move(rows), objective) : nullptr;
+}
+
+}  // namespace
+
+models::ConfigEdit task_edit(const DataConfig& data) {
+  return [data](Value config) {
+    const Value* type = config.find("model_type");
+    if (!type || !type->is_string() || type->as_string() != "bert" || data.train_file.empty() ||
+        !path_exists(data.train_file))
+      return config;
+    const auto names = data::label_names(data.train_file, data.text_column_name);
+    config.set("architectures", Value::make_array({Value::of(names ? classifier : "BertForMaskedLM")}));
+    if (!names) return config;
+    const auto known = classes_of(config);
+    const bool knows_all =
+        std::all_of(names->begin(), names->end(), [&](const std::string& name) { return known.contains(name); });
+    const bool numbered = names->front() == "LABEL_0" && known.size() >= names->size();
+    return knows_all || numbered ? config : with_classes(std::move(config), *names);
+  };
+}
+
+data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,
+                                  const text::Tokenizer& tokenizer, std::int64_t block_size, bool want_validation,
+                                  const data::ReadProgress& progress) {
+  data::Objective objective;
+  objective.kind = model.objective();
+  data::Datasets datasets;
+  if (objective.kind == data::Objective::Kind::row_class) {
+    const std::int64_t most = config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;
+    const auto& encoder = dynamic_cast<const models::BertForSequenceClassification&>(model);
+    datasets = data::open_labelled(config.data, wordpiece(tokenizer), most, classes_of(model.hf_config()),
+                                   encoder.num_labels(), want_validation);
+  } else {
+    datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress);
+  }
+  if (objective.kind == data::Objective::Kind::next_token) return datasets;
+  if (objective.kind == data::Objective::Kind::masked_token) {
+    const text::WordPieceTokenizer& words = wordpiece(tokenizer);
+    if (!words.special().mask)
+      throw InputError("the tokenizer has no mask token ([MASK]), which masked language modelling needs");
+    if (config.data.packing)
+      throw InputError("--packing: several examples in one row are for causal language models; leave it out");
+    objective.probability = config.data.mlm_probability;
+    objective.mask_id = *words.special().mask;
+    objective.vocab_size = words.vocab_size();
+    objective.seed = static_cast<std::uint64_t>(config.optimization.seed);
+    for (std::int64_t id = 0; id < words.vocab_size(); ++id)
+      objective.special.push_back(words.is_special(static_cast<std::int32_t>(id)));
+  }
+  datasets.train = with_objective(std::move(datasets.train), objective);
+  datasets.validation = with_objective(std::move(datasets.validation), objective);
+  return datasets;
+}
+
+}  // namespace tessera::train

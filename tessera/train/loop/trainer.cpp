@@ -1,0 +1,97 @@
+#include <tessera/train/loop/trainer.h>
+
+#include <ATen/Parallel.h>
+
+#include <exception>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <tessera/base/log.h>
+#include <tessera/comm/life.h>
+#include <tessera/train/loop/batch_size.h>
+#include <tessera/train/loop/determinism.h>
+#include <tessera/train/loop/fixed_order.h>
+#include <tessera/train/loop/training_loop.h>
+
+namespace tessera::train {
+namespace {
+
+RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::World& ranks) {
+  RunConfig here;
+  agree(ranks.group(), [&] {
+    here = with_fixed_order(config, resolved, ranks.size());
+    check_automatic_batch_size(here, ranks.size());
+    set_threads(here.parallel.threads_per_process, ranks.local_size());
+  });
+  return here;
+}
+
+std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes, const Start& start) {
+  Setup setup;
+  agree(ranks.group(), [&] {
+    setup = prepare(config, ranks, start);
+    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
+    optim::check_optimizer(optimizer_choice(config.optimization));
+  });
+  check_same_start(ranks.group(), setup.plan.resumed_step);
+  return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
+}
+
+/// From the newest whole checkpoint, or whatever the settings say. Checksums are taken of what is loaded, so that nothing is read twice; what
+/// has been loaded from one that turns out to be damaged is dropped, and the next one is tried.
+std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes) {
+  std::set<std::string> rejected;
+  for (;;) {
+    Start start = choose_start(config, ranks, rejected);
+    if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, start);
+    const checkpoint::Ranks all = examiners(ranks, at::get_num_threads());
+    checkpoint::Examination examination(start.checkpoint, all);
+    start.reading = examination.reading();
+    std::unique_ptr<TrainingLoop> loop;
+    std::exception_ptr failed;  // perhaps because of what is damaged, so the verdict comes first
+    try {
+      loop = load(config, resolved, ranks, process_bytes, start);
+    } catch (const Error&) {
+      failed = std::current_exception();
+    }
+    const checkpoint::Finding finding = examination.finish();
+    if (finding.kind == checkpoint::Finding::Kind::whole) {
+      if (failed) std::rethrow_exception(failed);
+      return loop;
+    }
+    loop.reset();
+    reject_start(ranks, start, finding);
+    rejected.insert(start.checkpoint);
+  }
+}
+
+ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) {
+  const std::int64_t process_bytes = resident_bytes();
+  RunConfig config = with_full_determinism(given);
+  const bool finds_batch_size = config.optimization.auto_find_batch_size;
+  for (;;) {
+    {
+      const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes);
+      if (!finds_batch_size || loop->fits()) return loop->run();
+    }
+    const std::string told = halve_batch_size(config.optimization);  // the model and all its memory are gone by now
+    if (ranks.rank() == 0) log::info(told);
+  }
+}
+
+}  // namespace
+
+ExitCode train(const RunConfig& config, const Value& resolved) {
+  try {
+    return run(config, resolved, world());
+  } catch (const FailedElsewhere&) {
+    throw;  // another rank says why
+  } catch (const std::exception& error) {
+    comm::life().fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,21 @@
+#pragma once
+/// \file
+/// The training loop: data -> micro-batches -> loss.backward() -> reduce -> clip -> optimizer step -> log, evaluate,
+/// save.
+
+#include <tessera/base/error.h>
+#include <tessera/base/value.h>
+#include <tessera/config/core/run_config.h>
+
+namespace tessera::train {
+
+/// Trains as `config` says, on the ranks of tessera::world() (init() first), and leaves in output_dir what
+/// docs/architecture.md lists under "Files of a run": a Hugging Face folder, checkpoint-N/, metrics.jsonl, report.html. `resolved` is the
+/// configuration with its origins, for the report. Collective. Returns done, stopped (SIGTERM: after saving) or
+/// interrupted (SIGINT).
+///
+/// What is wrong with configuration or input throws InputError before anything is written, on every rank with the same
+/// exit code; only one rank's error has a message (setup.h, agree). Later failures throw Error.
+ExitCode train(const RunConfig& config, const Value& resolved);
+
+}  // namespace tessera::train

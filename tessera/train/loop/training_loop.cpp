@@ -1,0 +1,212 @@
+#include <tessera/train/loop/training_loop.h>
+
+#include <ATen/ATen.h>
+
+#include <exception>
+#include <utility>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/file.h>
+#include <tessera/comm/life.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/models/checkpoint_blocks.h>
+#include <tessera/parallel/replicas.h>
+#include <tessera/train/loop/restart.h>
+#include <tessera/train/inference/unigram.h>
+
+namespace tessera::train {
+namespace {
+
+/// Of the order of the rows.
+std::uint64_t sampling_seed(const RunConfig& config) {
+  return static_cast<std::uint64_t>(config.data.data_seed >= 0 ? config.data.data_seed : config.optimization.seed);
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t process_bytes)
+    : setup_(std::move(setup)),
+      configuration_(configuration),
+      world_(world()),
+      plan_(setup_.plan),
+      sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train,
+               sampling_seed(setup_.config), plan_.rows_per_step()),
+      loss_scale_(make_loss_scale(setup_.config.optimization)),
+      schedule_(make_schedule(setup_.config.optimization, plan_)),
+      plateau_(optim::make_plateau(schedule_)),
+      best_(setup_.config.output, setup_.resume ? &*setup_.resume : nullptr),
+      journal_(setup_, world_),
+      step_(plan_.resumed_step),
+      window_(setup_.config.output.hf_loss_scale, setup_.config.output.logging_nan_inf_filter),
+      process_bytes_(process_bytes) {
+  last_log_.loss = not_known;
+  setup_.model->set_label_smoothing(setup_.config.optimization.label_smoothing_factor);
+  setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
+  agree(world_.group(), [&] { shard_model(); });
+  agree(world_.group(), [&] {
+    optimizer_ = make_optimizer(setup_.config.optimization, *setup_.model, *sharded_);
+    if (!setup_.resume) return;
+    restore_optimizer(*optimizer_, *sharded_, *setup_.resume, setup_.resume_folder, "optimizer", setup_.resume_reading);
+    setup_.resume_reading = {};
+    restore_update_state(loss_scale_, plateau_, *setup_.resume);
+  });
+}
+
+/// The first thing that is written.
+void TrainingLoop::open_output() {
+  agree(world_.group(), [&] {
+    if (world_.rank() != 0) return;
+    output_.emplace(setup_);
+    journal_.open(*output_, configuration_);
+  });
+  open_savers();
+}
+
+/// Collective; wrong class names and the like throw the same on every rank.
+void TrainingLoop::shard_model() {
+  ShardingOptions options = sharding_options(setup_.config, *setup_.model, world_.group());
+  bool filled = false;  // a model that is not divided after all is not asked for
+  std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
+  if (setup_.weights)
+    options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
+      filled = true;
+      if (unreadable) return true;
+      try {
+        return setup_.weights->read(name, begin, piece);
+      } catch (...) {
+        unreadable = std::current_exception();
+        return true;
+      }
+    };
+  sharded_.emplace(*setup_.model, std::move(options));
+  if (unreadable) std::rethrow_exception(unreadable);
+  if (setup_.weights && !filled)
+    for (const auto& item : setup_.model->named_parameters()) setup_.weights->read(item.key(), 0, item.value().detach());
+  setup_.weights.reset();
+  if (setup_.config.optimization.gradient_checkpointing)
+    checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
+}
+
+ExitCode TrainingLoop::run() {
+  open_output();
+  for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
+  for (const std::string& line : describe_sharding(setup_.config, *setup_.model, *sharded_, world_.rank())) journal_.note(line);
+  if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps()); betas && !optimizer_->set_betas(*betas))
+    journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim, " has no betas, so only the learning rate is cycled"));
+  prepare_measuring();
+  totals_.startup_seconds = seconds_since_process_start();
+  if (setup_.config.output.profile) {
+    trace_zero_ns_ = common_zero(world_.group(), world_.local_size() == world_.size());
+    trace_.emplace();
+  }
+  started_ns_ = monotonic_ns();
+  setup_.model->train();
+
+  if (setup_.config.output.eval_on_start && setup_.datasets.validation) evaluate();
+  while (step_ < plan_.total_steps) {
+    const std::int64_t begin_ns = monotonic_ns();
+    const double begin_cpu = process_cpu_seconds();
+    enter(Phase::data);
+    const std::vector<data::Batch> batches = read_step();
+    const Agreement agreed = agree_on_step(batches);
+    if (agreed.save_ended)
+      if (const auto outcome = saving_->advance()) saved(*outcome);
+    if (agreed.stop != StopRequest::none) return finish(agreed.stop);
+
+    window_.begin_step(agreed.counts);
+    compute_gradients(batches, agreed.counts);
+    enter(Phase::optimizer, "clip");
+    if (!update_weights()) skipped_steps_ += 1;
+    if (const auto& compression = sharded_->options().compression) compression->step_done();
+    ++step_;
+    enter(Phase::other);
+    check_replicas();
+    count_step(static_cast<double>(monotonic_ns() - begin_ns) * 1e-9, process_cpu_seconds() - begin_cpu);
+
+    if (plan_.logs_after(step_)) log();
+    const bool best = plan_.evaluates_after(step_) && evaluate();
+    if (plan_.saves_after(step_) || (best && setup_.config.output.save_strategy == "best"))
+      save();
+    else if (memory_saver_ && step_ % setup_.config.output.checkpoint_in_memory == 0)
+      save_in_memory();
+  }
+  return finish(StopRequest::none);
+}
+
+/// Ranks that should hold the same parameters compare them now and then: a flipped bit, or an update that is not the same everywhere, is
+/// found here and not in a model that does not learn. Collective.
+void TrainingLoop::check_replicas() {
+  const std::int64_t every = setup_.config.output.check_replicas_steps;
+  if (every <= 0 || step_ % every != 0 || world_.size() == 1) return;
+  enter(Phase::other, "check replicas");
+  agree(world_.group(), [&] {
+    try {
+      sharded_->check_replicas();
+    } catch (const parallel::ReplicasDiffer& error) {
+      throw Error(concat("after step ", step_, ": ", error.what(), ". Checkpoints of the last ", every,
+                         " steps may hold it: go on from an older one (--resume_from_checkpoint DIR)"));
+    }
+  });
+  enter(Phase::other);
+}
+
+/// What follows is booked on `phase`; `name` is what people see of it.
+void TrainingLoop::enter(Phase phase, std::string_view name) {
+  clock_.enter(phase);
+  if (trace_) trace_->phase(phase == Phase::other && name == "other" ? "" : name);
+  comm::life().set_phase(name);
+}
+
+/// The yardsticks: what the processors can do, what frequencies alone predict, what a pretrained model said before.
+void TrainingLoop::prepare_measuring() {
+  const comm::Tag tag("start");
+  at::Tensor peak = at::full({1}, measured_peak_flops(world_.device(), setup_.config.optimization.bf16),
+                             at::TensorOptions().dtype(at::kDouble).device(world_.device()));
+  world_.group().all_reduce(peak).wait();
+  peak_flops_ = peak.item<double>();
+  if (output_) totals_.unigram_entropy = unigram_entropy(*setup_.datasets.train, setup_.model->vocab_size());
+  if ((output_ || divided()) && !setup_.config.model.model_name_or_path.empty() && !setup_.resume)
+    first_sample_ = sample_text(setup_);
+  world_.group().barrier().wait();  // the others wait here, where it is not counted as communication of a step
+}
+
+/// The end of the loop, whatever led to it.
+ExitCode TrainingLoop::finish(StopRequest stop) {
+  if (window_.steps() > 0) log(setup_.config.output.logging_strategy != "no");  // an early stop between two logs
+  finish_saving();
+  if (stop == StopRequest::terminate && saved_step_ != step_) {
+    save();
+    finish_saving();
+    if (saved_step_ != step_ && world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
+    if (saved_step_ != step_)
+      throw Error(concat("step ", step_, " could not be saved before the run stopped, as it was asked to"));
+  }
+  enter(Phase::other);
+  if (trace_) {
+    trace_->collect();
+    const std::string file = merge_traces(*trace_, trace_zero_ns_, world_.group());
+    if (output_) {
+      write_file_atomically(output_->path("trace.json"), file);
+      journal_.note(concat("timeline: ", output_->path("trace.json"), " (open it in ui.perfetto.dev)"));
+    }
+  }
+  if (stop == StopRequest::none) load_best_model();
+  count_totals(stop);
+  journal_.ended(totals_);
+  if (stop == StopRequest::none) save_final_model();
+  if (output_) {
+    if (stop == StopRequest::none) journal_.sampled(step_, last_sample_.prompt, last_sample_.text);
+    write_report();
+    journal_.close();
+    if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
+    if (!describe_strategy(setup_.config, *sharded_).empty() && !last_log_.memory_kinds.empty())
+      journal_.note("memory of rank 0: " + compare_memory(predicted_memory(0), to_json(last_log_.memory_kinds.front())));
+    for (const std::string& line :
+         describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
+      journal_.note(line);
+  }
+  if (stop == StopRequest::none) return ExitCode::done;
+  return stop == StopRequest::terminate ? ExitCode::stopped : ExitCode::interrupted;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,154 @@
+#pragma once
+/// \file
+/// The loop of a run, as one object: what it owns, and its parts, each in a file of its own: training_loop.cpp (from the first step to
+/// the end), training_step.cpp (one step), training_saves.cpp (checkpoints and the finished model), training_numbers.cpp (what is
+/// measured and told).
+
+#include <tessera/comm/world.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/optim/plateau.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/reporting/advice.h>
+#include <tessera/train/saving/best_model.h>
+#include <tessera/train/reporting/journal.h>
+#include <tessera/train/loop/optimization.h>
+#include <tessera/train/reporting/output.h>
+#include <tessera/train/saving/saver.h>
+#include <tessera/train/loop/setup.h>
+#include <tessera/train/loop/sharding.h>
+#include <tessera/train/loop/signals.h>
+#include <tessera/train/reporting/summary.h>
+#include <tessera/train/reporting/trace.h>
+#include <tessera/train/reporting/window.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace tessera::train {
+
+inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
+
+class TrainingLoop {
+ public:
+  /// Divides the model and makes its optimizer; nothing is written yet. Collective. `process_bytes`: resident before anything was made.
+  TrainingLoop(Setup setup, const Value& configuration, std::int64_t process_bytes);
+  /// Whether forward and backward of a micro-batch with the longest rows fit into the memory of every rank. Collective; no gradient
+  /// stays.
+  bool fits();
+  /// Trains to the end, or until a signal. Collective.
+  ExitCode run();
+
+ private:
+  /// What the ranks tell each other before every step.
+  struct Agreement {
+    StepCounts counts;
+    StopRequest stop = StopRequest::none;
+    bool save_ended = false;  ///< every rank has done its part of the checkpoint that is being written
+  };
+
+  void shard_model();
+  Value predicted_memory(int rank) const {
+    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(), rank, plan_.batch_size * row_tokens());
+  }
+  void open_output();
+  void enter(Phase phase, std::string_view name);
+  void enter(Phase phase) { enter(phase, phase_names[static_cast<std::size_t>(phase)]); }
+  void prepare_measuring();
+  std::vector<data::Batch> read_step() const;
+  Agreement agree_on_step(const std::vector<data::Batch>& batches) const;
+  void compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks);
+  bool update_weights();
+  bool check_norm();
+  void check_replicas();
+  void count_step(double seconds, double cpu_seconds);
+  void log(bool tell = true);
+  /// Returns whether it was the best so far.
+  bool evaluate();
+  void open_savers();
+  void save();
+  /// --checkpoint_in_memory: a checkpoint in the agent's folder in memory, for the ranks that are started after a failure.
+  void save_in_memory();
+  /// A checkpoint by all ranks, beside the training (saver.h).
+  void save_parts(Saver& saver, std::int64_t keep);
+  /// A checkpoint of whole tensors, written by rank 0 before the step goes on (gathered.h).
+  void save_whole();
+  /// What became of a checkpoint; the same on every rank.
+  void saved(const SaveOutcome& outcome);
+  void finish_saving();
+  void load_best_model();
+  void save_final_model();
+  ExitCode finish(StopRequest stop);
+  void count_totals(StopRequest stop);
+  void write_report();
+
+  checkpoint::RunState run_state() const;
+  Utilization utilization() const;
+  double seconds_left() const { return step_seconds_ * static_cast<double>(plan_.total_steps - step_); }
+  std::int64_t row_tokens() const { return setup_.datasets.train->max_length(); }
+  double flops_per_token() const {
+    return setup_.lora ? models::lora_flops_per_token(*setup_.model, row_tokens())
+                       : setup_.model->flops_per_token(row_tokens());
+  }
+  /// Of matrix products; parameters that are gathered in a narrow type are so already.
+  std::optional<at::ScalarType> narrow() const {
+    const OptimizationConfig& o = setup_.config.optimization;
+    if (setup_.config.sharding.param_dtype != "fp32") return std::nullopt;
+    return o.bf16 ? std::optional(at::kBFloat16) : o.fp16 ? std::optional(at::kHalf) : std::nullopt;
+  }
+  std::optional<at::ScalarType> eval_narrow() const;
+  /// Steps that the schedule has gone on: those that --fp16 skipped do not count.
+  std::int64_t scheduled_steps() const { return step_ - (loss_scale_ ? loss_scale_->state().skipped_steps : 0); }
+  /// What every gradient is multiplied by on its way over the ranks, and divided by in the optimizer (gradient_predivide_factor).
+  double wire_factor() const;
+  /// Parts of the model are elsewhere, so that forward passes and saving are collective.
+  bool divided() const { return sharded_->shard_ranks() > 1; }
+  bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }
+  bool fixed_order() const { return setup_.config.parallel.deterministic_reduce; }
+
+  Setup setup_;
+  const Value& configuration_;
+  comm::World& world_;
+  const RunPlan& plan_;
+  const data::Sampler sampler_;
+  std::optional<Sharded> sharded_;
+  std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::LossScale> loss_scale_;  // --fp16
+  optim::Schedule schedule_;
+  std::optional<optim::Plateau> plateau_;  // --lr_scheduler_type reduce_lr_on_plateau
+  BestModel best_;
+  StopSignals signals_;
+  std::optional<OutputFolder> output_;  // rank 0
+  Journal journal_;
+
+  std::int64_t step_ = 0;  // done
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint that exists
+  std::optional<Saver> saver_;         // save_state_dict_type sharded
+  std::optional<Saver> memory_saver_;  // checkpoint_in_memory
+  Saver* saving_ = nullptr;            // the one that is busy; the same on every rank
+  std::int64_t skipped_steps_ = 0;  // whose gradients were not finite (--fp16, --nan_policy skip)
+  std::int64_t skipped_in_a_row_ = 0;  // of --nan_policy skip
+  double grad_norm_ = 0, learning_rate_ = 0;
+  PhaseClock clock_;
+  std::optional<Trace> trace_;  // --profile
+  std::int64_t trace_zero_ns_ = 0;
+  Window window_;
+  std::int64_t process_bytes_;
+  double peak_flops_ = 0;  // of all ranks
+  // Since the start of this process.
+  std::int64_t tokens_ = 0, inputs_ = 0;  // without padding, with it
+  double train_seconds_ = 0;
+  double step_seconds_ = 0;  // smoothed, for the time left
+  double loss_sum_ = 0, cpu_seconds_ = 0;
+  PhaseSeconds phase_sums_ = {};
+  StepMetrics last_log_;
+  RunTotals totals_;
+  std::int64_t started_ns_ = 0;
+  Sample first_sample_, last_sample_;
+};
+
+}  // namespace tessera::train

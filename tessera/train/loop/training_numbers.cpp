@@ -1,0 +1,154 @@
+// What a run measures, and tells.
+
+#include <tessera/train/loop/training_loop.h>
+
+#include <ATen/Parallel.h>
+
+#include <unistd.h>
+#include <algorithm>
+
+#include <tessera/base/clock.h>
+#include <tessera/comm/life.h>
+#include <tessera/config/core/sharding.h>
+#include <tessera/launch/agent/affinity.h>
+#include <tessera/train/loop/evaluate.h>
+
+namespace tessera::train {
+
+void TrainingLoop::count_step(double seconds, double cpu_seconds) {
+  window_.end_step(seconds, cpu_seconds);
+  tokens_ += window_.step_tokens();
+  inputs_ += window_.step_inputs();
+  train_seconds_ += seconds;
+  step_seconds_ = step_seconds_ == 0 || step_ <= plan_.resumed_step + 2 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
+  comm::life().set_step({step_, plan_.total_steps, static_cast<std::int64_t>(seconds * 1e9),
+                         static_cast<double>(window_.step_tokens()) / seconds,
+                         std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size())});
+  journal_.step([&] {
+    const double loss = std::isfinite(last_log_.loss) ? last_log_.loss : window_.rough_loss(world_.size());
+    return ProgressState{step_,
+                         plan_.total_steps,
+                         loss,
+                         learning_rate_,
+                         static_cast<double>(window_.step_tokens()) / step_seconds_,
+                         peak_resident_bytes(),
+                         seconds_left()};
+  });
+}
+
+void TrainingLoop::log(bool tell) {
+  const std::int64_t steps = window_.steps();
+  const PhaseSeconds phases = clock_.take();
+  StepMetrics metrics = window_.close(world_.group(), phases,
+                                      memory_by_kind(*setup_.model, *sharded_, *optimizer_, process_bytes_, peak_resident_bytes()),
+                                      at::get_num_threads());
+  metrics.step = step_;
+  metrics.grad_norm = grad_norm_;
+  metrics.learning_rate = learning_rate_;
+  metrics.epoch = plan_.epoch(step_);
+  if (peak_flops_ > 0) metrics.flops_utilization = metrics.tokens_per_second * flops_per_token() / peak_flops_;
+  if (const std::string& which = setup_.config.output.include_num_input_tokens_seen; which != "no")
+    metrics.num_input_tokens_seen =
+        (which == "all" ? inputs_ : tokens_) + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
+  last_log_ = metrics;
+  loss_sum_ += metrics.loss * static_cast<double>(steps);
+  cpu_seconds_ += metrics.cpu_seconds * static_cast<double>(steps);
+  for (std::size_t i = 0; i < phase_count; ++i) phase_sums_[i] += metrics.phases[i] * static_cast<double>(steps);
+  if (tell) journal_.logged(metrics, plan_.total_steps, seconds_left());
+  if (trace_) trace_->collect();
+}
+
+/// Matrix products of an evaluation: bf16_full_eval and fp16_full_eval beat what training has.
+std::optional<at::ScalarType> TrainingLoop::eval_narrow() const {
+  const OptimizationConfig& o = setup_.config.optimization;
+  if (setup_.config.sharding.param_dtype != "fp32") return std::nullopt;
+  return o.bf16_full_eval ? std::optional(at::kBFloat16) : o.fp16_full_eval ? std::optional(at::kHalf) : narrow();
+}
+
+bool TrainingLoop::evaluate() {
+  const comm::LifeState evaluating(launch::RankState::evaluating);
+  enter(Phase::other, "evaluate");
+  EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
+                                        setup_.config.optimization.per_device_eval_batch_size, world_.group(), eval_narrow(), divided(),
+                                        setup_.config.output.logging_nan_inf_filter);
+  metrics.step = step_;
+  metrics.epoch = plan_.epoch(step_);
+  totals_.has_eval = true;
+  totals_.eval_loss = metrics.loss;
+  if (plateau_ && step_ > plan_.resumed_step) plateau_->update(metric_of(metrics, setup_.config.output.metric_for_best_model));
+  const bool best = best_.update(metrics);
+  journal_.evaluated(metrics);
+  write_report();
+  enter(Phase::other);
+  return best;
+}
+
+/// Means over the steps of this process, and the machine as of the last log.
+Utilization TrainingLoop::utilization() const {
+  const double steps = static_cast<double>(std::max<std::int64_t>(1, step_ - plan_.resumed_step));
+  Utilization run;
+  run.seconds = phase_sums_;
+  for (double& seconds : run.seconds) seconds /= steps;
+  run.ranks = world_.size();
+  run.local_ranks = world_.local_size();
+  run.threads = at::get_num_threads();
+  run.cores = static_cast<std::int64_t>(launch::usable_cores().size());
+  run.micro_batch = plan_.batch_size;
+  run.accumulation = plan_.accumulation;
+  run.gathers_parameters = divided() && config::shards_parameters(setup_.config.sharding.strategy);
+  if (train_seconds_ > 0) {
+    run.cpu_utilization = cpu_seconds_ / (train_seconds_ * static_cast<double>(run.ranks * run.threads));
+    if (peak_flops_ > 0)
+      run.flops_utilization = static_cast<double>(tokens_) / train_seconds_ * flops_per_token() / peak_flops_;
+  }
+  run.peak_bytes = last_log_.peak_memory_bytes();
+  for (const MemoryByKind& kinds : last_log_.memory_kinds)
+    run.activation_bytes = std::max(run.activation_bytes, kinds.back());
+  run.machine_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  return run;
+}
+
+void TrainingLoop::count_totals(StopRequest stop) {
+  totals_.steps = step_;
+  totals_.steps_here = step_ - plan_.resumed_step;
+  totals_.epoch = plan_.epoch(step_);
+  totals_.tokens = tokens_;
+  totals_.rows = totals_.steps_here * plan_.rows_per_step();
+  totals_.seconds = seconds_since(started_ns_);
+  totals_.loss = last_log_.loss;
+  totals_.train_loss = totals_.steps_here > 0 ? loss_sum_ / static_cast<double>(totals_.steps_here) : not_known;
+  totals_.tokens_per_second = train_seconds_ > 0 ? static_cast<double>(tokens_) / train_seconds_ : 0;
+  totals_.flops_per_second = totals_.tokens_per_second * flops_per_token();
+  totals_.peak_flops_per_second = peak_flops_;
+  totals_.total_flops = run_state().total_flos;
+  totals_.peak_memory_bytes = std::max(last_log_.peak_memory_bytes(), peak_resident_bytes());
+  totals_.reason = stop == StopRequest::none ? "done" : stop == StopRequest::terminate ? "terminated" : "interrupted";
+  totals_.advice = advise(utilization()).line();
+  totals_.communication = communication_table();
+}
+
+void TrainingLoop::write_report() {
+  if (!output_) return;
+  Report report = describe_run(setup_, world_);
+  report.metrics = output_->metrics().lines();
+  report.configuration = configuration_;
+  report.communication = communication_table();
+  report.memory = Value::make_array();
+  for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
+  for (int rank = 0; rank < world_.size(); ++rank)
+    report.predicted_memory.push_back(predicted_memory(rank));
+  if (!describe_strategy(setup_.config, *sharded_).empty())
+    for (const auto& cells : unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))) {
+      Value row = Value::make_array();
+      for (const std::string& cell : cells) row.push_back(Value::of(cell));
+      report.units.push_back(std::move(row));
+    }
+  report.unigram_entropy = totals_.unigram_entropy;
+  report.advice = advise(utilization()).line();
+  report.sample_before = first_sample_.text;
+  report.sample_prompt = last_sample_.text.empty() ? first_sample_.prompt : last_sample_.prompt;
+  report.sample_text = last_sample_.text;
+  output_->write_report(report);
+}
+
+}  // namespace tessera::train

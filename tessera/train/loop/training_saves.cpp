@@ -1,0 +1,213 @@
+// Checkpoints, the best of them, and the finished model.
+
+#include <tessera/train/loop/training_loop.h>
+
+#include <exception>
+#include <functional>
+#include <utility>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/finite.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/comm/life.h>
+#include <tessera/config/core/stored.h>
+#include <tessera/launch/cli/environment.h>
+#include <tessera/parallel/replicas.h>
+#include <tessera/train/saving/gathered.h>
+
+namespace tessera::train {
+namespace {
+
+/// " (1.39 GiB, training waited 0.12 s, written in 0.93 s)"
+std::string describe(const SaveOutcome& outcome) {
+  if (outcome.bytes == 0) return "";
+  std::string text = concat(" (", format_bytes(static_cast<std::uint64_t>(outcome.bytes)), ", training waited ",
+                            format_real(outcome.stall_seconds, 3), " s");
+  if (outcome.write_seconds > 0)
+    text += concat(", rank 0 wrote ", format_bytes(static_cast<std::uint64_t>(outcome.own_bytes)), " in ",
+                   format_real(outcome.write_seconds, 3), " s");
+  return text + ")";
+}
+
+/// The same sources; one whose values are not all finite throws when its turn comes.
+checkpoint::TensorSources finite_only(checkpoint::TensorSources sources) {
+  for (format::TensorSource& source : sources)
+    source.bytes = [name = source.name, dtype = source.dtype, bytes = source.bytes] {
+      const auto values = bytes();
+      if (!checkpoint::all_finite(values, dtype)) throw Error(checkpoint::not_finite_text(name));
+      return values;
+    };
+  return sources;
+}
+
+}  // namespace
+
+/// Collective.
+void TrainingLoop::open_savers() {
+  const OutputConfig& output = setup_.config.output;
+  if (output.save_state_dict_type != "full" && !setup_.lora) {  // adapters are small, and PEFT knows one file only
+    saver_.emplace(world_.group(), SaverOptions{.output_dir = output.output_dir, .in_memory = output.async_save});
+    if (output.save_strategy != "no") saver_->prepare(*sharded_, *optimizer_);
+  } else if (output_)
+    remove_stale_or_warn(output.output_dir);
+  if (output.checkpoint_in_memory == 0) return;
+  const std::string folder =
+      parallel::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
+  const char* const missing = folder.empty() ? "no agent of tessera holds memory for it (--max_restarts 1 or more)"
+                              : world_.local_size() != world_.size()
+                                  ? "it is for ranks of one host, and these are on several"
+                              : setup_.lora ? "adapters are small: save them with --save_steps"
+                                            : nullptr;
+  if (missing == nullptr)
+    memory_saver_.emplace(world_.group(), SaverOptions{.output_dir = folder, .in_memory = output.async_save});
+  else if (world_.rank() == 0)
+    log::warning("--checkpoint_in_memory has no effect: ", missing);
+}
+
+void TrainingLoop::save() {
+  const OutputConfig& output = setup_.config.output;
+  if (saving_ != nullptr && !is_memory(saving_) && output.async_save_when_busy == "skip") {
+    journal_.note(
+        concat("step ", step_,
+               " is not saved: the checkpoint before it is still being written (--async_save_when_busy skip)"));
+    return;
+  }
+  finish_saving();
+  const comm::LifeState saving(launch::RankState::saving);
+  enter(Phase::other, "save");
+  best_.saving(step_, checkpoint::step_folder(output.output_dir, step_));
+  if (saver_)
+    save_parts(*saver_, output.save_total_limit);
+  else
+    save_whole();
+  enter(Phase::other);
+}
+
+void TrainingLoop::save_in_memory() {
+  if (saving_ != nullptr) return;  // the next one is due soon
+  const comm::LifeState saving(launch::RankState::saving);
+  enter(Phase::other, "save in memory");
+  save_parts(*memory_saver_, 1);
+  enter(Phase::other);
+}
+
+void TrainingLoop::save_parts(Saver& saver, std::int64_t keep) {
+  SaveContents contents{.step = step_, .optimizer = is_memory(&saver) || !setup_.config.output.save_only_model};
+  if (output_) {
+    checkpoint::RunState state = run_state();
+    state.model_only = !contents.optimizer;
+    contents.prune = [folder = saver.output_dir(), step = step_, keep, best = state.best_model_checkpoint] {
+      checkpoint::prune_step_folders(folder, step, keep, best);
+    };
+    contents.small_files = OutputFolder::checkpoint_settings(setup_, std::move(state));
+  }
+  saving_ = &saver;
+  saver.save(*sharded_, *optimizer_, std::move(contents));
+  if (!setup_.config.output.async_save) finish_saving();
+}
+
+void TrainingLoop::save_whole() {
+  SaveOutcome outcome{.step = step_, .folder = checkpoint::step_folder(setup_.config.output.output_dir, step_)};
+  const std::int64_t begin_ns = monotonic_ns();
+  GatheredTensors weights = trained_weights(*sharded_), states = optimizer_states(*sharded_, *optimizer_);
+  std::function<void()> writer;
+  if (output_)
+    writer = [&] {
+      try {
+        checkpoint::RunState state = run_state();
+        state.optimizer_sources = finite_only(states.sources());
+        output_->save_checkpoint(setup_, finite_only(weights.sources()), state);
+      } catch (const std::exception& failed) {
+        outcome.error = failed.what();
+      }
+    };
+  write_gathered({&weights, &states}, writer);
+  outcome.error = errors_of_all(world_.group(), outcome.error);
+  outcome.stall_seconds = seconds_since(begin_ns);
+  saved(outcome);
+}
+
+void TrainingLoop::finish_saving() {
+  if (saving_ == nullptr) return;
+  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
+  if (const auto outcome = saving_->finish()) saved(*outcome);
+}
+
+void TrainingLoop::saved(const SaveOutcome& outcome) {
+  const bool in_memory = is_memory(std::exchange(saving_, nullptr));
+  if (in_memory) {
+    if (!outcome.error.empty() && world_.rank() == 0)
+      log::warning("step ", outcome.step, " is not kept in memory, and training goes on: ", outcome.error);
+    return;
+  }
+  if (outcome.error.empty()) {
+    saved_step_ = outcome.step;
+    journal_.note(concat("saved ", outcome.folder, describe(outcome)));
+  } else {
+    best_.not_saved(outcome.folder);
+    if (world_.rank() == 0) log::warning(not_saved_text(outcome));
+  }
+  write_report();
+}
+
+/// What the run leaves is the best model that it has saved.
+void TrainingLoop::load_best_model() {
+  if (!setup_.config.output.load_best_model_at_end) return;
+  const std::string& folder = best_.checkpoint();
+  if (folder.empty()) {
+    if (world_.rank() == 0)
+      log::warning("--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights stay");
+    return;
+  }
+  enter(Phase::other, "load");
+  agree(world_.group(), [&] { load_trained_weights(*setup_.model, *sharded_, folder); });
+  journal_.note(concat("the best model (step ", best_.step(), ", ", format_real(*best_.value(), 6),
+                       ") was loaded from ", folder));
+  enter(Phase::other);
+}
+
+void TrainingLoop::save_final_model() {
+  if (!output_ && !divided()) return;
+  const auto write = [&] {
+    GatheredTensors weights = trained_weights(*sharded_);
+    std::function<void()> writer;
+    if (output_) writer = [&] { output_->save_model(setup_, weights.sources(), run_state()); };
+    write_gathered({&weights}, writer);
+  };
+  if (divided())
+    agree(world_.group(), write);
+  else
+    write();
+  if (output_) output_->save_merged(setup_);
+  last_sample_ = sample_text(setup_);
+}
+
+checkpoint::RunState TrainingLoop::run_state() const {
+  checkpoint::RunState state;
+  plan_.write_to(state, step_);
+  state.seed = static_cast<std::uint64_t>(setup_.config.optimization.seed);
+  state.log_history = journal_.log_history();
+  state.optimizer_steps = optimizer_->steps();
+  if (loss_scale_) {
+    state.loss_scale = loss_scale_->state().scale;
+    state.loss_scale_good_steps = loss_scale_->state().good_steps;
+    state.loss_scale_skipped_steps = loss_scale_->state().skipped_steps;
+    state.loss_scale_hysteresis = loss_scale_->state().hysteresis;
+  }
+  if (plateau_) state.schedule_state = to_value(plateau_->state());
+  state.model_only = setup_.config.output.save_only_model;
+  best_.write_to(state);
+  state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
+  state.total_flos = flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
+  state.configuration = config::stored_configuration(setup_.config);
+  state.mesh = Value::make_object({{"ranks", Value::of(static_cast<std::int64_t>(world_.size()))},
+                                   {"strategy", Value::of(setup_.config.sharding.strategy)},
+                                   {"shard_ranks", Value::of(static_cast<std::int64_t>(sharded_->shard_ranks()))},
+                                   {"replicate_ranks", Value::of(static_cast<std::int64_t>(sharded_->replicate_ranks()))}});
+  return state;
+}
+
+}  // namespace tessera::train

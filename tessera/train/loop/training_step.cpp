@@ -1,0 +1,155 @@
+// One step: rows, forward and backward, the update.
+
+#include <tessera/train/loop/training_loop.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/log.h>
+#include <tessera/comm/life.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/train/loop/batch_size.h>
+#include <tessera/train/loop/evaluate.h>
+#include <tessera/train/loop/random_key.h>
+
+namespace tessera::train {
+
+/// This rank's micro-batches of the next step.
+std::vector<data::Batch> TrainingLoop::read_step() const {
+  std::vector<data::Batch> batches;
+  for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro)
+    batches.push_back(data::make_batch(*setup_.datasets.train, sampler_, plan_.first_row(step_, micro, world_.rank()),
+                                       plan_.batch_size));
+  return batches;
+}
+
+/// The counts of the whole step, whose scored tokens the loss is divided by, whether anyone was asked to stop, and whether all have
+/// written their parts of a checkpoint.
+TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) const {
+  const comm::Tag tag("step");
+  const StepCounts own = count(batches);
+  const StopRequest asked = signals_.requested();
+  at::Tensor all =
+      at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored, std::int64_t{asked == StopRequest::terminate},
+                  std::int64_t{asked == StopRequest::interrupt}, own.inputs, std::int64_t{saving_ != nullptr && saving_->ended()}},
+                 at::kLong)
+          .to(world_.device());  // [7]
+  world_.group().all_reduce(all).wait();
+  all = all.cpu();
+  const auto* sums = all.data_ptr<std::int64_t>();
+  if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
+  return {{sums[0], sums[1], sums[2], sums[5]},
+          sums[4] > 0   ? StopRequest::interrupt
+          : sums[3] > 0 ? StopRequest::terminate
+                        : StopRequest::none,
+          sums[6] == world_.size()};
+}
+
+/// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
+/// are, so each share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last
+/// backward reduces; in fixed order each does. Without average_tokens_across_devices it is the mean over the ranks of the mean over the
+/// rank's own scored tokens.
+void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) {
+  double share = 1.0 / static_cast<double>(all_ranks.scored_tokens), logged = 1;
+  if (!setup_.config.optimization.average_tokens_across_devices) {
+    const std::int64_t own = count(batches).scored_tokens;
+    const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * world_.size());
+    logged = own_share / share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
+    share = own_share;
+  }
+  const double scale = share * wire_factor() * (loss_scale_ ? loss_scale_->scale() : 1.0);
+  sharded_->zero_grad();
+  for (std::size_t micro = 0; micro < batches.size(); ++micro) {
+    enter(Phase::forward);
+    std::optional<Sharded::NoSync> only_here;
+    if (micro + 1 < batches.size() && !fixed_order()) only_here.emplace(*sharded_);
+    key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
+                       plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
+    const at::Tensor loss = [&] {
+      const nn::Autocast precision(narrow(), world_.device().type());
+      return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
+    }();
+    enter(Phase::backward);
+    loss.backward();
+    comm::life().advance();
+    window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged);
+  }
+}
+
+double TrainingLoop::wire_factor() const {
+  const double predivide = setup_.config.optimization.gradient_predivide_factor;
+  return predivide == 1 ? 1 : world_.size() / predivide;
+}
+
+/// Clipping and the optimizer step in one pass over the gradients. With --fp16 a step whose gradients overflowed is skipped; returns
+/// whether it was taken.
+bool TrainingLoop::update_weights() {
+  const auto& config = setup_.config.optimization;
+  grad_norm_ = sharded_->grad_norm();
+  learning_rate_ = plateau_ ? plateau_->learning_rate() : optim::schedule_rate(schedule_, scheduled_steps());
+  if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps())) optimizer_->set_betas(*betas);
+  double factor = 1 / wire_factor();
+  bool good = true;
+  if (loss_scale_) {
+    factor *= loss_scale_->gradient_factor();
+    good = loss_scale_->update(grad_norm_);
+  } else {
+    good = check_norm();
+  }
+  if (factor != 1) grad_norm_ *= factor;
+  enter(Phase::optimizer);
+  if (good) optimizer_->step(learning_rate_, factor * optim::clip_coefficient(grad_norm_, config.max_grad_norm));
+  return good;
+}
+
+/// Every rank has the same norm, so all decide alike: whether the step may be taken. One tells what is wrong with it. Collective where it
+/// is not finite.
+bool TrainingLoop::check_norm() {
+  if (std::isfinite(grad_norm_)) {
+    skipped_in_a_row_ = 0;
+    return true;
+  }
+  std::string where;
+  try {
+    sharded_->clip_grad_norm(0);
+  } catch (const Error& error) {
+    where = error.what();  // names rank and parameter
+  }
+  const OutputConfig& output = setup_.config.output;
+  if (output.nan_policy == "skip" && ++skipped_in_a_row_ <= output.nan_skip_limit) {
+    if (world_.rank() == 0)
+      log::warning("step ", step_ + 1, " is skipped (--nan_policy skip; ", skipped_in_a_row_, " in a row, at most ", output.nan_skip_limit,
+                   "): the gradient norm is ", format_real(grad_norm_), "; weights and optimizer stay as they are",
+                   where.empty() ? "" : concat(" (", where, ")"));
+    return false;
+  }
+  finish_saving();  // what is being written is of a step before this one, and good
+  if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
+  throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
+                     output.nan_policy == "skip" ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same") : std::string(),
+                     ": the training diverged. Lower --learning_rate (now ", format_real(setup_.config.optimization.learning_rate),
+                     "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed",
+                     where.empty() ? "" : concat(" (", where, ")")));
+}
+
+bool TrainingLoop::fits() {
+  return fits_everywhere(world_.group(), [&] {
+    const Sharded::NoSync only_here(*sharded_);
+    const std::int64_t length = row_tokens();
+    data::Batch batch;
+    batch.ids = at::zeros({plan_.batch_size, length}, at::kLong);
+    const bool classes = setup_.model->objective() == data::Objective::Kind::row_class;
+    batch.labels = at::full({plan_.batch_size, length}, classes ? -100 : 0, at::kLong);
+    batch.labels.select(1, 0).fill_(0);
+    sharded_->zero_grad();
+    setup_.model->train();
+    const at::Tensor loss = [&] {
+      const nn::Autocast precision(narrow(), world_.device().type());
+      return setup_.model->loss(to_device(batch, world_.device()), 0);
+    }();
+    loss.backward();
+    sharded_->zero_grad();
+  });
+}
+
+}  // namespace tessera::train

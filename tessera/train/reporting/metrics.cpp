@@ -1,0 +1,197 @@
+#include <tessera/train/reporting/metrics.h>
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/launch/watch/proc_status.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr int real_digits = 9;
+
+Value integers(const std::vector<std::int64_t>& numbers) {
+  Value array = Value::make_array();
+  for (const std::int64_t n : numbers) array.push_back(Value::of(n));
+  return array;
+}
+
+/// A JSON number cannot be nan or infinite; null would hide which it was.
+Value real_or_text(double value) { return std::isfinite(value) ? Value::of(value) : Value::of(format_real(value)); }
+
+/// {"forward": 12.5, ...}: milliseconds.
+Value milliseconds(const PhaseSeconds& seconds) {
+  Value object = Value::make_object();
+  for (std::size_t i = 0; i < phase_count; ++i) object.set(std::string(phase_names[i]), Value::of(1000 * seconds[i]));
+  return object;
+}
+
+double per_second(std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+
+/// The number after `key` in /proc/self/status, in bytes.
+std::int64_t process_status_bytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != key) continue;
+    std::int64_t kib = 0;
+    if (status >> kib) return kib * 1024;
+    break;
+  }
+  throw Error(concat("/proc/self/status has no ", key, " line: is /proc mounted?"));
+}
+
+}  // namespace
+
+Value to_json(const MemoryByKind& memory) {
+  Value object = Value::make_object();
+  for (std::size_t i = 0; i < memory_kind_count; ++i)
+    object.set(std::string(memory_kind_names[i]), Value::of(memory[i]));
+  return object;
+}
+
+std::int64_t StepMetrics::peak_memory_bytes() const {
+  return memory_by_rank.empty() ? 0 : *std::max_element(memory_by_rank.begin(), memory_by_rank.end());
+}
+
+double EvalMetrics::perplexity() const { return std::exp(loss); }
+
+Value to_json(const StepMetrics& m) {
+  Value line =
+      Value::make_object({{"step", Value::of(m.step)},
+                          {"loss", real_or_text(m.loss)},
+                          {"grad_norm", real_or_text(m.grad_norm)},
+                          {"learning_rate", Value::of(m.learning_rate)},
+                          {"epoch", Value::of(m.epoch)},
+                          {"tokens_per_second", Value::of(m.tokens_per_second)},
+                          {"step_time_ms", Value::of(m.step_time_ms)},
+                          {"cpu_seconds", Value::of(m.cpu_seconds)},
+                          {"cpu_utilization", Value::of(m.cpu_utilization)},
+                          {"phase_ms", milliseconds(m.phases)},
+                          {"peak_memory_bytes", Value::of(m.peak_memory_bytes())},
+                          {"peak_memory_bytes_by_rank", integers(m.memory_by_rank)},
+                          // whole milliseconds: Unix seconds have more digits than the other numbers are written with
+                          {"wall_time_ms", Value::of(static_cast<std::int64_t>(m.wall_time * 1e3))}});
+  if (m.flops_utilization > 0) line.set("mfu", Value::of(m.flops_utilization));
+  if (m.num_input_tokens_seen >= 0) line.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  return line;
+}
+
+Value to_json(const EvalMetrics& m) {
+  return Value::make_object({{"event", Value::of("eval")},
+                             {"step", Value::of(m.step)},
+                             {"epoch", Value::of(m.epoch)},
+                             {"eval_loss", real_or_text(m.loss)},
+                             {"perplexity", real_or_text(m.perplexity())},
+                             {"eval_tokens", Value::of(m.tokens)},
+                             {"eval_seconds", Value::of(m.seconds)}});
+}
+
+Value to_json(const RunTotals& t) {
+  Value line = Value::make_object({{"event", Value::of("end")},
+                                   {"reason", Value::of(t.reason)},
+                                   {"steps", Value::of(t.steps)},
+                                   {"epoch", Value::of(t.epoch)},
+                                   {"tokens", Value::of(t.tokens)},
+                                   {"seconds", Value::of(t.seconds)},
+                                   {"startup_seconds", Value::of(t.startup_seconds)},
+                                   {"loss", real_or_text(t.loss)},
+                                   {"train_loss", real_or_text(t.train_loss)},
+                                   {"tokens_per_second", Value::of(t.tokens_per_second)},
+                                   {"model_flops_per_second", Value::of(t.flops_per_second)},
+                                   {"peak_flops_per_second", Value::of(t.peak_flops_per_second)},
+                                   {"total_flops", Value::of(t.total_flops)},
+                                   {"peak_memory_bytes", Value::of(t.peak_memory_bytes)},
+                                   {"advice", Value::of(t.advice)},
+                                   {"unigram_entropy", Value::of(t.unigram_entropy)},
+                                   {"communication", t.communication}});
+  if (t.has_eval) {
+    line.set("eval_loss", real_or_text(t.eval_loss));
+    line.set("perplexity", real_or_text(std::exp(t.eval_loss)));
+  }
+  return line;
+}
+
+Value hf_log_entry(const StepMetrics& m) {
+  Value entry = Value::make_object({{"epoch", Value::of(m.epoch)},
+                                    {"grad_norm", real_or_text(m.grad_norm)},
+                                    {"learning_rate", Value::of(m.learning_rate)},
+                                    {"loss", real_or_text(m.loss)}});
+  if (m.num_input_tokens_seen >= 0) entry.set("num_input_tokens_seen", Value::of(m.num_input_tokens_seen));
+  entry.set("step", Value::of(m.step));
+  return entry;
+}
+
+Value hf_log_entry(const EvalMetrics& m) {
+  return Value::make_object({{"epoch", Value::of(m.epoch)},
+                             {"eval_loss", real_or_text(m.loss)},
+                             {"eval_runtime", Value::of(m.seconds)},
+                             {"eval_samples_per_second", Value::of(per_second(m.rows, m.seconds))},
+                             {"eval_steps_per_second", Value::of(per_second(m.batches, m.seconds))},
+                             {"step", Value::of(m.step)}});
+}
+
+Value hf_log_entry(const RunTotals& t) {
+  return Value::make_object({{"epoch", Value::of(t.epoch)},
+                             {"step", Value::of(t.steps)},
+                             {"total_flos", Value::of(t.total_flops)},
+                             {"train_loss", real_or_text(t.train_loss)},
+                             {"train_runtime", Value::of(t.seconds)},
+                             {"train_samples_per_second", Value::of(per_second(t.rows, t.seconds))},
+                             {"train_steps_per_second", Value::of(per_second(t.steps_here, t.seconds))}});
+}
+
+std::int64_t peak_resident_bytes() { return process_status_bytes("VmHWM:"); }
+std::int64_t resident_bytes() { return process_status_bytes("VmRSS:"); }
+
+double process_cpu_seconds() {
+  timespec used = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+double seconds_since_process_start() {
+  const auto seconds = launch::seconds_since_start(::getpid());
+  if (!seconds) throw Error("/proc/self/stat is not readable: is /proc mounted?");
+  return *seconds;
+}
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) {
+  std::string kept;
+  if (resumed_step >= 0 && path_exists(path)) {
+    std::size_t unreadable = 0;
+    // Lines after the checkpoint will be measured again, and the former end is no longer the end.
+    for (const std::string& text : split(read_file(path), '\n')) {
+      if (trim(text).empty()) continue;
+      try {
+        Value line = parse_json(text, path);
+        const Value* step = line.find("step");
+        if (step == nullptr || step->as_int() > resumed_step) continue;
+        kept += text + "\n";
+        lines_.push_back(std::move(line));
+      } catch (const InputError&) {
+        ++unreadable;
+      }
+    }
+    if (unreadable > 0)
+      log::warning(path, ": ", unreadable, unreadable == 1 ? " line that is no JSON is" : " lines that are no JSON are",
+                   " left out (a machine that lost power leaves such)");
+  }
+  write_file_atomically(path, kept);
+  file_ = AppendFile(path);
+}
+
+void MetricsFile::append(const Value& line) {
+  file_.append(dump_json(line, -1, real_digits) + "\n");
+  lines_.push_back(line);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,106 @@
+#pragma once
+/// \file
+/// What a run measures, and OUT/metrics.jsonl: one JSON object per logged step and per evaluation; the last line is
+/// {"event":"end", ...totals} (docs/configuration.md).
+
+#include <tessera/base/append_file.h>
+#include <tessera/base/value.h>
+#include <tessera/train/reporting/phases.h>
+#include <tessera/train/reporting/utilization.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::train {
+
+/// A logged step. loss is the mean over the scored tokens of all ranks since the previous log (with --hf_loss_scale as
+/// transformers' Trainer reports it, window.h).
+struct StepMetrics {
+  std::int64_t step = 0;  ///< optimizer steps done
+  double loss = 0;
+  double grad_norm = 0;      ///< of the last step, before clipping
+  double learning_rate = 0;  ///< that the last step used
+  double epoch = 0;
+  double tokens_per_second = 0;              ///< tokens of all ranks without padding, since the previous log
+  double step_time_ms = 0;                   ///< mean since the previous log
+  double cpu_seconds = 0;                    ///< processor seconds of one step, all ranks and threads, mean likewise
+  double cpu_utilization = 0;                ///< these / (time x ranks x threads)
+  double flops_utilization = 0;              ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
+  std::int64_t num_input_tokens_seen = -1;   ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
+  PhaseSeconds phases = {};                  ///< of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;                      ///< when it was logged, Unix seconds
+  std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
+  std::vector<MemoryByKind> memory_kinds;    ///< what these consist of, one per rank
+  std::int64_t peak_memory_bytes() const;    ///< the maximum over the ranks
+};
+
+struct EvalMetrics {
+  std::int64_t step = 0;
+  double epoch = 0;
+  double loss = 0;  ///< mean over the scored tokens of the validation set
+  double perplexity() const;
+  std::int64_t tokens = 0;  ///< scored
+  std::int64_t rows = 0, batches = 0;
+  double seconds = 0;
+};
+
+struct RunTotals {
+  std::int64_t steps = 0;  ///< done, counting those before a resume
+  double epoch = 0;
+  std::int64_t tokens = 0;      ///< processed by this process and its peers since it started (inputs without padding)
+  std::int64_t rows = 0;        ///< likewise
+  std::int64_t steps_here = 0;  ///< likewise
+  double seconds = 0;           ///< since the first step
+  double startup_seconds = 0;   ///< from the start of the process to the first step
+  double loss = 0;              ///< of the last log
+  double train_loss = 0;        ///< mean over the steps of this process
+  double eval_loss = 0;         ///< of the last evaluation
+  bool has_eval = false;
+  double tokens_per_second = 0;      ///< over training steps only
+  double flops_per_second = 0;       ///< of the model, all ranks
+  double peak_flops_per_second = 0;  ///< of all ranks in a matrix product (utilization.h); 0: unknown
+  double total_flops = 0;            ///< of the model since step 0, resumed runs included
+  std::int64_t peak_memory_bytes = 0;
+  double unigram_entropy = 0;   ///< of the training data, nats per token (unigram.h)
+  std::string reason = "done";  ///< done | terminated | interrupted
+  std::string advice;           ///< what limited the run (advice.h)
+  Value communication = Value::make_array();  ///< of rank 0: communication_table() (report.h)
+};
+
+Value to_json(const StepMetrics& metrics);
+Value to_json(const EvalMetrics& metrics);  ///< {"event":"eval", ...}
+Value to_json(const RunTotals& totals);     ///< {"event":"end", ...}
+Value to_json(const MemoryByKind& memory);  ///< {"parameters": bytes, ...}
+/// The entries as Hugging Face's trainer_state.json keeps them; that of the end has train_runtime and the like.
+Value hf_log_entry(const StepMetrics& metrics);
+Value hf_log_entry(const EvalMetrics& metrics);
+Value hf_log_entry(const RunTotals& totals);
+
+/// Peak resident memory of this process so far (VmHWM of /proc/self/status), and what is resident now (VmRSS).
+std::int64_t peak_resident_bytes();
+std::int64_t resident_bytes();
+/// Processor seconds that all threads of this process have used so far.
+double process_cpu_seconds();
+/// Seconds since this process was started by its launcher (from /proc/self/stat).
+double seconds_since_process_start();
+
+/// The file, kept open for appending. Every line is one write, so that readers never see half of one.
+/// Reals carry 9 significant digits.
+class MetricsFile {
+ public:
+  /// Starts an empty file. With resumed_step >= 0, an existing file keeps its lines up to that step instead.
+  /// Lines that cannot be read (a power cut leaves such) are dropped with a warning.
+  MetricsFile(const std::string& path, std::int64_t resumed_step);
+
+  /// What the disk does not take at present is kept and written later.
+  void append(const Value& line);
+  /// Every line of the file so far, oldest first.
+  const std::vector<Value>& lines() const { return lines_; }
+
+ private:
+  AppendFile file_;
+  std::vector<Value> lines_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,107 @@
+#include <tessera/train/reporting/output.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/models/load.h>
+#include <tessera/train/reporting/report.h>
+#include <tessera/train/loop/restart.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr const char* kMerged = "merged";
+constexpr std::array kModelFiles{"config.json", "generation_config.json", "model.safetensors"};
+constexpr std::array kAdapterFiles{"adapter_config.json", "adapter_model.safetensors"};
+
+/// Makes the folder ready and returns it, so that the metrics file can be opened in the initialiser.
+std::string make_ready(const Setup& setup) {
+  const OutputConfig& output = setup.config.output;
+  try {
+    make_folders(output.output_dir);
+  } catch (const Error& error) {
+    throw InputError(concat("--output_dir: ", error.what()));
+  }
+  if (output.overwrite_output_dir && setup.resume_folder.empty()) {
+    for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
+    if (this_restart().generation == 0)  // a restart that begins anew keeps what shows why
+      for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
+    const auto remove = [&](const char* name) { remove_tree(path_join(output.output_dir, name)); };
+    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged}) remove(name);
+    // the other kind of model: a folder that holds both would be read as adapters
+    if (setup.lora) std::for_each(kModelFiles.begin(), kModelFiles.end(), remove);
+    if (!setup.lora) std::for_each(kAdapterFiles.begin(), kAdapterFiles.end(), remove);
+  }
+  mark_output(output.output_dir, this_restart());
+  return output.output_dir;
+}
+
+checkpoint::NamedTensors weights_of(const models::LanguageModel& model) {
+  checkpoint::NamedTensors weights;
+  for (const auto& item : model.named_parameters()) weights.emplace_back(item.key(), item.value().detach());
+  return weights;
+}
+
+const text::Tokenizer* tokenizer_of(const Setup& setup) {
+  return setup.tokenizer_fits_data ? setup.tokenizer.get() : nullptr;
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(const Setup& setup)
+    : folder_(make_ready(setup)), metrics_(path("metrics.jsonl"), setup.resume ? setup.resume->step : -1) {}
+
+std::string OutputFolder::path(const std::string& name) const { return path_join(folder_, name); }
+
+std::string OutputFolder::save_checkpoint(const Setup& setup, checkpoint::TensorSources trained,
+                                          const checkpoint::RunState& state) {
+  const std::int64_t keep = setup.config.output.save_total_limit;
+  if (setup.lora)
+    return checkpoint::save_adapter_checkpoint(folder_, std::move(trained), *setup.lora, tokenizer_of(setup), state, keep);
+  return checkpoint::save_checkpoint(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup), state, keep);
+}
+
+std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::checkpoint_settings(const Setup& setup,
+                                                                                                       checkpoint::RunState state) {
+  const std::shared_ptr<const text::Tokenizer> tokenizer = setup.tokenizer_fits_data ? setup.tokenizer : nullptr;
+  state.optimizer_apart = true;
+  return [config = setup.model->hf_config(), tokenizer, state = std::move(state)](const std::string& folder) {
+    checkpoint::WrittenFiles written = checkpoint::write_hf_settings(folder, config, tokenizer.get());
+    checkpoint::WrittenFiles resuming = checkpoint::write_run_state(folder, state);
+    std::move(resuming.begin(), resuming.end(), std::back_inserter(written));
+    return written;
+  };
+}
+
+void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state) {
+  if (setup.lora)
+    checkpoint::write_adapter_folder(folder_, std::move(trained), *setup.lora, tokenizer_of(setup));
+  else
+    checkpoint::write_hf_folder(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup));
+  checkpoint::write_trainer_state(folder_, state);
+}
+
+void OutputFolder::save_merged(const Setup& setup) {
+  if (!setup.lora || !setup.config.model.lora_merge) return;
+  const auto merged = models::load_language_folder(folder_);
+  models::merge_lora(*merged);
+  make_folders(path(kMerged));
+  checkpoint::write_hf_folder(path(kMerged), weights_of(*merged), merged->hf_config(), tokenizer_of(setup));
+}
+
+void OutputFolder::write_report(const Report& report) {
+  try {
+    write_file_atomically(path("report.html"), render(report));
+  } catch (const Error& error) {
+    log::warning("the report is not up to date, and training goes on: ", error.what());
+  }
+}
+
+}  // namespace tessera::train

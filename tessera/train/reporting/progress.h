@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// What a person sees while a run goes on. On a terminal: one line that rewrites itself, as wide as the terminal, with
+/// lasting lines (evaluations, checkpoints) above it. Without a terminal: one plain line per logged step.
+
+#include <tessera/train/reporting/metrics.h>
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::train {
+
+struct ProgressState {
+  std::int64_t step = 0, total_steps = 0;
+  double loss = 0;  ///< nan: not known yet
+  double learning_rate = 0;
+  double tokens_per_second = 0;
+  std::int64_t memory_bytes = 0;
+  double seconds_left = 0;
+};
+
+/// The rewriting line: "[=====>    ] 120/400  loss 5.1234  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left". What does
+/// not fit into `columns` is left out, the least important part first; the result is never wider.
+std::string progress_line(const ProgressState& state, int columns);
+/// "step 120/400 (30%)  epoch 0.61  loss 5.1234  grad_norm 0.812  lr 3.00e-04  2.1 k tok/s  312 MiB  0:01:52 left".
+std::string plain_line(const StepMetrics& metrics, std::int64_t total_steps, double seconds_left);
+
+/// Writes to stderr, records to stdout (our launcher leaves rank 0 both). Only rank 0 makes one that is not `quiet`.
+class Progress {
+ public:
+  enum class Mode { quiet, plain, terminal };
+
+  /// disabled (--disable_tqdm): never a rewriting line.
+  Progress(bool quiet, bool disabled);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  Mode mode() const { return mode_; }
+  /// A step is done. Redraws at most ten times a second.
+  void step(const ProgressState& state);
+  /// The loss that the rewriting line shows from now on.
+  void set_loss(double loss);
+  /// A lasting line, for people: stderr.
+  void note(const std::string& text);
+  /// A lasting line that scripts may read, too: stdout.
+  void record(const std::string& text);
+  /// Ends the rewriting line.
+  void close();
+
+ private:
+  void draw();
+  void lasting(int file, const std::string& text);
+
+  Mode mode_ = Mode::quiet;
+  bool drawn_ = false;
+  std::int64_t drawn_ns_ = 0;
+  ProgressState state_;
+};
+
+}  // namespace tessera::train

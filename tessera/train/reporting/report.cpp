@@ -1,0 +1,100 @@
+#include <tessera/train/reporting/report.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+
+namespace tessera::train {
+namespace assets {  // cmake/Embed.cmake
+extern const std::string_view dygraph_js, dygraph_css, report_html, report_css, report_js;
+}
+namespace {
+
+/// JSON inside <script>: a "<" could end the element, and only occurs inside strings.
+std::string json_for_script(const Value& value) {
+  std::string out;
+  for (const char c : dump_json(value, -1, 9)) {
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  }
+  return out;
+}
+
+Value strings(const std::vector<std::string>& items) {
+  Value array = Value::make_array();
+  for (const std::string& item : items) array.push_back(Value::of(item));
+  return array;
+}
+
+/// Replaces each {{name}} of the template once; what is put in is not looked at again.
+std::string fill(std::string_view page, const std::vector<std::pair<std::string_view, std::string_view>>& values) {
+  std::string out;
+  while (true) {
+    const std::size_t open = page.find("{{");
+    if (open == std::string_view::npos) break;
+    const std::size_t close = page.find("}}", open);
+    TESSERA_CHECK(close != std::string_view::npos, "unclosed {{ in the report's template");
+    const std::string_view name = page.substr(open + 2, close - open - 2);
+    out += page.substr(0, open);
+    bool known = false;
+    for (const auto& [key, text] : values) {
+      if (key != name) continue;
+      out += text;
+      known = true;
+    }
+    TESSERA_CHECK(known, "the report's template names ", name);
+    page.remove_prefix(close + 2);
+  }
+  out += page;
+  return out;
+}
+
+}  // namespace
+
+std::string render(const Report& report) {
+  Value metrics = Value::make_array();
+  for (const Value& line : report.metrics) metrics.push_back(line);
+  const Value data = Value::make_object({{"summary", Value::make_object({{"title", Value::of(report.title)},
+                                                                         {"lines", strings(report.facts)},
+                                                                         {"footer", Value::of(report.footer)}})},
+                                         {"metrics", std::move(metrics)},
+                                         {"configuration", report.configuration},
+                                         {"communication", report.communication},
+                                         {"memory", report.memory},
+                                         {"predicted_memory", report.predicted_memory},
+                                         {"units", report.units},
+                                         {"advice", Value::of(report.advice)},
+                                         {"unigram_entropy", Value::of(report.unigram_entropy)},
+                                         {"sample", Value::make_object({{"prompt", Value::of(report.sample_prompt)},
+                                                                        {"text", Value::of(report.sample_text)},
+                                                                        {"before", Value::of(report.sample_before)},
+                                                                        {"note", Value::of(report.sample_note)}})}});
+  const std::string json = json_for_script(data);
+  return fill(assets::report_html, {{"dygraph_css", assets::dygraph_css},
+                                    {"report_css", assets::report_css},
+                                    {"dygraph_js", assets::dygraph_js},
+                                    {"report_js", assets::report_js},
+                                    {"data", json}});
+}
+
+Value communication_table() {
+  Value table = Value::make_array();
+  for (const comm::OpTotals& row : comm::recorder().totals()) {
+    const double hidden = row.seconds_in_flight > 0 ? 1 - row.seconds_waited / row.seconds_in_flight : 0;
+    table.push_back(Value::make_object({{"operation", Value::of(comm::op_name(row.op))},
+                                        {"count", Value::of(static_cast<std::int64_t>(row.count))},
+                                        {"payload_bytes", Value::of(row.payload_bytes)},
+                                        {"wire_bytes", Value::of(row.wire_bytes)},
+                                        {"moved_bytes", Value::of(row.moved_bytes)},
+                                        {"seconds_waited", Value::of(row.seconds_waited)},
+                                        {"seconds_in_flight", Value::of(row.seconds_in_flight)},
+                                        {"hidden_share", Value::of(std::clamp(hidden, 0.0, 1.0))}}));
+  }
+  return table;
+}
+
+}  // namespace tessera::train

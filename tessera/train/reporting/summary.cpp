@@ -1,0 +1,185 @@
+#include <tessera/train/reporting/summary.h>
+
+#include <ATen/Parallel.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include <tessera/base/text.h>
+#include <tessera/config/core/stored.h>
+#include <tessera/text/chat_template.h>
+#include <tessera/text/unicode/utf8.h>
+#include <tessera/train/inference/generate.h>
+
+namespace tessera::train {
+namespace {
+
+constexpr std::int64_t sample_prompt_tokens = 16;
+constexpr std::int64_t sample_tokens = 80;
+constexpr double sample_temperature = 0.8;
+constexpr double sample_top_p = 0.95;
+
+template <class... Numbers>
+std::string print(const char* format, Numbers... numbers) {
+  char buffer[128];
+  std::snprintf(buffer, sizeof buffer, format, numbers...);
+  return buffer;
+}
+
+std::string model_name(const Setup& setup) {
+  const Value* type = setup.model->hf_config().find("model_type");
+  return concat(type != nullptr && type->is_string() ? type->as_string() : "model", ", ",
+                format_count(static_cast<double>(parameter_count(*setup.model))), " parameters");
+}
+
+std::string plural(std::int64_t count, const std::string& thing, const std::string& many = "") {
+  return concat(count, " ", count == 1 ? thing : many.empty() ? thing + "s" : many);
+}
+
+std::string processes_text(const comm::World& world) {
+  return concat(plural(world.size(), "process", "processes"), " x ", plural(at::get_num_threads(), "thread"),
+                world.size() > 1 ? concat(" (", world.group().backend(), ")") : "");
+}
+
+std::int64_t token_count(const data::Dataset& dataset) {
+  std::int64_t tokens = 0;
+  for (std::int64_t row = 0; row < dataset.size(); ++row) tokens += dataset.length(row);
+  return tokens;
+}
+
+std::string rows_text(const data::Dataset& dataset) {
+  const bool blocks = token_count(dataset) == dataset.size() * dataset.max_length();
+  return concat(blocks ? "blocks of " : "rows of at most ", dataset.max_length(), " tokens");
+}
+
+/// How many ids of a row are given in the sample: what is not scored (a prompt, a question), else the first words.
+std::int64_t prompt_length(const data::Row& row) {
+  const auto scored =
+      std::find_if(row.labels.begin(), row.labels.end(), [](std::int64_t label) { return label != -100; });
+  const std::int64_t prompt = scored - row.labels.begin();
+  const auto size = static_cast<std::int64_t>(row.ids.size());
+  return prompt > 1 && prompt < size ? prompt : std::clamp<std::int64_t>(size / 2, 1, sample_prompt_tokens);
+}
+
+std::string batch_text(const RunPlan& plan) {
+  return concat(plan.rows_per_step(), " rows (", plan.world_size,
+                plan.world_size == 1 ? " process x " : " processes x ", plan.batch_size, " x ",
+                plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
+}
+
+std::string one_line(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\n' ? ' ' : c;
+  return out;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+}  // namespace
+
+std::int64_t parameter_count(const models::LanguageModel& model) {
+  std::int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+std::vector<std::string> describe_start(const Setup& setup, const comm::World& world) {
+  const RunPlan& plan = setup.plan;
+  const auto& train = *setup.datasets.train;
+  std::vector<std::string> lines = {
+      concat("model: ", model_name(setup), "; ", processes_text(world), " on ", world.device().str()),
+      concat("data: ", train.size(), " ", rows_text(train), " (", format_count(static_cast<double>(token_count(train))),
+             " tokens)",
+             setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
+      concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
+             " epochs")};
+  const auto& parallel = setup.config.parallel;
+  if (parallel.deterministic_reduce)
+    lines.push_back(concat("fixed order: ", plural(parallel.logical_shards, "logical shard", "logical shards"),
+                           " of ", plan.batch_size, " rows, 1 thread per process; the same bits for any number of "
+                           "processes that divides ", parallel.logical_shards));
+  if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
+  if (setup.resume) {
+    lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));
+    if (const auto changed = config::changed_since(setup.resume->configuration, setup.config); !changed.empty())
+      lines.push_back(concat("settings that are others than before: ", join(changed)));
+  }
+  return lines;
+}
+
+std::string describe(const EvalMetrics& m) {
+  return concat("step ", m.step, print("  eval loss %.4f  perplexity %.2f", m.loss, m.perplexity()),
+                print("  (%.1f s)", m.seconds));
+}
+
+std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const Sample& before, const Sample& after,
+                                      const std::string& report_path) {
+  std::vector<std::string> lines;
+  const bool twice = !before.text.empty() && !after.text.empty();
+  if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
+  if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
+  lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
+                         "): ", print("loss %.4f", t.loss), t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
+                         print("; unigram entropy %.4f", t.unigram_entropy)));
+  lines.push_back(
+      concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
+             t.peak_flops_per_second > 0
+                 ? print(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
+                 : "",
+             ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"));
+  if (t.steps_here > 0) lines.push_back(t.advice);
+  if (t.reason == "done") {
+    const std::string& output = setup.config.output.output_dir;
+    lines.push_back((setup.lora ? "LoRA adapters: " : "model:  ") + output);
+    if (setup.lora && setup.config.model.lora_merge) lines.push_back("merged model:  " + output + "/merged");
+  }
+  lines.push_back("report: " + report_path);
+  return lines;
+}
+
+Report describe_run(const Setup& setup, const comm::World& world) {
+  Report report;
+  const std::string& name = setup.config.output.run_name;
+  report.title = name.empty() ? model_name(setup) : concat(name, ": ", model_name(setup));
+  report.facts = {processes_text(world), batch_text(setup.plan) + " a step", rows_text(*setup.datasets.train),
+                  setup.config.data.train_file};
+  char time[64] = {};
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  std::strftime(time, sizeof time, "%Y-%m-%d %H:%M", localtime_r(&now, &local));
+  report.footer = concat("written ", time, " on ", host_name());
+  report.sample_note = concat("what is given is pale; temperature ", format_real(sample_temperature), ", top-p ",
+                              format_real(sample_top_p));
+  return report;
+}
+
+Sample sample_text(const Setup& setup) {
+  const auto model = std::dynamic_pointer_cast<models::CausalLm>(setup.model);
+  if (!setup.tokenizer_fits_data || !model) return {};  // only causal models continue texts
+  const data::Dataset& dataset = setup.datasets.validation ? *setup.datasets.validation : *setup.datasets.train;
+  const data::Row row = dataset.read(0);
+  const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
+  // a .bin made with another tokenizer than the one named: the run is fine, its text cannot be shown
+  if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); }))
+    return {};
+  GenerateOptions options;
+  options.max_new_tokens = sample_tokens;
+  options.temperature = sample_temperature;
+  options.top_p = sample_top_p;
+  options.seed = static_cast<std::uint64_t>(setup.config.optimization.seed);
+  options.vocabulary = setup.tokenizer->vocab_size();
+  options.stop_ids = stop_ids(setup.model->hf_config(), *setup.tokenizer);
+  if (text::has_chat_tokens(*setup.tokenizer))
+    options.stop_ids.push_back(setup.tokenizer->encode(text::chat_end).front());
+  options.bf16 = setup.config.optimization.bf16;
+  const std::vector<std::int32_t> ids = generate(*model, prompt, options);
+  return {text::replace_ill_formed(setup.tokenizer->decode(prompt)),
+          text::replace_ill_formed(setup.tokenizer->decode(ids))};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,57 @@
+#include <tessera/train/reporting/utilization.h>
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+#include <tessera/base/clock.h>
+#include <tessera/nn/gemm.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/parallel/fully_shard.h>
+
+namespace tessera::train {
+
+MemoryByKind memory_by_kind(const torch::nn::Module& model, const Sharded& sharded, const optim::Optimizer& optimizer,
+                            std::int64_t process_bytes, std::int64_t peak_bytes) {
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+  };
+  const ShardingMemory held = sharded.memory();
+  MemoryByKind kinds = {process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0};
+  for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
+  for (const auto& [name, tensor] : optimizer.state()) kinds[3] += bytes(tensor);
+  std::int64_t rest = peak_bytes;
+  for (std::int64_t& kind : kinds) {
+    kind = std::min(kind, rest);
+    rest -= kind;
+  }
+  kinds.back() = rest;
+  return kinds;
+}
+
+double measured_peak_flops(c10::Device device, bool bf16) {
+  if (!device.is_cpu()) return 0;
+  constexpr std::int64_t n = 768;
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().dtype(bf16 ? at::kBFloat16 : at::kFloat);
+  const at::Tensor a = at::ones({n, n}, options), b = at::ones({n, n}, options);
+  at::Tensor c = at::empty({n, n}, options);
+  const auto product = [&] {  // as the model multiplies
+    if (bf16)
+      at::mm_out(c, a, b);
+    else
+      nn::multiply(c, a, b);
+  };
+  product();
+  std::int64_t best_ns = 0;
+  for (int i = 0; i < 10; ++i) {  // 0.1 s in all; on a shared machine only the best one counts
+    const std::int64_t begin_ns = monotonic_ns();
+    product();
+    const std::int64_t ns = std::max<std::int64_t>(1, monotonic_ns() - begin_ns);
+    best_ns = best_ns == 0 ? ns : std::min(best_ns, ns);
+  }
+  return 2.0 * n * n * n / (static_cast<double>(best_ns) * 1e-9);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,87 @@
+#include <tessera/train/reporting/window.h>
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+
+namespace tessera::train {
+
+StepCounts count(const std::vector<data::Batch>& batches) {
+  StepCounts counts;
+  for (const data::Batch& batch : batches) {
+    counts.scored_tokens += batch.scored_tokens;
+    counts.tokens += batch.tokens;
+    counts.labels_not_ignored += batch.labels_not_ignored;
+    counts.inputs += batch.ids.numel();
+  }
+  return counts;
+}
+
+void Window::begin_step(const StepCounts& all_ranks) { counts_ = all_ranks; }
+
+void Window::add_loss(double cross_entropy) {
+  double loss = hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy;
+  if (nan_filter_ && !std::isfinite(loss))
+    loss = losses_.empty() ? 0 : std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+  losses_.push_back(loss);
+}
+
+void Window::end_step(double seconds, double cpu_seconds) {
+  ++steps_;
+  scored_ += counts_.scored_tokens;
+  tokens_ += counts_.tokens;
+  seconds_ += seconds;
+  cpu_seconds_ += cpu_seconds;
+}
+
+double Window::rough_loss(int ranks) const {
+  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+  return ranks * sum / static_cast<double>(hf_loss_scale_ ? steps_ : scored_);
+}
+
+StepMetrics Window::close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
+                          std::int64_t threads) {
+  TESSERA_CHECK(steps_ > 0, "a log without a step");
+  const comm::Tag tag("log");
+  std::vector<double> mine = {cpu_seconds_};
+  mine.insert(mine.end(), phases.begin(), phases.end());
+  mine.insert(mine.end(), memory.begin(), memory.end());
+  const std::size_t losses_begin = mine.size();
+  mine.insert(mine.end(), losses_.begin(), losses_.end());
+  const auto fields = static_cast<std::int64_t>(mine.size());
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  at::Tensor all = at::empty({group.size() * fields}, options.device(group.device()));  // [ranks x fields]
+  group.all_gather(all, at::tensor(mine, options).to(group.device())).wait();
+  all = all.cpu();
+
+  StepMetrics metrics;
+  const auto steps = static_cast<double>(steps_);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const double* field = all.data_ptr<double>() + rank * fields;
+    metrics.cpu_seconds += *field++ / steps;
+    for (double& seconds : metrics.phases) seconds += *field++ / steps / group.size();
+    MemoryByKind kinds;
+    std::int64_t peak = 0;
+    for (std::int64_t& bytes : kinds) peak += bytes = static_cast<std::int64_t>(*field++);
+    metrics.memory_kinds.push_back(kinds);
+    metrics.memory_by_rank.push_back(peak);
+  }
+  double loss_sum = 0;
+  for (auto i = static_cast<std::int64_t>(losses_begin); i < fields; ++i)
+    for (int rank = 0; rank < group.size(); ++rank) loss_sum += all.const_data_ptr<double>()[rank * fields + i];
+  metrics.loss = loss_sum / (hf_loss_scale_ ? steps : static_cast<double>(scored_));
+  metrics.tokens_per_second = static_cast<double>(tokens_) / seconds_;
+  metrics.step_time_ms = 1000 * seconds_ / steps;
+  metrics.cpu_utilization =
+      metrics.cpu_seconds * steps / (seconds_ * static_cast<double>(group.size()) * static_cast<double>(threads));
+  metrics.wall_time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  *this = Window(hf_loss_scale_, nan_filter_);
+  return metrics;
+}
+
+}  // namespace tessera::train

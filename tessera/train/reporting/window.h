@@ -1,0 +1,60 @@
+#pragma once
+/// \file
+/// What happens between two logs: each rank sums its own, and a log brings the sums together.
+
+#include <tessera/comm/group.h>
+#include <tessera/data/dataset.h>
+#include <tessera/train/reporting/metrics.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::train {
+
+/// Of one step, over all ranks and micro-batches (data::Batch says what each counts).
+struct StepCounts {
+  std::int64_t scored_tokens = 0, tokens = 0, labels_not_ignored = 0;
+  std::int64_t inputs = 0;  ///< tokens with padding
+};
+StepCounts count(const std::vector<data::Batch>& batches);
+
+/// The loss is the mean over the scored tokens of the window. With hf_loss_scale it is what transformers' Trainer
+/// prints: for each step the sum of the cross-entropies by the number of labels (!= -100, the first of each row
+/// included although nothing predicts it), of these the mean over the steps of the window. With nan_filter a loss that is not
+/// finite counts as the mean of this rank's earlier ones in the window (transformers' logging_nan_inf_filter), as 0 when there is none.
+class Window {
+ public:
+  explicit Window(bool hf_loss_scale, bool nan_filter = false) : hf_loss_scale_(hf_loss_scale), nan_filter_(nan_filter) {}
+
+  void begin_step(const StepCounts& all_ranks);
+  /// This rank's sum of cross-entropies of a micro-batch of that step.
+  void add_loss(double cross_entropy);
+  /// The step took `seconds`, and this rank's threads `cpu_seconds` of processor time.
+  void end_step(double seconds, double cpu_seconds);
+
+  std::int64_t steps() const { return steps_; }
+  /// Tokens of the last step over all ranks.
+  std::int64_t step_tokens() const { return counts_.tokens; }
+  std::int64_t step_inputs() const { return counts_.inputs; }
+  /// What is known here alone, for the time before the first log: `ranks` times this rank's share.
+  double rough_loss(int ranks) const;
+
+  /// Brings the ranks' numbers together, adds the losses in the order of the micro-batches (k x ranks + rank, one step
+  /// after another: the same bits for every number of ranks that computes the same micro-batches), and starts anew.
+  /// Fills loss, tokens_per_second, step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks.
+  /// `phases`: this rank's seconds of the window; `threads`: of every rank. Collective. At least one step must have
+  /// ended.
+  StepMetrics close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
+                    std::int64_t threads);
+
+ private:
+  bool hf_loss_scale_, nan_filter_;
+  StepCounts counts_;
+  std::vector<double> losses_;  // this rank's micro-batches
+  std::int64_t scored_ = 0;     // all ranks'
+  std::int64_t tokens_ = 0;     // all ranks'
+  std::int64_t steps_ = 0;
+  double seconds_ = 0, cpu_seconds_ = 0;
+};
+
+}  // namespace tessera::train

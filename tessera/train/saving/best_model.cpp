@@ -1,0 +1,92 @@
+#include <tessera/train/saving/best_model.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <map>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/peft.h>
+#include <tessera/checkpoint/read_into.h>
+#include <tessera/checkpoint/tensor_bridge.h>
+
+namespace tessera::train {
+
+double metric_of(const EvalMetrics& metrics, const std::string& name) {
+  const std::string metric = name.starts_with("eval_") ? name.substr(5) : name;
+  if (metric.empty() || metric == "loss") return metrics.loss;
+  if (metric == "perplexity") return metrics.perplexity();
+  throw InputError(concat("--metric_for_best_model ", name, ": an evaluation has loss and perplexity"));
+}
+
+bool greater_is_better(const OutputConfig& config) {
+  if (config.greater_is_better != "auto") return config.greater_is_better == "true";
+  const std::string& metric = config.metric_for_best_model;
+  return !metric.empty() && !metric.ends_with("loss") && !metric.ends_with("perplexity");
+}
+
+BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* resumed)
+    : wanted_(config.load_best_model_at_end || config.save_strategy == "best" || !config.metric_for_best_model.empty()),
+      greater_is_better_(train::greater_is_better(config)),
+      metric_(config.metric_for_best_model) {
+  if (resumed == nullptr) return;
+  value_ = resumed->best_metric;
+  step_ = resumed->best_step;
+  checkpoint_ = resumed->best_model_checkpoint;
+}
+
+bool BestModel::update(const EvalMetrics& metrics) {
+  return wanted_ && update(metric_of(metrics, metric_), metrics.step);
+}
+
+bool BestModel::update(double value, std::int64_t step) {
+  if (!wanted_) return false;
+  if (!std::isfinite(value) || (value_ && !(greater_is_better_ ? value > *value_ : value < *value_))) return false;
+  value_ = value;
+  step_ = step;
+  return true;
+}
+
+void BestModel::saving(std::int64_t step, const std::string& folder) {
+  checkpoint_before_ = checkpoint_;
+  if (wanted_ && step == step_) checkpoint_ = folder;
+}
+
+void BestModel::not_saved(const std::string& folder) {
+  if (checkpoint_ == folder) checkpoint_ = checkpoint_before_;
+}
+
+void BestModel::write_to(checkpoint::RunState& state) const {
+  state.best_metric = value_;
+  state.best_step = step_;
+  state.best_model_checkpoint = checkpoint_;
+}
+
+void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder) {
+  const at::NoGradGuard no_grad;
+  if (checkpoint::is_adapter_folder(folder)) {
+    std::map<std::string, at::Tensor> adapters;
+    for (auto& [name, tensor] : checkpoint::read_adapter_weights(folder)) adapters.emplace(name, tensor);
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : adapters) names.push_back(name);
+    const auto whole = sharded.unsharded({.names = names, .write_back = true});
+    const auto parameters = model.named_parameters();
+    for (const auto& [name, tensor] : adapters) {
+      const at::Tensor* parameter = parameters.find(name);
+      if (parameter == nullptr) throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
+      parameter->copy_(tensor.view(parameter->sizes()));
+    }
+    return;
+  }
+  const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
+  std::map<std::string, const format::SafetensorsFolder::Stored*> by_name;
+  for (const auto& stored : weights.tensors()) by_name.emplace(stored.info.name, &stored);
+  sharded.load_parameters([&](const std::string& name) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) throw InputError(concat(folder, ": the weights of ", name, " are missing"));
+    return checkpoint::read_tensor(weights.files()[found->second->file], found->second->info);
+  });
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// Which evaluation was the best so far (metric_for_best_model, greater_is_better), by transformers' rules
+/// (Trainer._determine_best_metric), and putting the weights of its checkpoint back (load_best_model_at_end).
+
+#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/models/causal_lm.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/reporting/metrics.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera::train {
+
+/// The metric of that name, with or without "eval_": loss or perplexity. Throws InputError for others (config::validate has refused
+/// them before).
+double metric_of(const EvalMetrics& metrics, const std::string& name);
+
+/// Of greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but of perplexity,
+/// too, less is better.
+bool greater_is_better(const OutputConfig& config);
+
+class BestModel {
+ public:
+  /// `resumed`: what the run's earlier part found, or nullptr.
+  BestModel(const OutputConfig& config, const checkpoint::RunState* resumed);
+
+  /// After an evaluation: true when it is the best so far. Nothing is counted unless the configuration asks for a best model.
+  bool update(const EvalMetrics& metrics);
+  /// The same with the metric's value, whichever metric the configuration names.
+  bool update(double value, std::int64_t step);
+  /// A checkpoint of this step is about to be written as `folder`.
+  void saving(std::int64_t step, const std::string& folder);
+  /// It came to nothing: the best checkpoint is the one before it. Evaluations since saving() count as before.
+  void not_saved(const std::string& folder);
+  void write_to(checkpoint::RunState& state) const;
+  bool wanted() const { return wanted_; }
+  /// Of the best evaluation that was saved; empty: there is none.
+  const std::string& checkpoint() const { return checkpoint_; }
+  std::int64_t step() const { return step_; }
+  std::optional<double> value() const { return value_; }
+
+ private:
+  bool wanted_, greater_is_better_;
+  std::string metric_;
+  std::optional<double> value_;
+  std::int64_t step_ = -1;
+  std::string checkpoint_, checkpoint_before_;  // before_: what checkpoint_ was before the last saving()
+};
+
+/// Gives the trained parameters the values of a checkpoint of the same model. Collective. Throws InputError when a tensor is missing.
+void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder);
+
+}  // namespace tessera::train

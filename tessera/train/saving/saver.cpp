@@ -1,0 +1,327 @@
+#include <tessera/train/saving/saver.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <utility>
+
+#include <tessera/base/clock.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/checkpoint/files.h>
+#include <tessera/checkpoint/folder.h>
+#include <tessera/checkpoint/read_back.h>
+#include <tessera/parallel/replicas.h>
+#include <tessera/train/saving/save_plan.h>
+
+namespace tessera::train {
+namespace {
+
+/// `work`, unless something failed before; what it throws is kept as text.
+template <class Work>
+void guarded(std::string& error, Work&& work) {
+  if (!error.empty()) return;
+  try {
+    work();
+  } catch (const std::exception& failed) {
+    error = failed.what();
+    if (error.empty()) error = "it failed without a word";
+  }
+}
+
+std::size_t image_bytes(const PartFile& file) {
+  return file.written ? checkpoint::ShardFile::image_bytes(file.tensors) : 0;
+}
+
+/// Of every rank, "" where all is well.
+std::string join_errors(const std::vector<std::string>& by_rank) {
+  std::string all;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
+    if (!by_rank[rank].empty())
+      all += concat(all.empty() ? "" : "; ", by_rank.size() > 1 ? concat("rank ", rank, ": ") : "", by_rank[rank]);
+  return all;
+}
+
+}  // namespace
+
+std::string not_saved_text(const SaveOutcome& outcome) {
+  return concat("step ", outcome.step,
+                " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
+}
+
+std::string errors_of_all(const comm::Group& group, const std::string& own) {
+  return join_errors(parallel::all_gather_text(group, own));
+}
+
+void prune_or_warn(const std::string& folder, const std::function<void()>& prune) {
+  try {
+    prune();
+  } catch (const std::exception& failed) {
+    log::warning(folder, " is saved, but old checkpoints could not be removed: ", failed.what());
+  }
+}
+
+void remove_stale_or_warn(const std::string& output_dir) {
+  try {
+    checkpoint::remove_stale_folders(output_dir);
+  } catch (const std::exception& failed) {
+    log::warning("half-written checkpoints of former runs stay for now: ", failed.what());
+  }
+}
+
+bool remove_or_warn(const std::string& folder) {
+  try {
+    remove_tree(folder);
+    return true;
+  } catch (const std::exception& failed) {
+    log::warning("the rest of a checkpoint that was dropped stays for now: ", failed.what());
+    return false;
+  }
+}
+
+/// A save from copy to name.
+struct Saver::Job {
+  /// What of a model this rank writes.
+  struct Part {
+    SavePlan plan;
+    std::optional<checkpoint::ShardFile> weights, states;  // where this rank has any
+  };
+  SaveContents contents;
+  std::vector<SavedModel> models;
+  std::vector<Part> parts;  // of each model
+  std::string temporary;
+  PartReport report;
+  SaveOutcome outcome;
+};
+
+Saver::Saver(const comm::Group& group, SaverOptions options) : group_(group), options_(std::move(options)) {
+  const std::vector<std::string> pids = parallel::all_gather_text(group_, std::to_string(::getpid()));
+  writer_pid_ = parse_int(pids[0]).value();
+  if (group_.rank() == 0 && !options_.output_dir.empty()) remove_stale_or_warn(options_.output_dir);
+  group_.barrier().wait();  // nobody writes before that
+}
+
+Saver::~Saver() {
+  cancelled_ = true;
+  if (thread_.joinable()) thread_.join();
+  if (!busy() || group_.rank() != 0) return;
+  try {
+    remove_tree(job_->temporary);  // what other ranks still write there is removed by the next run
+  } catch (const std::exception& error) {
+    log::warning("an unfinished checkpoint stays: ", error.what());
+  }
+}
+
+void Saver::start_thread(std::function<void()> work) {
+  ended_ = false;
+  thread_ = std::thread([this, work = std::move(work)] {
+    guarded(error_, work);
+    ended_.store(true, std::memory_order_release);
+  });
+}
+
+void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
+  if (!options_.in_memory || busy() || thread_.joinable()) return;
+  const SavePlan plan =
+      plan_save({.sharded = &sharded, .states = held_states(sharded, optimizer)}, group_, /*with_optimizer=*/true);
+  thread_ = std::thread([this, bytes = image_bytes(plan.weights) + image_bytes(plan.states)] {
+    std::string ignored;  // the save will try again, and say it
+    guarded(ignored, [&] { staging_.reserve(bytes); });
+  });
+}
+
+void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
+  TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
+  if (thread_.joinable()) thread_.join();  // of prepare()
+  remove_leftovers();
+  const std::int64_t begin = monotonic_ns();
+  phase_ = Phase::writing;
+  error_.clear();
+  job_ = std::make_unique<Job>();
+  Job& job = *job_;
+  job.contents = std::move(contents);
+  job.models = std::move(models);
+  job.outcome.step = job.contents.step;
+  if (job.contents.folder.empty()) {
+    job.outcome.folder = checkpoint::step_folder(options_.output_dir, job.contents.step);
+    job.temporary = checkpoint::writing_folder(options_.output_dir, job.contents.step, writer_pid_);
+  } else {
+    job.outcome.folder = job.contents.folder;
+    job.temporary = job.contents.folder + ".tmp";
+    if (group_.rank() == 0) guarded(error_, [&] { remove_tree(job.temporary); });  // of a run that died while it saved
+    group_.barrier().wait();  // nobody writes before that
+  }
+  for (const SavedModel& model : job.models)
+    job.parts.emplace_back().plan = plan_save(model, group_, job.contents.optimizer, job.contents.full);
+  guarded(error_, [this] { make_files(); });
+  copy();
+  if (options_.in_memory) {
+    start_thread([this] { write_own(); });
+  } else {
+    guarded(error_, [this] { write_own(); });
+    ended_ = true;
+  }
+  job.outcome.stall_seconds = seconds_since(begin);
+}
+
+void Saver::make_files() {
+  Job& job = *job_;
+  std::size_t bytes = 0;
+  for (const Job::Part& part : job.parts) bytes += image_bytes(part.plan.weights) + image_bytes(part.plan.states);
+  std::span<std::byte> memory;
+  if (options_.in_memory)
+    memory = staging_.reserve(bytes);
+  else if (writes())
+    make_folders(job.temporary);
+  const auto make = [&](std::optional<checkpoint::ShardFile>& file, const PartFile& plan) {
+    if (!plan.written) return;
+    if (!options_.in_memory) {
+      file.emplace(plan.name, plan.tensors, job.temporary);
+      return;
+    }
+    const std::size_t own = image_bytes(plan);
+    file.emplace(plan.name, plan.tensors, memory.first(own));
+    memory = memory.subspan(own);
+  };
+  for (Job::Part& part : job.parts) {
+    make(part.weights, part.plan.weights);
+    make(part.states, part.plan.states);
+  }
+}
+
+/// What fails here is kept: the other ranks go on with the collectives, and so does this one.
+void Saver::copy() {
+  for (std::size_t m = 0; m < job_->models.size(); ++m) {
+    const SavedModel& model = job_->models[m];
+    Job::Part& part = job_->parts[m];
+    const auto append_untrained = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        const at::Tensor whole = model.untrained[i].whole();
+        if (part.plan.untrained_owners[i] == group_.rank() && whole.numel() > 0)
+          guarded(error_, [&] { part.weights->append(whole); });
+      }
+    };
+    append_untrained(0, part.plan.untrained_first);
+    model.sharded->deliver_parameters(part.plan.owners, [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+      guarded(error_, [&] { part.weights->append(piece); });
+    });
+    append_untrained(part.plan.untrained_first, model.untrained.size());
+    for (const std::vector<std::size_t>& list : part.plan.delivered_states) {
+      std::vector<at::Tensor> held;
+      for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].held);
+      model.sharded->deliver_like(held, std::vector<int>(held.size(), 0), [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+        guarded(error_, [&] { part.states->append(piece); });
+      });
+    }
+    for (const std::size_t i : part.plan.own_states) guarded(error_, [&] { part.states->append(model.states[i].held); });
+  }
+}
+
+/// Others are not to make a folder that nothing comes into.
+bool Saver::writes() const {
+  if (group_.rank() == 0) return true;
+  return std::any_of(job_->parts.begin(), job_->parts.end(),
+                     [](const Job::Part& part) { return part.plan.weights.written || part.plan.states.written; });
+}
+
+void Saver::write_own() {
+  Job& job = *job_;
+  if (writes()) make_folders(job.temporary);
+  PartReport& report = job.report;
+  if (group_.rank() == 0) report.files = job.contents.small_files(job.temporary);
+  const auto write = [&](checkpoint::ShardFile& file, checkpoint::ShardFile::Tensors finite) {
+    report.files.push_back(file.write(job.temporary, finite, cancelled_));
+    report.bytes += static_cast<std::int64_t>(file.bytes());
+    job.outcome.write_seconds += file.times().write;
+  };
+  for (Job::Part& part : job.parts) {
+    ModelReport& own = report.models.emplace_back();
+    if (part.weights) {
+      write(*part.weights, part.plan.trained);
+      own.weights = part.plan.weights;
+    }
+    if (part.states) {
+      write(*part.states, {0, part.plan.states.tensors.size()});
+      own.states = part.plan.state_pieces;
+    }
+  }
+  job.outcome.own_bytes = report.bytes;
+}
+
+/// On rank 0's thread: from the parts of all ranks to a folder that exists.
+void Saver::publish(const std::vector<Value>& reports) {
+  Job& job = *job_;
+  std::vector<PartReport> parts;
+  for (const Value& report : reports) parts.push_back(parse_report(report));
+  format::Manifest manifest{job.contents.step, {}};
+  for (PartReport& part : parts) std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
+  const bool in_pieces = job.contents.optimizer && !job.contents.full && group_.size() > 1;
+  for (std::size_t m = 0; m < job.models.size(); ++m)
+    for (format::ManifestFile& index : write_indexes(job.temporary, job.models[m], m, parts, in_pieces))
+      manifest.files.push_back(std::move(index));
+  format::write_manifest(job.temporary, manifest);
+  // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own checksum.
+  for (const format::ManifestFile& file : manifest.files)
+    if (!file.name.ends_with(".safetensors")) checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
+  checkpoint::forget_pages(path_join(job.temporary, format::kManifestName));
+  format::read_manifest(job.temporary);
+  checkpoint::publish_written_folder(job.temporary, job.outcome.folder);
+  if (job.contents.prune) prune_or_warn(job.outcome.folder, job.contents.prune);
+}
+
+std::optional<SaveOutcome> Saver::advance() {
+  TESSERA_CHECK(busy(), "nothing is being saved");
+  const std::int64_t begin = monotonic_ns();
+  if (thread_.joinable()) thread_.join();
+  const Value own = error_.empty() ? (phase_ == Phase::writing ? to_value(job_->report) : Value::make_object())
+                                   : Value::make_object({{"error", Value::of(error_)}});
+  std::vector<Value> reports;
+  std::vector<std::string> by_rank;
+  const std::vector<std::string> texts = parallel::all_gather_text(group_, dump_json(own, -1));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    reports.push_back(parse_json(texts[rank], concat("report of rank ", rank)));
+    const Value* error = reports.back().find("error");
+    by_rank.push_back(error != nullptr ? error->as_string() : "");
+  }
+  std::string errors = join_errors(by_rank);
+  job_->outcome.stall_seconds += seconds_since(begin);
+  if (!errors.empty()) return end(std::move(errors));
+  if (phase_ == Phase::publishing) return end("");
+  for (const Value& report : reports) job_->outcome.bytes += report.at("bytes").as_int();
+  phase_ = Phase::publishing;
+  if (group_.rank() == 0)
+    start_thread([this, reports = std::move(reports)] { publish(reports); });
+  else
+    ended_ = true;
+  return std::nullopt;
+}
+
+/// Nothing is under way afterwards. With errors the checkpoint is dropped: the other ranks' threads have ended, too.
+SaveOutcome Saver::end(std::string errors) {
+  SaveOutcome outcome = std::move(job_->outcome);
+  outcome.error = std::move(errors);
+  const std::string temporary = job_->temporary;
+  job_.reset();
+  phase_ = Phase::idle;
+  if (!outcome.error.empty() && group_.rank() == 0) leftovers_.push_back(temporary);
+  remove_leftovers();
+  last_ = outcome;
+  return outcome;
+}
+
+/// What cannot be removed now, while a disk fails, is tried again with every save.
+void Saver::remove_leftovers() {
+  std::erase_if(leftovers_, remove_or_warn);
+}
+
+std::optional<SaveOutcome> Saver::finish() {
+  std::optional<SaveOutcome> outcome;
+  while (busy()) outcome = advance();
+  return outcome;
+}
+
+}  // namespace tessera::train
