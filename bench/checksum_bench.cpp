@@ -1,6 +1,6 @@
 /// \file
-/// What the checksum of a checkpoint's bytes costs on one thread: {"crc_gb_s", "copy_gb_s", "copy_with_crc_gb_s"}, the medians of rounds
-/// over memory that no cache holds.
+/// What the checksum of a checkpoint's bytes costs on one thread: {"crc_gb_s", "copy_gb_s", "copy_with_crc_gb_s"}, the
+/// medians of rounds over memory that no cache holds.
 ///
 ///   checksum_bench [MEGABYTES [ROUNDS]]
 
@@ -22,7 +22,8 @@ template <class Work>
 double rate(std::size_t bytes, const Work& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
-  return static_cast<double>(bytes) * 1e-9 / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return static_cast<double>(bytes) * 1e-9 /
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 double median(std::vector<double> values) {
@@ -42,8 +43,10 @@ int main(int argc, char** argv) {
     crc.push_back(rate(bytes, [&] { alone.update(from); }));
     copy.push_back(rate(bytes, [&] { std::memcpy(to.data(), from.data(), bytes); }));
     both.push_back(rate(bytes, [&] { copying.copy(to.data(), from); }));
-    if (!(std::move(alone).finish() == std::move(copying).finish())) return std::fprintf(stderr, "two checksums of the same bytes differ\n"), 1;
+    if (!(std::move(alone).finish() == std::move(copying).finish()))
+      return std::fprintf(stderr, "two checksums of the same bytes differ\n"), 1;
   }
-  std::printf("{\"crc_gb_s\": %.3f, \"copy_gb_s\": %.3f, \"copy_with_crc_gb_s\": %.3f}\n", median(crc), median(copy), median(both));
+  std::printf("{\"crc_gb_s\": %.3f, \"copy_gb_s\": %.3f, \"copy_with_crc_gb_s\": %.3f}\n", median(crc), median(copy),
+              median(both));
   return 0;
 }

@@ -77,9 +77,8 @@ void add_benchmarks(Isa isa) {
           auto p = random(n);
           std::vector<std::uint16_t> m(n), v(n);
           const auto g = random(n);
-          measure(s, (3.0 * 4 + 4 * 2) * n, [&] {
-            k.adamw_bf16(p.data(), g.data(), m.data(), v.data(), n, {.step = 10}, {stochastic, 1, 0});
-          });
+          measure(s, (3.0 * 4 + 4 * 2) * n,
+                  [&] { k.adamw_bf16(p.data(), g.data(), m.data(), v.data(), n, {.step = 10}, {stochastic, 1, 0}); });
         });
   benchmark::RegisterBenchmark(name("lion").c_str(), [&k](benchmark::State& s) {
     auto p = random(n), m = random(n);

@@ -20,7 +20,8 @@ using namespace tessera;
 int main(int argc, char** argv) {
   if (argc < 2) return std::fprintf(stderr, "load_bench FOLDER [THREADS] | --idle\n"), 2;
   const std::int64_t idle = train::resident_bytes();
-  if (std::strcmp(argv[1], "--idle") == 0) return std::printf("{\"idle_bytes\": %lld}\n", static_cast<long long>(idle)), 0;
+  if (std::strcmp(argv[1], "--idle") == 0)
+    return std::printf("{\"idle_bytes\": %lld}\n", static_cast<long long>(idle)), 0;
   if (argc > 2) at::set_num_threads(std::atoi(argv[2]));
   ModelConfig config;
   config.model_name_or_path = argv[1];
@@ -32,7 +33,8 @@ int main(int argc, char** argv) {
     std::int64_t parameters = 0;
     for (const auto& p : model->parameters()) parameters += p.numel();
     std::printf(
-        "{\"seconds\": %.6f, \"cpu_seconds\": %.6f, \"parameters\": %lld, \"idle_bytes\": %lld, \"peak_bytes\": %lld}\n",
+        "{\"seconds\": %.6f, \"cpu_seconds\": %.6f, \"parameters\": %lld, \"idle_bytes\": %lld, \"peak_bytes\": "
+        "%lld}\n",
         seconds, train::process_cpu_seconds() - cpu, static_cast<long long>(parameters), static_cast<long long>(idle),
         static_cast<long long>(train::peak_resident_bytes()));
   } catch (const Error& error) {

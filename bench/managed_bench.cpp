@@ -120,15 +120,9 @@ int main(int argc, char** argv) {
       {"nn::layer_norm", [&](const at::Tensor& w, const at::Tensor& b) { nn::layer_norm(x, b, b, 1e-5); }},
       {"embedding", [&](const at::Tensor& w, const at::Tensor&) { at::embedding(w, ids); }},
       {"add", [&](const at::Tensor& w, const at::Tensor&) { at::add(x, w); }},
-      {"cat",
-       [&](const at::Tensor& w, const at::Tensor& b) {
-         at::cat({w, w});
-       }},
+      {"cat", [&](const at::Tensor& w, const at::Tensor& b) { at::cat({w, w}); }},
       {"t", [&](const at::Tensor& w, const at::Tensor&) { (void)w.t(); }},
-      {"view",
-       [&](const at::Tensor& w, const at::Tensor&) {
-         (void)w.view({2, 8});
-       }},
+      {"view", [&](const at::Tensor& w, const at::Tensor&) { (void)w.view({2, 8}); }},
       {"detach", [&](const at::Tensor& w, const at::Tensor&) { (void)w.detach(); }},
       {"(other tensors) mul", [&](const at::Tensor&, const at::Tensor&) { at::mul(x, x); }},
       {"linear + backward",

@@ -5,7 +5,8 @@
 /// "extra_bytes"}: verdict_seconds is what comes after the last tensor is read, extra_bytes the peak of resident memory
 /// above the process before and what it holds afterwards.
 ///
-///   resume_bench FOLDER whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/ranks of it
+///   resume_bench FOLDER whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/ranks of
+///   it
 ///
 /// The ranks come from any launcher's environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); none: one rank.
 
@@ -22,8 +23,8 @@
 #include <tessera/comm/world.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/train/reporting/metrics.h>
 #include <tessera/train/loop/setup.h>
+#include <tessera/train/reporting/metrics.h>
 
 #include <algorithm>
 #include <chrono>
@@ -81,7 +82,8 @@ int main(int argc, char** argv) {
     for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file, examination.reading());
     // In the order of the model's units, as the engine asks for them: that of each file.
     auto order = weights.tensors();
-    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.info.begin < b.info.begin; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.info.begin < b.info.begin; });
     for (const auto& stored : order) {
       const std::int64_t numel = layout::whole_region(stored.info.shape).numel();
       keep(part.room(numel, stored.info.dtype));

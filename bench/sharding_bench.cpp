@@ -1,7 +1,7 @@
 /// \file
-/// What the sharding engine costs one rank: the same GPT-2 trained by a plain loop, through Sharded (which leaves a single rank's
-/// parameters alone), and with resharding forced (every unit gathered, dropped and reduced, with itself). Steps are interleaved; the
-/// ratios are medians over pairs.
+/// What the sharding engine costs one rank: the same GPT-2 trained by a plain loop, through Sharded (which leaves a
+/// single rank's parameters alone), and with resharding forced (every unit gathered, dropped and reduced, with itself).
+/// Steps are interleaved; the ratios are medians over pairs.
 ///
 ///   sharding_bench [--steps 20 --layers 12 --d 256 --heads 4 --T 128 --B 4 --vocab 8192]
 
@@ -92,10 +92,11 @@ int main(int argc, char** argv) {
   }
   std::vector<double> times = plain.seconds;
   std::sort(times.begin(), times.end());
-  std::printf("{\"layers\": %lld, \"d\": %lld, \"plain_step_s\": %.4f, \"sharded_alone\": %.4f, \"resharding_forced\": %.4f, "
-              "\"largest_loss_difference\": %.2e}\n",
-              static_cast<long long>(a["--layers"]), static_cast<long long>(a["--d"]), times[times.size() / 2],
-              median_ratio(alone, plain), median_ratio(forced, plain), difference);
+  std::printf(
+      "{\"layers\": %lld, \"d\": %lld, \"plain_step_s\": %.4f, \"sharded_alone\": %.4f, \"resharding_forced\": %.4f, "
+      "\"largest_loss_difference\": %.2e}\n",
+      static_cast<long long>(a["--layers"]), static_cast<long long>(a["--d"]), times[times.size() / 2],
+      median_ratio(alone, plain), median_ratio(forced, plain), difference);
   tessera::shutdown();
   return 0;
 }

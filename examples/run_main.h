@@ -1,5 +1,6 @@
 #pragma once
-// How every example ends: 0, or one line of error and its exit code (2: what it was given is wrong; 1: what failed while it ran).
+// How every example ends: 0, or one line of error and its exit code (2: what it was given is wrong; 1: what failed
+// while it ran).
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Time limits in tests that run on machines which others use as well: a limit that holds on a quiet machine grows with
-/// the share of the time in which somebody here waited for a processor. Real errors of that kind (a wait for a timeout of
-/// half a minute) are still found on the busiest machine.
+/// the share of the time in which somebody here waited for a processor. Real errors of that kind (a wait for a timeout
+/// of half a minute) are still found on the busiest machine.
 
 #include <chrono>
 #include <cstdlib>
@@ -16,8 +16,8 @@ class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
 
-  /// `quiet` seconds, if nobody waited for a processor since the construction; four times as many if somebody always did.
-  /// Where the kernel does not tell (no /proc/pressure/cpu): twice as many.
+  /// `quiet` seconds, if nobody waited for a processor since the construction; four times as many if somebody always
+  /// did. Where the kernel does not tell (no /proc/pressure/cpu): twice as many.
   double limit(double quiet) const {
     const double waited = waited_seconds();
     if (waited < 0 || waited_at_begin_ < 0) return 2 * quiet;

@@ -1,4 +1,5 @@
-// Rates of CRC-32C and of copying with a checksum beside memcpy: what taking the checksum costs a checkpoint's copy into memory.
+// Rates of CRC-32C and of copying with a checksum beside memcpy: what taking the checksum costs a checkpoint's copy
+// into memory.
 //   checksum_rate [MiB]      (default 512: beyond the caches)
 // The best of several passes each, interleaved, on one thread.
 
@@ -37,8 +38,8 @@ void report(const char* what, std::size_t bytes, int passes, std::vector<Row> ro
     for (Row& row : rows) row.best = std::min(row.best, seconds(row.work));
   std::printf("%s\n", what);
   for (const Row& row : rows)
-    std::printf("  %-20s %7.2f GB/s  %4.0f %% of %s\n", row.name.c_str(), static_cast<double>(bytes) / row.best / 1e9, 100 * rows[0].best / row.best,
-                rows[0].name.c_str());
+    std::printf("  %-20s %7.2f GB/s  %4.0f %% of %s\n", row.name.c_str(), static_cast<double>(bytes) / row.best / 1e9,
+                100 * rows[0].best / row.best, rows[0].name.c_str());
 }
 
 }  // namespace
@@ -61,7 +62,8 @@ int main(int argc, char** argv) {
     };
     cached.push_back({kernels.name, [=] { pass(small, 64); }});
     uncached.push_back({kernels.name, [=] { pass(large, 1); }});
-    copies.push_back({std::string("with ") + kernels.name, [&, kernels] { sink = kernels.copy(to, {from, large}, sink); }});
+    copies.push_back(
+        {std::string("with ") + kernels.name, [&, kernels] { sink = kernels.copy(to, {from, large}, sink); }});
   }
   copies.push_back({"DigestBuilder::copy", [&] {
                       tessera::format::DigestBuilder digest;

@@ -1,11 +1,12 @@
 /// \file
-/// The yardstick of load_bench and resume_bench: reads files into fresh memory with read(), as a plain C program would. Prints
+/// The yardstick of load_bench and resume_bench: reads files into fresh memory with read(), as a plain C program would.
+/// Prints
 /// {"seconds", "cpu_seconds", "bytes"}.
 ///
 ///   read_bytes [--huge] [--share RANK RANKS] FILE...        all of each file, or part RANK of RANKS equal ones
 ///
-/// --huge: into memory that is advised to have huge pages, as the tensors of a training are. On a virtual machine whose free memory goes
-/// back to its host in blocks of that size, such memory is new to the host, too.
+/// --huge: into memory that is advised to have huge pages, as the tensors of a training are. On a virtual machine whose
+/// free memory goes back to its host in blocks of that size, such memory is new to the host, too.
 
 #include <fcntl.h>
 #include <sys/mman.h>

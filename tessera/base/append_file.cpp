@@ -42,7 +42,8 @@ void AppendFile::append(std::string_view record) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       if (!std::exchange(told_, true))
-        log::warning("cannot append to ", path_, ": ", std::strerror(errno), "; what belongs there is kept until it can be written");
+        log::warning("cannot append to ", path_, ": ", std::strerror(errno),
+                     "; what belongs there is kept until it can be written");
       return;
     }
     waiting_.erase(0, static_cast<std::size_t>(n));

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// A file to which a running program appends what it could go on without: a line of metrics, an event. A full disk or a failing one
-/// must not end a training that computes well, so what cannot be written is kept and written before what comes next.
+/// A file to which a running program appends what it could go on without: a line of metrics, an event. A full disk or a
+/// failing one must not end a training that computes well, so what cannot be written is kept and written before what
+/// comes next.
 
 #include <string>
 #include <string_view>
@@ -18,7 +19,8 @@ class AppendFile {
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
 
-  /// Never fails: the first of several records that cannot be written is told in a warning, and so is the first that can be again.
+  /// Never fails: the first of several records that cannot be written is told in a warning, and so is the first that
+  /// can be again.
   void append(std::string_view record);
   const std::string& path() const { return path_; }
   /// Bytes that wait to be written.

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-/// Nanoseconds of CLOCK_MONOTONIC (man 2 clock_gettime): since some point in the past, never set back, and the same in every
-/// process of a host, so that processes may compare their readings; those of two hosts have nothing to do with each other.
+/// Nanoseconds of CLOCK_MONOTONIC (man 2 clock_gettime): since some point in the past, never set back, and the same in
+/// every process of a host, so that processes may compare their readings; those of two hosts have nothing to do with
+/// each other.
 std::int64_t monotonic_ns();
 
 /// Seconds that have passed since monotonic_ns() was `begin_ns`.

@@ -45,12 +45,12 @@ void sync_folder_of(const std::string& path) {
 }  // namespace
 
 bool path_exists(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return ::stat(path.c_str(), &info) == 0;
 }
 
 bool is_directory(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -87,7 +87,7 @@ void remove_tree(const std::string& path) {
 std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) throw InputError(concat("cannot open '", path, "': ", reason()));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd.get(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", reason()));
   if (S_ISDIR(info.st_mode)) throw InputError(concat("'", path, "' is a folder; expected a file"));
   std::string bytes;
@@ -142,7 +142,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) throw InputError(concat("cannot open '", path, "': ", reason()));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd.get(), &info) != 0) throw InputError(concat("cannot stat '", path, "': ", reason()));
   if (!S_ISREG(info.st_mode)) throw InputError(concat("'", path, "' is not a regular file"));
   size_ = static_cast<std::size_t>(info.st_size);

@@ -44,8 +44,9 @@ std::string to_lower(std::string_view text) {
 
 namespace {
 
-// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. At least `limit` when it is not
-// below that. Only cells near the diagonal can be below it (Ukkonen 1985): most names of a table are far from one another.
+// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. At least `limit` when it is
+// not below that. Only cells near the diagonal can be below it (Ukkonen 1985): most names of a table are far from one
+// another.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;  // so many insertions
   std::vector<std::size_t> before_last(b.size() + 1, limit), last(b.size() + 1, limit), row(b.size() + 1, limit);

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Writing one code point as UTF-8 (RFC 3629). Reading and repair are text/unicode/utf8.h's; the check is is_utf8 (text.h).
+/// Writing one code point as UTF-8 (RFC 3629). Reading and repair are text/unicode/utf8.h's; the check is is_utf8
+/// (text.h).
 
 #include <cstdint>
 #include <string>

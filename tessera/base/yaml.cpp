@@ -139,8 +139,8 @@ class Builder final : public YAML::EventHandler {
       if (parent.key == "<<")
         throw InputError(concat(where.str(), ": merge keys (<<) are not supported; write the keys out"));
       if (const Value* first = parent.value.find(parent.key))
-        throw InputError(
-            concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ", first->where().str(), "); keep one of them"));
+        throw InputError(concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ",
+                                first->where().str(), "); keep one of them"));
       parent.has_key = true;
     } else {
       parent.value.set(std::move(parent.key), std::move(value));
@@ -171,7 +171,8 @@ Value parse_yaml(std::string_view text, const std::string& name) {
   } catch (const YAML::Exception& e) {
     const SourcePos where =
         e.mark.is_null() ? SourcePos{file, 0, 0} : SourcePos{file, e.mark.line + 1, e.mark.column + 1};
-    throw InputError(concat(where.str(), ": ", e.msg, "; look at the indentation (blanks, no tabs), brackets and quotes up to here"));
+    throw InputError(concat(where.str(), ": ", e.msg,
+                            "; look at the indentation (blanks, no tabs), brackets and quotes up to here"));
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// checkpoint/: tensors on disk. This header: a run's checkpoint-N folder: a Hugging Face model folder that also resumes the run.
+/// checkpoint/: tensors on disk. This header: a run's checkpoint-N folder: a Hugging Face model folder that also
+/// resumes the run.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,29 +22,32 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using TensorSources = std::vector<format::TensorSource>;
 TensorSources sources_of(const NamedTensors& tensors);
 
-/// Reads every tensor of model.safetensors (or of the shards that model.safetensors.index.json lists; an index may not point
-/// outside the folder). Tensors are CPU copies in the file's dtype, in file order (of an index: its own order).
+/// Reads every tensor of model.safetensors (or of the shards that model.safetensors.index.json lists; an index may not
+/// point outside the folder). Tensors are CPU copies in the file's dtype, in file order (of an index: its own order).
 /// Throws InputError when the folder holds neither, or a file is damaged, or index and shards disagree.
 NamedTensors read_hf_weights(const std::string& folder);
-/// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder. Tensors may
-/// be on any device and of any strides; they are written contiguous, in their own dtype. `tokenizer` may be nullptr.
-void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config, const text::Tokenizer* tokenizer);
-void write_hf_folder(const std::string& folder, TensorSources weights, const Value& config, const text::Tokenizer* tokenizer);
+/// Writes config.json, model.safetensors, generation_config.json and the tokenizer's files into an existing folder.
+/// Tensors may be on any device and of any strides; they are written contiguous, in their own dtype. `tokenizer` may be
+/// nullptr.
+void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
+                     const text::Tokenizer* tokenizer);
+void write_hf_folder(const std::string& folder, TensorSources weights, const Value& config,
+                     const text::Tokenizer* tokenizer);
 
 /// What resumes a run besides the weights.
 struct RunState {
-  std::int64_t step = 0;             ///< optimizer steps done
-  std::int64_t samples = 0;          ///< blocks consumed: the data position
+  std::int64_t step = 0;     ///< optimizer steps done
+  std::int64_t samples = 0;  ///< blocks consumed: the data position
   std::uint64_t seed = 0;
-  std::vector<Value> log_history;    ///< as Hugging Face's trainer_state.json
+  std::vector<Value> log_history;  ///< as Hugging Face's trainer_state.json
   std::int64_t optimizer_steps = 0;
-  NamedTensors optimizer;            ///< state tensors
-  TensorSources optimizer_sources;   ///< written instead of `optimizer` when there are any; never read
-  bool optimizer_apart = false;      ///< written by someone else (every rank its part), not with this
-  double loss_scale = 0;             ///< of fp16; 0: there is none
+  NamedTensors optimizer;           ///< state tensors
+  TensorSources optimizer_sources;  ///< written instead of `optimizer` when there are any; never read
+  bool optimizer_apart = false;     ///< written by someone else (every rank its part), not with this
+  double loss_scale = 0;            ///< of fp16; 0: there is none
   std::int64_t loss_scale_good_steps = 0, loss_scale_skipped_steps = 0, loss_scale_hysteresis = 0;
-  Value schedule_state = {};         ///< of a schedule that has one (reduce_lr_on_plateau), else null; restored as it is
-  bool model_only = false;           ///< only what a model user needs is written; such a checkpoint cannot be resumed
+  Value schedule_state = {};  ///< of a schedule that has one (reduce_lr_on_plateau), else null; restored as it is
+  bool model_only = false;    ///< only what a model user needs is written; such a checkpoint cannot be resumed
 
   std::optional<double> best_metric = {};  ///< of the evaluations so far; empty: none counted
   std::int64_t best_step = -1;             ///< where it was reached
@@ -63,17 +67,16 @@ struct RunState {
   Value mesh = {};           ///< {"ranks", "strategy", "shard_ranks", "replicate_ranks"}
 };
 
-/// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete (manifest.json
-/// last, with sizes and CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest `keep` complete
-/// checkpoints when keep > 0, always the one just written and state.best_model_checkpoint, and removes what dead runs left half
-/// written.
-/// Throws Error on I/O failure; then the checkpoints that were there are still there.
+/// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete
+/// (manifest.json last, with sizes and CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest
+/// `keep` complete checkpoints when keep > 0, always the one just written and state.best_model_checkpoint, and removes
+/// what dead runs left half written. Throws Error on I/O failure; then the checkpoints that were there are still there.
 std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
 std::string save_checkpoint(const std::string& output_dir, TensorSources weights, const Value& config,
                             const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
-/// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file, bytes and
-/// tensors. (Several ranks share the reading: choose.h.)
+/// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file,
+/// bytes and tensors. (Several ranks share the reading: choose.h.)
 void verify_checkpoint(const std::string& folder);
 /// Writes Hugging Face's trainer_state.json alone into an existing folder (the one that holds the finished model).
 void write_trainer_state(const std::string& folder, const RunState& state);

@@ -89,10 +89,9 @@ Sight read_share(const std::string& folder, const Ranks& ranks, const format::Re
   const int threads = std::max(1, ranks.threads);
   std::vector<std::future<format::Verdict>> parts;
   for (int i = 0; i < threads; ++i)
-    parts.push_back(
-        std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&, threads, i] {
-          return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, {}, known);
-        }));
+    parts.push_back(std::async(threads == 1 ? std::launch::deferred : std::launch::async, [&, threads, i] {
+      return format::verify_folder(folder, {ranks.rank * threads + i, ranks.size * threads}, {}, known);
+    }));
   for (auto& part : parts) {
     const format::Verdict verdict = part.get();
     for (const format::Damage& damage : verdict.damages) sight.lines.push_back(damage.text);
@@ -209,8 +208,8 @@ Finding Examination::finish() {
 }
 
 Finding examine(const std::string& folder, const Ranks& ranks, Depth depth) {
-  return conclude(folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, nullptr) : glance(folder); }),
-                  ranks);
+  return conclude(
+      folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, nullptr) : glance(folder); }), ranks);
 }
 
 std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth) {

@@ -8,8 +8,8 @@
 /// checksums first; of its tensors checksums are taken while they are loaded, by whichever rank loads them.
 /// Examination::finish() is the verdict; nothing that was loaded may be used before it.
 
-#include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/file_reader.h>
+#include <tessera/checkpoint/folder.h>
 #include <tessera/format/manifest/manifest.h>
 
 #include <functional>

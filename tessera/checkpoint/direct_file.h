@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A file opened past the page cache where the file system can do that: what training needs stays in the cache, and what is read comes
-/// from the disk. Addresses, offsets and lengths are multiples of io_alignment (staging.h).
+/// A file opened past the page cache where the file system can do that: what training needs stays in the cache, and
+/// what is read comes from the disk. Addresses, offsets and lengths are multiples of io_alignment (staging.h).
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -14,7 +14,8 @@ namespace tessera::checkpoint {
 
 /// How a process reads a folder.
 struct Reading {
-  /// Where what is read is noted, so that it need not be read again to be compared (format/manifest/read_sums.h); null: nowhere.
+  /// Where what is read is noted, so that it need not be read again to be compared (format/manifest/read_sums.h); null:
+  /// nowhere.
   std::shared_ptr<format::ReadSums> sums = {};
 };
 
@@ -27,7 +28,8 @@ class FileReader {
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
 
-  /// Fills `to` with `bytes` bytes from `offset` on. Throws Error when reading fails, InputError when the file ends before.
+  /// Fills `to` with `bytes` bytes from `offset` on. Throws Error when reading fails, InputError when the file ends
+  /// before.
   void read(void* to, std::int64_t bytes, std::uint64_t offset) const;
 
  private:

@@ -24,7 +24,8 @@ inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 inline constexpr const char* kRunStateFile = "tessera_state.json";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kOptimizerStem = "optimizer";
-inline constexpr const char* kOptimizerIndexFile = "optimizer.safetensors.index.json";  // of pieces: format/manifest/state_index.h
+inline constexpr const char* kOptimizerIndexFile =
+    "optimizer.safetensors.index.json";  // of pieces: format/manifest/state_index.h
 
 using WrittenFiles = std::vector<format::ManifestFile>;
 
@@ -38,8 +39,9 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state);
 /// What Hugging Face's trainer_state.json says of it.
 Value trainer_state(const RunState& state);
 /// save_checkpoint, whatever `write_model` writes as the model.
-std::string save_step_folder(const std::string& output_dir, const std::function<WrittenFiles(const std::string&)>& write_model,
-                             const RunState& state, std::int64_t keep);
+std::string save_step_folder(const std::string& output_dir,
+                             const std::function<WrittenFiles(const std::string&)>& write_model, const RunState& state,
+                             std::int64_t keep);
 
 /// Writes a JSON file atomically and digests the text that was written.
 format::ManifestFile write_json_file(const std::string& folder, const char* name, const Value& value);

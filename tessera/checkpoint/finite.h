@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Whether stored numbers are all finite, told from their bits: no tensor and no conversion is needed, so a thread beside the training
-/// can look at a copy.
+/// Whether stored numbers are all finite, told from their bits: no tensor and no conversion is needed, so a thread
+/// beside the training can look at a copy.
 
 #include <cstddef>
 #include <span>

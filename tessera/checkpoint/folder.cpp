@@ -156,8 +156,8 @@ std::string publish_step_folder(const std::string& output_dir, std::int64_t step
 
 namespace {
 
-/// Whether the process that made a folder can still be at work on it: one of that number lives, and it is not a later one that got the
-/// number again (after a reboot, or in a container, numbers are small and return soon).
+/// Whether the process that made a folder can still be at work on it: one of that number lives, and it is not a later
+/// one that got the number again (after a reboot, or in a container, numbers are small and return soon).
 bool owner_lives(std::int64_t pid, const std::string& folder) {
   if (pid == ::getpid()) return false;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return false;

@@ -18,7 +18,8 @@ struct StepFolder {
 /// The folders named checkpoint-STEP, newest first, whole or not. A missing output folder has none.
 std::vector<StepFolder> step_folders(const std::string& output_dir);
 
-/// What is added to the name of a checkpoint that is set aside, because its bytes are not what was written; and the folders so named.
+/// What is added to the name of a checkpoint that is set aside, because its bytes are not what was written; and the
+/// folders so named.
 inline constexpr const char* damaged_suffix = ".damaged";
 std::vector<std::string> damaged_folders(const std::string& output_dir);
 
@@ -28,23 +29,25 @@ bool looks_complete(const std::string& folder);
 /// OUTPUT_DIR/checkpoint-STEP, and the folder beside it in which the process `pid` (of rank 0) and its peers write it.
 std::string step_folder(const std::string& output_dir, std::int64_t step);
 std::string writing_folder(const std::string& output_dir, std::int64_t step, std::int64_t pid);
-/// Gives a folder that is complete, and lies beside `target`, that name: everything in it is forced to the disk first; a folder of that
-/// name is replaced in one step. Throws Error; then the folder is where it was, unless only the last step failed (forcing the folder that
-/// holds `target` to the disk).
+/// Gives a folder that is complete, and lies beside `target`, that name: everything in it is forced to the disk first;
+/// a folder of that name is replaced in one step. Throws Error; then the folder is where it was, unless only the last
+/// step failed (forcing the folder that holds `target` to the disk).
 void publish_written_folder(const std::string& written, const std::string& target);
 /// The same with checkpoint-STEP, which is returned.
 std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step);
 
-/// Calls `fill` with a temporary folder, forces all of it to the disk, then renames it to OUTPUT_DIR/checkpoint-STEP; a folder of that
-/// name is replaced in one step. When `fill` throws, the temporary folder is removed and nothing else has changed.
-std::string publish_step_folder(const std::string& output_dir, std::int64_t step, const std::function<void(const std::string&)>& fill);
+/// Calls `fill` with a temporary folder, forces all of it to the disk, then renames it to OUTPUT_DIR/checkpoint-STEP; a
+/// folder of that name is replaced in one step. When `fill` throws, the temporary folder is removed and nothing else
+/// has changed.
+std::string publish_step_folder(const std::string& output_dir, std::int64_t step,
+                                const std::function<void(const std::string&)>& fill);
 
 /// Removes what runs that died while writing or deleting a checkpoint have left behind.
 void remove_stale_folders(const std::string& output_dir);
 
-/// Keeps the `keep` newest complete checkpoints, among them always that of `saved_step` and `protected_folder` (empty: none; with
-/// keep = 1 both stay); deletes the other ones that have a manifest. Folders without a manifest are not ours and stay. keep <= 0:
-/// nothing is deleted.
+/// Keeps the `keep` newest complete checkpoints, among them always that of `saved_step` and `protected_folder` (empty:
+/// none; with keep = 1 both stay); deletes the other ones that have a manifest. Folders without a manifest are not ours
+/// and stay. keep <= 0: nothing is deleted.
 void prune_step_folders(const std::string& output_dir, std::int64_t saved_step, std::int64_t keep,
                         const std::string& protected_folder = "");
 

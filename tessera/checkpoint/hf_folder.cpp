@@ -61,7 +61,8 @@ WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokeni
   if (tokenizer == nullptr) return written;
   // it writes files of names that it alone knows
   // ... in a folder of its own, because other ranks may be writing into `folder` meanwhile
-  // ... and twice: its bytes are not at hand, so only a second copy can tell that one went wrong on the way to the disk.
+  // ... and twice: its bytes are not at hand, so only a second copy can tell that one went wrong on the way to the
+  // disk.
   const std::string apart = path_join(folder, ".tokenizer"), again = path_join(folder, ".tokenizer.again");
   for (const std::string& place : {apart, again}) {
     make_folders(place);
@@ -70,7 +71,8 @@ WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokeni
   for (const std::string& name : list_folder(apart)) {
     const format::Digest digest = format::digest_of_file(path_join(apart, name));
     if (digest != format::digest_of_file(path_join(again, name)))
-      throw Error(concat(path_join(folder, name), ": written twice, it is not the same: the disk, its controller or memory is failing"));
+      throw Error(concat(path_join(folder, name),
+                         ": written twice, it is not the same: the disk, its controller or memory is failing"));
     const std::string path = path_join(folder, name);
     if (std::rename(path_join(apart, name).c_str(), path.c_str()) != 0)
       throw Error(concat("cannot rename to ", path, ": ", std::strerror(errno)));

@@ -39,7 +39,8 @@ void read_back(const std::string& path, const format::Digest& written, const std
     if (n == 0) break;
     builder.update(memory.first(static_cast<std::size_t>(n)));
     done += static_cast<std::uint64_t>(n);
-    if (done >= written.size && static_cast<std::size_t>(n) < memory.size()) break;  // the end, which is no multiple of the alignment
+    if (done >= written.size && static_cast<std::size_t>(n) < memory.size())
+      break;  // the end, which is no multiple of the alignment
   }
   const format::Digest found = std::move(builder).finish();
   if (found == written) return;
@@ -47,8 +48,9 @@ void read_back(const std::string& path, const format::Digest& written, const std
     throw Error(concat(path, ": ", written.size, " bytes were written, but ", found.size, " are there"));
   const auto differ = std::mismatch(found.chunks.begin(), found.chunks.end(), written.chunks.begin());
   const std::uint64_t begin = static_cast<std::uint64_t>(differ.first - found.chunks.begin()) * written.chunk_bytes;
-  throw Error(concat(path, ": bytes ", begin, " to ", std::min(begin + written.chunk_bytes, written.size),
-                     " came back from the disk different from what was written: the disk, its controller or memory is failing"));
+  throw Error(concat(
+      path, ": bytes ", begin, " to ", std::min(begin + written.chunk_bytes, written.size),
+      " came back from the disk different from what was written: the disk, its controller or memory is failing"));
 }
 
 void forget_pages(const std::string& path) {

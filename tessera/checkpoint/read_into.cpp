@@ -65,10 +65,13 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
   if (piece.is_cpu() && piece.scalar_type() == type) {
     const std::int64_t bytes = count * size, parts = (bytes + piece_bytes - 1) / piece_bytes;
     auto* const to = static_cast<std::byte*>(piece.mutable_data_ptr());
-    at::parallel_for(0, parts, 1, [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread meets its own page faults
-      const std::int64_t from = first * piece_bytes;
-      file_->read(to + from, std::min(last * piece_bytes, bytes) - from, offset(0) + static_cast<std::uint64_t>(from));
-    });
+    at::parallel_for(
+        0, parts, 1,
+        [&](std::int64_t first, std::int64_t last) {  // the kernel copies, and each thread meets its own page faults
+          const std::int64_t from = first * piece_bytes;
+          file_->read(to + from, std::min(last * piece_bytes, bytes) - from,
+                      offset(0) + static_cast<std::uint64_t>(from));
+        });
     return;
   }
   constexpr std::int64_t at_once = 1 << 20;  // elements on the way to another type or device
@@ -92,8 +95,8 @@ void read_into(const format::SafetensorsFolder& folder, const std::vector<Placem
     for (std::int64_t begin = 0; begin < bytes; begin += piece_bytes)
       pieces.push_back({&p, begin, std::min(piece_bytes, bytes - begin)});
   }
-  // Handed out one by one, in file order (an index names tensors in another): both the page cache and a disk prefer that
-  // to halves.
+  // Handed out one by one, in file order (an index names tensors in another): both the page cache and a disk prefer
+  // that to halves.
   const auto place = [](const Piece& p) {
     const auto& stored = *p.placement->stored;
     return std::pair(stored.file, stored.info.begin + static_cast<std::uint64_t>(p.begin));

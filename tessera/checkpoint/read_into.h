@@ -19,9 +19,9 @@ namespace tessera::checkpoint {
 /// named and not read.
 format::SafetensorsFolder open_hf_weights(const std::string& folder);
 
-/// Reads pieces of stored tensors, each by itself: what a rank that holds a part of a parameter needs. By pread, so that what is
-/// not asked for never becomes resident, large ones with as many threads as LibTorch uses. Const members may be called from several
-/// threads.
+/// Reads pieces of stored tensors, each by itself: what a rank that holds a part of a parameter needs. By pread, so
+/// that what is not asked for never becomes resident, large ones with as many threads as LibTorch uses. Const members
+/// may be called from several threads.
 class PieceReader {
  public:
   explicit PieceReader(const format::SafetensorsFile& file, Reading how = {})
@@ -29,9 +29,9 @@ class PieceReader {
   /// A safetensors file whose header was checked. Throws Error when it cannot be opened again.
   PieceReader(const std::string& path, std::uint64_t data_begin, Reading how = {});
 
-  /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened tensor, which is
-  /// one of the file's, converted. Throws Error when it has fewer elements or reading fails, InputError when the file has
-  /// become shorter.
+  /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
+  /// tensor, which is one of the file's, converted. Throws Error when it has fewer elements or reading fails,
+  /// InputError when the file has become shorter.
   void read(const format::TensorInfo& tensor, std::int64_t begin, const at::Tensor& piece) const;
 
  private:
@@ -48,6 +48,7 @@ struct Placement {
 /// Reads them all, in pieces of 4 MiB on as many threads as LibTorch uses. Where the file's type is the target's, bytes
 /// go from the file to their place by pread, without a copy in between (and without the page faults of a mapping); else
 /// they are converted on the way. A file that ends early throws InputError, a failing read Error.
-void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements, const Reading& how = {});
+void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements,
+               const Reading& how = {});
 
 }  // namespace tessera::checkpoint

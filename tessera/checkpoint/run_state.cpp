@@ -79,10 +79,12 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   if (!state.schedule_state.is_null()) own.set("schedule", state.schedule_state);
   if (!state.mesh.is_null()) own.set("mesh", state.mesh);
   if (!state.configuration.is_null()) own.set("configuration", state.configuration);
-  WrittenFiles written = {write_json_file(folder, kTrainerStateFile, trainer_state(state)), write_json_file(folder, kRunStateFile, own)};
+  WrittenFiles written = {write_json_file(folder, kTrainerStateFile, trainer_state(state)),
+                          write_json_file(folder, kRunStateFile, own)};
   if (!state.optimizer_apart)
-    written.push_back(write_tensors_file(folder, kOptimizerFile,
-                                         state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources));
+    written.push_back(
+        write_tensors_file(folder, kOptimizerFile,
+                           state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources));
   return written;
 }
 
@@ -130,7 +132,8 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
   if (const Value* best = trainer.find("best_metric"); best != nullptr && !best->is_null()) {
     state.best_metric = best->as_real();
     if (const Value& step = trainer.at("best_global_step"); !step.is_null()) state.best_step = step.as_int();
-    if (const Value& path = trainer.at("best_model_checkpoint"); !path.is_null()) state.best_model_checkpoint = path.as_string();
+    if (const Value& path = trainer.at("best_model_checkpoint"); !path.is_null())
+      state.best_model_checkpoint = path.as_string();
   }
   const Value& rows = trainer.at("train_batch_size");
   state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
@@ -138,7 +141,8 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
   if (!with_optimizer) return state;
   const StoredState optimizer(folder);
   for (const format::StoredTensor& tensor : optimizer.tensors()) {
-    state.optimizer.emplace_back(tensor.name, at::empty(tensor.shape, at::TensorOptions().dtype(scalar_type(tensor.dtype))));
+    state.optimizer.emplace_back(tensor.name,
+                                 at::empty(tensor.shape, at::TensorOptions().dtype(scalar_type(tensor.dtype))));
     optimizer.read(tensor.name, 0, state.optimizer.back().second);
   }
   return state;

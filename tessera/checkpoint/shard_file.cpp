@@ -24,7 +24,7 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr std::size_t at_once = std::size_t{8}
-                                << 20;      // bytes per call: large enough for the disk, small enough to be stopped
+                                << 20;     // bytes per call: large enough for the disk, small enough to be stopped
 constexpr std::size_t data_alignment = 8;  // of the first tensor, as the reference writer has it
 
 std::size_t tensor_bytes(const format::TensorSpec& tensor) {
@@ -139,7 +139,8 @@ void ShardFile::write_image(const std::string& path, const std::atomic<bool>& ca
   std::memset(memory_.data() + size_, 0, all - size_);
   for (std::size_t done = 0; done < all;) {
     stop_if(cancelled, path);
-    const ssize_t n = ::pwrite(file.fd(), memory_.data() + done, std::min(at_once, all - done), static_cast<off_t>(done));
+    const ssize_t n =
+        ::pwrite(file.fd(), memory_.data() + done, std::min(at_once, all - done), static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("cannot write", path);
     if (n == 0) throw Error(concat("cannot write ", path, ": byte ", done, " of ", all, " was not taken"));

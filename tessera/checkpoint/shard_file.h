@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// One safetensors file that a rank writes, whose bytes arrive in the order of the file, piece by piece: into memory first (the
-/// training goes on while the file is written) or straight to the disk (nothing is kept).
+/// One safetensors file that a rank writes, whose bytes arrive in the order of the file, piece by piece: into memory
+/// first (the training goes on while the file is written) or straight to the disk (nothing is kept).
 
 #include <ATen/core/Tensor.h>
 
@@ -18,7 +18,7 @@ namespace tessera::checkpoint {
 
 /// How long the parts of writing took, in seconds.
 struct WriteTimes {
-  double write = 0;     ///< write and fsync
+  double write = 0;  ///< write and fsync
   double read_back = 0;
 };
 
@@ -32,7 +32,8 @@ class ShardFile {
   /// Bytes that the image of such a file takes in memory (a multiple of io_alignment).
   static std::size_t image_bytes(const std::vector<format::TensorSpec>& tensors);
 
-  /// Kept in `memory` (at least image_bytes, aligned as StagingBuffer's, the caller's for as long as this object lives) until write().
+  /// Kept in `memory` (at least image_bytes, aligned as StagingBuffer's, the caller's for as long as this object lives)
+  /// until write().
   ShardFile(std::string name, std::vector<format::TensorSpec> tensors, std::span<std::byte> memory);
   /// Written to FOLDER/name as it comes. Throws Error when it cannot be made.
   ShardFile(std::string name, std::vector<format::TensorSpec> tensors, const std::string& folder);
@@ -40,14 +41,14 @@ class ShardFile {
   ShardFile(ShardFile&&) noexcept;
   ShardFile& operator=(ShardFile&&) = delete;
 
-  /// The next elements of the file, of the type of the tensor that they belong to: any device, any strides; a piece belongs to one
-  /// tensor. The checksum is taken of these very bytes, not of what lies in the file later. Throws Error when writing fails, or when a
-  /// piece is not what comes next.
+  /// The next elements of the file, of the type of the tensor that they belong to: any device, any strides; a piece
+  /// belongs to one tensor. The checksum is taken of these very bytes, not of what lies in the file later. Throws Error
+  /// when writing fails, or when a piece is not what comes next.
   void append(const at::Tensor& piece);
-  /// Writes what is kept (or completes what was written) as FOLDER/name, forces it to the disk, reads it back and compares. Touches no
-  /// tensor, so it may run on a thread of its own. `cancelled` is looked at now and then; set, Error is thrown. Throws Error on
-  /// failure, on pieces that are missing, on bytes that came back different, and on infinities or NaN in `finite` (naming the first that
-  /// holds any).
+  /// Writes what is kept (or completes what was written) as FOLDER/name, forces it to the disk, reads it back and
+  /// compares. Touches no tensor, so it may run on a thread of its own. `cancelled` is looked at now and then; set,
+  /// Error is thrown. Throws Error on failure, on pieces that are missing, on bytes that came back different, and on
+  /// infinities or NaN in `finite` (naming the first that holds any).
   format::ManifestFile write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled);
 
   const std::string& name() const { return name_; }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Memory for copies of training state that are written while training goes on: kept from one save to the next, so that only the first
-/// one pays for fresh pages.
+/// Memory for copies of training state that are written while training goes on: kept from one save to the next, so that
+/// only the first one pays for fresh pages.
 
 #include <cstddef>
 #include <span>
@@ -12,7 +12,9 @@ namespace tessera::checkpoint {
 inline constexpr std::size_t io_alignment = 4096;
 
 /// `bytes` rounded up to io_alignment.
-constexpr std::size_t aligned_size(std::size_t bytes) { return (bytes + io_alignment - 1) / io_alignment * io_alignment; }
+constexpr std::size_t aligned_size(std::size_t bytes) {
+  return (bytes + io_alignment - 1) / io_alignment * io_alignment;
+}
 
 /// Anonymous memory of its own mapping, aligned to io_alignment. Not thread-safe.
 class StagingBuffer {
@@ -22,8 +24,8 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  /// At least `bytes`, with pages that are there already; what was in it is lost when it has to grow. Throws Error (bytes, remedy)
-  /// when there is no memory for it.
+  /// At least `bytes`, with pages that are there already; what was in it is lost when it has to grow. Throws Error
+  /// (bytes, remedy) when there is no memory for it.
   std::span<std::byte> reserve(std::size_t bytes);
   /// Gives the memory back.
   void release();

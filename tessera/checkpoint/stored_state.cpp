@@ -11,8 +11,8 @@
 
 namespace tessera::checkpoint {
 
-/// The files that were read last stay open, so that the system goes on reading ahead in them: states follow one another in each. Not all
-/// files: there may be more of them than a process may open.
+/// The files that were read last stay open, so that the system goes on reading ahead in them: states follow one another
+/// in each. Not all files: there may be more of them than a process may open.
 struct StoredState::OpenFiles {
   using Reader = std::shared_ptr<const PieceReader>;
   static constexpr std::size_t most = 32;

@@ -73,7 +73,8 @@ format::TensorSource tensor_source(const std::string& name, at::ScalarType type,
   // The file wants plain bytes; a view of another dtype or device is materialised when asked for and freed with the
   // source.
   if (!slot) slot = std::make_shared<at::Tensor>();
-  return {name, dtype_of(type), std::move(shape), [make = std::move(make), plain = std::move(slot)]() -> std::span<const std::byte> {
+  return {name, dtype_of(type), std::move(shape),
+          [make = std::move(make), plain = std::move(slot)]() -> std::span<const std::byte> {
             plain->reset();
             *plain = make().detach().resolve_neg().cpu().contiguous();
             return {static_cast<const std::byte*>(plain->const_data_ptr()), plain->nbytes()};

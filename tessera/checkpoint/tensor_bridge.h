@@ -22,11 +22,11 @@ format::DType dtype_of(at::ScalarType type);
 /// throws InputError. `tensor` must be one of file.tensors().
 at::Tensor read_tensor(const format::SafetensorsFile& file, const format::TensorInfo& tensor);
 
-/// The tensor (any device, any strides) as something to write: it is brought to the CPU and made contiguous only when its
-/// turn comes, so one such copy exists at a time.
+/// The tensor (any device, any strides) as something to write: it is brought to the CPU and made contiguous only when
+/// its turn comes, so one such copy exists at a time.
 format::TensorSource tensor_source(const std::string& name, const at::Tensor& tensor);
-/// The same for a tensor that does not exist yet: `make` is called when its turn comes. What it makes lives until the source is
-/// gone, or, when several share a `slot`, until the next one's turn.
+/// The same for a tensor that does not exist yet: `make` is called when its turn comes. What it makes lives until the
+/// source is gone, or, when several share a `slot`, until the next one's turn.
 format::TensorSource tensor_source(const std::string& name, at::ScalarType type, std::vector<std::int64_t> shape,
                                    std::function<at::Tensor()> make, std::shared_ptr<at::Tensor> slot = nullptr);
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// c10d's store interface on our agent's authenticated store (launch/store/store_client.h): Gloo and NCCL meet through it.
+/// c10d's store interface on our agent's authenticated store (launch/store/store_client.h): Gloo and NCCL meet through
+/// it.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

@@ -12,7 +12,8 @@ const BackendPlugin& backend_plugin(const std::string& device) {
   if (handle == nullptr) {
     const char* cause = dlerror();
     throw InputError(
-        concat("the ", device == "cuda" ? "CUDA" : device, " plug-in is not built, or what it needs is not installed: ", cause == nullptr ? "" : cause,
+        concat("the ", device == "cuda" ? "CUDA" : device,
+               " plug-in is not built, or what it needs is not installed: ", cause == nullptr ? "" : cause,
                ". Build with TESSERA_CUDA=ON on a machine with nvcc 13 and nccl.h, or use --backend gloo on CPU."));
   }
   using Entry = const BackendPlugin* (*)();

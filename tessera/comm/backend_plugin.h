@@ -29,9 +29,9 @@ struct BackendRequest {
 
 struct BackendPlugin {
   static constexpr int current_abi = 3;
-  int abi;                                                          ///< current_abi of the plug-in's build
-  const char* device;                                               ///< "cuda"
-  int (*device_count)();                                            ///< usable devices of this process
+  int abi;                ///< current_abi of the plug-in's build
+  const char* device;     ///< "cuda"
+  int (*device_count)();  ///< usable devices of this process
   /// Equal for two ranks of a host that use one physical device, whatever CUDA_VISIBLE_DEVICES says.
   std::string (*device_identity)(int index);
   std::shared_ptr<Backend> (*make_backend)(const BackendRequest&);  ///< throws InputError for an unknown backend

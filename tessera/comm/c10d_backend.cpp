@@ -5,9 +5,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/c10d_backend.h>
-#include <tessera/comm/recorder.h>
 #include <tessera/comm/c10d_wait.h>
 #include <tessera/comm/kernel_types.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/comm/ring/c10d_link.h>
 #include <tessera/comm/ring/queue.h>
 #include <tessera/comm/thread.h>
@@ -200,8 +200,8 @@ class C10dBackend final : public Backend {
     if (const auto choice = choose(ring::Collective::reduce_scatter, input)) return own(*choice, output, input, op);
     if (!device().is_cpu()) {
       const at::Tensor raw = working_copy_if_half(input);
-      const at::Tensor part = raw.scalar_type() == output.scalar_type() ? output.view(-1)
-                                                                        : at::empty({output.numel()}, raw.options());
+      const at::Tensor part =
+          raw.scalar_type() == output.scalar_type() ? output.view(-1) : at::empty({output.numel()}, raw.options());
       return collective(
           [part, raw, op](c10d::Backend& backend) {
             at::Tensor target = part, source = raw;

@@ -23,7 +23,7 @@ struct C10dOptions {
   /// equal on all ranks; tags from ring::first_own_tag on are then not for callers.
   bool own_collectives = false;
   std::optional<ring::Choice> choice = {};  ///< always this one (tests and benchmarks)
-  std::shared_ptr<void> owner;         ///< kept alive as long as the backend
+  std::shared_ptr<void> owner;              ///< kept alive as long as the backend
 };
 
 /// Data movement goes as bytes, so every dtype can be moved. Reductions: fp32, fp64, fp16, bf16, int8, uint8, int32,

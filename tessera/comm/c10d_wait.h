@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Waiting for works of Gloo in LibTorch so that a reason to stop (watch.h) ends the wait with its text. The normal path
-/// is one wait on Gloo's own condition variable.
+/// Waiting for works of Gloo in LibTorch so that a reason to stop (watch.h) ends the wait with its text. The normal
+/// path is one wait on Gloo's own condition variable.
 
 #include <c10/util/intrusive_ptr.h>
 

@@ -68,7 +68,10 @@ void Exchange::Impl::run() {
     while (true) {
       {
         std::unique_lock lock(mutex);
-        wake.wait_for(lock, hurry ? period_in_a_hurry : waiting ? period_while_blocked : period,
+        wake.wait_for(lock,
+                      hurry     ? period_in_a_hurry
+                      : waiting ? period_while_blocked
+                                : period,
                       [&] { return ending || at_once; });
         if (ending && to_spread.empty()) break;
         at_once = false;
@@ -133,8 +136,8 @@ void Exchange::Impl::share_verdict() {
 bool Exchange::Impl::round() {
   const Sighting mine = look_at(life().slot(), rank, cursor);
   const bool waiting = mine.blocked_in && mine.blocked_ns >= blocked_ns;
-  const bool changed = !mine.entries.empty() || mine.state != published_state ||
-                       mine.blocked_in.has_value() != published_blocked;
+  const bool changed =
+      !mine.entries.empty() || mine.state != published_state || mine.blocked_in.has_value() != published_blocked;
   if (changed || waiting) publish(mine);
   std::vector<Sighting> theirs;
   for (const int other : comparer.others()) {
@@ -164,9 +167,7 @@ Exchange::~Exchange() {
   impl_->end.wait_for(std::chrono::seconds(1));
 }
 
-void Exchange::add_group(std::uint32_t id, const std::vector<int>& members) {
-  impl_->comparer.add_group(id, members);
-}
+void Exchange::add_group(std::uint32_t id, const std::vector<int>& members) { impl_->comparer.add_group(id, members); }
 
 void Exchange::hurry(bool on) {
   const std::lock_guard lock(impl_->mutex);

@@ -6,9 +6,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
 #include <tessera/comm/backend.h>
+#include <tessera/comm/blocked.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/group.h>
-#include <tessera/comm/blocked.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/watch.h>
@@ -99,9 +99,8 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
   std::string cause = cause_text(error);
   const auto reason = backend.names_causes() ? stop_requested() : explain_failure(entry);
   if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
-  std::string text =
-      concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
-             format_real(seconds, 3), " s: ", cause);
+  std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
+                            format_real(seconds, 3), " s: ", cause);
   if (!reason) {
     const std::string what = text;
     if (!backend.names_causes()) {

@@ -73,8 +73,8 @@ class PairCheck {
   std::optional<Waits> seen_;
 };
 
-/// "the ranks started different collectives (not the same dtype): rank 0 is in broadcast #12 of group 'world' (4 ranks, 1000 x
-/// float32, root 0, tag 'bucket 3'), rank 1 in ...".
+/// "the ranks started different collectives (not the same dtype): rank 0 is in broadcast #12 of group 'world' (4 ranks,
+/// 1000 x float32, root 0, tag 'bucket 3'), rank 1 in ...".
 std::string mismatch_text(int rank_a, const launch::Entry& a, int rank_b, const launch::Entry& b);
 
 }  // namespace tessera::comm

@@ -74,7 +74,8 @@ std::optional<Sighting> decode(std::string_view bytes) {
   std::memcpy(&header, bytes.data(), sizeof header);
   bytes.remove_prefix(sizeof header);
   if (std::memcmp(header.magic, magic, sizeof magic) != 0 || header.blocked > 1 ||
-      header.entries > launch::RankSlot::ring_size || header.state > static_cast<std::uint32_t>(launch::RankState::failed) ||
+      header.entries > launch::RankSlot::ring_size ||
+      header.state > static_cast<std::uint32_t>(launch::RankState::failed) ||
       bytes.size() != (std::size_t{header.blocked} + header.entries) * sizeof(Entry)) {
     return std::nullopt;
   }

@@ -17,8 +17,8 @@
 
 namespace tessera::comm {
 
-/// Looks at a slot. Takes the entries from id `cursor` on (those that are just being written wait for the next time) and
-/// moves the cursor.
+/// Looks at a slot. Takes the entries from id `cursor` on (those that are just being written wait for the next time)
+/// and moves the cursor.
 Sighting look_at(const launch::RankSlot& slot, int rank, std::uint64_t& cursor);
 
 /// A sighting as bytes, for ranks of the same build.

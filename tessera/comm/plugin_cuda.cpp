@@ -1,4 +1,5 @@
-// The entry of libtessera_cuda.so: NCCL groups and CUDA kernels for libtessera.so, which never links CUDA (backend_plugin.h).
+// The entry of libtessera_cuda.so: NCCL groups and CUDA kernels for libtessera.so, which never links CUDA
+// (backend_plugin.h).
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -26,14 +27,15 @@ std::string device_identity(int index) {
   return bus;
 }
 
-/// ProcessGroupNCCL orders its work with events on the current stream and bounds it by its watchdog; the communicator is made
-/// by the first collective. bf16/fp16 sums are NCCL's own (fp32 inside its reduction kernels), so they travel as they are.
+/// ProcessGroupNCCL orders its work with events on the current stream and bounds it by its watchdog; the communicator
+/// is made by the first collective. bf16/fp16 sums are NCCL's own (fp32 inside its reduction kernels), so they travel
+/// as they are.
 std::shared_ptr<Backend> make_backend(const BackendRequest& request) {
   if (request.backend != "nccl") {
     throw InputError(concat("the CUDA plug-in has no backend '", request.backend, "' (known: nccl)."));
   }
-  // The tensors of a collective are kept alive by its Pending and by LibTorch's work until the caller's stream is behind
-  // it. recordStream would instead delay the reuse of their memory by as much as the host runs ahead.
+  // The tensors of a collective are kept alive by its Pending and by LibTorch's work until the caller's stream is
+  // behind it. recordStream would instead delay the reuse of their memory by as much as the host runs ahead.
   setenv("TORCH_NCCL_AVOID_RECORD_STREAMS", "1", /*overwrite=*/0);
   // A failed or late collective throws in wait(); ending the process is the agent's business.
   setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
@@ -42,8 +44,11 @@ std::shared_ptr<Backend> make_backend(const BackendRequest& request) {
   options->timeout = request.timeout;
   auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options);
   group->setBoundDeviceId(request.device);
-  return make_c10d_backend(group, {.name = request.name, .kind = "nccl", .device = request.device,
-                                   .reduce_half_as_float = false, .owner = nullptr});
+  return make_c10d_backend(group, {.name = request.name,
+                                   .kind = "nccl",
+                                   .device = request.device,
+                                   .reduce_half_as_float = false,
+                                   .owner = nullptr});
 }
 
 void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const kernels::AdamwArgs& args) {

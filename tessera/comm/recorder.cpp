@@ -119,7 +119,9 @@ void Recorder::clear() {
   failed_.store(false, relaxed);
 }
 
-void report_moved(std::int64_t bytes) { moved_by_this_thread = std::max<std::int64_t>(moved_by_this_thread, 0) + bytes; }
+void report_moved(std::int64_t bytes) {
+  moved_by_this_thread = std::max<std::int64_t>(moved_by_this_thread, 0) + bytes;
+}
 std::int64_t take_moved() { return std::exchange(moved_by_this_thread, -1); }
 
 Tag::Tag(std::string text) : text_(std::move(text)), outer_(innermost) { innermost = this; }

@@ -90,9 +90,10 @@ void report_moved(std::int64_t bytes);
 /// What this thread's backends reported since the last call, or -1 (Group's business).
 std::int64_t take_moved();
 
-/// Names what the collectives started by this thread belong to, while it lives. Nests; the innermost is recorded. Part of
-/// a collective's signature: ranks that start equal collectives for different things (the parameters of two units) are
-/// told so like any other mismatch, therefore the text is the same on every rank. (The first bytes of it: Entry::tag.)
+/// Names what the collectives started by this thread belong to, while it lives. Nests; the innermost is recorded. Part
+/// of a collective's signature: ranks that start equal collectives for different things (the parameters of two units)
+/// are told so like any other mismatch, therefore the text is the same on every rank. (The first bytes of it:
+/// Entry::tag.)
 class Tag {
  public:
   explicit Tag(std::string text);

@@ -99,7 +99,8 @@ void report_missing(c10d::Store& store, int size, milliseconds waited) {
   }
   if (missing.empty()) return;
   std::string hosts;
-  for (const auto& [host, ranks] : here) hosts += concat(hosts.empty() ? "" : "; ", launch::ranks_text(ranks), " on ", host);
+  for (const auto& [host, ranks] : here)
+    hosts += concat(hosts.empty() ? "" : "; ", launch::ranks_text(ranks), " on ", host);
   log::warning("rendezvous: waited ", seconds_text(waited), " for ", launch::ranks_text(missing), " of ", size,
                "; here: ", hosts.empty() ? "nobody" : hosts,
                ". Look at the output of the missing ranks and whether their hosts were started.");

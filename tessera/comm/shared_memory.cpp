@@ -28,8 +28,7 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
   const std::shared_ptr<shm::Arena> arena = shm::process_arena();
   void* const piece = arena->allocate(bytes);
-  return at::from_blob(
-      piece, sizes, [arena](void* p) { arena->free(p); }, options);
+  return at::from_blob(piece, sizes, [arena](void* p) { arena->free(p); }, options);
 }
 
 /// Where the memory comes from is decided by `group`; null: there is none.

@@ -1,8 +1,9 @@
 #pragma once
 /// \file
 /// Why a rank that waits for others must stop waiting, and the thread that finds out: the watcher. Every 100 ms it
-/// writes the rank's sign of life on the board (launch/agent/board.h), and compares the collectives of this rank with those of
-/// a neighbour in each group (mismatch.h), so that ranks that started different ones are named within a second.
+/// writes the rank's sign of life on the board (launch/agent/board.h), and compares the collectives of this rank with
+/// those of a neighbour in each group (mismatch.h), so that ranks that started different ones are named within a
+/// second.
 
 #include <tessera/comm/life.h>
 #include <tessera/launch/watch/record.h>
@@ -29,15 +30,15 @@ std::optional<std::string> stop_requested();
 /// Throws Error with the reason, if there is one.
 void throw_if_stopped();
 
-/// After a collective of this process failed for a reason that the transport may not know: waits (at most a second) until
-/// its record is compared with the neighbours', and returns the mismatch, or the reason to stop, if there is one.
+/// After a collective of this process failed for a reason that the transport may not know: waits (at most a second)
+/// until its record is compared with the neighbours', and returns the mismatch, or the reason to stop, if there is one.
 /// Nothing before init().
 std::optional<std::string> explain_failure(const launch::Entry& entry);
 /// Likewise after an error of which it is not known to which collective it belongs.
 std::optional<std::string> explain_crash();
 
-/// The watcher: one thread from the constructor to the destructor (which joins it: nothing may fork with threads), and a
-/// second one where ranks share no board (exchange.h). Signals are blocked in both. Owned by the World.
+/// The watcher: one thread from the constructor to the destructor (which joins it: nothing may fork with threads), and
+/// a second one where ranks share no board (exchange.h). Signals are blocked in both. Owned by the World.
 class Watcher {
  public:
   /// After life().join(): the heart beats from here on.

@@ -7,13 +7,13 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/backend_plugin.h>
+#include <tessera/comm/blocked.h>
 #include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/gloo.h>
 #include <tessera/comm/hier/backend.h>
 #include <tessera/comm/hier/hosts.h>
 #include <tessera/comm/hier/staged.h>
-#include <tessera/comm/blocked.h>
 #include <tessera/comm/last_words.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
@@ -117,10 +117,10 @@ void set_threads() {
   at::set_num_threads(static_cast<int>(*threads));
 }
 
-// A peer that dies closes its sockets: writing to one must be an error with a name, not the death of this process by SIGPIPE
-// (under Python the interpreter sees to that). A handler that the program installed stays.
+// A peer that dies closes its sockets: writing to one must be an error with a name, not the death of this process by
+// SIGPIPE (under Python the interpreter sees to that). A handler that the program installed stays.
 void ignore_broken_pipes() {
-  struct sigaction present {};
+  struct sigaction present{};
   if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
@@ -167,9 +167,9 @@ struct World::Impl {
   c10::Device device = c10::kCPU;
   std::string kind;
   std::vector<std::string> hosts, devices;  // per rank, for kinds that depend on it; devices: accelerators only
-  bool by_place = false;           // kinds of groups follow from the hosts of their ranks
-  c10::intrusive_ptr<c10d::Store> store;  // null for one rank
-  std::optional<GlooInterface> interface;  // asked for when the first Gloo group is made
+  bool by_place = false;                    // kinds of groups follow from the hosts of their ranks
+  c10::intrusive_ptr<c10d::Store> store;    // null for one rank
+  std::optional<GlooInterface> interface;   // asked for when the first Gloo group is made
   Group group;
   std::vector<std::weak_ptr<Backend>> backends;
   int groups_made = 0;
@@ -203,10 +203,9 @@ struct World::Impl {
       } catch (const InputError&) {
         throw;
       } catch (const std::exception& error) {
-        throw Error(concat("group '", name, "' (", kind, ", rank ", rank, " of ", size,
-                           ") could not be connected within ",
-                           format_real(static_cast<double>(connect_timeout().count()) / 1000, 4),
-                           " s: ", cause_text(error)));
+        throw Error(
+            concat("group '", name, "' (", kind, ", rank ", rank, " of ", size, ") could not be connected within ",
+                   format_real(static_cast<double>(connect_timeout().count()) / 1000, 4), " s: ", cause_text(error)));
       }
     }
     backends.push_back(backend);
@@ -246,7 +245,8 @@ struct World::Impl {
         return connect(kind, concat(name, "/", part), place, size, c10::make_intrusive<c10d::PrefixStore>(part, keys));
       };
     };
-    return hier::make_backend({.name = name, .rank = rank, .hosts = hosts_of(ranks), .inner = with("shm"), .outer = with("gloo")});
+    return hier::make_backend(
+        {.name = name, .rank = rank, .hosts = hosts_of(ranks), .inner = with("shm"), .outer = with("gloo")});
   }
 
   std::shared_ptr<Backend> connect(const std::string& kind, const std::string& name, int rank, int size,
@@ -400,7 +400,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
       process().watcher->set_store(impl->store);
     }
     if (environment.world_size > 1) {
-      impl->hosts = hier::exchange_hosts(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
+      impl->hosts =
+          hier::exchange_hosts(*impl->store, environment.rank, environment.world_size, impl->connect_timeout());
     }
     if (environment.world_size > 1 && !impl->device.is_cpu()) {
       const std::string mine = backend_plugin("cuda").device_identity(impl->device.index());

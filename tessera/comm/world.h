@@ -14,8 +14,8 @@
 namespace tessera {
 
 struct InitOptions {
-  /// auto | local | shm | hier | gloo | c10d_gloo | nccl. auto: local for one rank, nccl on CUDA; on the CPU shm when all
-  /// ranks share a host, hier when several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
+  /// auto | local | shm | hier | gloo | c10d_gloo | nccl. auto: local for one rank, nccl on CUDA; on the CPU shm when
+  /// all ranks share a host, hier when several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
   /// c10d_gloo: LibTorch's Gloo with its own collectives, to compare with.
   std::string backend = "auto";
   /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda where that works)
@@ -53,8 +53,9 @@ class World {
 }  // namespace comm
 
 /// Joins the job. Without a launcher's environment: a world of one rank. Sets the log prefix, and LibTorch's threads to
-/// OMP_NUM_THREADS if that is set; with several ranks SIGPIPE is ignored unless handled (a dead peer is an Error). Ranks that
-/// are missing, run another build or joined twice are named on every rank (Error); an unusable backend, device or port is an InputError. A second call throws.
+/// OMP_NUM_THREADS if that is set; with several ranks SIGPIPE is ignored unless handled (a dead peer is an Error).
+/// Ranks that are missing, run another build or joined twice are named on every rank (Error); an unusable backend,
+/// device or port is an InputError. A second call throws.
 comm::World& init(const InitOptions& options = {});
 /// As init, from an explicit environment (tests fork ranks and call this).
 comm::World& init(const launch::RankEnvironment& environment, const InitOptions& options);

@@ -51,7 +51,8 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t fi
     for (const std::int64_t start : row.document_starts)
       batch.document_starts.push_back(static_cast<std::int64_t>(i * length) + start);
   }
-  if (const auto* rows_of = dynamic_cast<const ObjectiveRows*>(&dataset)) return rows_of->objective()(std::move(batch), first);
+  if (const auto* rows_of = dynamic_cast<const ObjectiveRows*>(&dataset))
+    return rows_of->objective()(std::move(batch), first);
   return batch;
 }
 

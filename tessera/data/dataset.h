@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// data/: from files to batches. Two kinds of rows: *blocks*, cut from a stream of tokens as run_clm.py cuts them (.txt,
-/// .bin/.idx: T tokens are both input and labels, T-1 positions are scored; docs/configuration.md), and *examples* for
-/// fine-tuning (.jsonl: examples.h), one per row and padded, or packed several to a row. This header: the interface of
-/// datasets, samplers, batches.
+/// data/: from files to batches. Two kinds of rows: *blocks*, cut from a stream of tokens as run_clm.py cuts them
+/// (.txt, .bin/.idx: T tokens are both input and labels, T-1 positions are scored; docs/configuration.md), and
+/// *examples* for fine-tuning (.jsonl: examples.h), one per row and padded, or packed several to a row. This header:
+/// the interface of datasets, samplers, batches.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,8 +22,8 @@
 namespace tessera::data {
 
 /// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 where t is not scored.
-/// document_starts: positions within the row, ascending, the first 0 (one document: {0}). types: token types of a pair of texts, of the
-/// same length; empty: all 0.
+/// document_starts: positions within the row, ascending, the first 0 (one document: {0}). types: token types of a pair
+/// of texts, of the same length; empty: all 0.
 struct Row {
   std::vector<std::int64_t> ids, labels, document_starts;
   std::vector<std::int64_t> types = {};
@@ -33,21 +33,24 @@ struct Row {
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual std::int64_t size() const = 0;                        ///< rows
-  virtual std::int64_t max_length() const = 0;                  ///< tokens that a row may have at most
-  virtual std::int64_t length(std::int64_t row) const = 0;      ///< tokens of a row; row in [0, size())
+  virtual std::int64_t size() const = 0;                    ///< rows
+  virtual std::int64_t max_length() const = 0;              ///< tokens that a row may have at most
+  virtual std::int64_t length(std::int64_t row) const = 0;  ///< tokens of a row; row in [0, size())
   virtual Row read(std::int64_t row) const = 0;
 };
 
 // Blocks: rows of block_size tokens, one document each, labels = ids. A rest shorter than a block is dropped (as
 // run_clm.py does).
 
-/// Blocks of tokens in memory. Every id must be in [0, vocab_size): else InputError naming `source`, position and numbers.
+/// Blocks of tokens in memory. Every id must be in [0, vocab_size): else InputError naming `source`, position and
+/// numbers.
 std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
                                             std::int64_t vocab_size, const std::string& source);
-/// Blocks of a Megatron .bin/.idx pair, memory-mapped, as one stream over all documents. Ids are checked against vocab_size
-/// at once when there are at most 16 Mi tokens, and in every read: InputError naming file, position and numbers.
-std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size, std::int64_t vocab_size);
+/// Blocks of a Megatron .bin/.idx pair, memory-mapped, as one stream over all documents. Ids are checked against
+/// vocab_size at once when there are at most 16 Mi tokens, and in every read: InputError naming file, position and
+/// numbers.
+std::shared_ptr<const Dataset> indexed_blocks(const std::string& path, std::int64_t block_size,
+                                              std::int64_t vocab_size);
 /// Rows [first, first + count) of another dataset.
 std::shared_ptr<const Dataset> slice(std::shared_ptr<const Dataset> all, std::int64_t first, std::int64_t count);
 
@@ -56,10 +59,10 @@ using ReadProgress = std::function<void(const std::string& path, std::uint64_t d
 /// Logs "FILE: 12.0 MiB of 40.0 MiB tokenized (30%)" every five seconds; short work stays silent.
 ReadProgress logged_progress();
 
-/// The ids of a text as run_clm.py makes them: each line, its '\n' included, is encoded by itself and the ids are joined.
-/// (So white space never merges into one token across a line end; '\r' is left as it is. A tokenizer with a prefix or
-/// suffix, such as Llama 3's <|begin_of_text|>, puts it around every line, as transformers does there.) `name` is what progress is
-/// told; the result does not depend on the number of threads.
+/// The ids of a text as run_clm.py makes them: each line, its '\n' included, is encoded by itself and the ids are
+/// joined. (So white space never merges into one token across a line end; '\r' is left as it is. A tokenizer with a
+/// prefix or suffix, such as Llama 3's <|begin_of_text|>, puts it around every line, as transformers does there.)
+/// `name` is what progress is told; the result does not depend on the number of threads.
 std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokenizer& tokenizer, int threads = 1,
                                        const std::string& name = "", const ReadProgress& progress = {});
 
@@ -69,12 +72,12 @@ struct Datasets {
   std::vector<std::string> notes, warnings;          ///< for the log, to be said once (by rank 0)
 };
 
-/// Opens train_file/validation_file: .txt tokenised in memory and .bin/.idx mapped, both cut into blocks; .jsonl read as
-/// examples of at most max_seq_length (0: block_size) tokens, `packing` puts several in a row. Without validation_file the
-/// last validation_split_percentage of the blocks or examples, at least one, is held out (none when want_validation is
-/// false or the percentage is 0). run_clm.py holds out the *first* lines of the text, before it cuts blocks: to compare
-/// with it, give both files. A missing or empty file, an unknown extension, an id >= vocab_size, fewer tokens than one
-/// block, or lines that are no examples throw InputError with the numbers.
+/// Opens train_file/validation_file: .txt tokenised in memory and .bin/.idx mapped, both cut into blocks; .jsonl read
+/// as examples of at most max_seq_length (0: block_size) tokens, `packing` puts several in a row. Without
+/// validation_file the last validation_split_percentage of the blocks or examples, at least one, is held out (none when
+/// want_validation is false or the percentage is 0). run_clm.py holds out the *first* lines of the text, before it cuts
+/// blocks: to compare with it, give both files. A missing or empty file, an unknown extension, an id >= vocab_size,
+/// fewer tokens than one block, or lines that are no examples throw InputError with the numbers.
 Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenizer, std::int64_t block_size,
                        std::int64_t vocab_size, bool want_validation, const ReadProgress& progress = {});
 
@@ -82,9 +85,9 @@ Datasets open_datasets(const DataConfig& config, const text::Tokenizer& tokenize
 void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
 
 /// The order of rows: index of the i-th sample of a run (i counts samples over all epochs). A pure function of
-/// (strategy, seed, i) and of the size, or for group_by_length the lengths and rows_per_step, of the dataset: the same on
-/// any world size. O(1) to seek; group_by_length first prepares the epoch it lands in, O(n log n), and keeps that order.
-/// `sequential`: file order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch)
+/// (strategy, seed, i) and of the size, or for group_by_length the lengths and rows_per_step, of the dataset: the same
+/// on any world size. O(1) to seek; group_by_length first prepares the epoch it lands in, O(n log n), and keeps that
+/// order. `sequential`: file order, epochs repeating. `random`: every epoch another permutation, keyed by (seed, epoch)
 /// (sampler.cpp says which). `group_by_length` (transformers' LengthGroupedSampler): the random permutation is cut into
 /// megabatches of up to 50 steps, each sorted by length, longest first; the longest row of all comes first, so that an
 /// epoch that does not fit the memory fails at once. Copies share their state; any number of threads may use one.
@@ -106,14 +109,15 @@ class Sampler {
   std::shared_ptr<Groups> groups_;  // group_by_length
 };
 
-/// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the tokens
-/// before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
+/// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the
+/// tokens before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
   at::Tensor ids, labels;
   nn::DocumentStarts document_starts = {};  ///< of packed rows; empty: one document per row
-  std::int64_t scored_tokens = 0;      ///< number of scored positions
-  std::int64_t tokens = 0;             ///< of the data, without padding
-  std::int64_t labels_not_ignored = 0; ///< labels != -100, the first column included: what transformers' Trainer divides by
+  std::int64_t scored_tokens = 0;           ///< number of scored positions
+  std::int64_t tokens = 0;                  ///< of the data, without padding
+  std::int64_t labels_not_ignored =
+      0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
 };

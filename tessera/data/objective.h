@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What a model is to predict of a batch. make_batch() gives rows as they are; an Objective makes of them what is scored:
-/// the next token (nothing to do), tokens that are hidden (BERT's masked language modelling), or the class of a row.
+/// What a model is to predict of a batch. make_batch() gives rows as they are; an Objective makes of them what is
+/// scored: the next token (nothing to do), tokens that are hidden (BERT's masked language modelling), or the class of a
+/// row.
 
 #include <tessera/data/dataset.h>
 
@@ -25,8 +26,8 @@ struct Objective {
   std::vector<bool> special;    ///< by id: [CLS], [SEP], ...
   std::uint64_t seed = 0;
 
-  /// The batch as the model takes it, its counts too. `first`: number of its first sample in the run; what is hidden depends on
-  /// (seed, sample, position) only, so it is the same on any number of ranks and differs from epoch to epoch
+  /// The batch as the model takes it, its counts too. `first`: number of its first sample in the run; what is hidden
+  /// depends on (seed, sample, position) only, so it is the same on any number of ranks and differs from epoch to epoch
   /// (Devlin et al. 2019 with the dynamic masking of Liu et al. 2019; transformers' DataCollatorForLanguageModeling).
   Batch operator()(Batch batch, std::int64_t first) const;
 };

@@ -65,7 +65,8 @@ void engine::AcceleratorState::check_uneven(std::int64_t accumulation) const {
   const bool every_batch_together = (strategy != "ddp" && strategy != "zero1") || parallel.deterministic_reduce;
   const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
   // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
-  if (!every_batch_together && (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
+  if (!every_batch_together &&
+      (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
     return;
   throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training.group().rank(),
                           ", but there are ranks that have ", last->common,

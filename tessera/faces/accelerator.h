@@ -3,8 +3,8 @@
 /// Hugging Face Accelerate's face: your own loop, prepared.
 ///
 ///   tessera::Accelerator accelerator({.gradient_accumulation_steps = 2});
-///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);  // torch::optim::AdamW of net's parameters
-///   for (const auto& batch : loader) {
+///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);  // torch::optim::AdamW of net's
+///   parameters for (const auto& batch : loader) {
 ///     const auto scope = accelerator.accumulate();
 ///     at::Tensor loss = at::cross_entropy_loss(model(batch[0]), batch[1]);
 ///     accelerator.backward(loss);
@@ -42,7 +42,7 @@
 namespace torch::optim {
 class LRScheduler;
 class Optimizer;
-}
+}  // namespace torch::optim
 
 namespace tessera {
 
@@ -50,10 +50,11 @@ struct AcceleratorOptions {
   std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
   std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
   bool split_batches = false;                    ///< loaders' batches are those of all ranks together, and are cut
-  bool even_batches = true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
-  bool sync_with_dataloader = true;              ///< the last batch of a loader ends a step, whatever the count
-  std::string project_dir = {};  ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
-  std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
+  bool even_batches =
+      true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
+  bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
+  std::string project_dir = {};      ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
+  std::int64_t total_limit = 0;      ///< at most so many of those; the oldest go. 0: all stay
   std::vector<std::string> arguments =
       {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
 };
@@ -98,7 +99,7 @@ struct AcceleratorState {
 
   std::vector<Training*> trained() const;    ///< throws InputError before prepare()
   const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
-  bool stand_in() const;  ///< the batch read last is one that does not count (join_uneven_inputs)
+  bool stand_in() const;                     ///< the batch read last is one that does not count (join_uneven_inputs)
   /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
   void check_uneven(std::int64_t accumulation) const;
 };
@@ -207,9 +208,9 @@ class Accelerator {
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }
 
   /// While it lives, passes that begin let every rank take part in all rounds, whatever the data: one whose rows are
-  /// used up gets a batch that stands in (rows from the start of the pass, see has_joined()). Its loss counts as zero in
-  /// backward(), its rows are left out by gather_for_metrics(). So gradients are those of torch's Join: sums over the
-  /// ranks that have a batch, divided by the number of all. Works with every strategy. even_batches: instead of the
+  /// used up gets a batch that stands in (rows from the start of the pass, see has_joined()). Its loss counts as zero
+  /// in backward(), its rows are left out by gather_for_metrics(). So gradients are those of torch's Join: sums over
+  /// the ranks that have a batch, divided by the number of all. Works with every strategy. even_batches: instead of the
   /// Accelerator's while it lives; where true, nothing is uneven.
   [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
   template <class M>
@@ -242,9 +243,9 @@ class Accelerator {
 
   /// Weights, optimizers, schedules, loss scale, random numbers, loaders' epochs, registered objects into `folder`
   /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N), which is replaced when all of it is on the disk. Every
-  /// rank writes its part; fsdp_state_dict_type FULL_STATE_DICT: rank 0 writes whole tensors. Of several models the second has
-  /// model_1 and optimizer_1 in its files' names, and so on. Returns the folder. On failure every rank throws.
-  /// Collective.
+  /// rank writes its part; fsdp_state_dict_type FULL_STATE_DICT: rank 0 writes whole tensors. Of several models the
+  /// second has model_1 and optimizer_1 in its files' names, and so on. Returns the folder. On failure every rank
+  /// throws. Collective.
   std::string save_state(const std::string& folder = "");
   /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
   /// Throws InputError for a damaged folder, other models, or other registered objects. Collective.

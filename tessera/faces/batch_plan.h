@@ -20,7 +20,7 @@ struct BatchPlan {
 
   std::int64_t rank_batch() const {
     return split_batches ? batch_size / ranks : batch_size;
-  }                                                            ///< rows of a full batch on one rank
+  }  ///< rows of a full batch on one rank
   std::int64_t round() const { return rank_batch() * ranks; }  ///< rows of a full batch on all ranks
 
   /// Batches that the rank gets.

@@ -13,8 +13,8 @@
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/comm/life.h>
 #include <tessera/faces/weight_files.h>
-#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/format/manifest/verify.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/train/loop/setup.h>
 
 namespace tessera::engine {

@@ -24,8 +24,8 @@ namespace tessera::engine {
 using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, contents
 
 /// Has SAVER save everything as it is now; what is computed afterwards is not in it. `contents` says where and in which
-/// form; its small_files are set here. Who calls this goes on as train/saving/saver.h says: advance() or finish(), while the
-/// trainings live. `trainings`, `state` and `files` as below. Collective.
+/// form; its small_files are set here. Who calls this goes on as train/saving/saver.h says: advance() or finish(),
+/// while the trainings live. `trainings`, `state` and `files` as below. Collective.
 void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
                   const Value& state, const JsonFiles& files = {});
 /// FULL. Writes FOLDER.tmp and renames it when it is whole and on the disk; a folder of that name is replaced. `state`

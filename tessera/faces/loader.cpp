@@ -99,8 +99,7 @@ void DataLoader::Iterator::read() {
   state.stand_in = next_ >= plan_.batches(rank);
   engine::BatchPlan filled = plan_;
   filled.even_batches = true;  // a stand-in is what fills the last round then: rows from the start of the pass
-  batch_ = loader_->source_.read(
-      loader_->rows_of(epoch_, (state.stand_in ? filled : plan_).positions(rank, next_)));
+  batch_ = loader_->source_.read(loader_->rows_of(epoch_, (state.stand_in ? filled : plan_).positions(rank, next_)));
   for (at::Tensor& tensor : batch_) tensor = tensor.to(loader_->device_);
   ++next_;
   state.batches = next_;

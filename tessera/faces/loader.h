@@ -50,7 +50,7 @@ struct LoaderGroup {
   std::weak_ptr<const LoaderState> last;  ///< of the one that was read last
   // join_uneven_inputs, of passes that begin:
   std::optional<bool> even_batches = {};  ///< instead of the plan's
-  bool join = false;                      ///< a rank without a batch gets a stand-in: every rank takes part in all rounds
+  bool join = false;  ///< a rank without a batch gets a stand-in: every rank takes part in all rounds
 };
 }  // namespace engine
 

@@ -33,14 +33,14 @@ struct Kind {
 
 template <class Optimizer, class State>
 Kind adam_like() {
-  return {
-      [](const torch::optim::Optimizer& o) { return dynamic_cast<const Optimizer*>(&o) != nullptr; },
-      []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<State>(); },
-      [](OptimizerParamState& state) -> Fields {
-        auto& s = static_cast<State&>(state);
-        return {{"exp_avg", &s.exp_avg()}, {"exp_avg_sq", &s.exp_avg_sq()}, {"max_exp_avg_sq", &s.max_exp_avg_sq()}};
-      },
-      [](OptimizerParamState& state) -> std::int64_t* { return &static_cast<State&>(state).step(); }};
+  return {[](const torch::optim::Optimizer& o) { return dynamic_cast<const Optimizer*>(&o) != nullptr; },
+          []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<State>(); },
+          [](OptimizerParamState& state) -> Fields {
+            auto& s = static_cast<State&>(state);
+            return {
+                {"exp_avg", &s.exp_avg()}, {"exp_avg_sq", &s.exp_avg_sq()}, {"max_exp_avg_sq", &s.max_exp_avg_sq()}};
+          },
+          [](OptimizerParamState& state) -> std::int64_t* { return &static_cast<State&>(state).step(); }};
 }
 
 const std::vector<Kind>& kinds() {
@@ -56,9 +56,7 @@ const std::vector<Kind>& kinds() {
        [](OptimizerParamState&) -> std::int64_t* { return nullptr; }},
       {[](const Optimizer& o) { return dynamic_cast<const Adagrad*>(&o) != nullptr; },
        []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<AdagradParamState>(); },
-       [](OptimizerParamState& s) -> Fields {
-         return {{"sum", &static_cast<AdagradParamState&>(s).sum()}};
-       },
+       [](OptimizerParamState& s) -> Fields { return {{"sum", &static_cast<AdagradParamState&>(s).sum()}}; },
        [](OptimizerParamState& s) -> std::int64_t* { return &static_cast<AdagradParamState&>(s).step(); }},
       {[](const Optimizer& o) { return dynamic_cast<const RMSprop*>(&o) != nullptr; },
        []() -> std::unique_ptr<OptimizerParamState> { return std::make_unique<RMSpropParamState>(); },
@@ -119,7 +117,8 @@ class TorchUpdate final : public Update {
   }
   std::int64_t steps() const override { return steps_; }
 
-  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem, std::int64_t steps) override {
+  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
+               std::int64_t steps) override {
     const checkpoint::StoredState file(folder, stem);
     std::size_t restored = 0;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {

@@ -20,10 +20,10 @@
 #include <tessera/faces/smoothed_loss.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
-#include <tessera/train/reporting/log_format.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/random_key.h>
 #include <tessera/train/loop/setup.h>
+#include <tessera/train/reporting/log_format.h>
 
 namespace tessera {
 namespace {
@@ -158,7 +158,8 @@ bool Trainer::is_deepspeed_enabled() const {
 
 void Trainer::set_state_dict_type(const std::string& type) {
   if (const auto wrong = config::find_field("save_state_dict_type")->set(options_.arguments.values, type))
-    throw InputError(concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
+    throw InputError(
+        concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
   options_.arguments.origins["save_state_dict_type"] = "set_state_dict_type()";
   finish_saving();
   saver_.reset();  // it copies, or does not, for one form
@@ -181,9 +182,7 @@ at::Tensor Trainer::mean_loss(torch::nn::Module& module, const TensorBatch& batc
 at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   const nn::Autocast precision = training_->autocast();
   if (!data_parallel_) return mean_loss(*options_.model, batch);
-  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
-    return mean_loss(module, part).reshape({});
-  };
+  const auto loss = [&](torch::nn::Module& module, TensorBatch& part) { return mean_loss(module, part).reshape({}); };
   return data_parallel_->call(loss, batch).mean();
 }
 
@@ -374,8 +373,8 @@ bool Trainer::evaluate_step() {
                             join(names), ": TrainerOptions::compute_metrics must return it"));
   }
   // compute_metrics runs on every rank: what follows from it is to be the same on all
-  const at::Tensor value = at::full(
-      {1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
+  const at::Tensor value =
+      at::full({1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
   training_->group().broadcast(value, 0).wait();
   if (plateau_) {
     plateau_->update(value.item<double>());

@@ -12,16 +12,16 @@
 ///   trainer.train();
 ///
 /// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train`
-/// (train/loop/run_plan.h). The evaluations of train() also find the best model (train/saving/best_model.h: --metric_for_best_model
-/// may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
+/// (train/loop/run_plan.h). The evaluations of train() also find the best model (train/saving/best_model.h:
+/// --metric_for_best_model may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
 
 #include <tessera/config/core/resolve.h>
 #include <tessera/faces/loader.h>
 #include <tessera/faces/plateau.h>
 #include <tessera/faces/training.h>
 #include <tessera/parallel/replicas/data_parallel.h>
-#include <tessera/train/saving/best_model.h>
 #include <tessera/train/loop/run_plan.h>
+#include <tessera/train/saving/best_model.h>
 #include <tessera/train/saving/saver.h>
 
 #include <cstdint>
@@ -132,9 +132,10 @@ class Trainer {
   explicit Trainer(TrainerOptions options);
 
   /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without
-  /// --output_dir); the best one is never removed. One that cannot be written (a full disk) is dropped on every rank with a
-  /// warning of the cause on rank 0, the checkpoints before it are unharmed, and training goes on. With --load_best_model_at_end the model has its weights afterwards.
-  /// Throws InputError where --metric_for_best_model names no metric of the evaluations.
+  /// --output_dir); the best one is never removed. One that cannot be written (a full disk) is dropped on every rank
+  /// with a warning of the cause on rank 0, the checkpoints before it are unharmed, and training goes on. With
+  /// --load_best_model_at_end the model has its weights afterwards. Throws InputError where --metric_for_best_model
+  /// names no metric of the evaluations.
   TrainOutput train();
   /// eval_loss, eval_runtime, eval_samples_per_second, epoch and compute_metrics'. Throws InputError without a data
   /// set.
@@ -148,10 +149,10 @@ class Trainer {
   bool is_deepspeed_enabled() const;  ///< by --deepspeed or --zero_stage
   bool is_world_process_zero() const { return state_.is_world_process_zero; }
   /// Sets the setting save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words
-  /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole tensors
-  /// as the others send their parts, and the step goes on when it has; otherwise (the default) every rank writes what it
-  /// holds, while the next steps run (--async_save). Any number of ranks and any strategy reads both. save_model() writes
-  /// whole weights in any case: nothing has to be switched before.
+  /// (full, sharded, local). Throws InputError for others. Checkpoints from now on: with full, rank 0 writes whole
+  /// tensors as the others send their parts, and the step goes on when it has; otherwise (the default) every rank
+  /// writes what it holds, while the next steps run (--async_save). Any number of ranks and any strategy reads both.
+  /// save_model() writes whole weights in any case: nothing has to be switched before.
   void set_state_dict_type(const std::string& type);
   const TrainerState& state() const { return state_; }
   TrainerControl& control() { return control_; }
@@ -193,10 +194,11 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<engine::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
-  std::unique_ptr<train::Saver> saver_;            // since the first checkpoint of this train() and of this form
-  double saving_epoch_ = 0;                        // of the checkpoint that is being written
-  std::optional<train::BestModel> best_;           // of train()
-  std::shared_ptr<engine::PlateauRates> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
+  std::unique_ptr<train::Saver> saver_;   // since the first checkpoint of this train() and of this form
+  double saving_epoch_ = 0;               // of the checkpoint that is being written
+  std::optional<train::BestModel> best_;  // of train()
+  std::shared_ptr<engine::PlateauRates>
+      plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
   TrainerState state_;
   TrainerControl control_;
 };

@@ -18,16 +18,19 @@
 
 namespace tessera {
 
-/// What follows the evaluations: the rules of `tessera train` (config/core/validate_evaluations.h), and those about what only the program can give.
+/// What follows the evaluations: the rules of `tessera train` (config/core/validate_evaluations.h), and those about
+/// what only the program can give.
 void Trainer::check_evaluations() const {
   config::Problems problems;
   config::validate_evaluations(options_.arguments, problems);
   for (const config::FollowsEvaluations& follower : config::what_follows_evaluations(options_.arguments)) {
     if (!options_.eval_dataset)
-      problems.lines.push_back(concat("Trainer: ", follower.said, " follows the evaluations, and there is nothing to evaluate on: "
+      problems.lines.push_back(concat("Trainer: ", follower.said,
+                                      " follows the evaluations, and there is nothing to evaluate on: "
                                       "give TrainerOptions::eval_dataset"));
     if (follower.needs_checkpoints && options_.arguments.values.output.output_dir.empty())
-      problems.lines.push_back(concat("Trainer: ", follower.said, " needs a folder for its checkpoints: give --output_dir"));
+      problems.lines.push_back(
+          concat("Trainer: ", follower.said, " needs a folder for its checkpoints: give --output_dir"));
   }
   config::throw_if_any(problems);
 }
@@ -74,8 +77,8 @@ void Trainer::save(const train::RunPlan& plan) {
   state_.best_model_checkpoint = best_->checkpoint();
   saving_epoch_ = state_.epoch;
   if (!saver_)
-    saver_ = std::make_unique<train::Saver>(
-        training_->group(), train::SaverOptions{.output_dir = output.output_dir, .in_memory = beside});
+    saver_ = std::make_unique<train::Saver>(training_->group(),
+                                            train::SaverOptions{.output_dir = output.output_dir, .in_memory = beside});
   train::SaveContents contents{.step = state_.global_step, .full = full};
   contents.prune = [folder = output.output_dir, step = state_.global_step, keep = output.save_total_limit,
                     best = best_->checkpoint()] { checkpoint::prune_step_folders(folder, step, keep, best); };
@@ -116,8 +119,8 @@ void Trainer::finish_saving() {
 
 /// What continues train() besides what continues any training.
 Value Trainer::progress(const train::RunPlan& plan) const {
-  Value own = Value::make_object({{"step", Value::of(state_.global_step)},
-                                  {"samples", Value::of(plan.samples(state_.global_step))}});
+  Value own = Value::make_object(
+      {{"step", Value::of(state_.global_step)}, {"samples", Value::of(plan.samples(state_.global_step))}});
   if (best_->value())
     own.set("best", Value::make_object({{"metric", Value::of(*best_->value())},
                                         {"step", Value::of(best_->step())},

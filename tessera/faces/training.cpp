@@ -146,7 +146,8 @@ RateSchedule configured_schedule(const OptimizationConfig& config, std::int64_t 
                             " needs the number of steps of the run: give --max_steps"));
   if (config.lr_scheduler_type == "reduce_lr_on_plateau")
     throw InputError(
-        "lr_scheduler_type reduce_lr_on_plateau follows evaluations, which only tessera::Trainer and tessera train make: "
+        "lr_scheduler_type reduce_lr_on_plateau follows evaluations, which only tessera::Trainer and tessera train "
+        "make: "
         "take another schedule");
   train::RunPlan plan;
   plan.total_steps = total_steps;

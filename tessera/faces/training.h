@@ -49,8 +49,8 @@ class Training {
   const RunConfig& config() const { return config_; }
   const comm::Group& group() const { return group_; }
   optim::LossScale* loss_scale() { return loss_scale_.get(); }  ///< nullptr: not in fp16
-  /// From now on both follow one loss scale, that of `other`: every step of either adapts it (Accelerate has one scaler for
-  /// all optimizers). Whoever takes a step then calls rescale_gradients() of the others if the scale has changed.
+  /// From now on both follow one loss scale, that of `other`: every step of either adapts it (Accelerate has one scaler
+  /// for all optimizers). Whoever takes a step then calls rescale_gradients() of the others if the scale has changed.
   void share_loss_scale(const Training& other) { loss_scale_ = other.loss_scale_; }
   /// Gradients that are already here follow a loss scale that has become `factor` times what it was.
   void rescale_gradients(double factor);
@@ -63,7 +63,8 @@ class Training {
   [[nodiscard]] nn::Autocast autocast() const { return nn::Autocast(narrow(), group_.device().type()); }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
-  /// module.forward(...) under autocast(); a tensor that comes out is widened. `module`: the trained one, by its own type.
+  /// module.forward(...) under autocast(); a tensor that comes out is widened. `module`: the trained one, by its own
+  /// type.
   template <class M, class... Arguments>
   auto forward(M& module, Arguments&&... arguments) const {
     const nn::Autocast precision = autocast();

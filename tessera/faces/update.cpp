@@ -22,7 +22,8 @@ class OwnUpdate final : public Update {
     return train::held_states(sharded, *optimizer_);
   }
   std::int64_t steps() const override { return optimizer_->steps(); }
-  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem, std::int64_t steps) override {
+  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
+               std::int64_t steps) override {
     checkpoint::RunState saved;
     saved.optimizer_steps = steps;
     train::restore_optimizer(*optimizer_, sharded, saved, folder, stem);

@@ -35,7 +35,8 @@ class Update {
   /// refer to `sharded`.
   virtual std::vector<train::HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
-  /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this optimizer's states.
+  /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this
+  /// optimizer's states.
   virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
                        std::int64_t steps) = 0;
 };

@@ -10,7 +10,8 @@ namespace tessera::layout {
 
 std::vector<int> assign_owners(std::span<const std::int64_t> bytes, int ranks, std::span<const int> holders) {
   TESSERA_CHECK(ranks >= 1, "tensors dealt out to ", ranks, " ranks");
-  TESSERA_CHECK(holders.empty() || holders.size() == bytes.size(), holders.size(), " holders of ", bytes.size(), " tensors");
+  TESSERA_CHECK(holders.empty() || holders.size() == bytes.size(), holders.size(), " holders of ", bytes.size(),
+                " tensors");
   std::int64_t all = 0;
   for (const std::int64_t size : bytes) {
     TESSERA_CHECK(size >= 0, "a tensor of ", size, " bytes");
@@ -27,7 +28,8 @@ std::vector<int> assign_owners(std::span<const std::int64_t> bytes, int ranks, s
   std::vector<std::size_t> largest_first;
   for (std::size_t tensor = 0; tensor < bytes.size(); ++tensor)
     if (owner[tensor] < 0) largest_first.push_back(tensor);
-  std::stable_sort(largest_first.begin(), largest_first.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
+  std::stable_sort(largest_first.begin(), largest_first.end(),
+                   [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
 
   using Load = std::pair<std::int64_t, int>;  // bytes so far, rank: the smallest pair is the next to get one
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;

@@ -26,14 +26,14 @@ std::int64_t product_of(const std::vector<std::int64_t>& shape, const std::strin
   return empty ? 0 : product;
 }
 
-/// What two boxes share, as rows: `length` elements that follow one another in both boxes. Row 0 is the first in row-major
-/// order, and both positions grow from row to row.
+/// What two boxes share, as rows: `length` elements that follow one another in both boxes. Row 0 is the first in
+/// row-major order, and both positions grow from row to row.
 struct Rows {
   struct Dim {
-    std::int64_t size;                          ///< steps of the shared box
-    std::int64_t first_stride, second_stride;   ///< what a step moves in the flattened boxes
+    std::int64_t size;                         ///< steps of the shared box
+    std::int64_t first_stride, second_stride;  ///< what a step moves in the flattened boxes
   };
-  std::vector<Dim> outer;                       ///< outermost first; only those of more than one step
+  std::vector<Dim> outer;  ///< outermost first; only those of more than one step
   std::int64_t count = 1, length = 1;
   std::int64_t first_begin = 0, second_begin = 0;  ///< where row 0 begins in the flattened boxes
 
@@ -50,8 +50,9 @@ struct Rows {
   }
 };
 
-/// From the innermost dimension outwards: as long as both boxes have the same extent, a row goes on into the next dimension; the first
-/// dimension in which they differ ends it (there the boxes cannot both be covered from end to end, so the rows are as long as can be).
+/// From the innermost dimension outwards: as long as both boxes have the same extent, a row goes on into the next
+/// dimension; the first dimension in which they differ ends it (there the boxes cannot both be covered from end to end,
+/// so the rows are as long as can be).
 Rows rows_of(const Region& first, const Region& second) {
   Rows rows;
   bool inside = true;  // the dimensions so far are the same in both
@@ -82,14 +83,16 @@ Rows rows_of(const Region& first, const Region& second) {
 
 /// Calls visit for the common runs, in ascending order, as long as it returns true.
 template <class Visit>
-void walk(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second, const Visit& visit) {
+void walk(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second,
+          const Visit& visit) {
   for (const Region* region : {&first, &second})
-    TESSERA_CHECK(region->offset.size() == tensor_shape.size() && region->shape.size() == tensor_shape.size(), "a region of ",
-                  region->shape.size(), " dimensions in a tensor of ", tensor_shape.size());
+    TESSERA_CHECK(region->offset.size() == tensor_shape.size() && region->shape.size() == tensor_shape.size(),
+                  "a region of ", region->shape.size(), " dimensions in a tensor of ", tensor_shape.size());
   if (first.begin >= first.end || second.begin >= second.end) return;
   const Rows rows = rows_of(first, second);
 
-  // Both positions grow with the row, so the rows that reach into both ranges follow one another: find the first, stop behind the last.
+  // Both positions grow with the row, so the rows that reach into both ranges follow one another: find the first, stop
+  // behind the last.
   std::int64_t row = 0;
   for (std::int64_t beyond = rows.count; row < beyond;) {
     const std::int64_t middle = row + (beyond - row) / 2;
@@ -104,7 +107,8 @@ void walk(const std::vector<std::int64_t>& tensor_shape, const Region& first, co
     const std::int64_t from = std::max({std::int64_t{0}, first.begin - in_first, second.begin - in_second});
     const std::int64_t to = std::min({rows.length, first.end - in_first, second.end - in_second});
     if (in_first >= first.end || in_second >= second.end) return;
-    if (from < to && !visit(CommonRun{in_first + from - first.begin, in_second + from - second.begin, to - from})) return;
+    if (from < to && !visit(CommonRun{in_first + from - first.begin, in_second + from - second.begin, to - from}))
+      return;
   }
 }
 
@@ -123,16 +127,17 @@ Region flat_region(const std::vector<std::int64_t>& tensor_shape, std::int64_t b
 void check_region(const Region& region, const std::vector<std::int64_t>& tensor_shape, const std::string& what) {
   product_of(tensor_shape, what);
   if (region.offset.size() != tensor_shape.size() || region.shape.size() != tensor_shape.size())
-    throw InputError(concat(what, ": the box at ", list(region.offset), " of shape ", list(region.shape), " needs the ", tensor_shape.size(),
-                            " dimensions of the tensor of shape ", list(tensor_shape)));
+    throw InputError(concat(what, ": the box at ", list(region.offset), " of shape ", list(region.shape), " needs the ",
+                            tensor_shape.size(), " dimensions of the tensor of shape ", list(tensor_shape)));
   for (std::size_t d = 0; d < tensor_shape.size(); ++d)
-    if (region.offset[d] < 0 || region.shape[d] < 0 || region.offset[d] > tensor_shape[d] || region.shape[d] > tensor_shape[d] - region.offset[d])
-      throw InputError(concat(what, ": the box at ", list(region.offset), " of shape ", list(region.shape), " leaves the tensor of shape ",
-                              list(tensor_shape), " in dimension ", d));
+    if (region.offset[d] < 0 || region.shape[d] < 0 || region.offset[d] > tensor_shape[d] ||
+        region.shape[d] > tensor_shape[d] - region.offset[d])
+      throw InputError(concat(what, ": the box at ", list(region.offset), " of shape ", list(region.shape),
+                              " leaves the tensor of shape ", list(tensor_shape), " in dimension ", d));
   const std::int64_t numel = product_of(region.shape, what);  // fits: no dimension is larger than the tensor's
   if (region.begin < 0 || region.begin > region.end || region.end > numel)
-    throw InputError(concat(what, ": elements [", region.begin, ", ", region.end, ") are not a range of the ", numel, " elements of the box of shape ",
-                            list(region.shape)));
+    throw InputError(concat(what, ": elements [", region.begin, ", ", region.end, ") are not a range of the ", numel,
+                            " elements of the box of shape ", list(region.shape)));
 }
 
 void for_each_common_run(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second,

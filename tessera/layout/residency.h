@@ -16,8 +16,8 @@
 /// - The order seen in one pass predicts the next one; the first backward is predicted as the reverse of its forward.
 ///   A prediction that fails turns prefetch off until the order is recognised again.
 
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -75,8 +75,8 @@ class Residency {
   /// True when touch(units) would give no action and change nothing but pins: the engine's fast path.
   bool in_use(std::span<const std::size_t> units) const;
 
-  /// Other ranks need this unit now, so that all of them gather it: it waits here for its use, until one is mispredicted or the pass
-  /// ends. Nothing when it is not absent.
+  /// Other ranks need this unit now, so that all of them gather it: it waits here for its use, until one is
+  /// mispredicted or the pass ends. Nothing when it is not absent.
   Actions admit(std::size_t unit);
 
   Actions backward_begin();
@@ -85,8 +85,8 @@ class Residency {
   /// Also after a failed backward.
   Actions backward_end();
 
-  /// Releases everything, pinned units when their last pin goes. For the end of a scope, and when the shards changed (an
-  /// optimizer step): whole parameters that are there are out of date, and the next touch gathers them.
+  /// Releases everything, pinned units when their last pin goes. For the end of a scope, and when the shards changed
+  /// (an optimizer step): whole parameters that are there are out of date, and the next touch gathers them.
   Actions release_all();
 
   State state(std::size_t unit) const { return units_[unit].state; }

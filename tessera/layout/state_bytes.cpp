@@ -22,7 +22,8 @@ std::int64_t sum(const std::vector<std::int64_t>& values, std::size_t most) {
   return total;
 }
 
-std::vector<Group> by_units(const ModuleTree& tree, const std::vector<bool>& trained, const StateBytesOptions& options) {
+std::vector<Group> by_units(const ModuleTree& tree, const std::vector<bool>& trained,
+                            const StateBytesOptions& options) {
   std::vector<Group> groups;
   const auto add = [&](const std::vector<std::size_t>& parameters, bool whole, bool root) {
     std::map<std::pair<std::int64_t, bool>, std::vector<std::size_t>> kinds;
@@ -40,7 +41,8 @@ std::vector<Group> by_units(const ModuleTree& tree, const std::vector<bool>& tra
   return groups;
 }
 
-std::vector<Group> by_buckets(const ModuleTree& tree, const std::vector<bool>& trained, const StateBytesOptions& options) {
+std::vector<Group> by_buckets(const ModuleTree& tree, const std::vector<bool>& trained,
+                              const StateBytesOptions& options) {
   std::vector<std::size_t> order;
   for (std::size_t p = tree.parameters.size(); p-- > 0;)
     if (trained[p]) order.push_back(p);
@@ -53,9 +55,12 @@ std::vector<Group> by_buckets(const ModuleTree& tree, const std::vector<bool>& t
 }  // namespace
 
 StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained, const StateBytesOptions& options) {
-  TESSERA_CHECK(trained.size() == tree.parameters.size(), trained.size(), " flags for ", tree.parameters.size(), " parameters");
-  const bool divides = options.shard_ranks > 1 && (options.shard_optimizer || options.shard_gradients || options.shard_parameters);
-  const std::vector<Group> groups = options.shard_parameters && divides ? by_units(tree, trained, options) : by_buckets(tree, trained, options);
+  TESSERA_CHECK(trained.size() == tree.parameters.size(), trained.size(), " flags for ", tree.parameters.size(),
+                " parameters");
+  const bool divides =
+      options.shard_ranks > 1 && (options.shard_optimizer || options.shard_gradients || options.shard_parameters);
+  const std::vector<Group> groups =
+      options.shard_parameters && divides ? by_units(tree, trained, options) : by_buckets(tree, trained, options);
   StateBytes bytes;
   std::vector<bool> covered(tree.parameters.size(), false);
   std::vector<std::int64_t> whole, flat;  // of the units that come and go; of the gradients
@@ -73,7 +78,8 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
       if (!divides && group.trained) bytes.gradients += segment.numel * element;
     }
     const std::int64_t whole_bytes = layout.padded * whole_element;
-    const std::int64_t wire_bytes = layout.padded * std::max(options.wire_element, whole_element == 8 ? whole_element : options.wire_element);
+    const std::int64_t wire_bytes =
+        layout.padded * std::max(options.wire_element, whole_element == 8 ? whole_element : options.wire_element);
     if (!divides) continue;
     if (group.stays_whole) bytes.parameters += whole_bytes;
     if (!group.stays_whole || whole_element != element) bytes.parameters += layout.shard_numel() * element;
@@ -99,7 +105,8 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
 }
 
 std::int64_t activation_bytes(const DecoderShape& shape, std::int64_t tokens, std::int64_t checkpointed) {
-  const std::int64_t block = 5 * shape.width + shape.width + 2 * shape.key_value_width + (shape.gated ? 3 : 2) * shape.inner;
+  const std::int64_t block =
+      5 * shape.width + shape.width + 2 * shape.key_value_width + (shape.gated ? 3 : 2) * shape.inner;
   const std::int64_t kept = shape.blocks - checkpointed + (checkpointed > 0 ? 1 : 0);
   return 4 * tokens * (kept * block + checkpointed * shape.width + 4 * shape.width);
 }

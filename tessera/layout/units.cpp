@@ -23,7 +23,8 @@ void check(const ModuleTree& tree) {
       throw InputError(concat("module '", module.name, "' (", i, ") comes before its parent (", module.parent, ")"));
     for (const std::size_t parameter : module.parameters) {
       if (parameter >= tree.parameters.size())
-        throw InputError(concat("module ", shown(module), " has parameter ", parameter, " of ", tree.parameters.size()));
+        throw InputError(
+            concat("module ", shown(module), " has parameter ", parameter, " of ", tree.parameters.size()));
     }
   }
 }
@@ -34,7 +35,8 @@ std::int64_t elements_below(const ModuleTree& tree, std::size_t top, const std::
   std::set<std::size_t> parameters;
   for (std::size_t i = top; i < tree.modules.size(); ++i) {
     below[i] = i == top || (i > 0 && below[tree.modules[i].parent]);
-    if (below[i] && !ignored[i]) parameters.insert(tree.modules[i].parameters.begin(), tree.modules[i].parameters.end());
+    if (below[i] && !ignored[i])
+      parameters.insert(tree.modules[i].parameters.begin(), tree.modules[i].parameters.end());
   }
   std::int64_t elements = 0;
   for (const std::size_t parameter : parameters) elements += tree.parameters[parameter].numel();
@@ -169,7 +171,8 @@ std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy) {
   picked[0] = true;
 
   // The unit of each module, and how deep units are nested, from the root down.
-  std::vector<std::size_t> unit_of(tree.modules.size(), 0), outer(tree.modules.size(), 0), depth(tree.modules.size(), 0);
+  std::vector<std::size_t> unit_of(tree.modules.size(), 0), outer(tree.modules.size(), 0),
+      depth(tree.modules.size(), 0);
   for (std::size_t i = 1; i < tree.modules.size(); ++i) {
     const std::size_t around = unit_of[tree.modules[i].parent];
     unit_of[i] = picked[i] && !ignored[i] ? i : around;

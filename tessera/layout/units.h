@@ -20,11 +20,12 @@ namespace tessera::layout {
 
 /// A module as the policies see it.
 struct ModuleEntry {
-  std::string name;                     ///< path from the root: "h.0.attn"; "" is the root
-  std::string type;                     ///< C++ or Hugging Face class: "tessera::models::LlamaBlockImpl", "BertLayer"
-  std::size_t parent = 0;               ///< index of an earlier entry; the root's own is 0
-  std::vector<std::size_t> parameters = {};  ///< that it registers itself: indices into the tree's list; tied ones repeat
-  bool container = false;               ///< only holds others (ModuleList, ModuleDict): never a unit by its size
+  std::string name;        ///< path from the root: "h.0.attn"; "" is the root
+  std::string type;        ///< C++ or Hugging Face class: "tessera::models::LlamaBlockImpl", "BertLayer"
+  std::size_t parent = 0;  ///< index of an earlier entry; the root's own is 0
+  std::vector<std::size_t> parameters =
+      {};                  ///< that it registers itself: indices into the tree's list; tied ones repeat
+  bool container = false;  ///< only holds others (ModuleList, ModuleDict): never a unit by its size
 };
 
 /// A model: modules in the order of registration, each after its parent; parameters in the order of their first use.
@@ -64,8 +65,8 @@ struct Unit {
 /// that several modules share belongs to the innermost unit around all of them, which is present whenever one of them
 /// runs.
 ///
-/// Throws InputError: a class, name or pattern that fits no module (with the nearest, or what there is), a bad pattern, a
-/// tree without root or with a parent after its child.
+/// Throws InputError: a class, name or pattern that fits no module (with the nearest, or what there is), a bad pattern,
+/// a tree without root or with a parent after its child.
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy);
 
 /// "tessera::models::LlamaBlockImpl" -> "LlamaBlock": the name without namespace, "Impl" and pointer decoration.

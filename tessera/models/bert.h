@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// BERT (Devlin et al. 2019), as transformers/models/bert/modeling_bert.py computes it: the encoder and its heads for masked
-/// language modelling and for classification. (Sentence embeddings: sentence_encoder.h.)
-/// B batch, T tokens, C = hidden_size, H = num_attention_heads, V = vocab_size.
+/// BERT (Devlin et al. 2019), as transformers/models/bert/modeling_bert.py computes it: the encoder and its heads for
+/// masked language modelling and for classification. (Sentence embeddings: sentence_encoder.h.) B batch, T tokens, C =
+/// hidden_size, H = num_attention_heads, V = vocab_size.
 
 #include <tessera/models/bert_config.h>
 #include <tessera/models/language_model.h>
@@ -28,7 +28,8 @@ struct BertEmbeddings : torch::nn::Module {
 
 struct BertSelfAttention : torch::nn::Module {
   explicit BertSelfAttention(const BertConfig& config);
-  /// x [B, T, C], mask [B, 1, 1, T] (undefined: all tokens are seen; 0 where a key is seen, else -infinity) -> [B, T, C].
+  /// x [B, T, C], mask [B, 1, 1, T] (undefined: all tokens are seen; 0 where a key is seen, else -infinity) -> [B, T,
+  /// C].
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask);
 
   std::shared_ptr<Linear> query, key, value;
@@ -77,7 +78,8 @@ struct BertModel : torch::nn::Module {
   explicit BertModel(const BertConfig& config, bool with_pooler = false);
   /// ids int64 [B, T]; types int64 [B, T] or undefined (all 0); seen bool [B, T], false at padding, or undefined (no
   /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
-  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen, ForwardContext context = {});
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen,
+                     ForwardContext context = {});
   /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
   at::Tensor pooled(const at::Tensor& hidden);
 
@@ -150,16 +152,16 @@ struct BertLMPredictionHead : torch::nn::Module {
   /// h [..., C] -> [..., C], before the product with the embeddings.
   at::Tensor transform(const at::Tensor& h);
 
-  std::shared_ptr<Linear> dense;     ///< "transform.dense"
-  std::shared_ptr<LayerNorm> norm;   ///< "transform.LayerNorm"
-  std::shared_ptr<Table> decoder;    ///< null when tied
-  at::Tensor bias;                   ///< [V]
+  std::shared_ptr<Linear> dense;    ///< "transform.dense"
+  std::shared_ptr<LayerNorm> norm;  ///< "transform.LayerNorm"
+  std::shared_ptr<Table> decoder;   ///< null when tied
+  at::Tensor bias;                  ///< [V]
   Activation activation;
 };
 
-/// The parameter that a tensor found in a BERT folder is for: folders saved from BertModel lack the prefix "bert.", old ones
-/// have LayerNorm.gamma and LayerNorm.beta. Empty for what the architecture of `hf_config` has no place for: position_ids, the
-/// tied decoder, next sentence prediction, another task's head, a pooler that nothing uses.
+/// The parameter that a tensor found in a BERT folder is for: folders saved from BertModel lack the prefix "bert.", old
+/// ones have LayerNorm.gamma and LayerNorm.beta. Empty for what the architecture of `hf_config` has no place for:
+/// position_ids, the tied decoder, next sentence prediction, another task's head, a pooler that nothing uses.
 std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config);
 /// Parameters of heads (and the pooler): a folder of another task lacks them.
 bool is_bert_head(const std::string& parameter);

@@ -21,8 +21,8 @@ struct BertConfig {
 };
 
 /// Throws InputError "file:line:column: ..." on a missing key, a value out of range, hidden_size not divisible by
-/// num_attention_heads, or a member that would change the architecture in a way the model does not have (a decoder, relative
-/// positions).
+/// num_attention_heads, or a member that would change the architecture in a way the model does not have (a decoder,
+/// relative positions).
 BertConfig parse_bert_config(const Value& json);
 
 }  // namespace tessera::models

@@ -27,8 +27,10 @@ at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentSta
   if (tokens > max_positions())
     throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", max_positions(),
                             " positions; use a shorter block_size or prompt"));
-  return hidden(ids, {.documents = documents, .cache = cache, .runner = region_runner(),
-                       .embedding_noise = cache == nullptr ? embedding_noise() : 0});
+  return hidden(ids, {.documents = documents,
+                      .cache = cache,
+                      .runner = region_runner(),
+                      .embedding_noise = cache == nullptr ? embedding_noise() : 0});
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {

@@ -105,7 +105,8 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
 at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
   const auto context = std::make_shared<const ForwardContext>(std::move(given));
   KvCache* const cache = context->cache;
-  at::Tensor x = context->embedded(nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents));
+  at::Tensor x =
+      context->embedded(nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents));
   if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
   for (const auto& block : h) {
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };

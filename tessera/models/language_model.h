@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// models/: ordinary torch::nn::Modules that know nothing of ranks. This header: what the trainer asks of a model, be it
-/// causal (causal_lm.h) or an encoder (bert.h).
+/// models/: ordinary torch::nn::Modules that know nothing of ranks. This header: what the trainer asks of a model, be
+/// it causal (causal_lm.h) or an encoder (bert.h).
 
 #include <torch/nn/module.h>
 
@@ -22,14 +22,14 @@ class LanguageModel : public torch::nn::Module {
  public:
   /// What is scored of a batch; the trainer makes batches accordingly.
   virtual data::Objective::Kind objective() const = 0;
-  /// Sum over the scored positions of the cross-entropy of what is to be predicted, times `scale`. fp32 scalar. Rows longer than
-  /// max_positions() throw InputError.
+  /// Sum over the scored positions of the cross-entropy of what is to be predicted, times `scale`. fp32 scalar. Rows
+  /// longer than max_positions() throw InputError.
   virtual at::Tensor loss(const data::Batch& batch, double scale) = 0;
 
   /// From now on losses are smoothed (nn/label_smoothing.h). Throws Error outside [0, 1).
   void set_label_smoothing(double share);
-  /// From now on, in training, noise of Uniform(-a, a), a = alpha / sqrt(T C), is added to the embeddings of the tokens (NEFTune,
-  /// Jain et al. 2023); 0: none. Drawn from the device's default generator.
+  /// From now on, in training, noise of Uniform(-a, a), a = alpha / sqrt(T C), is added to the embeddings of the tokens
+  /// (NEFTune, Jain et al. 2023); 0: none. Drawn from the device's default generator.
   void set_embedding_noise(double alpha) { embedding_noise_ = alpha; }
 
   virtual std::int64_t vocab_size() const = 0;

@@ -41,9 +41,7 @@ void Linear::add_lora(std::int64_t r, double alpha, double dropout) {
   lora_dropout = dropout;
 }
 
-RmsNorm::RmsNorm(std::int64_t size, double eps) : eps(eps) {
-  weight = register_parameter("weight", at::empty({size}));
-}
+RmsNorm::RmsNorm(std::int64_t size, double eps) : eps(eps) { weight = register_parameter("weight", at::empty({size})); }
 
 LayerNorm::LayerNorm(std::int64_t size, double eps) : eps(eps) {
   weight = register_parameter("weight", at::empty({size}));

@@ -30,7 +30,7 @@ struct Linear : torch::nn::Module {
   std::int64_t in_features() const, out_features() const;
 
   nn::WeightLayout layout;
-  at::Tensor weight, bias;  ///< weight [out, in], or [in, out] (GPT-2's Conv1D); bias [out] or undefined
+  at::Tensor weight, bias;                ///< weight [out, in], or [in, out] (GPT-2's Conv1D); bias [out] or undefined
   std::shared_ptr<Table> lora_A, lora_B;  ///< null: no adapter
   double lora_scale = 0, lora_dropout = 0;
 

@@ -11,7 +11,8 @@ namespace {
 void refuse_other(const Value& json, const char* key, const char* expected) {
   const Value* v = given(json, key);
   if (v && v->as_string() != expected)
-    throw InputError(concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ", expected, " is"));
+    throw InputError(
+        concat(v->where().str(), ": ", key, " \"", v->as_string(), "\" is not supported; ", expected, " is"));
 }
 
 /// Mistral: one window for all layers. Qwen: `use_sliding_window`, then the layers from max_window_layers on, unless
@@ -24,8 +25,8 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
   const std::int64_t window = positive(json, "sliding_window");
   if (const Value* types = given(json, "layer_types"); qwen && types) {
     if (static_cast<std::int64_t>(types->items().size()) != layers)
-      throw InputError(concat(types->where().str(), ": layer_types has ", types->items().size(), " entries for ", layers,
-                              " layers"));
+      throw InputError(concat(types->where().str(), ": layer_types has ", types->items().size(), " entries for ",
+                              layers, " layers"));
     for (std::size_t i = 0; i < windows.size(); ++i) {
       const Value& layer = types->items()[i];
       if (layer.as_string() == "sliding_attention")
@@ -38,7 +39,8 @@ std::vector<std::int64_t> read_windows(const Value& json, const std::string& typ
   }
   const Value* first = given(json, "max_window_layers");
   const std::int64_t begin = qwen ? (first ? first->as_int() : 28) : 0;
-  for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < layers; ++i) windows[static_cast<std::size_t>(i)] = window;
+  for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < layers; ++i)
+    windows[static_cast<std::size_t>(i)] = window;
   return windows;
 }
 
@@ -78,7 +80,8 @@ LlamaConfig parse_llama_config(const Value& json) {
   c.query_key_norm = type == "qwen3";
   c.windows = read_windows(json, type, c.layers);
   if (const Value* slices = given(json, "pretraining_tp"); slices && slices->as_int() != 1)
-    throw InputError(concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
+    throw InputError(
+        concat(slices->where().str(), ": pretraining_tp ", slices->as_int(), " is not supported (only 1 is)"));
   c.rope = parse_rope(json, c.head_size, c.max_positions);
   return c;
 }

@@ -22,9 +22,9 @@ struct LlamaConfig {
   RopeConfig rope;
 };
 
-/// model_type (or architectures) says which of the four; where they differ, see the table in the source. Throws InputError
-/// "file:line:column: ..." on a missing key, a value out of range, heads that do not divide, or a member that would
-/// change the architecture in a way the model does not have.
+/// model_type (or architectures) says which of the four; where they differ, see the table in the source. Throws
+/// InputError "file:line:column: ..." on a missing key, a value out of range, heads that do not divide, or a member
+/// that would change the architecture in a way the model does not have.
 LlamaConfig parse_llama_config(const Value& json);
 
 }  // namespace tessera::models

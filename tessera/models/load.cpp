@@ -136,7 +136,8 @@ void load_weights(LanguageModel& model, const std::string& folder, const checkpo
   load_weights(model, model.hf_config(), folder, reading);
 }
 
-void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder, const checkpoint::Reading& reading) {
+void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder,
+                  const checkpoint::Reading& reading) {
   const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
   const Matching matching(module, hf_config, weights);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
@@ -159,7 +160,8 @@ bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Te
   return true;
 }
 
-std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed, const ConfigEdit& edit) {
+std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed,
+                                                    const ConfigEdit& edit) {
   check_folder(folder);
   if (checkpoint::is_adapter_folder(folder)) return load_adapted_model(folder, seed);
   const Value json = edited(read_json(path_join(folder, "config.json")), edit);
@@ -190,7 +192,8 @@ void check_no_overrides(const ModelConfig& config) {
 
 }  // namespace
 
-std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit) {
+std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
+                                                   const ConfigEdit& edit) {
   if (config.model_name_or_path.empty()) return make_language_model(edited(config_from_scratch(config), edit), seed);
   check_no_overrides(config);
   return load_language_folder(config.model_name_or_path, seed, edit);
@@ -204,14 +207,15 @@ std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed)
   return causal(make_language_model(hf_config, seed));
 }
 
-std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder,
-                                                   const ConfigEdit& edit) {
+std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
+                                                   std::string& weights_folder, const ConfigEdit& edit) {
   const std::string& folder = config.model_name_or_path;
   weights_folder.clear();
   if (!folder.empty()) check_no_overrides(config);
   if (!folder.empty()) check_folder(folder);
   if (!folder.empty() && checkpoint::is_adapter_folder(folder)) return load_language_folder(folder, seed);
-  const Value json = edited(folder.empty() ? config_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
+  const Value json =
+      edited(folder.empty() ? config_from_scratch(config) : read_json(path_join(folder, "config.json")), edit);
   const bool initialised = folder.empty() || architecture_of(json).may_be_new;
   const auto seed_of_values = initialised ? std::optional(seed) : std::nullopt;
   std::shared_ptr<LanguageModel> model;

@@ -19,37 +19,40 @@ namespace tessera::models {
 using ConfigEdit = std::function<Value(Value)>;
 
 /// Builds the model that `config` names; with model_name_or_path its weights are read (fp32), else they are initialised
-/// from `seed` by Hugging Face's rule. A folder of LoRA adapters (PEFT) means its base model with them (lora.h). An encoder's
-/// head that the folder lacks is initialised from `seed`, with a warning.
-/// Missing, unexpected and misshapen tensors are all listed in one InputError.
-std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit = {});
+/// from `seed` by Hugging Face's rule. A folder of LoRA adapters (PEFT) means its base model with them (lora.h). An
+/// encoder's head that the folder lacks is initialised from `seed`, with a warning. Missing, unexpected and misshapen
+/// tensors are all listed in one InputError.
+std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, std::uint64_t seed,
+                                                   const ConfigEdit& edit = {});
 /// The model of a Hugging Face folder with its weights (fp32), or of an adapter folder with its base.
-std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed = 0, const ConfigEdit& edit = {});
+std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed = 0,
+                                                    const ConfigEdit& edit = {});
 /// The same from an explicit config.json value (used by checkpoints); weights initialised from seed.
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed);
-/// The same without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them. With
-/// model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values; empty: the
-/// parameters' own initialisers have them. A folder of adapters is loaded whole, as load_language_model does.
-std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed, std::string& weights_folder,
-                                                   const ConfigEdit& edit = {});
+/// The same without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them.
+/// With model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values;
+/// empty: the parameters' own initialisers have them. A folder of adapters is loaded whole, as load_language_model
+/// does.
+std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
+                                                   std::string& weights_folder, const ConfigEdit& edit = {});
 
 /// The same for those who continue texts: another model than a causal one throws InputError.
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed);
 std::shared_ptr<CausalLm> load_folder(const std::string& folder);
 std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed);
 
-/// The weights of a folder, matched with a model's parameters, to be read piece by piece. Nothing is read before it is asked for;
-/// what is not asked for never becomes resident. Any number of threads may read.
+/// The weights of a folder, matched with a model's parameters, to be read piece by piece. Nothing is read before it is
+/// asked for; what is not asked for never becomes resident. Any number of threads may read.
 class WeightSource {
  public:
   /// Missing, unexpected and misshapen tensors are all listed in one InputError, as load_weights does. `model` may be
   /// without memory. Parameters whose names `skip` returns true for are not looked for (adapters).
-  WeightSource(const LanguageModel& model, const std::string& folder, const std::function<bool(const std::string&)>& skip = {},
-               const checkpoint::Reading& reading = {});
+  WeightSource(const LanguageModel& model, const std::string& folder,
+               const std::function<bool(const std::string&)>& skip = {}, const checkpoint::Reading& reading = {});
   WeightSource(const WeightSource&) = delete;
   WeightSource& operator=(const WeightSource&) = delete;
-  /// Fills `piece` (contiguous) with elements [begin, begin + piece.numel()) of the flattened parameter, converted. Returns false for
-  /// parameters that are not in the folder.
+  /// Fills `piece` (contiguous) with elements [begin, begin + piece.numel()) of the flattened parameter, converted.
+  /// Returns false for parameters that are not in the folder.
   bool read(const std::string& parameter, std::int64_t begin, at::Tensor piece) const;
 
  private:

@@ -44,8 +44,8 @@ LoraConfig loaded_lora_config(const LanguageModel& model, const std::string& fol
 /// Adds scale * (B A) to the frozen weights in place and removes the adapters. No adapters: nothing happens.
 void merge_lora(LanguageModel& model);
 
-/// LanguageModel::flops_per_token for a model whose own N matrix parameters are frozen: their gradients (2 N) are not formed,
-/// the adapters' products (6 each parameter) come on top.
+/// LanguageModel::flops_per_token for a model whose own N matrix parameters are frozen: their gradients (2 N) are not
+/// formed, the adapters' products (6 each parameter) come on top.
 double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size);
 
 /// "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364", as PEFT prints it; tied parameters

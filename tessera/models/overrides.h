@@ -7,8 +7,8 @@
 
 namespace tessera::models {
 
-/// Applies "n_layer=4,n_embd=256" (syntax: tessera/config/core/overrides.h) to a config.json value. A key must exist (else
-/// InputError with the nearest one) and its new value be of the old one's kind: an integer may stand for a real,
+/// Applies "n_layer=4,n_embd=256" (syntax: tessera/config/core/overrides.h) to a config.json value. A key must exist
+/// (else InputError with the nearest one) and its new value be of the old one's kind: an integer may stand for a real,
 /// anything for null.
 Value with_overrides(Value config, const std::string& overrides);
 

@@ -7,7 +7,8 @@ namespace tessera::models {
 
 Value preset(const std::string& name) {
   if (auto known = config::model_preset(name)) return *std::move(known);
-  throw InputError(concat("config_name \"", name, "\" is neither a file nor a preset; presets: gpt2, gpt2-tiny, llama-tiny"));
+  throw InputError(
+      concat("config_name \"", name, "\" is neither a file nor a preset; presets: gpt2, gpt2-tiny, llama-tiny"));
 }
 
 }  // namespace tessera::models

@@ -17,13 +17,13 @@ struct Architecture {
   std::string (*tensor_name)(const std::string& name_in_file, const Value& hf_config);
   /// Parameter that a tied head shares: a folder may hold it under lm_head.weight alone.
   const char* embedding;
-  /// Parameters that a folder may lack, a head that the model was saved without: they keep their initial values. nullptr: none.
+  /// Parameters that a folder may lack, a head that the model was saved without: they keep their initial values.
+  /// nullptr: none.
   bool (*may_be_new)(const std::string& parameter) = nullptr;
 };
 
-/// By model_type and, where a type has several, the one of architectures[0] (else the type's first); without model_type by
-/// architectures[0]. Another one throws InputError with its position and the list of known
-/// types.
+/// By model_type and, where a type has several, the one of architectures[0] (else the type's first); without model_type
+/// by architectures[0]. Another one throws InputError with its position and the list of known types.
 const Architecture& architecture_of(const Value& hf_config);
 
 }  // namespace tessera::models

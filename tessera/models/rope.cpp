@@ -28,8 +28,7 @@ Type rope_type(const Value& rope) {
 }
 
 double needed_real(const Value& rope, const char* key) {
-  if (!given(rope, key))
-    throw InputError(concat(rope.where().str(), ": this rope type needs \"", key, "\""));
+  if (!given(rope, key)) throw InputError(concat(rope.where().str(), ": this rope type needs \"", key, "\""));
   return positive_real(rope, key, 0);
 }
 
@@ -42,9 +41,9 @@ void read_yarn(RopeConfig& c, const Value& rope) {
   c.truncate = flag(rope, "truncate", true);
   const Value *scale = given(rope, "mscale"), *all = given(rope, "mscale_all_dim");
   const bool both = scale && all && scale->as_real() != 0 && all->as_real() != 0;
-  c.attention_factor = positive_real(rope, "attention_factor",
-                                     both ? yarn_scale(c.factor, scale->as_real()) / yarn_scale(c.factor, all->as_real())
-                                          : yarn_scale(c.factor, 1));
+  c.attention_factor = positive_real(
+      rope, "attention_factor",
+      both ? yarn_scale(c.factor, scale->as_real()) / yarn_scale(c.factor, all->as_real()) : yarn_scale(c.factor, 1));
 }
 
 /// theta^(-2i/D), i < D/2: in fp32 and in transformers' order, so that angles are theirs to the last bit.

@@ -16,14 +16,14 @@ struct RopeConfig {
   std::int64_t dim = 0;            ///< head size D
   std::int64_t max_positions = 0;  ///< max_position_embeddings
   double factor = 1;
-  std::int64_t original_max_positions = 0;  ///< yarn, llama3
+  std::int64_t original_max_positions = 0;           ///< yarn, llama3
   double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
   double beta_fast = 32, beta_slow = 1;              ///< yarn
   double attention_factor = 1;                       ///< yarn: of cosines and sines
   bool truncate = true;                              ///< yarn: whole dimensions as limits of the ramp
 
-  /// Tokens that a sequence may have: linear and dynamic scaling stretch max_position_embeddings by their factor; in the
-  /// other types it is the stretched length already.
+  /// Tokens that a sequence may have: linear and dynamic scaling stretch max_position_embeddings by their factor; in
+  /// the other types it is the stretched length already.
   std::int64_t longest_sequence() const;
 };
 

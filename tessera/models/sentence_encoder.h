@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Texts to vectors: an encoder, pooling over its tokens and normalisation, as sentence-transformers' folders describe them
-/// (modules.json, 1_Pooling/config.json, sentence_bert_config.json).
+/// Texts to vectors: an encoder, pooling over its tokens and normalisation, as sentence-transformers' folders describe
+/// them (modules.json, 1_Pooling/config.json, sentence_bert_config.json).
 
 #include <tessera/models/bert.h>
 
@@ -21,10 +21,11 @@ struct SentenceOptions {
   std::int64_t max_length = 0;  ///< tokens of a text, special ones included; longer texts are cut
 };
 
-/// What a folder says; of a plain model folder: mean pooling, not normalised, as sentence-transformers reads it. `weights_folder`
-/// receives where config.json and the weights are. `pooling` replaces the folder's. Throws InputError for modules other than Transformer, Pooling and Normalize,
-/// and for other ways of pooling.
-SentenceOptions read_sentence_options(const std::string& folder, std::string& weights_folder, std::optional<Pooling> pooling = {});
+/// What a folder says; of a plain model folder: mean pooling, not normalised, as sentence-transformers reads it.
+/// `weights_folder` receives where config.json and the weights are. `pooling` replaces the folder's. Throws InputError
+/// for modules other than Transformer, Pooling and Normalize, and for other ways of pooling.
+SentenceOptions read_sentence_options(const std::string& folder, std::string& weights_folder,
+                                      std::optional<Pooling> pooling = {});
 
 /// Only its parameters are read in forward: under no_grad any number of threads may call one object.
 class SentenceEncoder : public torch::nn::Module {
@@ -46,8 +47,8 @@ class SentenceEncoder : public torch::nn::Module {
   BertConfig config_;
 };
 
-/// The encoder of a folder with its weights (fp32), in evaluation mode. What is given replaces what the folder says. Throws
-/// InputError for another model than BERT, a max_length beyond its positions, or weights that do not fit.
+/// The encoder of a folder with its weights (fp32), in evaluation mode. What is given replaces what the folder says.
+/// Throws InputError for another model than BERT, a max_length beyond its positions, or weights that do not fit.
 std::shared_ptr<SentenceEncoder> load_sentence_encoder(const std::string& folder, std::optional<Pooling> pooling = {},
                                                        std::optional<bool> normalize = {}, std::int64_t max_length = 0);
 

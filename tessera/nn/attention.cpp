@@ -23,7 +23,8 @@ at::Tensor for_each_query_head(const at::Tensor& k, std::int64_t heads) {
       .reshape({k.size(0), k.size(1), heads, k.size(3)});
 }
 
-/// The sum over each group of query heads, the transpose of for_each_query_head: [B, T, heads, D] -> [.., key heads, D].
+/// The sum over each group of query heads, the transpose of for_each_query_head: [B, T, heads, D] -> [.., key heads,
+/// D].
 at::Tensor summed_over_groups(const at::Tensor& dk, std::int64_t own) {
   if (dk.size(2) == own) return dk;
   return dk.view({dk.size(0), dk.size(1), own, dk.size(2) / own, dk.size(3)}).sum(3);
@@ -31,7 +32,8 @@ at::Tensor summed_over_groups(const at::Tensor& dk, std::int64_t own) {
 
 /// 0 where the query of row i (position first + i) sees the key of column j (position begin + j), else -infinity.
 at::Tensor window_mask(const Piece& piece, std::int64_t window, const at::TensorOptions& options) {
-  const std::int64_t queries = piece.end - piece.first, keys = piece.end - piece.begin, shift = piece.first - piece.begin;
+  const std::int64_t queries = piece.end - piece.first, keys = piece.end - piece.begin,
+                     shift = piece.first - piece.begin;
   const at::Tensor seen = at::ones({queries, keys}, options.dtype(at::kBool)).tril(shift).triu(shift - window + 1);
   return at::zeros({queries, keys}, options).masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
 }
@@ -48,7 +50,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     const std::int64_t b = q.size(0), t = q.size(1), heads = q.size(2), d = q.size(3);
     const at::Tensor keys = for_each_query_head(k, heads), values = for_each_query_head(v, heads);
     const auto pieces = attention_pieces(documents, b, t, window);
-    at::Tensor out;                     // [B, T, heads, D]
+    at::Tensor out;                    // [B, T, heads, D]
     std::vector<at::Tensor> log_sums;  // per piece
     if (pieces.empty()) {
       auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
@@ -107,13 +109,14 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
         part(dv, p.row, p.begin, p.end).add_(gv);
       }
     }
-    return {dq,           summed_over_groups(dk, k.size(2)), summed_over_groups(dv, v.size(2)), at::Tensor(),
-            at::Tensor(), at::Tensor()};
+    return {
+        dq,          summed_over_groups(dk, k.size(2)), summed_over_groups(dv, v.size(2)), at::Tensor(), at::Tensor(),
+        at::Tensor()};
   }
 };
 
-/// Like FlashAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled gradients
-/// of qkv's size and their sum; here each part of the gradient is copied into its place once.
+/// Like FlashAttention for GPT-2's packed tensor: differentiating through its views would cost three zero-filled
+/// gradients of qkv's size and their sum; here each part of the gradient is copied into its place once.
 struct PackedFlashAttention : torch::autograd::Function<PackedFlashAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, std::int64_t heads, double scale) {
     const std::int64_t b = qkv.size(0), t = qkv.size(1), c = qkv.size(2) / 3;
@@ -199,9 +202,7 @@ at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& keys, const a
     const at::Tensor weights = at::softmax(at::matmul(grouped, k.transpose(2, 3)) * options.scale, -1);
     return at::matmul(weights, v).view({b, 1, heads * d});
   }
-  const auto spread = [&](const at::Tensor& x) {
-    return own == heads ? x : x.repeat_interleave(heads / own, 1);
-  };
+  const auto spread = [&](const at::Tensor& x) { return own == heads ? x : x.repeat_interleave(heads / own, 1); };
   at::Tensor mask = at::ones({t, all}, q.options().dtype(at::kBool)).tril(past);  // query i sees keys 0 .. past + i
   if (options.window > 0) mask = mask.triu(past - options.window + 1);
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), spread(keys), spread(values), mask,

@@ -15,9 +15,9 @@ struct Piece {
   bool masked;
 };
 
-/// The pieces of a batch of `rows` x `length` tokens; empty when one causal call over the whole batch does (every row one
-/// document, no window that matters). A document longer than the window is cut into runs of `window` queries, each of
-/// which sees at most 2 window - 1 keys.
+/// The pieces of a batch of `rows` x `length` tokens; empty when one causal call over the whole batch does (every row
+/// one document, no window that matters). A document longer than the window is cut into runs of `window` queries, each
+/// of which sees at most 2 window - 1 keys.
 std::vector<Piece> attention_pieces(const DocumentStarts& documents, std::int64_t rows, std::int64_t length,
                                     std::int64_t window);
 

@@ -11,7 +11,8 @@ std::optional<c10::ScalarType> autocast_type(c10::DeviceType device) {
   return at::autocast::get_autocast_dtype(device);
 }
 
-Autocast::Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device) : enabled_(type.has_value()), device_(device) {
+Autocast::Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device)
+    : enabled_(type.has_value()), device_(device) {
   if (!enabled_) return;
   was_enabled_ = at::autocast::is_autocast_enabled(device_);
   former_type_ = at::autocast::get_autocast_dtype(device_);

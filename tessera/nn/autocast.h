@@ -15,10 +15,10 @@ bool autocast_enabled(c10::DeviceType device);
 /// Of matrix products: bf16 or fp16 under autocast, else nothing.
 std::optional<c10::ScalarType> autocast_type(c10::DeviceType device);
 
-/// Autocast to `type` (bf16 or fp16) on one kind of device, or, without a type, nothing. Belongs around the forward pass only:
-/// backward runs in the precision that each operation recorded. Nests; what held before holds again afterwards. The
-/// narrow copies of weights that autocast keeps are dropped when the outermost guard ends, since the optimizer changes
-/// the weights. Of one thread: destroy it where it was made.
+/// Autocast to `type` (bf16 or fp16) on one kind of device, or, without a type, nothing. Belongs around the forward
+/// pass only: backward runs in the precision that each operation recorded. Nests; what held before holds again
+/// afterwards. The narrow copies of weights that autocast keeps are dropped when the outermost guard ends, since the
+/// optimizer changes the weights. Of one thread: destroy it where it was made.
 class Autocast {
  public:
   Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device);

@@ -8,9 +8,9 @@
 
 namespace tessera::nn {
 
-/// out[b, t] = tokens[ids[b, t]] + positions[p], p = first_position + t, or with documents the position in its document.
-/// ids int64 [B, T]; tokens [V, C]; positions [P, C]. Returns [B, T, C]. An id outside [0, V) or a position >= P throws
-/// Error.
+/// out[b, t] = tokens[ids[b, t]] + positions[p], p = first_position + t, or with documents the position in its
+/// document. ids int64 [B, T]; tokens [V, C]; positions [P, C]. Returns [B, T, C]. An id outside [0, V) or a position
+/// >= P throws Error.
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
                  std::int64_t first_position = 0, const DocumentStarts& documents = {});
 

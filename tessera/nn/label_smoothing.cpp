@@ -2,7 +2,8 @@
 
 namespace tessera::nn {
 
-double smoothing_loss(const float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns, double smoothing) {
+double smoothing_loss(const float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns,
+                      double smoothing) {
   double total = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     if (targets[r] < 0) continue;
@@ -14,8 +15,8 @@ double smoothing_loss(const float* logits, const std::int64_t* targets, std::int
   return total;
 }
 
-void add_smoothing_gradient(float* gradient, const std::int64_t* targets, std::int64_t rows, std::int64_t columns, double smoothing,
-                            double scale) {
+void add_smoothing_gradient(float* gradient, const std::int64_t* targets, std::int64_t rows, std::int64_t columns,
+                            double smoothing, double scale) {
   const auto each = static_cast<float>(scale * smoothing / static_cast<double>(columns));
   for (std::int64_t r = 0; r < rows; ++r) {
     if (targets[r] < 0) continue;

@@ -45,7 +45,8 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
   });
 }
 
-/// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16 or fp16.
+/// Rows of x times the weight, whichever way it is stored. Under autocast x and the weight's gradient pass through bf16
+/// or fp16.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, bool out_first) {
@@ -80,8 +81,7 @@ struct Linear : torch::autograd::Function<Linear> {
     shape.back() = out_in.size(1);
     at::Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) dx = product(narrow, out_in, half).view(shape);
-    if (ctx->needs_input_grad(1))
-      dweight = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
+    if (ctx->needs_input_grad(1)) dweight = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) dbias = column_sums(rows);
     return {dx, dweight, dbias, at::Tensor()};
   }

@@ -68,7 +68,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
         float* const part_of_rows = data(logits) + begin * v;
         const std::int64_t* const goals = targets.data() + first + begin;
         if (smoothing > 0) loss += smoothing_loss(part_of_rows, goals, end - begin, v, smoothing);
-        loss += kernels::softmax_cross_entropy(part_of_rows, goals, end - begin, v, static_cast<float>(scale), gradient);
+        loss +=
+            kernels::softmax_cross_entropy(part_of_rows, goals, end - begin, v, static_cast<float>(scale), gradient);
         if (smoothing > 0 && gradient) add_smoothing_gradient(part_of_rows, goals, end - begin, v, smoothing, scale);
       });
       for (const double loss : losses) total += loss;
@@ -105,7 +106,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 double scale, double label_smoothing) {
-  TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing, "; it must lie in [0, 1)");
+  TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing,
+                "; it must lie in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
@@ -118,7 +120,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   const at::Tensor targets = labels.slice(1, 1).reshape({-1});
   const at::Tensor logits = at::mm(rows, weight.t());
   const auto wide = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::cross_entropy_loss(logits.to(wide), targets, {}, at::Reduction::Sum, ignored_label, label_smoothing) * scale;
+  return at::cross_entropy_loss(logits.to(wide), targets, {}, at::Reduction::Sum, ignored_label, label_smoothing) *
+         scale;
 }
 
 }  // namespace tessera::nn

@@ -16,8 +16,8 @@ namespace tessera::nn {
 /// The dispatch key that tensors with such memory carry (parallel/sharding/managed.h).
 inline constexpr c10::DispatchKey present_key = c10::DispatchKey::DeferredInit;
 
-/// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw. Some
-/// of the tensors may be nullptr or undefined.
+/// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw.
+/// Some of the tensors may be nullptr or undefined.
 struct PresentHooks {
   void* (*enter)(const at::Tensor* const* tensors, std::size_t count) = nullptr;
   void (*leave)(void* token) noexcept = nullptr;
@@ -26,8 +26,8 @@ struct PresentHooks {
 void set_present_hooks(const PresentHooks& hooks);
 
 /// nullptr and undefined tensors are fine. Tensors without the key cost two comparisons each. A scope of the calling
-/// thread; the tensors are looked at by the constructor only. Throws what the engine throws, and Error when a tensor has
-/// the key but no engine is there.
+/// thread; the tensors are looked at by the constructor only. Throws what the engine throws, and Error when a tensor
+/// has the key but no engine is there.
 class Present {
  public:
   Present(std::initializer_list<const at::Tensor*> tensors) {

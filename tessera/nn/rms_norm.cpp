@@ -54,8 +54,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (fusable({x, weight}) && x.numel() > 0)
-    return AddRmsNorm::apply(x, std::optional<at::Tensor>(), weight, eps)[1];
+  if (fusable({x, weight}) && x.numel() > 0) return AddRmsNorm::apply(x, std::optional<at::Tensor>(), weight, eps)[1];
   const at::Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
   return weight * (wide * at::rsqrt(wide.pow(2).mean({-1}, /*keepdim=*/true) + eps)).to(x.scalar_type());
 }

@@ -20,9 +20,8 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   const std::int64_t tokens = x.size(0) * x.size(1), heads = x.size(2), d = x.size(3);
   const kernels::Rotary arguments{data(in),  data(cos), data(sin),   data(out),
                                   heads * d, heads * d, cos.size(0), direction};
-  for_rows(tokens, heads * d, [&](std::int64_t begin, std::int64_t end) {
-    kernels::rotary(arguments, begin, end, heads, d);
-  });
+  for_rows(tokens, heads * d,
+           [&](std::int64_t begin, std::int64_t end) { kernels::rotary(arguments, begin, end, heads, d); });
   return out;
 }
 

@@ -17,8 +17,8 @@ struct Warmup {
   /// Without warmup_num_steps the run's own warm-up is taken, and without that DeepSpeed's 1000 steps.
   explicit Warmup(const ScheduleMoment& m) {
     const double own = m.warmup > 0 ? m.warmup : 1000;
-    steps = std::max(2.0, m.parameters.is_auto("warmup_num_steps") ? m.warmup
-                                                                   : m.parameters.whole("warmup_num_steps", own, 0));
+    steps = std::max(
+        2.0, m.parameters.is_auto("warmup_num_steps") ? m.warmup : m.parameters.whole("warmup_num_steps", own, 0));
     logarithmic = m.parameters.word("warmup_type", "log", {"log", "linear"}) == "log";
   }
   bool lasts(double iteration) const { return iteration < steps; }
@@ -84,14 +84,16 @@ double deepspeed_warmup_cosine_lr(const ScheduleMoment& m) {
   const double end = rate(m, "cos_min_ratio", 0.0001, 0.0001), total = total_steps(m);
   const Warmup warmup(m);
   if (total == warmup.steps)
-    throw p.bad("total_num_steps", concat(total, " are all warm-up, so that no step is left for the cosine: lower warmup_num_steps"));
+    throw p.bad("total_num_steps",
+                concat(total, " are all warm-up, so that no step is left for the cosine: lower warmup_num_steps"));
   if (m.step == 0) return 0;
   const double iteration = m.step - 1;
-  const double ratio =
-      warmup.lasts(iteration)
-          ? least + warmup.share(iteration) * (1 - least)
-          : std::max(0.0, end + (1 - end) * (1 + std::cos(std::numbers::pi * (iteration - warmup.steps + 1) /
-                                                          (total - warmup.steps))) / 2);
+  const double ratio = warmup.lasts(iteration)
+                           ? least + warmup.share(iteration) * (1 - least)
+                           : std::max(0.0, end + (1 - end) *
+                                                     (1 + std::cos(std::numbers::pi * (iteration - warmup.steps + 1) /
+                                                                   (total - warmup.steps))) /
+                                                     2);
   return m.schedule.learning_rate * ratio;
 }
 
@@ -120,7 +122,7 @@ std::optional<Betas> deepspeed_one_cycle_betas(const ScheduleMoment& m) {
   const double decay = p.real("decay_mom_rate", 0, 0);
   if (!p.flag("cycle_momentum", true)) return std::nullopt;
   const Cycle cycle(m);
-  const double beta1 = m.step == 0             ? least
+  const double beta1 = m.step == 0           ? least
                        : cycle.lasts(m.step) ? most - (most - least) * cycle.height(m.step)
                                              : most * (1 + decay * cycle.intervals(m.step));
   if (!(beta1 < 1))

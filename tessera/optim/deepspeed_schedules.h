@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// DeepSpeed's learning-rate schedules (deepspeed/runtime/lr_schedules.py). They give learning rates, not factors: where a schedule
-/// has bounds of its own, the optimizer's learning rate does not matter. DeepSpeed moves its schedule after each step, so that what
-/// a schedule calls iteration k is used in step k + 1, and step 0 uses what the constructor sets.
+/// DeepSpeed's learning-rate schedules (deepspeed/runtime/lr_schedules.py). They give learning rates, not factors:
+/// where a schedule has bounds of its own, the optimizer's learning rate does not matter. DeepSpeed moves its schedule
+/// after each step, so that what a schedule calls iteration k is used in step k + 1, and step 0 uses what the
+/// constructor sets.
 
 #include <tessera/optim/schedule_parameters.h>
 

@@ -11,12 +11,12 @@ LossScale::LossScale(const LossScaleOptions& options) : options_(options) {
   if (!(options.initial > 0) || !std::isfinite(options.initial) || !(options.growth_factor >= 1) ||
       !std::isfinite(options.growth_factor) || !(options.backoff_factor > 0 && options.backoff_factor < 1) ||
       options.growth_interval < 1 || !(options.minimum >= 0) || options.hysteresis < 1)
-    throw InputError(concat(
-        "loss scale: initial = ", options.initial, ", growth_factor = ", options.growth_factor, ", backoff_factor = ",
-        options.backoff_factor, ", growth_interval = ", options.growth_interval, ", minimum = ", options.minimum,
-        ", hysteresis = ", options.hysteresis,
-        "; needed: initial > 0, growth_factor >= 1, backoff_factor in (0, 1), growth_interval >= 1, "
-        "minimum >= 0, hysteresis >= 1"));
+    throw InputError(
+        concat("loss scale: initial = ", options.initial, ", growth_factor = ", options.growth_factor,
+               ", backoff_factor = ", options.backoff_factor, ", growth_interval = ", options.growth_interval,
+               ", minimum = ", options.minimum, ", hysteresis = ", options.hysteresis,
+               "; needed: initial > 0, growth_factor >= 1, backoff_factor in (0, 1), growth_interval >= 1, "
+               "minimum >= 0, hysteresis >= 1"));
   state_.scale = options.initial;
   state_.hysteresis = options.hysteresis;
 }
@@ -59,7 +59,8 @@ void LossScale::lower(double gradient_norm) {
 }
 
 void LossScale::set_state(const LossScaleState& state) {
-  if (!(state.scale > 0) || !std::isfinite(state.scale) || state.good_steps < 0 || state.skipped_steps < 0 || state.hysteresis < 0)
+  if (!(state.scale > 0) || !std::isfinite(state.scale) || state.good_steps < 0 || state.skipped_steps < 0 ||
+      state.hysteresis < 0)
     throw InputError(concat("loss scale: a state of scale ", state.scale, ", ", state.good_steps, " good and ",
                             state.skipped_steps,
                             " skipped steps; the scale must be positive and finite, counts must not be negative"));

@@ -23,8 +23,8 @@ struct LossScaleOptions {
   std::int64_t hysteresis = 1;          ///< the bad step of this number lowers the scale; those before only use it up
   /// What restores a used-up hysteresis: true: every good step; false: the growing of the scale.
   bool consecutive_hysteresis = false;
-  /// DynamicLossScaler counts good steps since the last bad one and leaves the first of them out; GradScaler counts all since the
-  /// scale changed.
+  /// DynamicLossScaler counts good steps since the last bad one and leaves the first of them out; GradScaler counts all
+  /// since the scale changed.
   bool first_good_step_counts = true;
 };
 

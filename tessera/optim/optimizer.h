@@ -57,8 +57,8 @@ class Optimizer {
   /// Updates so far: one count for all slots, also for those that were skipped (torch counts per parameter).
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
-  /// From the next step on, the averages decay so (one_cycle moves them with the learning rate). False: this optimizer has no
-  /// two betas (all but AdamW, Adam, Lion and LAMB), and nothing changes. Throws InputError outside [0, 1).
+  /// From the next step on, the averages decay so (one_cycle moves them with the learning rate). False: this optimizer
+  /// has no two betas (all but AdamW, Adam, Lion and LAMB), and nothing changes. Throws InputError outside [0, 1).
   virtual bool set_betas(const Betas&) { return false; }
 };
 

@@ -13,15 +13,16 @@ namespace tessera::optim {
 /// What a checkpoint keeps.
 struct PlateauState {
   double learning_rate = 0;
-  double best = 0;  ///< infinite before the first metric
+  double best = 0;            ///< infinite before the first metric
   std::int64_t bad = 0;       ///< metrics in a row that were no improvement
   std::int64_t cooldown = 0;  ///< metrics to come that are not counted as bad
 };
 
 class Plateau {
  public:
-  /// Parameters of `schedule` and their defaults: mode = min (min | max), factor = 0.1, patience = 10, threshold = 1e-4,
-  /// threshold_mode = rel (rel | abs), cooldown = 0, min_lr = 0, eps = 1e-8. Throws InputError for values out of range.
+  /// Parameters of `schedule` and their defaults: mode = min (min | max), factor = 0.1, patience = 10, threshold =
+  /// 1e-4, threshold_mode = rel (rel | abs), cooldown = 0, min_lr = 0, eps = 1e-8. Throws InputError for values out of
+  /// range.
   explicit Plateau(const Schedule& schedule);
 
   double learning_rate() const { return state_.learning_rate; }

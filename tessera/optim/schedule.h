@@ -25,15 +25,15 @@ namespace tessera::optim {
 ///                       (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
 /// reduce_lr_on_plateau  torch's ReduceLROnPlateau: see plateau.h, which gives the factor; 1 here
 ///
-/// DeepSpeed's, also by its own names WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value means
-/// what transformers puts there: the run's learning rate, warm-up and number of steps.
-/// warmup_lr             warmup_min_lr = 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000 without
+/// DeepSpeed's, also by its own names WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value
+/// means what transformers puts there: the run's learning rate, warm-up and number of steps. warmup_lr warmup_min_lr =
+/// 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000 without
 ///                       warm-up; warmup_type = log (log | linear)
 /// warmup_decay_lr       the same, but warmup_max_lr = 0.001; total_num_steps = all steps
 /// warmup_cosine_lr      warmup_min_ratio = 0, warmup_num_steps, warmup_type, total_num_steps, cos_min_ratio = 0.0001
 /// one_cycle             cycle_min_lr, cycle_max_lr; cycle_first_step_size = 2000, cycle_second_step_size = the same,
-///                       decay_step_size = 0, decay_lr_rate = 0; cycle_momentum = true, cycle_min_mom = 0.8, cycle_max_mom = 0.9,
-///                       decay_mom_rate = 0
+///                       decay_step_size = 0, decay_lr_rate = 0; cycle_momentum = true, cycle_min_mom = 0.8,
+///                       cycle_max_mom = 0.9, decay_mom_rate = 0
 /// lr_range_test         lr_range_test_min_lr = 1e-3, lr_range_test_step_size = 2000, lr_range_test_step_rate = 1,
 ///                       lr_range_test_staircase = false
 struct Schedule {
@@ -50,10 +50,11 @@ struct Betas {
 };
 
 /// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown type or parameter (naming the known
-/// ones), a parameter that is missing or out of range, or a negative number of steps; for DeepSpeed's schedules, which have no
-/// factors, Error.
+/// ones), a parameter that is missing or out of range, or a negative number of steps; for DeepSpeed's schedules, which
+/// have no factors, Error.
 double schedule_factor(const Schedule& schedule, std::int64_t step);
-/// Learning rate of step `step`: the factor times `schedule.learning_rate`, or what DeepSpeed's schedule says. Throws InputError as above.
+/// Learning rate of step `step`: the factor times `schedule.learning_rate`, or what DeepSpeed's schedule says. Throws
+/// InputError as above.
 double schedule_rate(const Schedule& schedule, std::int64_t step);
 /// Of one_cycle, for optimizers that have betas; nullopt for all others.
 std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step);

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the formulas of learning-rate schedules share: their parameters, read with ranges, and the moment they are asked about.
+/// What the formulas of learning-rate schedules share: their parameters, read with ranges, and the moment they are
+/// asked about.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -13,7 +14,8 @@
 
 namespace tessera::optim {
 
-/// The parameters of a schedule. Everything that is out of range throws InputError with the parameter, its schedule and the rule.
+/// The parameters of a schedule. Everything that is out of range throws InputError with the parameter, its schedule and
+/// the rule.
 class ScheduleParameters {
  public:
   explicit ScheduleParameters(const Schedule& schedule) : schedule_(schedule) {}

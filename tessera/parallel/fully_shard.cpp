@@ -113,7 +113,8 @@ struct Sharded::Unsharded::Impl {
 
 Sharded::Unsharded::Unsharded(Sharded& sharded, const UnshardedOptions& options)
     : impl_(std::make_unique<Impl>(
-          Impl{*sharded.impl_, sharded.impl_->plain() ? std::vector<std::size_t>() : sharded.impl_->units_with(options.names),
+          Impl{*sharded.impl_,
+               sharded.impl_->plain() ? std::vector<std::size_t>() : sharded.impl_->units_with(options.names),
                options.write_back})) {
   if (!impl_->units.empty()) impl_->engine.hold(impl_->units, options.write_back);
 }
@@ -189,7 +190,8 @@ at::Tensor Sharded::gather_like(const ShardedParameter& parameter, const at::Ten
 }
 
 void Sharded::check_replicas() const {
-  if (impl_->plain()) return parallel::require_same_bits(impl_->context_.data_parallel, impl_->parameters_.parameters, "parameter");
+  if (impl_->plain())
+    return parallel::require_same_bits(impl_->context_.data_parallel, impl_->parameters_.parameters, "parameter");
   if (impl_->context_.copies.size() == 1) return;
   std::vector<NamedTensor> shards;
   for (const auto& group : impl_->groups_) shards.push_back({group->name(), group->shard()});

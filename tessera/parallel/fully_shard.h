@@ -5,8 +5,8 @@
 ///   tessera::init();                                                       // from any launcher's environment
 ///   auto net = tessera::deferred<MyTransformer>(config);                   // or simply a module
 ///   tessera::Sharded fsdp(*net, {.strategy = "full_shard", .wrap = tessera::by_class({"MyBlock"})});
-///   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-4);                // local shards; or tessera's own optimizers
-///   for (auto& batch : loader) {
+///   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-4);                // local shards; or tessera's own
+///   optimizers for (auto& batch : loader) {
 ///     fsdp.zero_grad();
 ///     loss(net->forward(batch.x), batch.y).backward();
 ///     fsdp.clip_grad_norm(1.0);
@@ -41,43 +41,47 @@ enum class Offload {
 struct ShardingOptions {
   std::string strategy = "full_shard";  ///< a name, as parallel::find_strategy() takes them
   comm::Group group = {};               ///< the data-parallel ranks; empty: all of world()
-  /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of this host).
-  /// Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
+  /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of
+  /// this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
   int shard_group_size = 0;
   /// Which modules become units. ZeRO-1 and ZeRO-2 and DDP, where whole parameters stay, are cut in buckets instead.
   layout::WrapPolicy wrap = {};
 
-  std::optional<at::ScalarType> param_dtype = {};   ///< of whole parameters: computing and gathering; empty: the shards'
+  std::optional<at::ScalarType> param_dtype = {};  ///< of whole parameters: computing and gathering; empty: the shards'
   std::optional<at::ScalarType> reduce_dtype = {};  ///< of gradients on the wire; empty: fp32 (fp64 for fp64 shards)
   std::optional<at::ScalarType> buffer_dtype = {};  ///< floating-point buffers are converted once
 
   comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
-  double gradient_predivide_factor = 1;               ///< f: divided by f before, and by size / f after the reduction (mean only)
+  double gradient_predivide_factor = 1;  ///< f: divided by f before, and by size / f after the reduction (mean only)
   /// V > 0: fixed order (docs/strategies.md), as DdpOptions::logical_shards.
   std::int64_t logical_shards = 0;
   bool find_unused_parameters = false;  ///< false: a parameter without gradient on some rank is an error that names it
-  /// Ranks may skip units, or use them in another order (branches that depend on data): every gather is agreed upon by all ranks
-  /// first, and gradients are reduced when backward ends. Slower; without it such a deviation is an error that names the unit.
+  /// Ranks may skip units, or use them in another order (branches that depend on data): every gather is agreed upon by
+  /// all ranks first, and gradients are reduced when backward ends. Slower; without it such a deviation is an error
+  /// that names the unit.
   bool data_dependent = false;
 
   bool forward_prefetch = true;
   layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;
-  bool limit_all_gathers = true;              ///< at most one unit is gathered ahead; false: three
-  std::optional<bool> reshard_after_forward = {};  ///< empty: the strategy's; (an int in other systems: shard_group_size)
-  bool reshard_root = false;                  ///< the root unit, too, is dropped after its forward
-  bool overlap_comm = true;                   ///< false: every collective is waited for at once
-  std::int64_t persistence_threshold = 0;     ///< parameters of at most so many elements stay whole between steps
-  double first_bucket_mb = 1, bucket_mb = 25; ///< MiB; DDP, ZeRO-1, ZeRO-2
+  bool limit_all_gathers = true;  ///< at most one unit is gathered ahead; false: three
+  std::optional<bool> reshard_after_forward =
+      {};                                      ///< empty: the strategy's; (an int in other systems: shard_group_size)
+  bool reshard_root = false;                   ///< the root unit, too, is dropped after its forward
+  bool overlap_comm = true;                    ///< false: every collective is waited for at once
+  std::int64_t persistence_threshold = 0;      ///< parameters of at most so many elements stay whole between steps
+  double first_bucket_mb = 1, bucket_mb = 25;  ///< MiB; DDP, ZeRO-1, ZeRO-2
 
   bool sync_module_states = true;  ///< rank 0's parameters and buffers for everyone, at construction
   bool broadcast_buffers = true;   ///< rank 0's buffers for everyone after each reduction (as Ddp)
   Offload offload = Offload::none;
-  std::string offload_folder = {};      ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
+  std::string offload_folder = {};  ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
   std::shared_ptr<parallel::Compression> compression = {};  ///< of gradients on the wire; nullptr: none
-  bool check_finite = true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
+  bool check_finite =
+      true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
 
-  /// Fills a parameter's local part from elsewhere (a file): elements [begin, begin + piece.numel()) of the parameter, flat. Returns
-  /// false to leave it to the module's own values. Called for every parameter with the part that this rank holds (an empty one, too).
+  /// Fills a parameter's local part from elsewhere (a file): elements [begin, begin + piece.numel()) of the parameter,
+  /// flat. Returns false to leave it to the module's own values. Called for every parameter with the part that this
+  /// rank holds (an empty one, too).
   std::function<bool(const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece)> load = {};
 
   bool reshard_alone = false;  ///< do everything also on one rank (to measure it)
@@ -96,14 +100,14 @@ struct ShardedParameter {
   std::vector<std::int64_t> shape;  ///< of the whole parameter
   std::int64_t begin = 0;           ///< the part is elements [begin, begin + local.numel()) of the flattened parameter
   at::Tensor local;                 ///< 1-D leaf (the module's own parameter where nothing is sharded); grad(): reduced
-  bool divided = false;             ///< other ranks of the shard group hold other parts; false: every rank holds the whole
+  bool divided = false;  ///< other ranks of the shard group hold other parts; false: every rank holds the whole
 };
 
 /// Bytes on this rank, by what they are for.
 struct ShardingMemory {
-  std::int64_t shards = 0;         ///< parameters that stay
-  std::int64_t gradients = 0;      ///< gradient shards (or whole gradients that stay)
-  std::int64_t whole = 0;          ///< gathered parameters now
+  std::int64_t shards = 0;     ///< parameters that stay
+  std::int64_t gradients = 0;  ///< gradient shards (or whole gradients that stay)
+  std::int64_t whole = 0;      ///< gathered parameters now
   std::int64_t whole_peak = 0;
   std::int64_t flat_gradients = 0;  ///< gradients on their way now
   std::int64_t flat_gradients_peak = 0;
@@ -124,14 +128,16 @@ struct ShardingUnit {
 
 class Sharded {
  public:
-  /// Collective. Throws Error when ranks' modules differ; InputError for options that do not fit. The module must outlive this
-  /// object. Its parameters keep their identity; where the strategy shards them, their memory comes and goes.
+  /// Collective. Throws Error when ranks' modules differ; InputError for options that do not fit. The module must
+  /// outlive this object. Its parameters keep their identity; where the strategy shards them, their memory comes and
+  /// goes.
   explicit Sharded(torch::nn::Module& module, ShardingOptions options = {});
   /// Sharded parameters that are still the module's are NaN afterwards, without memory; restore() first to keep them.
   ~Sharded();
   Sharded(Sharded&&) noexcept;
 
-  /// Local parts of the trained parameters, for any torch::optim optimizer. In the order of registration, tied ones once.
+  /// Local parts of the trained parameters, for any torch::optim optimizer. In the order of registration, tied ones
+  /// once.
   std::vector<at::Tensor> parameters() const;
   const std::vector<ShardedParameter>& named_parameters() const;
   /// The frozen ones, in the order of registration; they are gathered by gather_like(), too.
@@ -144,8 +150,8 @@ class Sharded {
   optim::SumOverShards sum_over_shards() const;
 
   void zero_grad();
-  /// While the guard lives, DDP and ZeRO-1 accumulate locally; ZeRO-2, ZeRO-3 and FSDP reduce every backward into the shards' sums
-  /// anyway (no rank holds whole gradients), so it does nothing for them.
+  /// While the guard lives, DDP and ZeRO-1 accumulate locally; ZeRO-2, ZeRO-3 and FSDP reduce every backward into the
+  /// shards' sums anyway (no rank holds whole gradients), so it does nothing for them.
   class NoSync {
    public:
     explicit NoSync(Sharded& sharded);
@@ -160,16 +166,16 @@ class Sharded {
 
   /// Global L2 norm of the reduced gradients, the same bits on every rank and for every strategy. Collective.
   double grad_norm() const;
-  /// The same; gradients are scaled in place when it exceeds max_norm (<= 0: never). Throws Error on every rank when it is not
-  /// finite, naming rank and parameter (check_finite).
+  /// The same; gradients are scaled in place when it exceeds max_norm (<= 0: never). Throws Error on every rank when it
+  /// is not finite, naming rank and parameter (check_finite).
   double clip_grad_norm(double max_norm);
   /// All gradients that are here, those that paused backwards have left unreduced, too, are multiplied by `factor`.
   void scale_gradients(double factor);
   /// Clamps every element to [-limit, limit].
   void clip_grad_value(double limit);
 
-  /// While it lives, whole parameters (all, or those in the units of `names`) may be read, and with write_back changed: all ranks
-  /// make the same change, each keeps its own part. Collective at both ends.
+  /// While it lives, whole parameters (all, or those in the units of `names`) may be read, and with write_back changed:
+  /// all ranks make the same change, each keeps its own part. Collective at both ends.
   struct UnshardedOptions {
     std::vector<std::string> names = {};  ///< of parameters; empty: all
     bool write_back = false;
@@ -187,30 +193,34 @@ class Sharded {
   };
   [[nodiscard]] Unsharded unsharded(const UnshardedOptions& options) { return Unsharded(*this, options); }
 
-  /// Calls visit(name, tensor) for every parameter (frozen ones too, not buffers) in the order of registration, unit by unit gathered:
-  /// whole, in the shards' dtype, valid during the call. On every rank; collective.
+  /// Calls visit(name, tensor) for every parameter (frozen ones too, not buffers) in the order of registration, unit by
+  /// unit gathered: whole, in the shards' dtype, valid during the call. On every rank; collective.
   void visit_parameters(const std::function<void(const std::string&, const at::Tensor&)>& visit);
-  /// Puts whole tensors back (each rank takes its part); names as above. Throws InputError for unknown names or shapes. Collective.
+  /// Puts whole tensors back (each rank takes its part); names as above. Throws InputError for unknown names or shapes.
+  /// Collective.
   void load_parameters(const std::function<at::Tensor(const std::string&)>& whole);
   /// A tensor laid out like a local part (an optimizer state) -> the whole one, on every rank. Collective.
   at::Tensor gather_like(const ShardedParameter& parameter, const at::Tensor& local_state) const;
 
-  /// keep(i, begin, piece): elements [begin, begin + piece.numel()) of named_parameters()[i], flattened, valid during the call.
+  /// keep(i, begin, piece): elements [begin, begin + piece.numel()) of named_parameters()[i], flattened, valid during
+  /// the call.
   using PieceVisitor = std::function<void(std::size_t index, std::int64_t begin, const at::Tensor& piece)>;
-  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group): each rank sends its pieces to the
-  /// owners in messages of 1 MiB, which is all the memory that the owners need beside the shards.
-  /// On the owner `keep` gets the pieces of a parameter in ascending order, and the parameters in delivery_order(). `keep` must not
-  /// throw where other ranks go on. Collective.
+  /// Brings every trained parameter whole to the rank that owners[i] names (of options().group): each rank sends its
+  /// pieces to the owners in messages of 1 MiB, which is all the memory that the owners need beside the shards. On the
+  /// owner `keep` gets the pieces of a parameter in ascending order, and the parameters in delivery_order(). `keep`
+  /// must not throw where other ranks go on. Collective.
   void deliver_parameters(const std::vector<int>& owners, const PieceVisitor& keep) const;
-  /// The same for tensors laid out like the local parts (optimizer states), of one type each on all ranks; an undefined one is left out.
-  void deliver_like(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep) const;
+  /// The same for tensors laid out like the local parts (optimizer states), of one type each on all ranks; an undefined
+  /// one is left out.
+  void deliver_like(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
+                    const PieceVisitor& keep) const;
   std::vector<std::size_t> delivery_order() const;
-  /// By named_parameters(): the rank of the shard group that holds all of it already, which deliver_parameters() need not move; -1 for
-  /// one that lies on several, or that every rank has.
+  /// By named_parameters(): the rank of the shard group that holds all of it already, which deliver_parameters() need
+  /// not move; -1 for one that lies on several, or that every rank has.
   std::vector<int> whole_holders() const;
 
-  /// Ends a forward that no backward follows (evaluation): gathered parameters are dropped, and with data_dependent ranks that used
-  /// fewer units serve the others. Only needed there. Collective then.
+  /// Ends a forward that no backward follows (evaluation): gathered parameters are dropped, and with data_dependent
+  /// ranks that used fewer units serve the others. Only needed there. Collective then.
   void end_pass();
   /// Gives the module ordinary whole parameters back, with their values, and ends the engine's work on it. Collective.
   void restore();
@@ -223,7 +233,7 @@ class Sharded {
   std::vector<std::vector<std::string>> buckets() const;
   ShardingMemory memory() const;
   const ShardingOptions& options() const;
-  int shard_ranks() const;    ///< S
+  int shard_ranks() const;      ///< S
   int replicate_ranks() const;  ///< R
 
   struct Impl;  ///< parallel/sharding/engine.h

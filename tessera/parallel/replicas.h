@@ -34,8 +34,8 @@ class ReplicasDiffer : public Error {
   using Error::Error;
 };
 
-/// Throws ReplicasDiffer, the same on every rank, naming the first tensor whose bits differ, and the rank: the one that is not like most (of two
-/// ranks: the second). 8 bytes per rank are exchanged as long as all is well. `what` as above.
+/// Throws ReplicasDiffer, the same on every rank, naming the first tensor whose bits differ, and the rank: the one that
+/// is not like most (of two ranks: the second). 8 bytes per rank are exchanged as long as all is well. `what` as above.
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
 /// Every rank's text, by rank. Texts may differ in length.

@@ -65,8 +65,8 @@ void AddedTokens::Matcher::add(const std::string& content, const AddedToken& tok
     throw InputError(concat("of the added token ", token.id, " \"", token.content, "\" normalization leaves nothing"));
   const auto [known, is_new] = tokens_.emplace(content, Flags{token.id, token.single_word, token.lstrip, token.rstrip});
   if (!is_new)
-    throw InputError(concat("the added tokens ", known->second.id, " and ", token.id, " have the same content \"", content,
-                            "\"", content == token.content ? "" : " after normalization"));
+    throw InputError(concat("the added tokens ", known->second.id, " and ", token.id, " have the same content \"",
+                            content, "\"", content == token.content ? "" : " after normalization"));
   const auto first = static_cast<unsigned char>(content.front());
   is_first_[first] = true;
   std::vector<std::size_t>& sizes = sizes_[first];

@@ -10,8 +10,9 @@ namespace {
 void check(const Message& message, std::size_t number) {
   const auto fail = [&](const std::string& why) { throw InputError(concat("message ", number, ": ", why)); };
   if (message.role == "tool")
-    fail("the role 'tool' is not supported (roles are system, user and assistant): put the tool's result into a message "
-         "of the user");
+    fail(
+        "the role 'tool' is not supported (roles are system, user and assistant): put the tool's result into a message "
+        "of the user");
   if (message.role != "system" && message.role != "user" && message.role != "assistant")
     fail(concat("unknown role '", message.role, "' (roles are system, user and assistant)"));
   for (const std::string_view marker : {chat_begin, chat_end}) {
@@ -53,9 +54,10 @@ bool has_chat_tokens(const Tokenizer& tokenizer) {
 
 void check_chat_tokens(const Tokenizer& tokenizer, std::string_view tokenizer_name) {
   if (has_chat_tokens(tokenizer)) return;
-  throw InputError(concat("the tokenizer '", tokenizer_name, "' has no tokens ", chat_begin, " and ", chat_end,
-                          ", which conversations (field \"messages\") are written with: use the tokenizer of a chat model "
-                          "(SmolLM2-Instruct, Qwen2), or give the data as \"prompt\" and \"completion\""));
+  throw InputError(
+      concat("the tokenizer '", tokenizer_name, "' has no tokens ", chat_begin, " and ", chat_end,
+             ", which conversations (field \"messages\") are written with: use the tokenizer of a chat model "
+             "(SmolLM2-Instruct, Qwen2), or give the data as \"prompt\" and \"completion\""));
 }
 
 }  // namespace tessera::text

@@ -41,10 +41,10 @@ struct Piece {
 ///
 /// add_generation_prompt: ends with an open "<|im_start|>assistant\n" for the model to continue.
 ///
-/// Encoding the pieces one by one gives the tokens of the whole text, because both markers are added tokens: a piece ends
-/// behind <|im_end|>, or behind the line feed after a role. Only there could a tokenizer join the line feed with a content
-/// that begins with blanks; at generation the prompt ends at that line feed too, so the pieces' tokens are the ones
-/// that the model will see.
+/// Encoding the pieces one by one gives the tokens of the whole text, because both markers are added tokens: a piece
+/// ends behind <|im_end|>, or behind the line feed after a role. Only there could a tokenizer join the line feed with a
+/// content that begins with blanks; at generation the prompt ends at that line feed too, so the pieces' tokens are the
+/// ones that the model will see.
 ///
 /// Throws InputError for no message, an unknown role ("tool" is named as not supported), a marker inside a content (it
 /// would forge a turn).

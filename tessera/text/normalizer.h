@@ -2,8 +2,8 @@
 /// \file
 /// What is done to text before it is cut into words: the `normalizer` of a tokenizer.json.
 
-#include <tessera/text/wordpiece/bert_characters.h>
 #include <tessera/text/unicode/normal_form.h>
+#include <tessera/text/wordpiece/bert_characters.h>
 
 #include <string>
 #include <string_view>

@@ -24,8 +24,8 @@ const std::string& token_content(const Value& value);
 
 class TokenTable {
  public:
-  /// For the vocabulary and the added tokens of this file. Ids beyond what so many tokens can need are refused, so that a
-  /// small bad file cannot allocate much.
+  /// For the vocabulary and the added tokens of this file. Ids beyond what so many tokens can need are refused, so that
+  /// a small bad file cannot allocate much.
   explicit TokenTable(const Value& root);
 
   /// A token of the vocabulary, spelt so; `content` is what it decodes to. Throws InputError for an id that is out of

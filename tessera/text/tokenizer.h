@@ -32,8 +32,8 @@ class Tokenizer {
   /// Largest id + 1, added tokens included: the least number of rows of an embedding.
   virtual std::int64_t vocab_size() const = 0;
 
-  /// What goes between documents: the id of <|endoftext|> or <|end_of_text|>, the first that the vocabulary has; where it
-  /// has neither, end_of_turn().
+  /// What goes between documents: the id of <|endoftext|> or <|end_of_text|>, the first that the vocabulary has; where
+  /// it has neither, end_of_turn().
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
   /// What ends an answer: the id of tokenizer_config.json's `eos_token` (a text, or an object with `content`). Without

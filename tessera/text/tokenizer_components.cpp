@@ -104,8 +104,9 @@ class PreTokenizerReader {
     if (type == "Split")
       result_.steps.push_back(read_split(value));
     else if (type == "Digits")
-      result_.steps.push_back({DigitsPattern(), read_flag(value, "individual_digits", false) ? SplitBehavior::isolated
-                                                                                            : SplitBehavior::contiguous});
+      result_.steps.push_back({DigitsPattern(), read_flag(value, "individual_digits", false)
+                                                    ? SplitBehavior::isolated
+                                                    : SplitBehavior::contiguous});
     else
       refuse_component(value, "pre_tokenizer", supported_pre_tokenizers);
   }
@@ -143,8 +144,10 @@ class PostProcessorReader {
       const std::int32_t cls = checked_id(id_of_pair(value.at("cls"))), sep = checked_id(id_of_pair(value.at("sep")));
       const bool bert = type == "BertProcessing";
       result_.single = {{0, {cls}, 0}, {'A', {}, 0}, {0, {sep}, 0}};
-      result_.pair = bert ? std::vector<TemplatePiece>{{0, {cls}, 0}, {'A', {}, 0}, {0, {sep}, 0}, {'B', {}, 1}, {0, {sep}, 1}}
-                          : std::vector<TemplatePiece>{{0, {cls}, 0}, {'A', {}, 0}, {0, {sep, sep}, 0}, {'B', {}, 0}, {0, {sep}, 0}};
+      result_.pair =
+          bert ? std::vector<TemplatePiece>{{0, {cls}, 0}, {'A', {}, 0}, {0, {sep}, 0}, {'B', {}, 1}, {0, {sep}, 1}}
+               : std::vector<TemplatePiece>{
+                     {0, {cls}, 0}, {'A', {}, 0}, {0, {sep, sep}, 0}, {'B', {}, 0}, {0, {sep}, 0}};
     }
     bool after_text = false;
     for (const TemplatePiece& piece : result_.single) {
@@ -170,7 +173,8 @@ class PostProcessorReader {
     const Value* type = piece.find("type_id");
     if (type == nullptr) return 0;
     if (type->as_int() < 0 || type->as_int() > most_types)
-      throw InputError(concat(type->where().str(), ": token type ", type->as_int(), " is outside [0, ", most_types, "]"));
+      throw InputError(
+          concat(type->where().str(), ": token type ", type->as_int(), " is outside [0, ", most_types, "]"));
     return static_cast<std::int32_t>(type->as_int());
   }
 
@@ -198,7 +202,8 @@ class PostProcessorReader {
       piece.type = type_of_piece(special);
     }
     if (found.size() != texts)
-      throw InputError(concat(list.where().str(), ": the template for ", texts == 1 ? "one text lacks Sequence A" : "two texts lacks one of them"));
+      throw InputError(concat(list.where().str(), ": the template for ",
+                              texts == 1 ? "one text lacks Sequence A" : "two texts lacks one of them"));
     return pieces;
   }
 
@@ -212,8 +217,8 @@ class PostProcessorReader {
 
 void refuse_component(const Value& value, const std::string& kind, const std::string& supported) {
   const Value& type = value.at("type");
-  throw InputError(concat(type.where().str(), ": the ", kind, " ", type.as_string(), " is not supported; supported: ",
-                          supported));
+  throw InputError(
+      concat(type.where().str(), ": the ", kind, " ", type.as_string(), " is not supported; supported: ", supported));
 }
 
 bool read_flag(const Value& object, std::string_view key, bool by_default) {

@@ -22,9 +22,9 @@ PreTokenizer read_pre_tokenizer(const Value& value);
 
 /// One place of a template: a text, or special tokens.
 struct TemplatePiece {
-  char text = 0;                   ///< 'A', 'B' or, for special tokens, 0
-  std::vector<std::int32_t> ids;   ///< of special tokens
-  std::int32_t type = 0;           ///< token type id
+  char text = 0;                  ///< 'A', 'B' or, for special tokens, 0
+  std::vector<std::int32_t> ids;  ///< of special tokens
+  std::int32_t type = 0;          ///< token type id
 };
 
 /// What is put around one text, and around two.

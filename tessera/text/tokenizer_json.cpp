@@ -58,8 +58,8 @@ class Reader {
   }
 
  private:
-  /// What becomes of bytes that the vocabulary lacks. As Hugging Face does: unk_token if there is one, else nothing, which
-  /// gets a warning.
+  /// What becomes of bytes that the vocabulary lacks. As Hugging Face does: unk_token if there is one, else nothing,
+  /// which gets a warning.
   BpeModel::Unknown read_unknown(const Value& model) const {
     const auto missing = std::count(byte_ids_.begin(), byte_ids_.end(), BpeModel::no_token);
     if (missing == 0) return {};

@@ -45,25 +45,24 @@ std::string tokenizer_json(const BpeFile& file) {
 }
 
 Value tokenizer_document(BpeDocument parts) {
-  return Value::make_object(
-      {{"version", Value::of("1.0")},
-       {"truncation", Value()},
-       {"padding", Value()},
-       {"added_tokens", Value::make_array(std::move(parts.added_tokens))},
-       {"normalizer", std::move(parts.normalizer)},
-       {"pre_tokenizer", std::move(parts.pre_tokenizer)},
-       {"post_processor", std::move(parts.post_processor)},
-       {"decoder", std::move(parts.decoder)},
-       {"model", Value::make_object({{"type", Value::of("BPE")},
-                                     {"dropout", Value()},
-                                     {"unk_token", Value()},
-                                     {"continuing_subword_prefix", Value()},
-                                     {"end_of_word_suffix", Value()},
-                                     {"fuse_unk", Value::of(false)},
-                                     {"byte_fallback", Value::of(false)},
-                                     {"ignore_merges", Value::of(parts.ignore_merges)},
-                                     {"vocab", Value::make_object(std::move(parts.vocabulary))},
-                                     {"merges", Value::make_array(std::move(parts.merges))}})}});
+  return Value::make_object({{"version", Value::of("1.0")},
+                             {"truncation", Value()},
+                             {"padding", Value()},
+                             {"added_tokens", Value::make_array(std::move(parts.added_tokens))},
+                             {"normalizer", std::move(parts.normalizer)},
+                             {"pre_tokenizer", std::move(parts.pre_tokenizer)},
+                             {"post_processor", std::move(parts.post_processor)},
+                             {"decoder", std::move(parts.decoder)},
+                             {"model", Value::make_object({{"type", Value::of("BPE")},
+                                                           {"dropout", Value()},
+                                                           {"unk_token", Value()},
+                                                           {"continuing_subword_prefix", Value()},
+                                                           {"end_of_word_suffix", Value()},
+                                                           {"fuse_unk", Value::of(false)},
+                                                           {"byte_fallback", Value::of(false)},
+                                                           {"ignore_merges", Value::of(parts.ignore_merges)},
+                                                           {"vocab", Value::make_object(std::move(parts.vocabulary))},
+                                                           {"merges", Value::make_array(std::move(parts.merges))}})}});
 }
 
 void write_tokenizer_files(const std::string& folder, std::string_view json, std::string_view end_of_text) {

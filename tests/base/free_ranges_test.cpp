@@ -44,7 +44,8 @@ RC_GTEST_PROP(FreeRanges, nothing_is_given_twice_and_nothing_is_lost, ()) {
       pieces.emplace_back(*begin, n);
     } else if (!pieces.empty()) {
       const auto place = pieces.begin() + event % static_cast<int>(pieces.size());
-      for (std::int64_t i = place->first; i < place->first + place->second; ++i) used[static_cast<std::size_t>(i)] = false;
+      for (std::int64_t i = place->first; i < place->first + place->second; ++i)
+        used[static_cast<std::size_t>(i)] = false;
       free.give(place->first, place->second);
       pieces.erase(place);
     }

@@ -131,7 +131,8 @@ TEST(JsonLenient, HostileFiles) {
         "[" + repeated("'''"), repeated("a"), repeated("{a:'''")}) {
     const std::clock_t begin = std::clock();  // of this process: other work on the machine does not count
     const std::string said = problem(text);
-    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 0.1) << text.substr(0, 20) << "... " << said.substr(0, 100);
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 0.1)
+        << text.substr(0, 20) << "... " << said.substr(0, 100);
   }
   EXPECT_EQ(problem("[" + repeated("1,") + "]"), "a.hjson:1:20000: more than 10000 values, found '1'");
 }

@@ -43,9 +43,7 @@ rc::Gen<Value> arbitrary_value(int depth) {
 
 }  // namespace
 
-TEST(InputError, EndsTheProgramWithTheCodeOfBadInput) {
-  EXPECT_EQ(InputError("x").exit_code(), ExitCode::bad_input);
-}
+TEST(InputError, EndsTheProgramWithTheCodeOfBadInput) { EXPECT_EQ(InputError("x").exit_code(), ExitCode::bad_input); }
 
 TEST(Json, ReadsEveryKindWithItsPosition) {
   const Value v =
@@ -70,7 +68,8 @@ TEST(Json, NumbersKeepTheirKind) {
 TEST(Json, SaysWhereAndWhy) {
   EXPECT_EQ(json_error("{\"a\": 1,}"), "x.json:1:9: expected a key in double quotes, found '}'");
   EXPECT_EQ(json_error("[1,\n 2"), "x.json:2:3: expected ',' or ']' in an array, found the end of the file");
-  EXPECT_EQ(json_error("{\"a\": 1, \"a\": 2}"), "x.json:1:15: the key \"a\" appears twice (first at x.json:1:7); keep one of them");
+  EXPECT_EQ(json_error("{\"a\": 1, \"a\": 2}"),
+            "x.json:1:15: the key \"a\" appears twice (first at x.json:1:7); keep one of them");
   EXPECT_EQ(json_error("\"abc"), "x.json:1:1: a string that begins here never ends");
   EXPECT_EQ(json_error("01"), "x.json:1:2: a number may not begin with 0, found '1'");
   EXPECT_EQ(json_error("// no"), "x.json:1:1: expected a value, found '/'");
@@ -135,7 +134,8 @@ TEST(Yaml, ReadsCoreSchemaScalars) {
 }
 
 TEST(Yaml, IsStrict) {
-  EXPECT_EQ(yaml_error("a: 1\na: 2\n"), "x.yaml:2:1: the key \"a\" appears twice (first at x.yaml:1:4); keep one of them");
+  EXPECT_EQ(yaml_error("a: 1\na: 2\n"),
+            "x.yaml:2:1: the key \"a\" appears twice (first at x.yaml:1:4); keep one of them");
   EXPECT_NE(yaml_error("a: 010\n").find("x.yaml:1:4: '010' looks like an octal number"), std::string::npos);
   EXPECT_NE(yaml_error("b: &x {c: 1}\na:\n  <<: *x\n").find("x.yaml:3:3: merge keys"), std::string::npos);
   EXPECT_NE(yaml_error("a: [1, 2\n").find("x.yaml:"), std::string::npos);

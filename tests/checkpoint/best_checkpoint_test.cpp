@@ -1,5 +1,5 @@
-// What checkpoints keep beside weights and optimizer: the best model, the schedule, the loss scale's hysteresis; and checkpoints of
-// the model only.
+// What checkpoints keep beside weights and optimizer: the best model, the schedule, the loss scale's hysteresis; and
+// checkpoints of the model only.
 
 #include <tessera/checkpoint/checkpoint.h>
 
@@ -25,7 +25,8 @@ class BestCheckpointTest : public ::testing::Test {
     return state;
   }
   std::string save(const RunState& state, std::int64_t keep = 0) {
-    return save_checkpoint(folder_.path(), NamedTensors{{"weight", at::ones({2})}}, Value::make_object(), nullptr, state, keep);
+    return save_checkpoint(folder_.path(), NamedTensors{{"weight", at::ones({2})}}, Value::make_object(), nullptr,
+                           state, keep);
   }
   bool exists(std::int64_t step) const { return path_exists(path_join(folder_.path(), concat("checkpoint-", step))); }
 
@@ -79,7 +80,8 @@ TEST_F(BestCheckpointTest, OfTheModelOnlyCannotBeResumed) {
     verify_checkpoint(folder);
     ADD_FAILURE() << "verified";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("it holds the model only (--save_only_model)"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("it holds the model only (--save_only_model)"), std::string::npos)
+        << error.what();
   }
   EXPECT_EQ(choose_newest(step_folders(folder_.path()), {}), path_join(folder_.path(), "checkpoint-1"));
   EXPECT_TRUE(looks_complete(folder));

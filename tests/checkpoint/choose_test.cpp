@@ -232,7 +232,8 @@ TEST_F(Choose, ABitThatIsWrongInMemoryOnlyIsFound) {
     run.end();
     return examination.finish().text;
   });
-  for (const std::string& text : found) EXPECT_NE(text.find("model.safetensors: bytes 0 to "), std::string::npos) << text;
+  for (const std::string& text : found)
+    EXPECT_NE(text.find("model.safetensors: bytes 0 to "), std::string::npos) << text;
 }
 
 TEST_F(Choose, AnExaminationOfNoCheckpointSaysSo) {

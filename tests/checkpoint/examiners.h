@@ -65,7 +65,8 @@ inline void load_part(const std::string& folder, const Ranks& here, const Readin
   const format::SafetensorsFolder weights(folder);
   for (const auto& stored : weights.tensors()) {
     const auto [begin, end] = part(layout::whole_region(stored.info.shape).numel());
-    PieceReader(weights.files()[stored.file], reading).read(stored.info, begin, at::empty({end - begin}, at::kBFloat16));
+    PieceReader(weights.files()[stored.file], reading)
+        .read(stored.info, begin, at::empty({end - begin}, at::kBFloat16));
   }
   const StoredState states(folder, "optimizer", reading);
   for (const auto& tensor : states.tensors()) {

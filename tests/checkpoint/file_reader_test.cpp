@@ -42,7 +42,8 @@ TEST_F(FileReaderTest, ReadsWhatIsThereInAnyOrder) {
   const FileReader file(path());
   const std::uint64_t size = bytes_.size();
   for (const std::uint64_t at : {std::uint64_t{0}, size - 5, std::uint64_t{20} << 20, std::uint64_t{1}, size})
-    for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{300'000}, std::int64_t{20'000'000}}) {
+    for (const std::int64_t count :
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{300'000}, std::int64_t{20'000'000}}) {
       if (at + static_cast<std::uint64_t>(count) > size) continue;
       EXPECT_EQ(read(file, count, at), bytes_.substr(at, static_cast<std::size_t>(count))) << count << " at " << at;
     }
@@ -73,7 +74,9 @@ TEST_F(FileReaderTest, AFileThatEndsEarlyIsToldAndNotNoted) {
     read(file, 2000, 0);
     FAIL() << "nothing was thrown";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("data: the file ends at byte 1000, its header says otherwise"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("data: the file ends at byte 1000, its header says otherwise"),
+              std::string::npos)
+        << error.what();
   }
   EXPECT_EQ(noted->chunk(0, 0).pieces.size(), 0u);
   EXPECT_THROW(FileReader(path_join(folder_.path(), "nowhere")), Error);

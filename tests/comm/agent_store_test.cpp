@@ -258,8 +258,7 @@ TEST(AgentStore, a_rank_with_another_secret_does_not_join) {
     host.put_into(environment);
     if (environment.rank == 1) environment.secret_fd = launch::secret_to_fd(launch::make_secret()).release();
   };
-  const auto outcomes = tessera::testing::run_ranks_outcomes(
-      2, [](comm::World&) {}, options);
+  const auto outcomes = tessera::testing::run_ranks_outcomes(2, [](comm::World&) {}, options);
   EXPECT_NE(outcomes[1].error.find("does not have that job's secret"), std::string::npos) << outcomes[1].error;
   EXPECT_FALSE(outcomes[0].ok);
 }

@@ -59,7 +59,8 @@ bool has(const std::optional<std::string>& text, const std::string& word) {
 TEST(PairCheck, equal_ones_are_silent_however_far_apart) {
   PairCheck check = pair_of_ranks();
   for (std::uint64_t i = 0; i < 5000; ++i) {
-    EXPECT_FALSE(check.update(sighting(0, {entry(i, i)}), sighting(1, i % 7 == 6 ? std::vector<Entry>{} : std::vector{entry(i, i)})));
+    EXPECT_FALSE(check.update(sighting(0, {entry(i, i)}),
+                              sighting(1, i % 7 == 6 ? std::vector<Entry>{} : std::vector{entry(i, i)})));
   }
   EXPECT_TRUE(check.equal_through(1, 4000));
   EXPECT_FALSE(check.equal_through(1, 5000));
@@ -68,8 +69,10 @@ TEST(PairCheck, equal_ones_are_silent_however_far_apart) {
 
 TEST(PairCheck, names_both_sides_and_what_differs) {
   PairCheck check = pair_of_ranks();
-  const auto found = check.update(sighting(0, {entry(0), entry(1, 5, Op::broadcast)}), sighting(1, {entry(0), entry(1, 6)}));
-  for (const char* word : {"not the same operation", "rank 0 is in broadcast #1", "rank 1 in all_reduce #1", "'bucket 3'"})
+  const auto found =
+      check.update(sighting(0, {entry(0), entry(1, 5, Op::broadcast)}), sighting(1, {entry(0), entry(1, 6)}));
+  for (const char* word :
+       {"not the same operation", "rank 0 is in broadcast #1", "rank 1 in all_reduce #1", "'bucket 3'"})
     EXPECT_TRUE(has(found, word)) << word << " not in " << found.value_or("nothing");
 }
 

@@ -65,8 +65,8 @@ TEST(Rendezvous, every_rank_is_told_who_is_missing) {
 }
 
 TEST(Rendezvous, another_build_is_refused_by_all) {
-  const auto results = join(
-      3, {}, [](int rank) { return rank == 2 ? "tessera 9.9" : build_text(); }, milliseconds(5000));
+  const auto results =
+      join(3, {}, [](int rank) { return rank == 2 ? "tessera 9.9" : build_text(); }, milliseconds(5000));
   for (const auto& text : results) {
     EXPECT_NE(text.find("rank 2 runs another build"), std::string::npos) << text;
     EXPECT_NE(text.find("tessera 9.9"), std::string::npos) << text;

@@ -1,5 +1,5 @@
-// The executor with real memory: ranks are threads, the network moves a message only when both sides have posted it, and
-// takes its time.
+// The executor with real memory: ranks are threads, the network moves a message only when both sides have posted it,
+// and takes its time.
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 

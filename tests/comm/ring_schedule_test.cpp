@@ -29,9 +29,9 @@ struct Simulation {
   int size;
   Collective collective;
   std::vector<Schedule> schedules;
-  std::vector<std::vector<Value>> values;                       // [rank][block]
+  std::vector<std::vector<Value>> values;                               // [rank][block]
   std::map<std::pair<int, int>, std::deque<std::vector<Value>>> wires;  // {from, to}
-  std::vector<std::size_t> sent, received;                      // steps of each rank that are done
+  std::vector<std::size_t> sent, received;                              // steps of each rank that are done
 
   Simulation(Algorithm algorithm, Collective what, int ranks)
       : size(ranks), collective(what), sent(ranks), received(ranks) {

@@ -1,4 +1,5 @@
-// Sums that continue what the output holds (Group::accumulate and accumulate_scatter) through shared memory, on raw memory.
+// Sums that continue what the output holds (Group::accumulate and accumulate_scatter) through shared memory, on raw
+// memory.
 #include "shm_ranks.h"
 
 #include <gtest/gtest.h>
@@ -66,11 +67,14 @@ TEST_P(Accumulate, into_a_wider_type) {
   const int ranks = GetParam();
   run_team(ranks, [&](Rank& rank) {
     std::uint64_t sequence = 0;
-    const auto number = [](int r, std::size_t i) { return static_cast<float>((i * 3 + static_cast<std::size_t>(r)) % 100); };
+    const auto number = [](int r, std::size_t i) {
+      return static_cast<float>((i * 3 + static_cast<std::size_t>(r)) % 100);
+    };
     for (const std::size_t n : {7ul, 40001ul, 300007ul}) {
       for (const Op op : {Op::all_reduce, Op::reduce_scatter}) {
         const bool parts = op == Op::reduce_scatter;
-        std::vector<std::uint16_t> input(parts ? n * static_cast<std::size_t>(ranks) : n);  // bf16: the upper half of fp32
+        std::vector<std::uint16_t> input(parts ? n * static_cast<std::size_t>(ranks)
+                                               : n);  // bf16: the upper half of fp32
         for (std::size_t i = 0; i < input.size(); ++i) {
           const float x = number(rank.rank, i);
           std::uint32_t bits;

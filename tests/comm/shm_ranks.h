@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Ranks of a shared-memory team as threads of this process, each with a segment of its own that the others map. Torch-free,
-/// so that sanitizers can run it.
+/// Ranks of a shared-memory team as threads of this process, each with a segment of its own that the others map.
+/// Torch-free, so that sanitizers can run it.
 
 #include <tessera/comm/shm/team.h>
 

@@ -38,7 +38,8 @@ struct Buffer {
 };
 
 std::int32_t value(int rank, std::size_t i, int salt) {
-  return static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(rank) * 1001 + static_cast<std::size_t>(salt) * 77) % 10007);
+  return static_cast<std::int32_t>(
+      (i * 7 + static_cast<std::size_t>(rank) * 1001 + static_cast<std::size_t>(salt) * 77) % 10007);
 }
 void fill(const Buffer& buffer, int rank, int salt) {
   for (std::size_t i = 0; i < buffer.n; ++i) buffer.data[i] = value(rank, i, salt);
@@ -164,11 +165,12 @@ struct Trial {
         << launch::op_name(what.op) << " of " << what.n << " on rank " << rank.rank << " of " << rank.size << ", arena "
         << what.arena << ": element " << wrong.first - wanted.begin() << " is " << *wrong.second << ", expected "
         << *wrong.first;
-    for (std::size_t i = 0; i < input.n; ++i) ASSERT_EQ(input.data[i], value(rank.rank, i, what.salt)) << "input changed";
+    for (std::size_t i = 0; i < input.n; ++i)
+      ASSERT_EQ(input.data[i], value(rank.rank, i, what.salt)) << "input changed";
   }
 };
 
-constexpr Op all_ops[] = {Op::broadcast, Op::reduce,  Op::all_reduce,     Op::scatter,
+constexpr Op all_ops[] = {Op::broadcast, Op::reduce,     Op::all_reduce,     Op::scatter,
                           Op::gather,    Op::all_gather, Op::reduce_scatter, Op::all_to_all};
 
 class Teams : public ::testing::TestWithParam<int> {};
@@ -242,7 +244,9 @@ TEST_P(Teams, messages_in_every_order) {
     // More messages than slots; every rank sends everything before it receives anything.
     std::vector<int> tags(20);
     std::iota(tags.begin(), tags.end(), 0);
-    const auto size_of = [](int from, int tag) { return static_cast<std::size_t>(1 + (from * 37 + tag * 5003) % 60000); };
+    const auto size_of = [](int from, int tag) {
+      return static_cast<std::size_t>(1 + (from * 37 + tag * 5003) % 60000);
+    };
     for (int peer = 0; peer < ranks; ++peer) {
       if (peer == rank.rank) continue;
       for (const int tag : tags) post(Op::send, peer, tag, size_of(rank.rank, tag), tag % 2 == 0);
@@ -333,7 +337,8 @@ TEST(Failing, other_operations_are_named_on_both_sides) {
   run_team(2, [&](Rank& rank) {
     Buffer buffer(rank, 10, false, 1);
     Operation operation;
-    operation.entry = entry_of(rank.rank == 0 ? Op::all_reduce : Op::broadcast, 0, 10, rank.rank == 0 ? -1 : 0, "", "here");
+    operation.entry =
+        entry_of(rank.rank == 0 ? Op::all_reduce : Op::broadcast, 0, 10, rank.rank == 0 ? -1 : 0, "", "here");
     operation.output = buffer.bytes();
     operation.part_bytes = 40;
     operation.root = 0;

@@ -152,7 +152,8 @@ TEST(AccelerateFile, TheGuidesFile) {
   EXPECT_EQ(read.settings_text(),
             "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all "
             "cpu_ram_efficient_loading=true "
-            "forward_prefetch=false num_processes=2 save_state_dict_type=SHARDED_STATE_DICT strategy=1 sync_module_states=true "
+            "forward_prefetch=false num_processes=2 save_state_dict_type=SHARDED_STATE_DICT strategy=1 "
+            "sync_module_states=true "
             "transformer_layer_cls_to_wrap=BertLayer");
 }
 

@@ -8,9 +8,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/convert/convert_accelerate.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/key_tables.h>
 
 #include <algorithm>

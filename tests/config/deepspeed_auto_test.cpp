@@ -3,9 +3,9 @@
 #include "deepspeed_cases.h"
 
 #include <tessera/base/file.h>
-#include <tessera/config/deepspeed/deepspeed_reading.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>
 

@@ -129,9 +129,10 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{R"({"xyzzy": 1})", "deepspeed:1:11: unknown key xyzzy; docs/configuration.md lists the keys"},
         ProblemCase{R"({"fp16.enabled": true})",  // found by its fuzzer
                     "deepspeed:1:18: unknown key fp16.enabled; write it as enabled in the section fp16"},
-        ProblemCase{R"({"zero_optimization": {"offload_param.device": "cpu"}})",
-                    "deepspeed:1:48: unknown key zero_optimization.offload_param.device; write it as device in the section "
-                    "zero_optimization.offload_param"},
+        ProblemCase{
+            R"({"zero_optimization": {"offload_param.device": "cpu"}})",
+            "deepspeed:1:48: unknown key zero_optimization.offload_param.device; write it as device in the section "
+            "zero_optimization.offload_param"},
         ProblemCase{R"({"bf16": {"xyzzy": 1}})",
                     "deepspeed:1:20: unknown key bf16.xyzzy; the keys there are enabled, bf16_optimizer_states, "
                     "bf16_master_weights_and_grads, "

@@ -2,8 +2,8 @@
 
 #include "deepspeed_cases.h"
 
-#include <tessera/config/deepspeed/deepspeed_rows.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/deepspeed/deepspeed_rows.h>
 
 #include <set>
 

@@ -89,7 +89,8 @@ TEST(Fields, RulesNameTheNumbers) {
   EXPECT_EQ(wrong("learning_rate", "inf"), "is 'inf'; it takes a number");
   EXPECT_EQ(wrong("lr_scheduler_type", "cosin"),
             "is 'cosin'; it must be one of linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt, "
-            "cosine_with_restarts, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay, reduce_lr_on_plateau, warmup_lr, "
+            "cosine_with_restarts, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay, "
+            "reduce_lr_on_plateau, warmup_lr, "
             "warmup_decay_lr, warmup_cosine_lr, one_cycle, lr_range_test (did you mean cosine?)");
   EXPECT_EQ(wrong("disable_tqdm", "maybe"), "is 'maybe'; it takes true or false");
 }

@@ -78,17 +78,20 @@ TEST(FsdpConfig, AcceleratesFiles) {
   EXPECT_EQ(file.settings[3].name, "strategy");
   EXPECT_EQ(file.settings[3].text, "2");
   EXPECT_EQ(file_and_line(file.settings[3].where), path + ":8");
-  EXPECT_EQ(file.notes, Words{path + ":11: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
-                                     "optimizer and every grouping works"});
+  EXPECT_EQ(file.notes,
+            Words{path + ":11: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
+                         "optimizer and every grouping works"});
 }
 
 // Words, and the numbers of torch.distributed.fsdp.StateDictType.
 TEST(FsdpConfig, KindsOfStateDict) {
-  for (const auto& [text, type] : {std::pair("\"FULL_STATE_DICT\"", "full"), std::pair("\"SHARDED_STATE_DICT\"", "sharded"),
-                                   std::pair("\"Local_State_Dict\"", "local"), std::pair("\"StateDictType.FULL_STATE_DICT\"", "full"),
-                                   std::pair("1", "full"), std::pair("2", "local"), std::pair("3", "sharded")}) {
+  for (const auto& [text, type] :
+       {std::pair("\"FULL_STATE_DICT\"", "full"), std::pair("\"SHARDED_STATE_DICT\"", "sharded"),
+        std::pair("\"Local_State_Dict\"", "local"), std::pair("\"StateDictType.FULL_STATE_DICT\"", "full"),
+        std::pair("1", "full"), std::pair("2", "local"), std::pair("3", "sharded")}) {
     RunConfig config;
-    EXPECT_EQ(find_field("save_state_dict_type")->set(config, settings(concat("{\"fsdp_state_dict_type\": ", text, "}")).at("save_state_dict_type")),
+    EXPECT_EQ(find_field("save_state_dict_type")
+                  ->set(config, settings(concat("{\"fsdp_state_dict_type\": ", text, "}")).at("save_state_dict_type")),
               std::nullopt);
     EXPECT_EQ(config.output.save_state_dict_type, type) << text;
   }
@@ -101,7 +104,8 @@ TEST(FsdpConfig, NumbersAsPeopleWriteThem) {
 }
 
 TEST(FsdpConfig, ReshardAfterForwardIsThreeThings) {
-  EXPECT_EQ(settings(R"({"fsdp_version": 2, "reshard_after_forward": false})"), (Texts{{"reshard_after_forward", "false"}}));
+  EXPECT_EQ(settings(R"({"fsdp_version": 2, "reshard_after_forward": false})"),
+            (Texts{{"reshard_after_forward", "false"}}));
   EXPECT_EQ(settings(R"({"reshard_after_forward": "True"})"), (Texts{{"reshard_after_forward", "true"}}));
   EXPECT_EQ(settings(R"({"fsdp_reshard_after_forward": "SHARD_GRAD_OP"})"), (Texts{{"strategy", "SHARD_GRAD_OP"}}));
   EXPECT_EQ(settings(R"({"reshard_after_forward": 4})"), (Texts{{"shard_group_size", "4"}}));
@@ -110,8 +114,10 @@ TEST(FsdpConfig, ReshardAfterForwardIsThreeThings) {
 }
 
 TEST(FsdpConfig, MixedPrecision) {
-  EXPECT_EQ(settings(R"({"mixed_precision_policy": {"param_dtype": "torch.bfloat16", "reduce_dtype": "float32", "output_dtype": null}})"),
-            (Texts{{"param_dtype", "torch.bfloat16"}, {"reduce_dtype", "float32"}}));
+  EXPECT_EQ(
+      settings(
+          R"({"mixed_precision_policy": {"param_dtype": "torch.bfloat16", "reduce_dtype": "float32", "output_dtype": null}})"),
+      (Texts{{"param_dtype", "torch.bfloat16"}, {"reduce_dtype", "float32"}}));
   EXPECT_EQ(settings(R"({"mixed_precision": "bf16"})"), (Texts{{"param_dtype", "bf16"}}));
   EXPECT_EQ(settings(R"({"mixed_precision": "no"})"), Texts{});
   EXPECT_EQ(problem_of(R"({"mixed_precision_policy": {"parm_dtype": "bf16"}})"),
@@ -129,21 +135,28 @@ TEST(FsdpConfig, Offload) {
 TEST(FsdpConfig, MessagesNameFileLineAndTheNearestKey) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "fsdp.json");
-  write_file_atomically(path, "{\n  \"fsdp_shardng_strategy\": 2,\n  \"backward_prefetch\": \"sometimes\",\n  \"xla\": true\n}\n");
-  EXPECT_EQ(problems_of(path),
-            (Words{path + ":2:28: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?",
-                   path + ":3:24: backward_prefetch is 'sometimes'; it must be one of backward_pre, backward_post, no_prefetch",
-                   path + ":4:10: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
-                          "come with --fsdp full_shard"}));
+  write_file_atomically(
+      path, "{\n  \"fsdp_shardng_strategy\": 2,\n  \"backward_prefetch\": \"sometimes\",\n  \"xla\": true\n}\n");
+  EXPECT_EQ(
+      problems_of(path),
+      (Words{
+          path + ":2:28: unknown key fsdp_shardng_strategy; did you mean fsdp_sharding_strategy?",
+          path + ":3:24: backward_prefetch is 'sometimes'; it must be one of backward_pre, backward_post, no_prefetch",
+          path + ":4:10: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
+                 "come with --fsdp full_shard"}));
   EXPECT_EQ(problem_of("absent.json"), "--fsdp_config absent.json: no such file (a JSON object begins with '{')");
-  EXPECT_EQ(problem_of(folder.path()), concat("--fsdp_config ", folder.path(), " is a folder; expected a JSON or YAML file"));
-  EXPECT_EQ(problem_of(R"({"fsdp_config": 3})"), "fsdp_config:1:17: expected an object with keys such as transformer_layer_cls_to_wrap");
-  EXPECT_EQ(problem_of(R"({"version": 3})"), "fsdp_config:1:13: version must be 1 or 2 (one engine here does what both do)");
+  EXPECT_EQ(problem_of(folder.path()),
+            concat("--fsdp_config ", folder.path(), " is a folder; expected a JSON or YAML file"));
+  EXPECT_EQ(problem_of(R"({"fsdp_config": 3})"),
+            "fsdp_config:1:17: expected an object with keys such as transformer_layer_cls_to_wrap");
+  EXPECT_EQ(problem_of(R"({"version": 3})"),
+            "fsdp_config:1:13: version must be 1 or 2 (one engine here does what both do)");
   EXPECT_EQ(problem_of(R"({"state_dict_type": "SHARD_STATE_DICT"})"),
             "fsdp_config:1:21: state_dict_type is 'SHARD_STATE_DICT'; it must be one of sharded, full, local");
   EXPECT_TRUE(problem_of("{\"a\": ").starts_with("fsdp_config:1:"));
   EXPECT_EQ(problem_of(R"({"transformer_layer_cls_to_wrap": [1]})"),
-            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something else than words");
+            "fsdp_config:1:35: transformer_layer_cls_to_wrap takes CLASS,..., not an object or a list of something "
+            "else than words");
 }
 
 TEST(FsdpConfig, KeysOfXla) {
@@ -153,14 +166,18 @@ TEST(FsdpConfig, KeysOfXla) {
     EXPECT_EQ(problems.lines, Words{}) << json;
     return file.notes;
   };
-  EXPECT_EQ(notes(R"({"xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {}})"), Words{});
-  EXPECT_EQ(notes(R"({"xla_fsdp_grad_ckpt": true})"), Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it belongs to xla, which is off"});
+  EXPECT_EQ(notes(R"({"xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false, "xla_fsdp_settings": {}})"),
+            Words{});
+  EXPECT_EQ(notes(R"({"xla_fsdp_grad_ckpt": true})"),
+            Words{"fsdp_config:1: xla_fsdp_grad_ckpt has no effect: it belongs to xla, which is off"});
   EXPECT_EQ(problem_of(R"({"xla_fsdp_v2": true, "xla": true, "xla_fsdp_settings": {"compute_dtype": "bfloat16"}})"),
-            "fsdp_config:1:30: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come with --fsdp full_shard");
+            "fsdp_config:1:30: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same "
+            "strategies come with --fsdp full_shard");
 }
 
 TEST(FsdpConfig, ValuesThatAskForNothing) {
-  EXPECT_EQ(settings(R"({"transformer_layer_cls_to_wrap": [], "min_num_params": 0, "backward_prefetch": null})"), Texts{});
+  EXPECT_EQ(settings(R"({"transformer_layer_cls_to_wrap": [], "min_num_params": 0, "backward_prefetch": null})"),
+            Texts{});
 }
 
 TEST(FsdpConfig, HostileFilesAreRefusedAtOnce) {
@@ -176,25 +193,47 @@ TEST(FsdpConfig, HostileFilesAreRefusedAtOnce) {
 }
 
 TEST(FsdpConfig, TwoSpellingsMustAgree) {
-  EXPECT_EQ(settings(R"({"fsdp_sharding_strategy": 1, "sharding_strategy": "FULL_SHARD"})"), (Texts{{"strategy", "1"}}));
+  EXPECT_EQ(settings(R"({"fsdp_sharding_strategy": 1, "sharding_strategy": "FULL_SHARD"})"),
+            (Texts{{"strategy", "1"}}));
   EXPECT_EQ(problem_of("{\"min_num_params\": 5,\n\"fsdp_min_num_param\": 6}"),
             "fsdp_config:2:23: fsdp_min_num_param 6 contradicts min_num_params 5 in line 1; keep one of them");
 }
 
 // Whatever a file holds, each key is read, noted, or refused by a message with its place; nothing is thrown.
 RC_GTEST_PROP(FsdpConfig, AnyObjectIsReadOrRefused, ()) {
-  static const Words names = {"sharding_strategy", "fsdp_reshard_after_forward", "cpu_offload", "fsdp_auto_wrap_policy", "min_num_params",
-                              "mixed_precision", "version", "state_dict_type", "xla", "use_orig_params", "backward_prefetch", "nonsense",
-                              "activation_checkpointing", "param_dtype", "fsdp_", ""};
+  static const Words names = {"sharding_strategy",
+                              "fsdp_reshard_after_forward",
+                              "cpu_offload",
+                              "fsdp_auto_wrap_policy",
+                              "min_num_params",
+                              "mixed_precision",
+                              "version",
+                              "state_dict_type",
+                              "xla",
+                              "use_orig_params",
+                              "backward_prefetch",
+                              "nonsense",
+                              "activation_checkpointing",
+                              "param_dtype",
+                              "fsdp_",
+                              ""};
   const auto value = [] {
     switch (*rc::gen::inRange(0, 7)) {
-      case 0: return Value();
-      case 1: return Value::of(*rc::gen::arbitrary<bool>());
-      case 2: return Value::of(*rc::gen::arbitrary<std::int64_t>());
-      case 3: return Value::of(*rc::gen::arbitrary<double>());
-      case 4: return Value::of(*rc::gen::element<std::string>("bf16", "1", "FULL_SHARD", "true", "no", "SIZE_BASED_WRAP", ""));
-      case 5: return Value::make_array({Value::of("A"), Value::of(*rc::gen::inRange(0, 2) == 0 ? "B" : "")});
-      default: return Value::make_object({{"param_dtype", Value::of("bf16")}, {"offload_params", Value::of(true)}});
+      case 0:
+        return Value();
+      case 1:
+        return Value::of(*rc::gen::arbitrary<bool>());
+      case 2:
+        return Value::of(*rc::gen::arbitrary<std::int64_t>());
+      case 3:
+        return Value::of(*rc::gen::arbitrary<double>());
+      case 4:
+        return Value::of(
+            *rc::gen::element<std::string>("bf16", "1", "FULL_SHARD", "true", "no", "SIZE_BASED_WRAP", ""));
+      case 5:
+        return Value::make_array({Value::of("A"), Value::of(*rc::gen::inRange(0, 2) == 0 ? "B" : "")});
+      default:
+        return Value::make_object({{"param_dtype", Value::of("bf16")}, {"offload_params", Value::of(true)}});
     }
   };
   std::vector<Value::Member> members;

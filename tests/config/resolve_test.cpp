@@ -153,9 +153,10 @@ TEST(ResolveFlags, SettingsWithoutEffectAreNamed) {
   EXPECT_TRUE(unused_settings(read({"--momentum", "0.9", "--optim", "sgd"})).empty());
   EXPECT_EQ(unused_settings(read({"--optim", "sgd", "--adam-beta1", "0.8"})),
             Words{"--adam-beta1 has no effect: --optim is sgd"});
-  EXPECT_EQ(unused_settings(read({"--optim", "lion_32bit", "--adam_beta1", "0.8", "--adam_epsilon", "1e-6", "--nesterov"})),
-            (Words{"--nesterov has no effect: --optim is lion",
-                   "--adam_epsilon has no effect: --optim is lion, whose numbers are given by --optim_args"}));
+  EXPECT_EQ(
+      unused_settings(read({"--optim", "lion_32bit", "--adam_beta1", "0.8", "--adam_epsilon", "1e-6", "--nesterov"})),
+      (Words{"--nesterov has no effect: --optim is lion",
+             "--adam_epsilon has no effect: --optim is lion, whose numbers are given by --optim_args"}));
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--num_train_epochs", "1"})),
             Words{"--num_train_epochs has no effect: --max_steps decides"});
   EXPECT_EQ(unused_settings(read({"--save_strategy", "no", "--save_steps", "5"})),

@@ -36,28 +36,29 @@ TEST(Sharding, NothingGivenIsDdp) {
 }
 
 TEST(Sharding, EveryNameOfAStrategy) {
-  const std::vector<std::pair<Words, std::string>> cases = {{{"--fsdp", "full_shard"}, "full_shard"},
-                                                            {{"--fsdp", "full_shard auto_wrap"}, "full_shard"},
-                                                            {{"--fsdp", "full_shard", "auto_wrap"}, "full_shard"},
-                                                            {{"--fsdp", "full shard"}, "full_shard"},
-                                                            {{"--fsdp=FULL_SHARD,auto_wrap"}, "full_shard"},
-                                                            {{"--fsdp", "['full_shard', 'auto_wrap']"}, "full_shard"},
-                                                            {{"--fsdp", "true"}, "full_shard"},
-                                                            {{"--fsdp", "false"}, "ddp"},
-                                                            {{"--fsdp", "shard_grad_op"}, "shard_grad_op"},
-                                                            {{"--fsdp", "hybrid_shard"}, "hybrid_shard"},
-                                                            {{"--fsdp", "hybrid_shard_zero2"}, "hybrid_shard_zero2"},
-                                                            {{"--fsdp", "no_shard"}, "ddp"},
-                                                            {{"--zero_stage", "0"}, "ddp"},
-                                                            {{"--zero_stage", "1"}, "zero1"},
-                                                            {{"--zero-stage=2"}, "zero2"},
-                                                            {{"--zero_stage", "3"}, "zero3"},
-                                                            {{"--strategy", "FULL_SHARD"}, "full_shard"},
-                                                            {{"--strategy", "2"}, "shard_grad_op"},
-                                                            {{"--fsdp_sharding_strategy", "HYBRID_SHARD"}, "hybrid_shard"},
-                                                            {{"--fsdp_config", R"({"sharding_strategy": "NO_SHARD"})"}, "ddp"},
-                                                            {{"--fsdp_config", R"({"fsdp_sharding_strategy": 5})"}, "hybrid_shard_zero2"},
-                                                            {{"--fsdp_config", R"({"min_num_params": 1000})"}, "full_shard"}};
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--fsdp", "full_shard"}, "full_shard"},
+      {{"--fsdp", "full_shard auto_wrap"}, "full_shard"},
+      {{"--fsdp", "full_shard", "auto_wrap"}, "full_shard"},
+      {{"--fsdp", "full shard"}, "full_shard"},
+      {{"--fsdp=FULL_SHARD,auto_wrap"}, "full_shard"},
+      {{"--fsdp", "['full_shard', 'auto_wrap']"}, "full_shard"},
+      {{"--fsdp", "true"}, "full_shard"},
+      {{"--fsdp", "false"}, "ddp"},
+      {{"--fsdp", "shard_grad_op"}, "shard_grad_op"},
+      {{"--fsdp", "hybrid_shard"}, "hybrid_shard"},
+      {{"--fsdp", "hybrid_shard_zero2"}, "hybrid_shard_zero2"},
+      {{"--fsdp", "no_shard"}, "ddp"},
+      {{"--zero_stage", "0"}, "ddp"},
+      {{"--zero_stage", "1"}, "zero1"},
+      {{"--zero-stage=2"}, "zero2"},
+      {{"--zero_stage", "3"}, "zero3"},
+      {{"--strategy", "FULL_SHARD"}, "full_shard"},
+      {{"--strategy", "2"}, "shard_grad_op"},
+      {{"--fsdp_sharding_strategy", "HYBRID_SHARD"}, "hybrid_shard"},
+      {{"--fsdp_config", R"({"sharding_strategy": "NO_SHARD"})"}, "ddp"},
+      {{"--fsdp_config", R"({"fsdp_sharding_strategy": 5})"}, "hybrid_shard_zero2"},
+      {{"--fsdp_config", R"({"min_num_params": 1000})"}, "full_shard"}};
   for (const auto& [arguments, strategy] : cases) {
     EXPECT_EQ(problems_of(arguments), Words{}) << join(arguments, " ");
     EXPECT_EQ(read(arguments).values.sharding.strategy, strategy) << join(arguments, " ");
@@ -65,8 +66,9 @@ TEST(Sharding, EveryNameOfAStrategy) {
 }
 
 TEST(Sharding, OriginsSayWhichWords) {
-  const Resolved resolved = read({"--fsdp", "full_shard auto_wrap offload", "--fsdp_config", R"({"forward_prefetch": false, "limit_all_gathers": true})",
-                                  "--no_limit_all_gathers"});
+  const Resolved resolved =
+      read({"--fsdp", "full_shard auto_wrap offload", "--fsdp_config",
+            R"({"forward_prefetch": false, "limit_all_gathers": true})", "--no_limit_all_gathers"});
   EXPECT_EQ(resolved.origins.at("strategy"), "derived (--fsdp full_shard)");
   EXPECT_EQ(resolved.values.sharding.cpu_offload, "all");
   EXPECT_EQ(resolved.origins.at("cpu_offload"), "derived (--fsdp offload)");
@@ -78,43 +80,55 @@ TEST(Sharding, OriginsSayWhichWords) {
 }
 
 TEST(Sharding, NamesOfOneStrategyAgree) {
-  EXPECT_EQ(problems_of({"--fsdp", "full_shard", "--zero_stage", "3", "--strategy", "zero3", "--fsdp_config", R"({"sharding_strategy": 1})"}), Words{});
+  EXPECT_EQ(problems_of({"--fsdp", "full_shard", "--zero_stage", "3", "--strategy", "zero3", "--fsdp_config",
+                         R"({"sharding_strategy": 1})"}),
+            Words{});
 }
 
 TEST(Sharding, ContradictionsAreListedTogether) {
-  EXPECT_EQ(problems_of({"--fsdp", "full_shard offload", "--zero_stage", "2", "--strategy", "zero1", "--cpu_offload", "optimizer", "--fp16", "--bf16",
-                         "--fsdp_config", R"({"sharding_strategy": "SHARD_GRAD_OP", "min_num_params": 1e9, "transformer_layer_cls_to_wrap": "GPT2Block"})"}),
-            (Words{"fsdp_config:1 sharding_strategy SHARD_GRAD_OP, --fsdp full_shard, --zero_stage 2, --strategy zero1: these name different strategies; "
-                   "keep one of them",
-                   "--fsdp offload, --cpu_offload optimizer: these name different places; keep one of them",
-                   "--fp16 and --bf16 exclude each other: give one"}));
+  EXPECT_EQ(
+      problems_of(
+          {"--fsdp", "full_shard offload", "--zero_stage", "2", "--strategy", "zero1", "--cpu_offload", "optimizer",
+           "--fp16", "--bf16", "--fsdp_config",
+           R"({"sharding_strategy": "SHARD_GRAD_OP", "min_num_params": 1e9, "transformer_layer_cls_to_wrap": "GPT2Block"})"}),
+      (Words{"fsdp_config:1 sharding_strategy SHARD_GRAD_OP, --fsdp full_shard, --zero_stage 2, --strategy zero1: "
+             "these name different strategies; "
+             "keep one of them",
+             "--fsdp offload, --cpu_offload optimizer: these name different places; keep one of them",
+             "--fp16 and --bf16 exclude each other: give one"}));
 }
 
 TEST(Sharding, Words) {
   EXPECT_EQ(problem_of({"--fsdp", "ful_shard"}),
-            "--fsdp: unknown word 'ful_shard'; did you mean full_shard? (the words are full_shard, shard_grad_op, hybrid_shard, hybrid_shard_zero2, "
+            "--fsdp: unknown word 'ful_shard'; did you mean full_shard? (the words are full_shard, shard_grad_op, "
+            "hybrid_shard, hybrid_shard_zero2, "
             "no_shard, auto_wrap, size_based_auto_wrap, transformer_based_auto_wrap, offload)");
   EXPECT_EQ(problem_of({"--fsdp", "offload"}), "--fsdp offload names no strategy: write --fsdp \"full_shard offload\"");
   EXPECT_EQ(problem_of({"--fsdp", "full_shard shard_grad_op"}),
             "--fsdp full_shard, --fsdp shard_grad_op: these name different strategies; keep one of them");
   EXPECT_EQ(problem_of({"--fsdp", "no_shard offload"}),
-            "cpu_offload (derived (--fsdp offload)) all needs a strategy that divides parameters (--fsdp full_shard, --zero_stage 3); the strategy ddp "
+            "cpu_offload (derived (--fsdp offload)) all needs a strategy that divides parameters (--fsdp full_shard, "
+            "--zero_stage 3); the strategy ddp "
             "(derived (--fsdp no_shard)) keeps them whole. --cpu_offload optimizer goes with every strategy");
 }
 
 TEST(Sharding, WrapPolicies) {
   const Words blocks = {"Gpt2Block"}, modules = {"h.0", "h.0.attn", "h.0.mlp", "wte"};
-  const auto policy = [&](const Words& arguments) { return wrap_policy(read(arguments).values.sharding, blocks, modules); };
+  const auto policy = [&](const Words& arguments) {
+    return wrap_policy(read(arguments).values.sharding, blocks, modules);
+  };
   EXPECT_EQ(policy({}).kind, Kind::by_class);
   EXPECT_EQ(policy({}).classes, blocks);
-  EXPECT_EQ(policy({"--transformer_layer_cls_to_wrap", "GPT2Block, LlamaDecoderLayer"}).classes, (Words{"GPT2Block", "LlamaDecoderLayer"}));
+  EXPECT_EQ(policy({"--transformer_layer_cls_to_wrap", "GPT2Block, LlamaDecoderLayer"}).classes,
+            (Words{"GPT2Block", "LlamaDecoderLayer"}));
   EXPECT_EQ(policy({"--fsdp", "full_shard auto_wrap", "--min_num_params", "5000"}).kind, Kind::by_size);
   EXPECT_EQ(policy({"--fsdp", "full_shard auto_wrap", "--min_num_params", "5000"}).min_num_params, 5000);
   EXPECT_EQ(policy({"--fsdp", "full_shard size_based_auto_wrap"}).min_num_params, 100'000'000);
   EXPECT_EQ(policy({"--fsdp_min_num_params", "0"}).kind, Kind::by_class);
   EXPECT_EQ(policy({"--wrap_pattern", "h\\..*"}).kind, Kind::by_regex);
   EXPECT_EQ(policy({"--auto_wrap_policy", "NO_WRAP"}).kind, Kind::none);
-  EXPECT_EQ(policy({"--auto_wrap_policy", "SIZE_BASED_WRAP", "--transformer_layer_cls_to_wrap", "X"}).kind, Kind::by_size);  // the kind decides
+  EXPECT_EQ(policy({"--auto_wrap_policy", "SIZE_BASED_WRAP", "--transformer_layer_cls_to_wrap", "X"}).kind,
+            Kind::by_size);  // the kind decides
   EXPECT_EQ(policy({"--ignored_modules", "h\\.0\\..*"}).ignored_modules, (Words{"h.0.attn", "h.0.mlp"}));
   EXPECT_THROW(policy({"--ignored_modules", "absent"}), InputError);
   EXPECT_THROW(policy({"--ignored_modules", "("}), InputError);
@@ -141,29 +155,37 @@ TEST(Sharding, HuggingFacesClassesFindOurBlocks) {
 
 // The example of Hugging Face's distributed-training guide names classes and a size.
 TEST(Sharding, ClassesBeatSize) {
-  const Words guide = {"--fsdp", "full_shard auto_wrap", "--fsdp_config",
-                       R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], "fsdp_backward_prefetch": "backward_pre"})"};
+  const Words guide = {
+      "--fsdp", "full_shard auto_wrap", "--fsdp_config",
+      R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], "fsdp_backward_prefetch": "backward_pre"})"};
   const Resolved resolved = read(guide);
   EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, "transformer_based_wrap");
   EXPECT_EQ(resolved.origins.at("auto_wrap_policy"), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");
-  EXPECT_EQ(resolved.notes, (Words{"fsdp_config:1: min_num_params 1000000000 has no effect: transformer_layer_cls_to_wrap (fsdp_config:1) names the blocks"}));
-  EXPECT_EQ(read({"--fsdp", "full_shard", "--min_num_params", "5", "--transformer_layer_cls_to_wrap", "GPT2Block"}).values.sharding.auto_wrap_policy,
+  EXPECT_EQ(resolved.notes, (Words{"fsdp_config:1: min_num_params 1000000000 has no effect: "
+                                   "transformer_layer_cls_to_wrap (fsdp_config:1) names the blocks"}));
+  EXPECT_EQ(read({"--fsdp", "full_shard", "--min_num_params", "5", "--transformer_layer_cls_to_wrap", "GPT2Block"})
+                .values.sharding.auto_wrap_policy,
             "transformer_based_wrap");
-  const Resolved by_size = read({"--fsdp", "full_shard", "--fsdp_config", R"({"min_num_params": 5, "auto_wrap_policy": "SIZE_BASED_WRAP", "transformer_layer_cls_to_wrap": "X"})"});
+  const Resolved by_size =
+      read({"--fsdp", "full_shard", "--fsdp_config",
+            R"({"min_num_params": 5, "auto_wrap_policy": "SIZE_BASED_WRAP", "transformer_layer_cls_to_wrap": "X"})"});
   EXPECT_EQ(by_size.values.sharding.auto_wrap_policy, "size_based_wrap");
 }
 
 TEST(Sharding, FsdpAsABoolean) {
-  for (const char* yes : {"True", "true", "1", "yes"}) EXPECT_EQ(read({"--fsdp", yes}).values.sharding.strategy, "full_shard") << yes;
+  for (const char* yes : {"True", "true", "1", "yes"})
+    EXPECT_EQ(read({"--fsdp", yes}).values.sharding.strategy, "full_shard") << yes;
   EXPECT_EQ(read({"--fsdp"}).values.sharding.strategy, "full_shard");
   EXPECT_EQ(read({"--fsdp", "--bf16"}).values.sharding.strategy, "full_shard");
   EXPECT_EQ(read({"--fsdp", "True", "auto_wrap"}).values.sharding.strategy, "full_shard");
-  for (const char* no : {"False", "false", "0", ""}) EXPECT_EQ(read({"--fsdp", no}).values.sharding.strategy, "ddp") << no;
+  for (const char* no : {"False", "false", "0", ""})
+    EXPECT_EQ(read({"--fsdp", no}).values.sharding.strategy, "ddp") << no;
   const Resolved off = read({"--fsdp", "False", "--fsdp_config", R"({"min_num_params": 5, "offload_params": true})"});
   EXPECT_EQ(off.values.sharding.strategy, "ddp");
   EXPECT_EQ(off.values.sharding.cpu_offload, "none");
   EXPECT_EQ(off.notes, Words{"--fsdp_config has no effect: --fsdp is False"});
-  EXPECT_EQ(problem_of({"--fsdp", "False", "--fsdp_config", R"({"min_num_prams": 5})"}), "0 problems: ");  // it is not read
+  EXPECT_EQ(problem_of({"--fsdp", "False", "--fsdp_config", R"({"min_num_prams": 5})"}),
+            "0 problems: ");  // it is not read
 }
 
 // transformers 4 and 5 take version 2, a missing fsdp and a missing auto_wrap differently.
@@ -175,20 +197,28 @@ TEST(Sharding, Compat) {
   };
   EXPECT_EQ(with(version2, "v4").values.sharding.reshard_after_forward, "false");
   EXPECT_EQ(with(version2, "v4").origins.at("reshard_after_forward"), "fsdp_config:1");
-  EXPECT_EQ(with(version2, "v4").notes,
-            Words{"fsdp_config:1: version 2 keeps gathered parameters from forward to backward, as transformers 4 does: reshard_after_forward is false"});
+  EXPECT_EQ(with(version2, "v4").notes, Words{"fsdp_config:1: version 2 keeps gathered parameters from forward to "
+                                              "backward, as transformers 4 does: reshard_after_forward is false"});
   EXPECT_EQ(with(version2, "v5").values.sharding.reshard_after_forward, "auto");
   EXPECT_EQ(read(version2).values.sharding.reshard_after_forward, "auto");
-  EXPECT_EQ(with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 2, "reshard_after_forward": true})"}, "v4").values.sharding.reshard_after_forward, "true");
-  EXPECT_EQ(with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 1})"}, "v4").values.sharding.reshard_after_forward, "auto");
+  EXPECT_EQ(
+      with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 2, "reshard_after_forward": true})"},
+           "v4")
+          .values.sharding.reshard_after_forward,
+      "true");
+  EXPECT_EQ(with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 1})"}, "v4")
+                .values.sharding.reshard_after_forward,
+            "auto");
   const Words alone = {"--fsdp_config", R"({"min_num_params": 5})"};
   EXPECT_EQ(read(alone).values.sharding.strategy, "full_shard");
   for (const char* version : {"v4", "v5"}) {
     EXPECT_EQ(with(alone, version).values.sharding.strategy, "ddp");
-    EXPECT_EQ(with(alone, version).notes, Words{concat("--fsdp_config has no effect: --fsdp is not given (--compat ", version, ")")});
+    EXPECT_EQ(with(alone, version).notes,
+              Words{concat("--fsdp_config has no effect: --fsdp is not given (--compat ", version, ")")});
   }
   EXPECT_EQ(with({"--fsdp", "full_shard"}, "v4").notes,
-            Words{"--fsdp: blocks are wrapped although auto_wrap is not among the words, without which transformers 4 wraps none; "
+            Words{"--fsdp: blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
+                  "wraps none; "
                   "--auto_wrap_policy no_wrap does that"});
   EXPECT_TRUE(with({"--fsdp", "full_shard"}, "v5").notes.empty());
 }
@@ -196,18 +226,25 @@ TEST(Sharding, Compat) {
 TEST(Sharding, Rules) {
   EXPECT_EQ(problem_of({"--fsdp", "full_shard", "--shard_group_size", "3", "--num_processes", "4"}),
             "--shard_group_size 3 does not divide the 4 processes of the run");
-  EXPECT_EQ(problem_of({"--fsdp", "full_shard", "--offload_folder", "/no/such/folder"}), "--offload_folder /no/such/folder: no such folder");
-  EXPECT_EQ(problem_of({"--auto_wrap_policy", "regex_wrap"}), "--auto_wrap_policy regex_wrap needs --wrap_pattern REGEX");
+  EXPECT_EQ(problem_of({"--fsdp", "full_shard", "--offload_folder", "/no/such/folder"}),
+            "--offload_folder /no/such/folder: no such folder");
+  EXPECT_EQ(problem_of({"--auto_wrap_policy", "regex_wrap"}),
+            "--auto_wrap_policy regex_wrap needs --wrap_pattern REGEX");
   EXPECT_TRUE(problem_of({"--wrap_pattern", "("}).starts_with("--wrap_pattern '(' is no regular expression: "));
-  EXPECT_EQ(problem_of({"--param_dtype", "float16"}), "--param_dtype fp16 needs --fp16: without loss scaling small gradients vanish");
+  EXPECT_EQ(problem_of({"--param_dtype", "float16"}),
+            "--param_dtype fp16 needs --fp16: without loss scaling small gradients vanish");
   EXPECT_EQ(problem_of({"--fp16", "--param_dtype", "bf16"}), "--param_dtype bf16 contradicts --fp16");
   EXPECT_EQ(problem_of({"--grad_compression", "powersdg:rank=2"}),
-            "--grad_compression is 'powersdg:rank=2'; the methods are none, fp16, bf16, powersgd, topk, onebit (did you mean powersgd?)");
+            "--grad_compression is 'powersdg:rank=2'; the methods are none, fp16, bf16, powersgd, topk, onebit (did "
+            "you mean powersgd?)");
   EXPECT_EQ(problem_of({"--ddp_comm_hook", "power_sgd"}), "0 problems: ");
   EXPECT_EQ(read({"--ddp_comm_hook", "power_sgd"}).values.sharding.grad_compression, "powersgd");
-  EXPECT_TRUE(problem_of({"--grad_compression", "bf16", "--deterministic_reduce"}).starts_with("--grad_compression bf16 contradicts"));
-  EXPECT_TRUE(problem_of({"--reduce_dtype", "bf16", "--deterministic_reduce"}).starts_with("--reduce_dtype bf16 contradicts"));
-  EXPECT_TRUE(problem_of({"--reduce_dtype", "bf16", "--grad_compression", "fp16"}).find("keep one of them") != std::string::npos);
+  EXPECT_TRUE(problem_of({"--grad_compression", "bf16", "--deterministic_reduce"})
+                  .starts_with("--grad_compression bf16 contradicts"));
+  EXPECT_TRUE(
+      problem_of({"--reduce_dtype", "bf16", "--deterministic_reduce"}).starts_with("--reduce_dtype bf16 contradicts"));
+  EXPECT_TRUE(problem_of({"--reduce_dtype", "bf16", "--grad_compression", "fp16"}).find("keep one of them") !=
+              std::string::npos);
   EXPECT_EQ(problem_of({"--zero_stage", "4"}), "--zero_stage is 4; it must be at least 0 and at most 3");
   EXPECT_EQ(problem_of({"--optim_args", "beta"}), "--optim_args: 'beta' has no '=' (expected key=value,key=value)");
 }
@@ -217,15 +254,19 @@ TEST(Sharding, BucketsCountElementsOrBytes) {
   EXPECT_EQ(resolved.values.parallel.ddp_bucket_cap_mb, 4);
   EXPECT_EQ(resolved.origins.at("ddp_bucket_cap_mb"), "derived (--reduce_bucket_size 1048576)");
   EXPECT_EQ(problem_of({"--reduce_bucket_size", "1048576", "--ddp_bucket_cap_mb", "25"}),
-            "--reduce_bucket_size 1048576 (4 MiB of fp32), --ddp_bucket_cap_mb 25: these name different sizes of the buckets; keep one of them");
+            "--reduce_bucket_size 1048576 (4 MiB of fp32), --ddp_bucket_cap_mb 25: these name different sizes of the "
+            "buckets; keep one of them");
 }
 
 TEST(Sharding, WhatHasNoEffectIsNamed) {
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--min_num_params", "7"})),
             (Words{"--min_num_params has no effect: the strategy ddp keeps parameters whole"}));
   EXPECT_EQ(unused_settings(read({"--max_steps", "5", "--shard_group_size", "2", "--loss_scale", "8"})),
-            (Words{"--loss_scale has no effect: --fp16 is not given", "--shard_group_size has no effect: the strategy ddp divides nothing"}));
-  EXPECT_TRUE(unused_settings(read({"--fsdp", "full_shard", "--transformer_layer_cls_to_wrap", "GPT2Block", "--fp16", "--loss_scale", "8"})).empty());
+            (Words{"--loss_scale has no effect: --fp16 is not given",
+                   "--shard_group_size has no effect: the strategy ddp divides nothing"}));
+  EXPECT_TRUE(unused_settings(read({"--fsdp", "full_shard", "--transformer_layer_cls_to_wrap", "GPT2Block", "--fp16",
+                                    "--loss_scale", "8"}))
+                  .empty());
   EXPECT_EQ(unused_settings(read({"--fsdp_config", R"({"use_orig_params": false})"})).size(), 1u);
 }
 
@@ -237,10 +278,15 @@ RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   for (const std::string& word : fsdp)
     if (*rc::gen::inRange(0, 4) == 0) words += word + " ";
   if (!words.empty()) arguments.insert(arguments.end(), {"--fsdp", words});
-  if (*rc::gen::arbitrary<bool>()) arguments.insert(arguments.end(), {"--zero_stage", std::to_string(*rc::gen::inRange(0, 4))});
-  if (*rc::gen::arbitrary<bool>()) arguments.insert(arguments.end(), {"--strategy", *rc::gen::element<std::string>("ddp", "zero3", "full_shard", "1")});
   if (*rc::gen::arbitrary<bool>())
-    arguments.insert(arguments.end(), {"--fsdp_config", *rc::gen::element<std::string>(R"({"sharding_strategy": 1})", R"({"offload_params": true})", "{}")});
+    arguments.insert(arguments.end(), {"--zero_stage", std::to_string(*rc::gen::inRange(0, 4))});
+  if (*rc::gen::arbitrary<bool>())
+    arguments.insert(arguments.end(),
+                     {"--strategy", *rc::gen::element<std::string>("ddp", "zero3", "full_shard", "1")});
+  if (*rc::gen::arbitrary<bool>())
+    arguments.insert(arguments.end(),
+                     {"--fsdp_config", *rc::gen::element<std::string>(R"({"sharding_strategy": 1})",
+                                                                      R"({"offload_params": true})", "{}")});
   Problems problems;
   const Resolved resolved = resolve_flags(arguments, problems, no_environment);
   const ShardingConfig& s = resolved.values.sharding;

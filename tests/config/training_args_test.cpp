@@ -196,10 +196,12 @@ TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
       EXPECT_EQ(read.problems.lines, Strings{}) << member.key;
       EXPECT_EQ(read.resolved.notes, Strings{}) << member.key;
       EXPECT_EQ(read.origin(member.setting), origin) << member.key;
-      EXPECT_EQ(dump_json(read.value(member.setting)), dump_json(find_field(member.setting)->get(config))) << member.key;
+      EXPECT_EQ(dump_json(read.value(member.setting)), dump_json(find_field(member.setting)->get(config)))
+          << member.key;
     };
     expect(flags({concat("--", above, "=", object)}), "--" + above);
-    if (!member.value.starts_with("{")) expect(flags({concat("--", above), concat(below, "=", member.value)}), "--" + above);
+    if (!member.value.starts_with("{"))
+      expect(flags({concat("--", above), concat(below, "=", member.value)}), "--" + above);
     const std::string path = file("args.json", concat("{\n\"", above, "\": ", object, "}"));
     expect(read_file(path), path + ":2");
   }

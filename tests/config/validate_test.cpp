@@ -81,7 +81,8 @@ TEST_F(Validate, Model) {
   EXPECT_EQ(with({"--model_name_or_path", path("text.txt")}),
             concat("--model_name_or_path ", path("text.txt"), " is a file, not a folder"));
   EXPECT_EQ(with({"--model_name_or_path", path("empty")}),
-            concat("--model_name_or_path ", path("empty"), ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)"));
+            concat("--model_name_or_path ", path("empty"),
+                   ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)"));
   EXPECT_EQ(with({"--config_name", path("none/config.json")}),
             concat("--config_name ", path("none/config.json"), ": no such file or folder"));
   EXPECT_EQ(with({"--config_name", path("empty")}),
@@ -100,7 +101,8 @@ TEST_F(Validate, DataFiles) {
     return error_of(words);
   };
   EXPECT_EQ(with(path("none.txt")), concat("--train_file ", path("none.txt"), ": no such file"));
-  EXPECT_EQ(with(path("model")), concat("--train_file ", path("model"), " is a folder; expected a .txt, .jsonl or .bin file"));
+  EXPECT_EQ(with(path("model")),
+            concat("--train_file ", path("model"), " is a folder; expected a .txt, .jsonl or .bin file"));
   write_file_atomically(path("tokens.bin"), "");
   EXPECT_EQ(with(path("tokens.bin")),
             concat("--train_file ", path("tokens.bin"), ": its index ", path("tokens.idx"), " is missing"));

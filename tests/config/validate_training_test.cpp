@@ -49,13 +49,16 @@ TEST_F(ValidateTraining, StepsMayBeShares) {
 
 TEST_F(ValidateTraining, SchedulesOfOtherSystems) {
   EXPECT_EQ(error_of({"--lr_scheduler_type", "WarmupDecayLR", "--lr_scheduler_kwargs", "warmup_num_steps=5"}), "");
-  EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type, "one_cycle");
+  EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type,
+            "one_cycle");
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau"}),
-            "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+            "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
+            "--eval_strategy steps or epoch");
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau", "--eval_strategy", "epoch"}), "");
   EXPECT_EQ(unused({"--lr_scheduler_type", "lr_range_test", "--learning_rate", "1", "--warmup_steps", "5"}),
             (Words{"--warmup_steps has no effect: --lr_scheduler_type lr_range_test has no warm-up",
-                   "--learning_rate has no effect: --lr_scheduler_type lr_range_test has learning rates of its own (--lr_scheduler_kwargs)"}));
+                   "--learning_rate has no effect: --lr_scheduler_type lr_range_test has learning rates of its own "
+                   "(--lr_scheduler_kwargs)"}));
 }
 
 TEST_F(ValidateTraining, TheBestModel) {
@@ -66,34 +69,41 @@ TEST_F(ValidateTraining, TheBestModel) {
     return error_of(all);
   };
   EXPECT_EQ(with({}),
-            "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are no and "
+            "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated "
+            "is saved; they are no and "
             "steps (--save_strategy best goes with each)");
   EXPECT_EQ(with({"--save_strategy", "no"}),
-            "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
+            "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy "
+            "steps or epoch");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "epoch"}), "");
   EXPECT_EQ(with({"--eval_strategy", "epoch", "--save_strategy", "best"}), "");
   EXPECT_EQ(with({"--eval_steps", "20", "--save_steps", "40"}), "");
   EXPECT_EQ(with({"--eval_steps", "20", "--save_steps", "50"}),
-            "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was evaluated is saved; 50 is no "
+            "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was "
+            "evaluated is saved; 50 is no "
             "multiple of 20");
   EXPECT_EQ(with({"--eval_steps", "0.1", "--save_steps", "0.3"}), "");
   EXPECT_EQ(with({"--eval_steps", "0.1", "--save_steps", "50"}),
-            "--load_best_model_at_end needs a --save_steps (50) that is a multiple of --eval_steps (0.1): give both as numbers of steps, or both "
+            "--load_best_model_at_end needs a --save_steps (50) that is a multiple of --eval_steps (0.1): give both as "
+            "numbers of steps, or both "
             "as shares");
-  EXPECT_EQ(error_of({"--save_strategy", "best"}),
-            "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+  EXPECT_EQ(
+      error_of({"--save_strategy", "best"}),
+      "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
   EXPECT_EQ(error_of({"--metric_for_best_model", "eval_los", "--eval_strategy", "epoch"}),
             "--metric_for_best_model is 'eval_los'; did you mean eval_loss? (an evaluation has loss and perplexity)");
-  EXPECT_EQ(unused({"--greater_is_better", "true"}),
-            Words{"--greater_is_better has no effect: no best model is asked for (--load_best_model_at_end, --save_strategy best)"});
+  EXPECT_EQ(unused({"--greater_is_better", "true"}), Words{"--greater_is_better has no effect: no best model is asked "
+                                                           "for (--load_best_model_at_end, --save_strategy best)"});
 }
 
 TEST_F(ValidateTraining, Evaluating) {
   EXPECT_EQ(error_of({"--do_eval"}), "");
   EXPECT_EQ(error_of({"--do_eval", "--validation_split_percentage", "0"}),
             "--do_eval has nothing to evaluate on: give --validation_file, or a --validation_split_percentage above 0");
-  EXPECT_EQ(error_of({"--bf16_full_eval", "--fp16_full_eval", "--do_eval"}), "--bf16_full_eval and --fp16_full_eval exclude each other: give one");
-  EXPECT_EQ(unused({"--bf16_full_eval"}), Words{"--bf16_full_eval has no effect: nothing is evaluated (--eval_strategy)"});
+  EXPECT_EQ(error_of({"--bf16_full_eval", "--fp16_full_eval", "--do_eval"}),
+            "--bf16_full_eval and --fp16_full_eval exclude each other: give one");
+  EXPECT_EQ(unused({"--bf16_full_eval"}),
+            Words{"--bf16_full_eval has no effect: nothing is evaluated (--eval_strategy)"});
   EXPECT_EQ(unused({"--eval_delay", "3"}), Words{"--eval_delay has no effect: --eval_strategy is no"});
   EXPECT_EQ(unused({"--logging_strategy", "epoch", "--logging_steps", "3"}),
             Words{"--logging_steps has no effect: --logging_strategy is epoch"});
@@ -104,27 +114,35 @@ TEST_F(ValidateTraining, FindingTheBatchSize) {
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--num_processes", "2", "--zero_stage", "1"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard"}), "");
   EXPECT_EQ(error_of({"--auto_find_batch_size", "--fsdp", "full_shard", "--num_processes", "2"}),
-            "--auto_find_batch_size: with the strategy full_shard over 2 processes, forward and backward are collective, and a process that "
-            "runs out of memory would leave the others waiting; use ddp or zero1, or give --per_device_train_batch_size yourself");
-  EXPECT_EQ(error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
-            "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; give "
+            "--auto_find_batch_size: with the strategy full_shard over 2 processes, forward and backward are "
+            "collective, and a process that "
+            "runs out of memory would leave the others waiting; use ddp or zero1, or give "
             "--per_device_train_batch_size yourself");
+  EXPECT_EQ(
+      error_of({"--auto_find_batch_size", "--deterministic_reduce"}),
+      "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; give "
+      "--per_device_train_batch_size yourself");
 }
 
 TEST_F(ValidateTraining, OtherContradictions) {
   EXPECT_EQ(error_of({"--no_average_tokens_across_devices", "--deterministic_reduce"}),
-            "--no_average_tokens_across_devices contradicts --deterministic_reduce: a mean of each process's mean depends on how many "
+            "--no_average_tokens_across_devices contradicts --deterministic_reduce: a mean of each process's mean "
+            "depends on how many "
             "processes there are");
   EXPECT_EQ(error_of({"--save_only_model", "--max_restarts", "2"}),
-            "--save_only_model contradicts --max_restarts 2: a job is restarted from a checkpoint with the optimizer's state");
+            "--save_only_model contradicts --max_restarts 2: a job is restarted from a checkpoint with the optimizer's "
+            "state");
   EXPECT_EQ(unused({"--hysteresis", "2"}), Words{"--hysteresis has no effect: --fp16 is not given"});
-  EXPECT_EQ(unused({"--hysteresis", "2", "--fp16", "--loss_scale", "8"}), Words{"--hysteresis has no effect: --loss_scale is fixed"});
-  EXPECT_EQ(unused({"--ignore_data_skip"}), Words{"--ignore_data_skip has no effect: no run is resumed (--resume_from_checkpoint)"});
+  EXPECT_EQ(unused({"--hysteresis", "2", "--fp16", "--loss_scale", "8"}),
+            Words{"--hysteresis has no effect: --loss_scale is fixed"});
+  EXPECT_EQ(unused({"--ignore_data_skip"}),
+            Words{"--ignore_data_skip has no effect: no run is resumed (--resume_from_checkpoint)"});
   EXPECT_EQ(unused({"--data_seed", "3", "--train_sampling_strategy", "sequential"}),
             Words{"--data_seed has no effect: --train_sampling_strategy is sequential"});
   EXPECT_EQ(unused({"--gradient_predivide_factor", "2", "--num_processes", "1"}),
             Words{"--gradient_predivide_factor has no effect: there is one process"});
-  EXPECT_EQ(unused({"--save_only_model", "--save_strategy", "no"}), Words{"--save_only_model has no effect: --save_strategy is no"});
+  EXPECT_EQ(unused({"--save_only_model", "--save_strategy", "no"}),
+            Words{"--save_only_model has no effect: --save_strategy is no"});
 }
 
 }  // namespace

@@ -104,8 +104,7 @@ TEST_F(LabelledTest, NamesTheClasses) {
               names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\",\"label\":\"up\"}\n");
             }).find("l.jsonl:2:21: some labels are numbers"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { names("{\"text\":\"a\",\"label\":-1}\n"); }).find("label -1 is outside"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { names("{\"text\":\"a\",\"label\":-1}\n"); }).find("label -1 is outside"), std::string::npos);
   EXPECT_NE(error_of([&] {
               names("{\"text\":\"a\",\"label\":1}\n{\"text\":\"b\"}\n");
             }).find("l.jsonl:2:1: has no \"label\""),

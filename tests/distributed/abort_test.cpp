@@ -70,11 +70,11 @@ TEST_P(Abort, ends_the_waits_of_the_others) {
   for (const char* word : {"rank 0", gloo ? "closed" : "timeout"}) {
     EXPECT_NE(outcomes[2].posted[0].find(word), std::string::npos) << word << " is not in " << outcomes[2].posted[0];
   }
-  // Its own timeout is 24 s, and rank 0 stays for 16 s; over sockets both sides first compare their records, for a second
-  // at most.
+  // Its own timeout is 24 s, and rank 0 stays for 16 s; over sockets both sides first compare their records, for a
+  // second at most.
   EXPECT_LT(std::stod(outcomes[2].posted[1]), whole.limit(3)) << outcomes[2].posted[0];
-  std::printf("  %s: rank 0 failed after %.2f s, rank 2 ended after %.2f s\n", GetParam(), std::stod(outcomes[0].posted[1]),
-              std::stod(outcomes[2].posted[1]));
+  std::printf("  %s: rank 0 failed after %.2f s, rank 2 ended after %.2f s\n", GetParam(),
+              std::stod(outcomes[0].posted[1]), std::stod(outcomes[2].posted[1]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Abort, ::testing::Values("shm", "gloo"),

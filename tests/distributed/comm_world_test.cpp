@@ -37,8 +37,7 @@ TEST(WorldOfMany, a_rank_that_never_joins_is_named_by_the_others) {
   options.before_init = [](launch::RankEnvironment& environment, InitOptions&) {
     if (environment.rank == 1) _exit(7);
   };
-  const auto outcomes = run_ranks_outcomes(
-      3, [](comm::World&) {}, options);
+  const auto outcomes = run_ranks_outcomes(3, [](comm::World&) {}, options);
   EXPECT_EQ(outcomes[1].error, "exit status 7");
   EXPECT_NE(outcomes[0].error.find("2 of 3 ranks joined within 2 s; missing: rank 1"), std::string::npos)
       << outcomes[0].error;
@@ -51,8 +50,7 @@ TEST(WorldOfMany, a_rank_that_never_joins_is_named_by_the_others) {
 TEST(WorldOfMany, local_is_for_one_rank) {
   RankOptions options;
   options.before_init = [](launch::RankEnvironment&, InitOptions&) { setenv("TESSERA_BACKEND", "local", 1); };
-  for (const auto& outcome : run_ranks_outcomes(
-           2, [](comm::World&) {}, options)) {
+  for (const auto& outcome : run_ranks_outcomes(2, [](comm::World&) {}, options)) {
     EXPECT_NE(outcome.error.find("TESSERA_BACKEND = 'local' is for one rank; this job has 2"), std::string::npos)
         << outcome.error;
   }

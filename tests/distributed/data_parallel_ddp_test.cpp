@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include <tessera/parallel/replicas/data_parallel.h>
 #include <tessera/parallel/ddp.h>
+#include <tessera/parallel/replicas/data_parallel.h>
 
 namespace {
 

@@ -261,7 +261,8 @@ TEST(DdpReducer, unused_parameters_are_an_error_that_names_them_everywhere) {
     Branching model;
     model.take = world.rank() != 1;
     Ddp ddp(model);
-    const std::string text = error_of<std::exception>([&] { mean_loss(model, part(global_batch(0, 6), world.rank(), 3)).backward(); });
+    const std::string text =
+        error_of<std::exception>([&] { mean_loss(model, part(global_batch(0, 6), world.rank(), 3)).backward(); });
     EXPECT_HAS(text, "no gradient to 4 of 6 parameters");
     EXPECT_HAS(text, "'branch.weight' on rank 1");
     EXPECT_HAS(text, "'branch.bias' on rank 1");
@@ -393,9 +394,8 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
       auto model = simple_model();
       Ddp ddp(*model);
       model->to(at::kDouble);
-      const std::string text = error_of<std::exception>([&] {
-        mean_loss(*model, {mine.x.to(at::kDouble), mine.y.to(at::kDouble)}).backward();
-      });
+      const std::string text = error_of<std::exception>(
+          [&] { mean_loss(*model, {mine.x.to(at::kDouble), mine.y.to(at::kDouble)}).backward(); });
       EXPECT_HAS(text, "parameter 'layers.2.");
       EXPECT_HAS(text, "was Float");
       EXPECT_HAS(text, "its gradient is Double");
@@ -403,8 +403,8 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
     {
       auto model = simple_model();
       Ddp ddp(*model);
-      const std::string text =
-          error_of<std::exception>([&] { mean_loss(*model, mine).backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
+      const std::string text = error_of<std::exception>(
+          [&] { mean_loss(*model, mine).backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
       EXPECT_HAS(text, "create_graph");
       const at::Tensor loss = mean_loss(*model, mine);
       comm::recorder().clear();
@@ -433,10 +433,9 @@ TEST(DdpReducer, what_cannot_be_reduced_is_named) {
         Tied() { register_module("a", a), register_module("b", b), b->weight = a->weight; }
       } model;
       Ddp ddp(model);
-      EXPECT_HAS(error_of<std::exception>([&] {
-                   model.b->forward(model.a->forward(at::ones({1, 4}))).sum().backward();
-                 }),
-                 "'b.weight' on every rank");
+      EXPECT_HAS(
+          error_of<std::exception>([&] { model.b->forward(model.a->forward(at::ones({1, 4}))).sum().backward(); }),
+          "'b.weight' on every rank");
     }
   });
 }

@@ -44,8 +44,10 @@ TEST(DdpReplicas, a_flipped_bit_is_named_with_the_rank_that_most_do_not_agree_wi
         for (const char* name : {"first", "second", "third"}) tensors.push_back({name, at::arange(1000, at::kFloat)});
         parallel::require_same_bits(world.group(), tensors, "parameter");
         if (world.rank() == wrong) tensors[1].tensor.view(at::kInt)[700].bitwise_xor_(1 << 3);
-        const std::string said = error_of<std::exception>([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
-        EXPECT_HAS(said, concat("parameter 'second' on rank ", ranks == 2 ? 1 : wrong, " has other bits than on ", ranks == 2 ? "rank 0" : "most ranks"));
+        const std::string said =
+            error_of<std::exception>([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
+        EXPECT_HAS(said, concat("parameter 'second' on rank ", ranks == 2 ? 1 : wrong, " has other bits than on ",
+                                ranks == 2 ? "rank 0" : "most ranks"));
       });
 }
 

@@ -1,10 +1,11 @@
-// Host-staged groups: on CPU tensors everywhere; on a GPU (several ranks on one device, and NCCL alone) where there is one.
+// Host-staged groups: on CPU tensors everywhere; on a GPU (several ranks on one device, and NCCL alone) where there is
+// one.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <tessera/comm/backend_plugin.h>
-#include <tessera/comm/gloo.h>
 #include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/gloo.h>
 #include <tessera/comm/hier/staged.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -57,32 +58,38 @@ RankOptions on_one_gpu() {
 
 TEST(Gpu, nccl_with_one_rank_per_device_or_local_alone) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA device";
-  run_ranks(1, [](comm::World& world) {
-    EXPECT_EQ(world.group().backend(), "local");
-    conformance_all(world.group());
-    // A communicator of one rank: NCCL itself, its streams and events.
-    const TemporaryFolder folder;
-    comm::BackendRequest request;
-    request.backend = "nccl";
-    request.name = "alone";
-    request.device = world.device();
-    request.store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", 1);
-    request.connect_timeout = request.timeout = std::chrono::milliseconds(60000);
-    const Group group(comm::backend_plugin("cuda").make_backend(request));
-    EXPECT_EQ(group.backend(), "nccl");
-    conformance_all(group);
-    check_large(group);
-  }, on_one_gpu());
+  run_ranks(
+      1,
+      [](comm::World& world) {
+        EXPECT_EQ(world.group().backend(), "local");
+        conformance_all(world.group());
+        // A communicator of one rank: NCCL itself, its streams and events.
+        const TemporaryFolder folder;
+        comm::BackendRequest request;
+        request.backend = "nccl";
+        request.name = "alone";
+        request.device = world.device();
+        request.store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", 1);
+        request.connect_timeout = request.timeout = std::chrono::milliseconds(60000);
+        const Group group(comm::backend_plugin("cuda").make_backend(request));
+        EXPECT_EQ(group.backend(), "nccl");
+        conformance_all(group);
+        check_large(group);
+      },
+      on_one_gpu());
 }
 
 TEST(Gpu, several_ranks_share_a_device) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA device";
   for (const int ranks : {2, 4}) {
-    run_ranks(ranks, [](comm::World& world) {
-      EXPECT_EQ(world.group().backend(), "staged/shm");
-      conformance_all(world.group());
-      check_large(world.group());
-    }, on_one_gpu());
+    run_ranks(
+        ranks,
+        [](comm::World& world) {
+          EXPECT_EQ(world.group().backend(), "staged/shm");
+          conformance_all(world.group());
+          check_large(world.group());
+        },
+        on_one_gpu());
   }
 }
 

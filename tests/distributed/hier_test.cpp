@@ -34,10 +34,13 @@ INSTANTIATE_TEST_SUITE_P(Hosts, Hier,
 
 TEST_P(Hier, all_operations) {
   const std::string hosts = GetParam();
-  run_ranks(static_cast<int>(hosts.size()), [](comm::World& world) {
-    EXPECT_EQ(world.group().backend(), "hier");
-    conformance_all(world.group());
-  }, on_hosts(hosts));
+  run_ranks(
+      static_cast<int>(hosts.size()),
+      [](comm::World& world) {
+        EXPECT_EQ(world.group().backend(), "hier");
+        conformance_all(world.group());
+      },
+      on_hosts(hosts));
 }
 
 TEST_P(Hier, sixteen_megabytes) {
@@ -47,41 +50,54 @@ TEST_P(Hier, sixteen_megabytes) {
 }
 
 TEST(HierChoice, follows_the_places_of_the_ranks) {
-  run_ranks(4, [](comm::World& world) {
-    EXPECT_EQ(world.group().backend(), "hier");
-    const Group low = world.new_group({0, 1}, "low"), across = world.new_group({1, 2}, "across");
-    const Group three = world.new_group({0, 1, 3}, "three"), alone = world.new_group({2}, "alone");
-    if (low) { EXPECT_EQ(low.backend(), "shm"); }
-    if (across) { EXPECT_EQ(across.backend(), "gloo"); }
-    if (three) { EXPECT_EQ(three.backend(), "hier"); }
-    if (alone) { EXPECT_EQ(alone.backend(), "local"); }
-    for (const Group& group : {low, across, three, alone}) {
-      if (group) conformance_all(group);
-    }
-  }, on_hosts("AABB"));
+  run_ranks(
+      4,
+      [](comm::World& world) {
+        EXPECT_EQ(world.group().backend(), "hier");
+        const Group low = world.new_group({0, 1}, "low"), across = world.new_group({1, 2}, "across");
+        const Group three = world.new_group({0, 1, 3}, "three"), alone = world.new_group({2}, "alone");
+        if (low) {
+          EXPECT_EQ(low.backend(), "shm");
+        }
+        if (across) {
+          EXPECT_EQ(across.backend(), "gloo");
+        }
+        if (three) {
+          EXPECT_EQ(three.backend(), "hier");
+        }
+        if (alone) {
+          EXPECT_EQ(alone.backend(), "local");
+        }
+        for (const Group& group : {low, across, three, alone}) {
+          if (group) conformance_all(group);
+        }
+      },
+      on_hosts("AABB"));
   run_ranks(3, [](comm::World& world) { EXPECT_EQ(world.group().backend(), "gloo"); }, on_hosts("ABC"));
   run_ranks(3, [](comm::World& world) { EXPECT_EQ(world.group().backend(), "shm"); }, on_hosts("AAA"));
 }
 
 // Bytes that leave the hosts, from the record, are the least possible: see hier/backend.h.
-void check_volumes(const std::string& hosts, const std::function<void(const Group&)>& call, std::int64_t expected_total) {
-  const auto outcomes = run_ranks(static_cast<int>(hosts.size()), [&](comm::World& world) {
-    world.group().barrier().wait();
-    comm::recorder().clear();
-    call(world.group());
-    std::int64_t moved = 0;
-    for (const auto& total : comm::recorder().totals()) moved += total.moved_bytes;
-    tessera::testing::post(std::to_string(moved));
-  }, on_hosts(hosts));
+void check_volumes(const std::string& hosts, const std::function<void(const Group&)>& call,
+                   std::int64_t expected_total) {
+  const auto outcomes = run_ranks(
+      static_cast<int>(hosts.size()),
+      [&](comm::World& world) {
+        world.group().barrier().wait();
+        comm::recorder().clear();
+        call(world.group());
+        std::int64_t moved = 0;
+        for (const auto& total : comm::recorder().totals()) moved += total.moved_bytes;
+        tessera::testing::post(std::to_string(moved));
+      },
+      on_hosts(hosts));
   std::int64_t total = 0;
   for (const auto& outcome : outcomes) total += outcome.posted.empty() ? 0 : std::stoll(outcome.posted.front());
   EXPECT_EQ(total, expected_total) << hosts;
 }
 
 constexpr std::int64_t part = 60000;  // elements per rank; 4 ranks: 960,000 bytes in all
-const auto all_reduce_once = [](const Group& group) {
-  group.all_reduce(at::ones({part * group.size()})).wait();
-};
+const auto all_reduce_once = [](const Group& group) { group.all_reduce(at::ones({part * group.size()})).wait(); };
 const auto reduce_scatter_once = [](const Group& group) {
   at::Tensor mine = at::empty({part});
   group.reduce_scatter(mine, at::ones({part * group.size()})).wait();
@@ -94,32 +110,38 @@ const auto all_gather_once = [](const Group& group) {
 TEST(HierVolume, across_hosts_is_the_theory) {
   const std::int64_t whole = part * 4 * 4;  // bytes of the whole tensor of 4 ranks, fp32
   for (const char* hosts : {"AABB", "ABAB", "ABBB"}) {
-    check_volumes(hosts, all_reduce_once, 2 * whole);      // 2 hosts x 2 S (H-1)/H
+    check_volumes(hosts, all_reduce_once, 2 * whole);  // 2 hosts x 2 S (H-1)/H
     check_volumes(hosts, reduce_scatter_once, whole);
     check_volumes(hosts, all_gather_once, whole);
     check_volumes(hosts, [](const Group& group) { group.broadcast(at::ones({part}), 1).wait(); }, part * 4);
     check_volumes(hosts, [](const Group& group) { group.reduce(at::ones({part}), 2).wait(); }, part * 4);
   }
   // Messages and parts that stay on the host do not leave it.
-  check_volumes("AABB", [](const Group& group) {
-    at::Tensor t = at::ones({part});
-    if (group.rank() == 0) group.send(t, 1).wait();
-    if (group.rank() == 1) group.recv(t, 0).wait();
-    if (group.rank() == 1) group.send(t, 2).wait();
-    if (group.rank() == 2) group.recv(t, 1).wait();
-  }, part * 4);
+  check_volumes(
+      "AABB",
+      [](const Group& group) {
+        at::Tensor t = at::ones({part});
+        if (group.rank() == 0) group.send(t, 1).wait();
+        if (group.rank() == 1) group.recv(t, 0).wait();
+        if (group.rank() == 1) group.send(t, 2).wait();
+        if (group.rank() == 2) group.recv(t, 1).wait();
+      },
+      part * 4);
 }
 
 TEST(HierFailures, a_peer_that_dies_on_another_host_ends_everyone) {
   const auto start = std::chrono::steady_clock::now();
   RankOptions options = on_hosts("AABB");
   options.init.timeout_seconds = 10;
-  const auto outcomes = run_ranks_outcomes(4, [](comm::World& world) {
-    world.group().barrier().wait();
-    if (world.rank() == 3) raise(SIGKILL);
-    const comm::Tag tag("step 7");
-    for (int i = 0; i < 100; ++i) world.group().all_reduce(at::ones({1 << 18})).wait();
-  }, options);
+  const auto outcomes = run_ranks_outcomes(
+      4,
+      [](comm::World& world) {
+        world.group().barrier().wait();
+        if (world.rank() == 3) raise(SIGKILL);
+        const comm::Tag tag("step 7");
+        for (int i = 0; i < 100; ++i) world.group().all_reduce(at::ones({1 << 18})).wait();
+      },
+      options);
   int told = 0;
   for (const int rank : {0, 1, 2})
     told += outcomes[static_cast<std::size_t>(rank)].error.find("tag 'step 7'") != std::string::npos;

@@ -12,9 +12,10 @@ using comm::World;
 at::Tensor floats(std::int64_t n) { return at::ones({n}); }
 
 bool names_it(const std::string& error, const MismatchKind& kind) {
-  const bool why = has_word(error, "started different collectives") || has_word(error, "started different operations") ||
-                   has_word(error, "the message does not fit") || has_word(error, "wait for each other") ||
-                   has_word(error, "has left the job") || has_word(error, "left the group");
+  const bool why = has_word(error, "started different collectives") ||
+                   has_word(error, "started different operations") || has_word(error, "the message does not fit") ||
+                   has_word(error, "wait for each other") || has_word(error, "has left the job") ||
+                   has_word(error, "left the group");
   const std::string tag = std::string(kind.name) == "tag" ? "'layer 4'" : "'step 7'";
   return why && has_word(error, "rank 1") && (has_word(error, "rank 0") || kind.ranks > 2) && has_word(error, tag);
 }

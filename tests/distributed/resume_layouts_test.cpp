@@ -8,10 +8,10 @@
 
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/format/safetensors/safetensors.h>
-#include <tessera/train/saving/gathered.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
+#include <tessera/train/saving/gathered.h>
 
 namespace tessera::testing {
 namespace {

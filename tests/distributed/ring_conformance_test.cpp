@@ -92,9 +92,9 @@ TEST(RingConformance, order_is_kept_between_own_and_native_operations) {
     const Group& group = world.group();
     for (int i = 0; i < 20; ++i) {
       at::Tensor t = at::full({200000}, static_cast<float>(world.rank() + i));
-      Work sum = group.all_reduce(t);         // 3 + 3 i
-      Work spread = group.broadcast(t, 1);    // the same
-      Work again = group.all_reduce(t);       // 3 times that
+      Work sum = group.all_reduce(t);       // 3 + 3 i
+      Work spread = group.broadcast(t, 1);  // the same
+      Work again = group.all_reduce(t);     // 3 times that
       again.wait();
       EXPECT_TRUE(spread.done());
       EXPECT_TRUE(sum.done());

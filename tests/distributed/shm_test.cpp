@@ -107,16 +107,17 @@ TEST(ShmArena, mixes_with_ordinary_tensors) {
             const at::Tensor mine = sample(group, at::kFloat, n, rank);
             t.copy_(mine);
             group.all_reduce(t).wait();
-            expect_equal(t, expected_reduction(group, at::kFloat, n, Reduction::sum), concat("all_reduce, mask ", mask));
+            expect_equal(t, expected_reduction(group, at::kFloat, n, Reduction::sum),
+                         concat("all_reduce, mask ", mask));
             part.copy_(mine);
             group.all_gather(whole, part).wait();
             for (int r = 0; r < size; ++r) {
-              expect_equal(whole.narrow(0, r * n, n), sample(group, at::kFloat, n, r), concat("all_gather, mask ", mask));
+              expect_equal(whole.narrow(0, r * n, n), sample(group, at::kFloat, n, r),
+                           concat("all_gather, mask ", mask));
             }
             whole.copy_(sample(group, at::kFloat, n * size, rank));
             group.reduce_scatter(part, whole, Reduction::mean).wait();
-            expect_equal(part,
-                         expected_reduction(group, at::kFloat, n * size, Reduction::mean).narrow(0, rank * n, n),
+            expect_equal(part, expected_reduction(group, at::kFloat, n * size, Reduction::mean).narrow(0, rank * n, n),
                          concat("reduce_scatter, mask ", mask));
           }
         }
@@ -130,7 +131,8 @@ TEST(ShmArena, nobody_reads_a_tensor_after_its_wait) {
       4,
       [](comm::World& world) {
         const Group& group = world.group();
-        at::Tensor input = empty_shared({200000 * 4}), part = empty_shared({200000}), whole = empty_shared({200000 * 4});
+        at::Tensor input = empty_shared({200000 * 4}), part = empty_shared({200000}),
+                   whole = empty_shared({200000 * 4});
         for (int round = 0; round < 30; ++round) {
           input.fill_(group.rank() + round);
           group.reduce_scatter(part, input).wait();
@@ -248,7 +250,8 @@ TEST(ShmSmall, works_under_limits_of_file_size_and_address_space) {
   }
 }
 
-// ---- segments --------------------------------------------------------------------------------------------------------
+// ---- segments
+// --------------------------------------------------------------------------------------------------------
 
 using comm::shm::PeerSegment;
 using comm::shm::Segment;

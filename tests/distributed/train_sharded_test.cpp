@@ -1,5 +1,5 @@
-// tessera train under every strategy: in fixed order the bytes of the metrics and of the weights are those of plain data parallelism;
-// a checkpoint of any strategy and number of processes resumes under any other.
+// tessera train under every strategy: in fixed order the bytes of the metrics and of the weights are those of plain
+// data parallelism; a checkpoint of any strategy and number of processes resumes under any other.
 
 #include "harness.h"
 
@@ -12,9 +12,9 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/models/load.h>
-#include <tessera/train/reporting/metrics.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/trainer.h>
+#include <tessera/train/reporting/metrics.h>
 
 namespace tessera::testing {
 namespace {
@@ -22,10 +22,12 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr const char* gpt2 =
-    "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32,bos_token_id=256,eos_token_id=256,resid_pdrop=0.1,embd_pdrop=0.1,"
+    "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32,bos_token_id=256,eos_token_id=256,resid_pdrop=0.1,embd_"
+    "pdrop=0.1,"
     "attn_pdrop=0.1";
 constexpr const char* llama =
-    "num_hidden_layers=2,hidden_size=32,num_attention_heads=2,num_key_value_heads=1,head_dim=16,intermediate_size=64,vocab_size=257,"
+    "num_hidden_layers=2,hidden_size=32,num_attention_heads=2,num_key_value_heads=1,head_dim=16,intermediate_size=64,"
+    "vocab_size=257,"
     "max_position_embeddings=32,bos_token_id=256,eos_token_id=256,tie_word_embeddings=false";
 
 class TrainSharded : public ::testing::Test {
@@ -40,10 +42,36 @@ class TrainSharded : public ::testing::Test {
 
   /// What a user types, as far as all runs share it.
   Words command(const std::string& output, const Words& more, bool fixed_order = true) const {
-    Words words = {"--train_file", path("text.txt"), "--validation_file", path("text.txt"), "--tokenizer_name", "byte", "--block_size", "32",
-                   "--learning_rate", "3e-3", "--weight_decay", "0.01", "--max_grad_norm", "0.5", "--max_steps", "4",
-                   "--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "3", "--output_dir", path(output),
-                   "--logging_steps", "1", "--eval_strategy", "steps", "--eval_steps", "3", "--threads_per_process", "1"};
+    Words words = {"--train_file",
+                   path("text.txt"),
+                   "--validation_file",
+                   path("text.txt"),
+                   "--tokenizer_name",
+                   "byte",
+                   "--block_size",
+                   "32",
+                   "--learning_rate",
+                   "3e-3",
+                   "--weight_decay",
+                   "0.01",
+                   "--max_grad_norm",
+                   "0.5",
+                   "--max_steps",
+                   "4",
+                   "--per_device_train_batch_size",
+                   "2",
+                   "--per_device_eval_batch_size",
+                   "3",
+                   "--output_dir",
+                   path(output),
+                   "--logging_steps",
+                   "1",
+                   "--eval_strategy",
+                   "steps",
+                   "--eval_steps",
+                   "3",
+                   "--threads_per_process",
+                   "1"};
     if (fixed_order) words.insert(words.end(), {"--deterministic_reduce", "--logical_shards", "4"});
     words.insert(words.end(), more.begin(), more.end());
     return words;
@@ -80,7 +108,9 @@ class TrainSharded : public ::testing::Test {
     return record;
   }
 
-  std::string weights(const std::string& output) const { return read_file(path_join(path(output), "model.safetensors")); }
+  std::string weights(const std::string& output) const {
+    return read_file(path_join(path(output), "model.safetensors"));
+  }
 
   TemporaryFolder folder_;
 };
@@ -91,19 +121,22 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-const std::vector<Case> strategies = {{"zero1", {"--zero_stage", "1"}},
-                                      {"zero2", {"--zero_stage", "2", "--reduce_bucket_size", "4096"}},
-                                      {"zero3", {"--zero_stage", "3", "--persistence_threshold", "40"}},
-                                      {"full_shard", {"--fsdp", "full_shard auto_wrap", "--transformer_layer_cls_to_wrap", "GPT2Block"}},
-                                      {"full_shard_offload", {"--fsdp", "full_shard auto_wrap offload"}},
-                                      {"full_shard_checkpointing", {"--fsdp", "full_shard", "--gradient_checkpointing"}},
-                                      {"no_wrap", {"--fsdp", "full_shard", "--auto_wrap_policy", "no_wrap"}},
-                                      {"by_size", {"--fsdp", "full_shard size_based_auto_wrap", "--min_num_params", "5000"}},
-                                      {"shard_grad_op", {"--fsdp_config", R"({"sharding_strategy": "SHARD_GRAD_OP", "backward_prefetch": "backward_post"})"}},
-                                      {"optimizer_offload", {"--zero_stage", "1", "--cpu_offload", "optimizer"}}};
+const std::vector<Case> strategies = {
+    {"zero1", {"--zero_stage", "1"}},
+    {"zero2", {"--zero_stage", "2", "--reduce_bucket_size", "4096"}},
+    {"zero3", {"--zero_stage", "3", "--persistence_threshold", "40"}},
+    {"full_shard", {"--fsdp", "full_shard auto_wrap", "--transformer_layer_cls_to_wrap", "GPT2Block"}},
+    {"full_shard_offload", {"--fsdp", "full_shard auto_wrap offload"}},
+    {"full_shard_checkpointing", {"--fsdp", "full_shard", "--gradient_checkpointing"}},
+    {"no_wrap", {"--fsdp", "full_shard", "--auto_wrap_policy", "no_wrap"}},
+    {"by_size", {"--fsdp", "full_shard size_based_auto_wrap", "--min_num_params", "5000"}},
+    {"shard_grad_op",
+     {"--fsdp_config", R"({"sharding_strategy": "SHARD_GRAD_OP", "backward_prefetch": "backward_post"})"}},
+    {"optimizer_offload", {"--zero_stage", "1", "--cpu_offload", "optimizer"}}};
 
 class Strategies : public TrainSharded, public ::testing::WithParamInterface<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Strategies, ::testing::ValuesIn(strategies), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, Strategies, ::testing::ValuesIn(strategies),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Strategies, HaveTheBytesOfPlainDataParallelism) {
   const Words model = {"--config_name", "gpt2-tiny", "--config_overrides", gpt2};
@@ -117,7 +150,8 @@ TEST_P(Strategies, HaveTheBytesOfPlainDataParallelism) {
   flags.insert(flags.end(), {"--save_steps", "2", "--save_state_dict_type", "full"});
   EXPECT_EQ(train(2, command("sharded", with(flags))), plain);
   EXPECT_TRUE(weights("sharded") == weights("plain")) << "other bytes";
-  EXPECT_TRUE(read_file(path("sharded/checkpoint-2/optimizer.safetensors")) == read_file(path("plain/checkpoint-2/optimizer.safetensors")));
+  EXPECT_TRUE(read_file(path("sharded/checkpoint-2/optimizer.safetensors")) ==
+              read_file(path("plain/checkpoint-2/optimizer.safetensors")));
 }
 
 TEST_F(TrainSharded, HybridGroupsHaveTheBytesOfPlainDataParallelism) {
@@ -138,17 +172,20 @@ TEST_F(TrainSharded, ACheckpointResumesUnderAnyStrategy) {
     SCOPED_TRACE(optim);
     const std::string prefix = optim;
     const auto with = [&](const std::string& output, Words words) {
-      words.insert(words.end(), {"--config_name", "gpt2-tiny", "--config_overrides", gpt2, "--optim", optim, "--save_steps", "1"});
+      words.insert(words.end(),
+                   {"--config_name", "gpt2-tiny", "--config_overrides", gpt2, "--optim", optim, "--save_steps", "1"});
       return command(prefix + output, words);
     };
     train(2, with("through", {}));
     train(1, with("first", {}));
-    Words second = with("second", {"--zero_stage", "3", "--resume_from_checkpoint", path(prefix + "first/checkpoint-1")});
+    Words second =
+        with("second", {"--zero_stage", "3", "--resume_from_checkpoint", path(prefix + "first/checkpoint-1")});
     train(2, second);
     Words third = with("third", {"--resume_from_checkpoint", path(prefix + "second/checkpoint-3")});
     train(4, third);
     EXPECT_TRUE(weights(prefix + "second") == weights(prefix + "through")) << "ZeRO-3 went on differently";
-    EXPECT_TRUE(weights(prefix + "third") == weights(prefix + "through")) << "plain data parallelism went on differently";
+    EXPECT_TRUE(weights(prefix + "third") == weights(prefix + "through"))
+        << "plain data parallelism went on differently";
   }
 }
 
@@ -187,13 +224,16 @@ TEST_F(TrainSharded, FastOrderStaysClose) {
            {"full", {"--fsdp", "full_shard"}}, {"zero2", {"--zero_stage", "2"}}, {"zero1", {"--zero_stage", "1"}}}) {
     const std::vector<double> losses = run(name, flags);
     ASSERT_EQ(losses.size(), plain.size());
-    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], plain[i], 2e-6 * plain[i]) << name << " step " << i + 1;
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], plain[i], 2e-6 * plain[i]) << name << " step " << i + 1;
   }
   const std::vector<double> narrow = run("bf16", {"--fsdp", "full_shard", "--bf16", "--param_dtype", "bf16"});
-  for (std::size_t i = 0; i < narrow.size(); ++i) EXPECT_NEAR(narrow[i], plain[i], 0.05 * plain[i]) << "bf16 parameters, step " << i + 1;
+  for (std::size_t i = 0; i < narrow.size(); ++i)
+    EXPECT_NEAR(narrow[i], plain[i], 0.05 * plain[i]) << "bf16 parameters, step " << i + 1;
 }
 
-// Each rank reads its part of the weights only: the peak is its share, one unit and what pages of files and tables cost, not the model.
+// Each rank reads its part of the weights only: the peak is its share, one unit and what pages of files and tables
+// cost, not the model.
 TEST_F(TrainSharded, LoadingNeedsTheShareAndOneUnit) {
   const std::string folder = path("model");
   run_ranks(1, [&](comm::World&) {
@@ -245,7 +285,8 @@ TEST_F(TrainSharded, WrongClassNamesAreToldOnce) {
       ADD_FAILURE() << "expected an error";
     } catch (const Error& error) {
       EXPECT_EQ(error.exit_code(), ExitCode::bad_input);
-      EXPECT_EQ(std::string(error.what()).find("LlamaDecoderLayer") != std::string::npos, world.rank() == 0) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("LlamaDecoderLayer") != std::string::npos, world.rank() == 0)
+          << error.what();
     }
   });
   EXPECT_FALSE(path_exists(path("out")));

@@ -115,9 +115,8 @@ TEST_P(AcceleratorModels, two_models_learn_from_each_other) {
 TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
   run_ranks(GetParam(), [](comm::World& world) {
     for (const char* strategy : {"ddp", "zero2", "full_shard"}) {
-      const AcceleratorOptions settings{.gradient_accumulation_steps = 2,
-                                        .mixed_precision = "bf16",
-                                        .arguments = {concat("--strategy=", strategy)}};
+      const AcceleratorOptions settings{
+          .gradient_accumulation_steps = 2, .mixed_precision = "bf16", .arguments = {concat("--strategy=", strategy)}};
       const OptimizerSettings adamw{.lr = 0.01}, lamb{.name = "lamb", .lr = 0.02};
       const optim::Schedule falling{.type = "linear", .total_steps = 10, .learning_rate = 0.01};
       Accelerator together(settings), first(settings), second(settings);
@@ -158,9 +157,8 @@ TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
 TEST_P(AcceleratorModels, the_norm_may_be_of_one_model_or_of_all) {
   run_ranks(GetParam(), [](comm::World& world) {
     Accelerator accelerator({.arguments = {"--strategy=zero2"}});
-    auto [a, b, optimizer_a, optimizer_b] =
-        accelerator.prepare(make_net(), make_judge(), OptimizerSettings{.name = "sgd", .lr = 1},
-                            OptimizerSettings{.name = "sgd", .lr = 1});
+    auto [a, b, optimizer_a, optimizer_b] = accelerator.prepare(
+        make_net(), make_judge(), OptimizerSettings{.name = "sgd", .lr = 1}, OptimizerSettings{.name = "sgd", .lr = 1});
     const Batch batch = micro_batch(0, world.rank(), world.size());
     accelerator.backward((a(batch.x) - batch.y).square().mean() + b(batch.y).square().mean());
     const double of_a = accelerator.clip_grad_norm_(a, 1e9), of_b = accelerator.clip_grad_norm_(b, 1e9);
@@ -257,8 +255,8 @@ AcceleratorOptions half_precision(const std::string& strategy, std::int64_t accu
 }
 const OptimizerSettings plain_sgd{.name = "sgd", .lr = 1};
 
-/// The rows are what accelerate 1.15 does (torch 2.11): two AcceleratedOptimizers with one GradScaler(init_scale = 1024,
-/// growth_interval = 3), whose scale() belongs to each loss and whose update() follows each step.
+/// The rows are what accelerate 1.15 does (torch 2.11): two AcceleratedOptimizers with one GradScaler(init_scale =
+/// 1024, growth_interval = 3), whose scale() belongs to each loss and whose update() follows each step.
 TEST(Accelerator, several_models_in_fp16_have_one_loss_scale_as_accelerate_has_one_scaler) {
   const std::vector<double> accelerates = {1024, 1024, 2048, 2048, 1024, 1024, 1024, 512, 512, 512,
                                            256,  128,  128,  64,   64,   64,   128,  128, 128, 256};

@@ -194,8 +194,8 @@ TEST(Accelerator, uneven_inputs_are_joined_as_torch_joins_them) {
     run_ranks(ranks, [&](comm::World& world) {
       for (const char* strategy : {"ddp", "zero2", "full_shard"}) {
         Accelerator accelerator({.arguments = {concat("--strategy=", strategy)}});
-        auto [model, optimizer, loader] =
-            accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01}, DataLoader(rows_of(rows), {.batch_size = size}));
+        auto [model, optimizer, loader] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01},
+                                                              DataLoader(rows_of(rows), {.batch_size = size}));
         std::int64_t joined = 0;
         for (int pass = 0; pass < 2; ++pass) {
           const auto scope = accelerator.join_uneven_inputs(model, /*even_batches=*/false);
@@ -235,8 +235,8 @@ TEST(Accelerator, uneven_batches_in_training_are_an_error_and_no_hang) {
                                  .even_batches = false,
                                  .arguments = {concat("--strategy=", strategy)}});
         const std::int64_t rows = (2 * 2 + 1) * 4;  // 3 batches on rank 0, 2 on rank 1
-        auto [model, optimizer, loader] =
-            accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01}, DataLoader(rows_of(rows), {.batch_size = 4}));
+        auto [model, optimizer, loader] = accelerator.prepare(make_net(), OptimizerSettings{.lr = 0.01},
+                                                              DataLoader(rows_of(rows), {.batch_size = 4}));
         for (int pass = 0; pass < 2; ++pass)
           for (const auto& batch : loader) {
             const auto scope = accelerator.accumulate(model);
@@ -397,7 +397,8 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
     for (const auto& [name, value] :
          {std::pair("ACCELERATE_MIXED_PRECISION", "bf16"), std::pair("ACCELERATE_USE_FSDP", "true"),
           std::pair("FSDP_VERSION", "1"), std::pair("FSDP_SHARDING_STRATEGY", "FULL_SHARD"),
-          std::pair("FSDP_STATE_DICT_TYPE", "FULL_STATE_DICT"), std::pair("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3")})
+          std::pair("FSDP_STATE_DICT_TYPE", "FULL_STATE_DICT"),
+          std::pair("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3")})
       setenv(name, value, 1);
   };
   run_ranks(

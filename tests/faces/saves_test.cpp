@@ -7,8 +7,8 @@
 #include <tessera/faces/accelerator.h>
 #include <tessera/faces/deepspeed.h>
 #include <tessera/faces/folder.h>
-#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/format/manifest/verify.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/models/load.h>
 
 #include <torch/nn/modules/batchnorm.h>

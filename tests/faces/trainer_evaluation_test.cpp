@@ -1,6 +1,6 @@
 // What tessera::Trainer does after an evaluation (the best model, reduce_lr_on_plateau), and label smoothing.
-#include <tests/faces/trainer_options.h>
 #include <tests/error_of.h>
+#include <tests/faces/trainer_options.h>
 
 #include <tessera/base/file.h>
 #include <tessera/format/safetensors/safetensors_index.h>
@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(All, TrainerEvaluation, ::testing::Values(1, 2));
 const std::vector<std::string> plateau = {
     "--learning_rate=1e-2", "--lr_scheduler_type=reduce_lr_on_plateau",
     // an improvement of 100 never comes
-    "--lr_scheduler_kwargs=patience=0,threshold=100,threshold_mode=abs,factor=0.5",
-    "--eval_strategy=steps", "--eval_steps=2", "--logging_steps=1", "--save_steps=4"};
+    "--lr_scheduler_kwargs=patience=0,threshold=100,threshold_mode=abs,factor=0.5", "--eval_strategy=steps",
+    "--eval_steps=2", "--logging_steps=1", "--save_steps=4"};
 
 /// The rates of `tessera train` in the same case: tests/tool/train_settings_test.cpp, TheLearningRateFallsOnAPlateau.
 TEST_P(TrainerEvaluation, the_learning_rate_falls_on_a_plateau) {
@@ -77,17 +77,19 @@ TEST_P(TrainerEvaluation, the_learning_rate_falls_on_a_plateau) {
       else
         whole = weights_of(trainer.training().sharded());
       trainer.evaluate();
-      EXPECT_EQ(trainer.training().update().learning_rates().at(0), 1.25e-3) << "the last one of train() counted, this not";
+      EXPECT_EQ(trainer.training().update().learning_rates().at(0), 1.25e-3)
+          << "the last one of train() counted, this not";
     }
   });
 }
 
 TEST_P(TrainerEvaluation, a_plateau_follows_the_metric_that_is_named_and_lowers_every_group) {
   run_ranks(GetParam(), [&](comm::World& world) {
-    TrainerOptions made = options(
-        flags(world, {"--lr_scheduler_type=reduce_lr_on_plateau", "--lr_scheduler_kwargs=patience=1,mode=max,factor=0.1",
-                      "--eval_strategy=steps", "--eval_steps=1", "--logging_steps=1", "--metric_for_best_model=score"}),
-        7);
+    TrainerOptions made =
+        options(flags(world, {"--lr_scheduler_type=reduce_lr_on_plateau",
+                              "--lr_scheduler_kwargs=patience=1,mode=max,factor=0.1", "--eval_strategy=steps",
+                              "--eval_steps=1", "--logging_steps=1", "--metric_for_best_model=score"}),
+                7);
     made.eval_dataset = steps_of(1);
     int evaluations = 0;
     made.compute_metrics = [&](const at::Tensor&, const TensorBatch&) {
@@ -122,10 +124,10 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
     const std::string best = folder.path() + "/checkpoint-2";
     run_ranks(GetParam(), [&](comm::World& world) {
       // the loss falls, so that the greatest is the first one
-      TrainerOptions made = options(flags(
-          world, {"--eval_strategy=steps", "--eval_steps=2", "--save_steps=2", "--load_best_model_at_end",
-                  "--greater_is_better=true", "--save_total_limit=1", "--output_dir=" + folder.path(),
-                  concat("--strategy=", strategy)}));
+      TrainerOptions made =
+          options(flags(world, {"--eval_strategy=steps", "--eval_steps=2", "--save_steps=2", "--load_best_model_at_end",
+                                "--greater_is_better=true", "--save_total_limit=1", "--output_dir=" + folder.path(),
+                                concat("--strategy=", strategy)}));
       made.eval_dataset = steps_of(1);
       Trainer trainer(std::move(made));
       trainer.train();
@@ -142,10 +144,10 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
     EXPECT_EQ(state.at("best_global_step").as_int(), 2);
     EXPECT_EQ(state.at("best_model_checkpoint").as_string(), best);
     run_ranks(GetParam(), [&](comm::World& world) {  // a resumed run knows of it
-      TrainerOptions made = options(flags(
-          world, {"--eval_strategy=steps", "--eval_steps=2", "--save_steps=2", "--load_best_model_at_end",
-                  "--greater_is_better=true", "--output_dir=" + folder.path(), "--resume_from_checkpoint=last",
-                  "--max_steps=8", concat("--strategy=", strategy)}));
+      TrainerOptions made =
+          options(flags(world, {"--eval_strategy=steps", "--eval_steps=2", "--save_steps=2", "--load_best_model_at_end",
+                                "--greater_is_better=true", "--output_dir=" + folder.path(),
+                                "--resume_from_checkpoint=last", "--max_steps=8", concat("--strategy=", strategy)}));
       made.eval_dataset = steps_of(1);
       Trainer trainer(std::move(made));
       EXPECT_EQ(trainer.train().global_step, 8);
@@ -158,9 +160,9 @@ TEST_P(TrainerEvaluation, the_best_model_is_loaded_at_the_end) {
 TEST_P(TrainerEvaluation, only_the_best_are_saved) {
   const TemporaryFolder folder;
   run_ranks(GetParam(), [&](comm::World& world) {
-    TrainerOptions made = options(flags(world, {"--eval_strategy=steps", "--eval_steps=1", "--save_strategy=best",
-                                                "--metric_for_best_model=eval_score",
-                                                "--output_dir=" + folder.path()}));
+    TrainerOptions made =
+        options(flags(world, {"--eval_strategy=steps", "--eval_steps=1", "--save_strategy=best",
+                              "--metric_for_best_model=eval_score", "--output_dir=" + folder.path()}));
     made.eval_dataset = steps_of(1);
     int evaluations = 0;
     made.compute_metrics = [&](const at::Tensor&, const TensorBatch&) {
@@ -181,7 +183,9 @@ TEST(Trainer, what_an_evaluation_does_not_give_is_an_input_error) {
         Trainer(std::move(made)).train();
       });
     };
-    const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+    const auto contains = [](const std::string& text, const char* part) {
+      return text.find(part) != std::string::npos;
+    };
     EXPECT_PRED2(contains, says({"--metric_for_best_model=accuracy", "--eval_strategy=steps", "--eval_steps=1"}),
                  "no eval_accuracy but eval_loss, eval_runtime");
     EXPECT_PRED2(contains, says({"--label_smoothing_factor=0.1"}), "labels are Float of shape [24, 5]");
@@ -246,8 +250,8 @@ TEST_P(TrainerEvaluation, labels_are_smoothed_as_transformers_does) {
     const Weights other = weights_of(train(plain, "0")->training().sharded());
     EXPECT_GT((other.at("layers.0.weight") - reference.at("layers.0.weight")).abs().max().item<double>(), 1e-4);
 
-    TrainerOptions made = options(
-        {"--label_smoothing_factor=0.2", concat("--per_device_eval_batch_size=", all_rows / world.size())});
+    TrainerOptions made =
+        options({"--label_smoothing_factor=0.2", concat("--per_device_eval_batch_size=", all_rows / world.size())});
     made.loss = plain;
     const double loss = Trainer(std::move(made)).evaluate(classes_of(1, false)).at("eval_loss");
     EXPECT_NEAR(loss, want, 1e-6) << "evaluations, too; a third of the labels does not count";

@@ -53,11 +53,12 @@ struct Kind {
   std::vector<std::string> flags;
   bool of_torch = false;  // the optimizer
 };
-const Kind kinds[] = {{"parts", {"--strategy=full_shard"}},
-                      {"parts of equal ranks", {"--strategy=ddp"}},
-                      {"whole", {"--strategy=zero1", "--save_state_dict_type=full"}},
-                      {"parts of an optimizer of torch", {"--strategy=full_shard"}, true},
-                      {"whole, of an optimizer of torch", {"--strategy=full_shard", "--save_state_dict_type=full"}, true}};
+const Kind kinds[] = {
+    {"parts", {"--strategy=full_shard"}},
+    {"parts of equal ranks", {"--strategy=ddp"}},
+    {"whole", {"--strategy=zero1", "--save_state_dict_type=full"}},
+    {"parts of an optimizer of torch", {"--strategy=full_shard"}, true},
+    {"whole, of an optimizer of torch", {"--strategy=full_shard", "--save_state_dict_type=full"}, true}};
 
 /// What was saved, and what the callback does around it.
 struct Saves : TrainerCallback {
@@ -86,7 +87,8 @@ struct Trained {
 };
 
 /// Six steps. Collective.
-Trained train(const Kind& kind, int ranks, const std::vector<std::string>& more, const std::shared_ptr<Saves>& saves = std::make_shared<Saves>()) {
+Trained train(const Kind& kind, int ranks, const std::vector<std::string>& more,
+              const std::shared_ptr<Saves>& saves = std::make_shared<Saves>()) {
   std::vector<std::string> flags = {concat("--per_device_train_batch_size=", all_rows / ranks)};
   flags.insert(flags.end(), kind.flags.begin(), kind.flags.end());
   flags.insert(flags.end(), more.begin(), more.end());
@@ -98,7 +100,10 @@ Trained train(const Kind& kind, int ranks, const std::vector<std::string>& more,
   ::testing::internal::CaptureStderr();
   Trainer trainer(std::move(given));
   EXPECT_EQ(trainer.train().global_step, 6);
-  Trained result{.weights = weights_of(trainer.training().sharded()), .saved = saves->folders, .said = "", .state = trainer.state()};
+  Trained result{.weights = weights_of(trainer.training().sharded()),
+                 .saved = saves->folders,
+                 .said = "",
+                 .state = trainer.state()};
   result.said = ::testing::internal::GetCapturedStderr();
   return result;
 }
@@ -118,16 +123,19 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_for_a_while) {
       saves->step_ends = [&](std::int64_t step) {  // saves follow
         if (world.rank() == 0 && step == 3) disk.fill();
         if (world.rank() == 0 && step == 5) {
-          EXPECT_EQ(list_folder(out), std::vector<std::string>{"checkpoint-2"}) << kind.name << ": nothing of the other is left";
+          EXPECT_EQ(list_folder(out), std::vector<std::string>{"checkpoint-2"})
+              << kind.name << ": nothing of the other is left";
           disk.free_space();
         }
         world.group().barrier().wait();
       };
       const Trained got = train(kind, GetParam(), saving, saves);
       expect_same_bits(got.weights, want.weights, kind.name);
-      EXPECT_EQ(got.saved, (std::vector<std::string>{path_join(out, "checkpoint-2"), path_join(out, "checkpoint-6")})) << kind.name;
-      const bool told = contains(got.said, "step 4 is not saved, and training goes on; earlier checkpoints are unharmed: ") &&
-                        contains(got.said, "No space left on device");
+      EXPECT_EQ(got.saved, (std::vector<std::string>{path_join(out, "checkpoint-2"), path_join(out, "checkpoint-6")}))
+          << kind.name;
+      const bool told =
+          contains(got.said, "step 4 is not saved, and training goes on; earlier checkpoints are unharmed: ") &&
+          contains(got.said, "No space left on device");
       EXPECT_EQ(told, world.rank() == 0) << kind.name << ": " << got.said;
     });
     EXPECT_EQ(list_folder(out), (std::vector<std::string>{"checkpoint-2", "checkpoint-6"})) << kind.name;
@@ -137,7 +145,8 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_for_a_while) {
     }
     run_ranks(GetParam(), [&](comm::World&) {  // the old one continues the run as if nothing had happened
       const Trained want = train(kind, GetParam(), {"--save_strategy=no"});
-      const Trained rest = train(kind, GetParam(), {"--save_strategy=no", "--resume_from_checkpoint=" + path_join(out, "checkpoint-2")});
+      const Trained rest =
+          train(kind, GetParam(), {"--save_strategy=no", "--resume_from_checkpoint=" + path_join(out, "checkpoint-2")});
       expect_same_bits(rest.weights, want.weights, kind.name);
     });
   }
@@ -186,15 +195,19 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
 TEST_P(TrainerFailedSaves, one_that_comes_while_another_is_written_is_left_out_if_so_configured) {
   const TemporaryFolder folder;
   run_ranks(GetParam(), [&](comm::World& world) {
-    const Trained got = train(kinds[0], GetParam(), {"--output_dir=" + folder.path(), "--save_steps=1", "--async_save_when_busy=skip"});
+    const Trained got =
+        train(kinds[0], GetParam(), {"--output_dir=" + folder.path(), "--save_steps=1", "--async_save_when_busy=skip"});
     ASSERT_FALSE(got.saved.empty());
     EXPECT_EQ(got.saved[0], path_join(folder.path(), "checkpoint-1"));
     EXPECT_LE(got.saved.size(), 3u);
     for (int step = 1; step <= 6; ++step) {
       const std::string name = concat("checkpoint-", step);
-      const bool saved = std::find(got.saved.begin(), got.saved.end(), path_join(folder.path(), name)) != got.saved.end();
-      EXPECT_EQ(contains(got.said, concat("step ", step, " is not saved: the checkpoint before it is still being written")),
-                !saved && world.rank() == 0) << got.said;
+      const bool saved =
+          std::find(got.saved.begin(), got.saved.end(), path_join(folder.path(), name)) != got.saved.end();
+      EXPECT_EQ(
+          contains(got.said, concat("step ", step, " is not saved: the checkpoint before it is still being written")),
+          !saved && world.rank() == 0)
+          << got.said;
       EXPECT_EQ(path_exists(path_join(folder.path(), name)), saved) << name;
     }
   });
@@ -207,15 +220,17 @@ TEST_P(TrainerFailedSaves, nothing_can_be_saved_at_all) {
   for (const Kind& kind : kinds) {
     run_ranks(GetParam(), [&](comm::World& world) {
       const Trained want = train(kind, GetParam(), {"--save_strategy=no"});
-      const Trained got = train(kind, GetParam(), {"--output_dir=" + out, "--save_steps=2", "--eval_strategy=steps", "--eval_steps=2",
-                                                   "--load_best_model_at_end"});
+      const Trained got = train(kind, GetParam(),
+                                {"--output_dir=" + out, "--save_steps=2", "--eval_strategy=steps", "--eval_steps=2",
+                                 "--load_best_model_at_end"});
       expect_same_bits(got.weights, want.weights, kind.name);
       EXPECT_TRUE(got.saved.empty()) << kind.name;
       EXPECT_EQ(got.state.best_model_checkpoint, "") << kind.name << ": not one that is not there";
       EXPECT_GT(got.state.best_global_step, 0) << kind.name;
       if (world.rank() != 0) return;
       for (const char* step : {"step 2 ", "step 4 ", "step 6 "})
-        EXPECT_TRUE(contains(got.said, concat(step, "is not saved, and training goes on"))) << kind.name << ": " << got.said;
+        EXPECT_TRUE(contains(got.said, concat(step, "is not saved, and training goes on")))
+            << kind.name << ": " << got.said;
       EXPECT_TRUE(contains(got.said, "Not a directory")) << kind.name << ": " << got.said;
       EXPECT_TRUE(contains(got.said, "no checkpoint of a best evaluation was saved")) << kind.name << ": " << got.said;
     });

@@ -1,6 +1,7 @@
-// What tessera::Trainer and `tessera train` say about settings that follow the evaluations: the same rules, in the same words.
-#include <tests/faces/trainer_options.h>
+// What tessera::Trainer and `tessera train` say about settings that follow the evaluations: the same rules, in the same
+// words.
 #include <tests/error_of.h>
+#include <tests/faces/trainer_options.h>
 
 #include <tessera/base/file.h>
 
@@ -32,22 +33,29 @@ TEST(TrainerRules, both_faces_refuse_in_the_same_words) {
   const Words complete = {"--config_name=gpt2-tiny", "--train_file=" + text};
   const std::pair<Words, std::string> cases[] = {
       {best,
-       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are no and "
+       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is "
+       "saved; they are no and "
        "steps (--save_strategy best goes with each)"},
       {best + Words{"--save_strategy=no"},
-       "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch"},
+       "--load_best_model_at_end needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or "
+       "epoch"},
       {best + Words{"--eval_strategy=epoch"},
-       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are epoch "
+       "--load_best_model_at_end needs an --eval_strategy that equals --save_strategy, so that what was evaluated is "
+       "saved; they are epoch "
        "and steps (--save_strategy best goes with each)"},
       {best + Words{"--eval_steps=2", "--save_steps=3"},
-       "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was evaluated is saved; 3 is no "
+       "--load_best_model_at_end needs a --save_steps that is a multiple of --eval_steps, so that what was evaluated "
+       "is saved; 3 is no "
        "multiple of 2"},
       {best + Words{"--eval_steps=0.5", "--save_steps=3"},
-       "--load_best_model_at_end needs a --save_steps (3) that is a multiple of --eval_steps (0.5): give both as numbers of steps, or both "
+       "--load_best_model_at_end needs a --save_steps (3) that is a multiple of --eval_steps (0.5): give both as "
+       "numbers of steps, or both "
        "as shares"},
-      {{"--save_strategy=best"}, "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch"},
+      {{"--save_strategy=best"},
+       "--save_strategy best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch"},
       {{"--lr_scheduler_type=reduce_lr_on_plateau"},
-       "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch"}};
+       "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
+       "--eval_strategy steps or epoch"}};
   run_ranks(1, [&](comm::World&) {
     for (const auto& [flags, says] : cases) {
       EXPECT_EQ(error_of([&] { config::resolve_and_validate(complete + out + flags); }), says);
@@ -61,15 +69,20 @@ TEST(TrainerRules, what_only_the_program_can_give) {
   const TemporaryFolder folder;
   run_ranks(1, [&](comm::World&) {
     const Words best = {"--load_best_model_at_end", "--eval_strategy=steps"}, out = {"--output_dir=" + folder.path()};
-    const std::string nothing = " follows the evaluations, and there is nothing to evaluate on: give TrainerOptions::eval_dataset";
+    const std::string nothing =
+        " follows the evaluations, and there is nothing to evaluate on: give TrainerOptions::eval_dataset";
     EXPECT_EQ(trainer_says(best + out, false), "Trainer: --load_best_model_at_end" + nothing);
-    EXPECT_EQ(trainer_says({"--save_strategy=best", "--eval_strategy=epoch", out[0]}, false), "Trainer: --save_strategy best" + nothing);
+    EXPECT_EQ(trainer_says({"--save_strategy=best", "--eval_strategy=epoch", out[0]}, false),
+              "Trainer: --save_strategy best" + nothing);
     EXPECT_EQ(trainer_says({"--lr_scheduler_type=reduce_lr_on_plateau", "--eval_strategy=epoch"}, false),
               "Trainer: --lr_scheduler_type reduce_lr_on_plateau" + nothing);
-    EXPECT_EQ(trainer_says(best), "Trainer: --load_best_model_at_end needs a folder for its checkpoints: give --output_dir");
-    EXPECT_EQ(trainer_says(best, false), "2 problems in the configuration:\n  Trainer: --load_best_model_at_end" + nothing +
-                                             "\n  Trainer: --load_best_model_at_end needs a folder for its checkpoints: give --output_dir");
-    EXPECT_EQ(trainer_says({"--lr_scheduler_type=reduce_lr_on_plateau", "--eval_strategy=epoch"}), "") << "needs no folder";
+    EXPECT_EQ(trainer_says(best),
+              "Trainer: --load_best_model_at_end needs a folder for its checkpoints: give --output_dir");
+    EXPECT_EQ(trainer_says(best, false),
+              "2 problems in the configuration:\n  Trainer: --load_best_model_at_end" + nothing +
+                  "\n  Trainer: --load_best_model_at_end needs a folder for its checkpoints: give --output_dir");
+    EXPECT_EQ(trainer_says({"--lr_scheduler_type=reduce_lr_on_plateau", "--eval_strategy=epoch"}), "")
+        << "needs no folder";
   });
 }
 

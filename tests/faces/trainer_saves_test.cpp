@@ -102,9 +102,10 @@ TEST(TrainerSaves, one_rank_continues_what_two_have_saved) {
   for (const std::string strategy : {"zero2", "full_shard"}) {
     const TemporaryFolder folder;
     const std::string resume = "--resume_from_checkpoint=" + folder.path() + "/checkpoint-3";
-    const Plain plain = train_plain(
-        2, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
-    run_ranks(2, [&](comm::World&) { trained(options(flags(folder.path(), 2, strategy, {"--deterministic_reduce"}))); });
+    const Plain plain =
+        train_plain(2, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
+    run_ranks(2,
+              [&](comm::World&) { trained(options(flags(folder.path(), 2, strategy, {"--deterministic_reduce"}))); });
     run_ranks(1, [&](comm::World&) {
       TrainerOptions given = options({"--deterministic_reduce", "--gradient_accumulation_steps=2", "--save_strategy=no",
                                       concat("--per_device_train_batch_size=", all_rows / 2), resume});
@@ -119,7 +120,8 @@ TEST(TrainerSaves, whole_ones_when_asked_for) {
     const auto whole = [&](const std::string& name) {
       const std::string saved = path_join(path_join(folder.path(), name), "checkpoint-3");
       for (const char* index : index_names) EXPECT_FALSE(path_exists(path_join(saved, index))) << name;
-      return path_exists(path_join(saved, "model.safetensors")) && path_exists(path_join(saved, "optimizer.safetensors"));
+      return path_exists(path_join(saved, "model.safetensors")) &&
+             path_exists(path_join(saved, "optimizer.safetensors"));
     };
     const auto at = [&](const char* name) { return path_join(folder.path(), name); };
     trained(options(flags(at("flag"), 2, "full_shard", {"--save_state_dict_type=full"})));

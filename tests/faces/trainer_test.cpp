@@ -139,8 +139,8 @@ TEST(Trainer, continues_with_the_same_bits) {
 }
 
 TEST(Trainer, replicas_of_one_process_share_the_batch) {
-  const Plain plain = train_plain(
-      2, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
+  const Plain plain =
+      train_plain(2, 6, [](const at::Tensor& p) { return p.dim() > 1 ? 0.01 : 0.0; }, [](int) { return 0.002; });
   run_ranks(1, [&](comm::World&) {
     TrainerOptions given = options({concat("--per_device_train_batch_size=", all_rows / 2)});
     given.data_parallel = DataParallelOptions{.replicas = 2};

@@ -5,11 +5,11 @@
 ///   fake_rank [--steps N] [--step_ms M] [--victim R --at STEP --do ACTION [--generation G]]
 ///
 /// ACTION, done by the victim before its collective number STEP: kill (SIGKILL itself), segv, stop (SIGSTOP), stop2s
-/// (for two seconds, then it goes on), spin (computes for ever), sleep (for ever), exit (code 7), stopped (code 3, as one
-/// that has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of its own
-/// on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a barrier
-/// instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the agent tells
-/// to stop, says so on the board and ends with code 1, as ours do.
+/// (for two seconds, then it goes on), spin (computes for ever), sleep (for ever), exit (code 7), stopped (code 3, as
+/// one that has saved after SIGTERM; the others save for half a second when they get SIGTERM), fail (tells an error of
+/// its own on the board, then ends a moment later than its victims), save10s (in state saving), skip (goes into a
+/// barrier instead). G: only in that generation (default 0); -1: in every one. A rank whose peer failed, or that the
+/// agent tells to stop, says so on the board and ends with code 1, as ours do.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

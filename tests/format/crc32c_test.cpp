@@ -70,7 +70,9 @@ TEST(Crc32c, KernelsAgreeWithTheDefinitionAtEverySizeAndAlignment) {
 TEST(Crc32c, AnyCutOfAnyBytesGivesTheSame) {
   const auto bytes = noise(300'000);
   EXPECT_TRUE(rc::check([&] {
-    const auto any_of = [](std::size_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::size_t>(0, end)); };
+    const auto any_of = [](std::size_t end) {
+      return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::size_t>(0, end));
+    };
     const auto part = std::span(bytes).subspan(any_of(200)).first(any_of(2) == 0 ? any_of(1000) : any_of(200'000));
     const std::uint32_t whole = crc32c_portable(part);
     RC_ASSERT(whole == crc32c(part));
@@ -84,7 +86,9 @@ TEST(Crc32c, CopiesWriteTheBytesAndNothingElse) {
   const auto bytes = noise(300'000);
   std::vector<std::byte> target(bytes.size() + 512);
   EXPECT_TRUE(rc::check([&] {
-    const auto any_of = [](std::size_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::size_t>(0, end)); };
+    const auto any_of = [](std::size_t end) {
+      return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::size_t>(0, end));
+    };
     const auto part = std::span(bytes).subspan(any_of(200)).first(any_of(2) == 0 ? any_of(1000) : any_of(200'000));
     const std::size_t at = any_of(300);
     for (const Crc32cKernels& kernels : crc32c_kernels()) {
@@ -139,7 +143,8 @@ TEST(Digest, ChunksMayHaveOtherSizes) {
   ASSERT_EQ(digest.chunks.size(), 4u);
   EXPECT_EQ(digest.chunks[3], crc32c(as_bytes(bytes).subspan(3 * 65536)));
   EXPECT_NE(digest, digest_of(as_bytes(bytes)));
-  for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{32768}, std::uint64_t{65537}, std::uint64_t{2} << 30}) {
+  for (const std::uint64_t bad :
+       {std::uint64_t{0}, std::uint64_t{32768}, std::uint64_t{65537}, std::uint64_t{2} << 30}) {
     EXPECT_FALSE(is_digest_chunk(bad));
     EXPECT_THROW(DigestBuilder{bad}, Error);
   }
@@ -158,7 +163,8 @@ TEST(Crc32c, ChecksumsOfNeighboursJoin) {
   // A length that no test could read, in two ways: 2^40 zeros at once, and as 2^20 times 2^20.
   const std::uint32_t begun = crc32c(as_bytes("begun"));
   std::uint32_t zeros = crc32c(std::vector<std::byte>(1 << 20));
-  for (std::uint64_t bytes = 1 << 20; bytes < std::uint64_t{1} << 40; bytes *= 2) zeros = crc32c_joined(zeros, zeros, bytes);
+  for (std::uint64_t bytes = 1 << 20; bytes < std::uint64_t{1} << 40; bytes *= 2)
+    zeros = crc32c_joined(zeros, zeros, bytes);
   std::uint32_t step_by_step = begun;
   const std::uint32_t mebibyte = crc32c(std::vector<std::byte>(1 << 20));
   for (int i = 0; i < 1 << 20; ++i) step_by_step = crc32c_joined(step_by_step, mebibyte, 1 << 20);

@@ -9,8 +9,8 @@
 #include <tessera/base/text.h>
 #include <tessera/format/deepspeed/deepspeed_checkpoint.h>
 #include <tessera/format/deepspeed/deepspeed_rows.h>
-#include <tessera/format/torch/pickle.h>
 #include <tessera/format/safetensors/safetensors.h>
+#include <tessera/format/torch/pickle.h>
 
 #include <tests/error_of.h>
 

@@ -155,13 +155,9 @@ TEST(GgufTokenizer, InconsistentVocabularies) {
   expect_refused(with([](B& b) { b.add("tokenizer.ggml.merges", Texts{"xy"}); }), {"merge 0", "\"xy\"", "blank"});
   expect_refused(with([](B& b) { b.add("tokenizer.ggml.merges", Texts{"x y", "y x"}); }), {"merge 1", "\"yx\""});
   expect_refused(with([](B& b) { b.add("tokenizer.ggml.merges", Texts{"x q"}); }), {"merge 0", "\"q\""});
-  expect_refused(with([](B& b) {
-                   b.add("tokenizer.ggml.tokens", Texts{"a", "x", "y", "xy", "x"});
-                 }),
+  expect_refused(with([](B& b) { b.add("tokenizer.ggml.tokens", Texts{"a", "x", "y", "xy", "x"}); }),
                  {"token 4", "\"x\""});
-  expect_refused(with([](B& b) {
-                   b.add("tokenizer.ggml.tokens", Texts{"a", "x", "y", "xy", ""});
-                 }),
+  expect_refused(with([](B& b) { b.add("tokenizer.ggml.tokens", Texts{"a", "x", "y", "xy", ""}); }),
                  {"token 4 is empty"});
   expect_refused(with([](B& b) { b.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{1}); }),
                  {"1 entries", "5 tokens"});

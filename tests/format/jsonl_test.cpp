@@ -50,7 +50,8 @@ TEST(Jsonl, ComplaintsNameFileLineAndColumn) {
   EXPECT_EQ(complaint("\"b\xED\xA0\x80\"\n"), "x.jsonl:1:3: not valid UTF-8") << "a surrogate";
   EXPECT_EQ(complaint("\"\xC3"), "x.jsonl:1:2: not valid UTF-8") << "cut short";
   EXPECT_EQ(complaint("1\n\xEF\xBB\xBF{}\n"), "x.jsonl:2:1: expected a value, found '\xEF\xBB\xBF'");
-  EXPECT_EQ(complaint("{\"a\":1,\"a\":2}\n"), "x.jsonl:1:12: the key \"a\" appears twice (first at x.jsonl:1:6); keep one of them");
+  EXPECT_EQ(complaint("{\"a\":1,\"a\":2}\n"),
+            "x.jsonl:1:12: the key \"a\" appears twice (first at x.jsonl:1:6); keep one of them");
   EXPECT_EQ(complaint(std::string("\0\n", 2)), "x.jsonl:1:1: expected a value, found control character 0");
 }
 

@@ -108,7 +108,8 @@ TEST_F(ManifestTest, AFlippedBitInAnyByteOfTheManifestIsFound) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
     std::ofstream(file(kManifestName), std::ios::binary) << bad;
-    EXPECT_FALSE(complaint([&] { read_manifest(folder_.path()); }).empty()) << "at " << i << ": " << bad.substr(i > 20 ? i - 20 : 0, 40);
+    EXPECT_FALSE(complaint([&] { read_manifest(folder_.path()); }).empty())
+        << "at " << i << ": " << bad.substr(i > 20 ? i - 20 : 0, 40);
   }
 }
 

@@ -34,7 +34,8 @@ struct Folder {
   Manifest manifest;
 
   Folder() {
-    for (std::size_t i = 0; i < files.size(); ++i) manifest.files.push_back({concat("file", i), digest_of(files[i], chunk_bytes)});
+    for (std::size_t i = 0; i < files.size(); ++i)
+      manifest.files.push_back({concat("file", i), digest_of(files[i], chunk_bytes)});
   }
 };
 
@@ -130,20 +131,24 @@ TEST(ReadSums, WhatIsToldIsSmallAndMustBeWhatWasTold) {
   EXPECT_THROW(other.hear_all(std::vector{beyond}), Error);
 }
 
-// Any readers of any parts, repeated and overlapping ones, too: all know the same, what is open is what nobody has read, and a bit that is
-// another one on the disk is found by one of the callers that read the rest, exactly as if everything were read again.
+// Any readers of any parts, repeated and overlapping ones, too: all know the same, what is open is what nobody has
+// read, and a bit that is another one on the disk is found by one of the callers that read the rest, exactly as if
+// everything were read again.
 TEST(ReadSums, TogetherWithTheRestItIsAsGoodAsReadingEverything) {
   const TemporaryFolder place;
   Folder folder;
   const auto write_files = [&] {
     for (std::size_t i = 0; i < folder.files.size(); ++i)
-      write_file_atomically(path_join(place.path(), concat("file", i)),
-                            std::string_view(reinterpret_cast<const char*>(folder.files[i].data()), folder.files[i].size()));
+      write_file_atomically(
+          path_join(place.path(), concat("file", i)),
+          std::string_view(reinterpret_cast<const char*>(folder.files[i].data()), folder.files[i].size()));
   };
   write_files();
   write_manifest(place.path(), folder.manifest);
   EXPECT_TRUE(rc::check([&] {
-    const auto below = [](std::uint64_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(0, end)); };
+    const auto below = [](std::uint64_t end) {
+      return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(0, end));
+    };
     const bool damaged = below(3) == 0;
     const std::size_t file = below(2);
     const std::uint64_t byte = below(folder.files[file].size());
@@ -161,7 +166,8 @@ TEST(ReadSums, TogetherWithTheRestItIsAsGoodAsReadingEverything) {
         const std::uint64_t size = folder.files[of].size(), unit = below(2) == 0 ? size / 4 : 1;
         const std::uint64_t a = below(size / unit + 1) * unit, b = below(size / unit + 1) * unit;
         note(*sums.back(), folder, of, std::min(a, b), std::max(a, b));
-        std::fill(read[of].begin() + static_cast<std::ptrdiff_t>(std::min(a, b)), read[of].begin() + static_cast<std::ptrdiff_t>(std::max(a, b)), true);
+        std::fill(read[of].begin() + static_cast<std::ptrdiff_t>(std::min(a, b)),
+                  read[of].begin() + static_cast<std::ptrdiff_t>(std::max(a, b)), true);
       }
       told.push_back(sums.back()->told());
     }
@@ -172,7 +178,8 @@ TEST(ReadSums, TogetherWithTheRestItIsAsGoodAsReadingEverything) {
     for (const auto& bytes : read) unread += static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), false));
     std::string text;
     for (int rank = 0; rank < ranks; ++rank) {
-      const Verdict verdict = verify_folder(place.path(), {rank, ranks}, {}, sums[static_cast<std::size_t>(rank)].get());
+      const Verdict verdict =
+          verify_folder(place.path(), {rank, ranks}, {}, sums[static_cast<std::size_t>(rank)].get());
       found += verdict.damages.size();
       bytes_read += verdict.bytes_read;
       text += verdict.text();

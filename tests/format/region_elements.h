@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Where one element of a region lies in the whole tensor, counted out dimension by dimension: the slow reference that tests and fuzzers
-/// compare layout/region.h and format/manifest/state_index.h with.
+/// Where one element of a region lies in the whole tensor, counted out dimension by dimension: the slow reference that
+/// tests and fuzzers compare layout/region.h and format/manifest/state_index.h with.
 
 #include <tessera/layout/region.h>
 
@@ -10,8 +10,10 @@
 
 namespace tessera::testing {
 
-/// The index in the flattened tensor of element `place` (region.begin <= place < region.end) of the region's flattened box.
-inline std::int64_t element_of(const layout::Region& region, const std::vector<std::int64_t>& tensor_shape, std::int64_t place) {
+/// The index in the flattened tensor of element `place` (region.begin <= place < region.end) of the region's flattened
+/// box.
+inline std::int64_t element_of(const layout::Region& region, const std::vector<std::int64_t>& tensor_shape,
+                               std::int64_t place) {
   std::int64_t left = place, at = 0, stride = 1;
   for (std::size_t d = tensor_shape.size(); d-- > 0;) {
     at += (region.offset[d] + left % region.shape[d]) * stride;

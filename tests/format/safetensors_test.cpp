@@ -242,7 +242,8 @@ TEST(Safetensors, TheWriterRefusesBrokenSources) {
 
 // Tensors stay in the order given, and the data begin where the writer wants them.
 TEST(Safetensors, TheFrontOfAFileSaysWhereEveryByteGoes) {
-  const std::vector<TensorSpec> specs = {{"z", DType::u8, {3}}, {"a\"b", DType::f64, {2, 1}}, {"none", DType::f32, {0, 7}}, {"scalar", DType::bf16, {}}};
+  const std::vector<TensorSpec> specs = {
+      {"z", DType::u8, {3}}, {"a\"b", DType::f64, {2, 1}}, {"none", DType::f32, {0, 7}}, {"scalar", DType::bf16, {}}};
   const std::uint64_t sizes[] = {3, 16, 0, 2};
   for (const std::size_t alignment : {8, 64, 4096}) {
     const std::string front = safetensors_front(specs, {{"format", "pt"}}, alignment);
@@ -255,7 +256,8 @@ TEST(Safetensors, TheFrontOfAFileSaysWhereEveryByteGoes) {
     std::uint64_t begin = 0;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       EXPECT_EQ(byte_size(specs[i]), sizes[i]);
-      const auto& info = *std::find_if(header.tensors.begin(), header.tensors.end(), [&](const TensorInfo& t) { return t.name == specs[i].name; });
+      const auto& info = *std::find_if(header.tensors.begin(), header.tensors.end(),
+                                       [&](const TensorInfo& t) { return t.name == specs[i].name; });
       EXPECT_EQ(info.shape, specs[i].shape);
       EXPECT_EQ(info.begin, begin);
       EXPECT_EQ(info.end, begin += sizes[i]);
@@ -272,11 +274,13 @@ TEST(Safetensors, TheFrontOfAFileSaysWhereEveryByteGoes) {
 }
 
 TEST(Safetensors, FrontsThatCannotBe) {
-  const auto front = [](std::vector<TensorSpec> specs, std::size_t alignment = 64) { return safetensors_front(specs, {}, alignment); };
+  const auto front = [](std::vector<TensorSpec> specs, std::size_t alignment = 64) {
+    return safetensors_front(specs, {}, alignment);
+  };
   EXPECT_THROW(front({{"a", DType::u8, {1}}, {"b", DType::u8, {1}}, {"a", DType::f32, {2}}}), Error);
   EXPECT_THROW(front({{"__metadata__", DType::u8, {1}}}), Error);
   EXPECT_THROW(front({{"a", DType::u8, {-1}}}), Error);
-  EXPECT_THROW(front({{"a", DType::f32, {1ll << 61}}}), Error);             // 2^63 bytes
+  EXPECT_THROW(front({{"a", DType::f32, {1ll << 61}}}), Error);                // 2^63 bytes
   EXPECT_THROW(front({{"a", DType::f32, {1ll << 40, 0, 1ll << 40}}}), Error);  // strides are products too
   EXPECT_THROW(front({{"a", DType::u8, {1ll << 62}}, {"b", DType::u8, {1ll << 62}}}), Error);
   for (const std::size_t bad : {0, 4, 12, 100}) EXPECT_THROW(front({{"a", DType::u8, {1}}}, bad), Error);

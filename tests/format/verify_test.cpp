@@ -8,8 +8,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/format/safetensors/safetensors.h>
 #include <tessera/format/manifest/verify.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -25,12 +25,15 @@ class VerifyTest : public ::testing::Test {
   std::string at(const std::string& name) const { return path_join(folder(), name); }
   const std::string& folder() const { return folder_.path(); }
 
-  void write(const std::string& name, const std::string& bytes) const { std::ofstream(at(name), std::ios::binary | std::ios::trunc) << bytes; }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(at(name), std::ios::binary | std::ios::trunc) << bytes;
+  }
   /// One F32 vector of `count` elements for each name.
   void write_tensors(const std::string& file, const std::vector<std::string>& names, std::int64_t count) const {
     const std::vector<float> values(static_cast<std::size_t>(count), 1.5f);
     std::vector<TensorSource> sources;
-    for (const std::string& name : names) sources.push_back({name, DType::f32, {count}, [&] { return std::as_bytes(std::span(values)); }});
+    for (const std::string& name : names)
+      sources.push_back({name, DType::f32, {count}, [&] { return std::as_bytes(std::span(values)); }});
     write_safetensors(at(file), std::move(sources));
   }
   /// Lists every file of the folder.
@@ -161,19 +164,23 @@ TEST_F(VerifyTest, NamesCannotForgeLines) {
 TEST_F(VerifyTest, WhatAnIndexNamesMustBeListed) {
   write_tensors("model-00001-of-00002.safetensors", {"a"}, 10);
   write_tensors("model-00002-of-00002.safetensors", {"b"}, 10);
-  write("model.safetensors.index.json", R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
+  write("model.safetensors.index.json",
+        R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
   write_tensors("optimizer-00001-of-00001.safetensors", {"m"}, 10);
-  write("optimizer.safetensors.index.json", R"({"format": "tessera-pieces-1", "tensors": {"m": {"dtype": "F32", "shape": [10],
+  write("optimizer.safetensors.index.json",
+        R"({"format": "tessera-pieces-1", "tensors": {"m": {"dtype": "F32", "shape": [10],
       "pieces": [{"file": "optimizer-00001-of-00001.safetensors", "begin": 0, "end": 10}]}}})");
   seal();
   EXPECT_EQ(text(), "");
   write_tensors("model.safetensors", {"a", "b"}, 10);  // readers prefer it
-  EXPECT_TRUE(contains(text(), "model.safetensors is not listed in manifest.json, but would be read instead")) << text();
+  EXPECT_TRUE(contains(text(), "model.safetensors is not listed in manifest.json, but would be read instead"))
+      << text();
   seal();
   EXPECT_EQ(text(), "");
   remove_tree(at("model.safetensors"));
 
-  for (const char* name : {"model-00002-of-00002.safetensors", "optimizer-00001-of-00001.safetensors", "model.safetensors.index.json"}) {
+  for (const char* name :
+       {"model-00002-of-00002.safetensors", "optimizer-00001-of-00001.safetensors", "model.safetensors.index.json"}) {
     Manifest manifest;
     for (const std::string& file : list_folder(folder()))
       if (file != kManifestName && file != name) manifest.files.push_back({file, digest_of_file(at(file), chunk)});
@@ -206,7 +213,9 @@ TEST_F(VerifyTest, SharesAreDisjointCompleteAndAlike) {
   }
   // One flipped bit anywhere: exactly one of the callers finds it, with the place.
   EXPECT_TRUE(rc::check([&] {
-    const auto any_of = [](std::uint64_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(0, end)); };
+    const auto any_of = [](std::uint64_t end) {
+      return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(0, end));
+    };
     const std::size_t file = *rc::gen::elementOf(std::vector<std::size_t>{0, 2, 3, 4, 5});
     const std::uint64_t byte = any_of(sizes[file]);
     const int ranks = 1 + static_cast<int>(any_of(6));
@@ -237,7 +246,8 @@ TEST_F(VerifyTest, AFileThatIsCutWhileItIsReadIsAFinding) {
     cut = true;
   });
   ASSERT_EQ(verdict.damages.size(), 1u);
-  EXPECT_EQ(verdict.text(), concat("data: bytes ", chunk, " to ", 20 * chunk, " cannot be read: the file was cut while it was read"));
+  EXPECT_EQ(verdict.text(),
+            concat("data: bytes ", chunk, " to ", 20 * chunk, " cannot be read: the file was cut while it was read"));
 }
 
 TEST_F(VerifyTest, WhatWasReadBeforeIsNotReadAgain) {
@@ -258,7 +268,7 @@ TEST_F(VerifyTest, WhatWasReadBeforeIsNotReadAgain) {
   EXPECT_TRUE(verdict.whole()) << verdict.text();
   EXPECT_EQ(verdict.bytes_read, 2 + bytes.size() - (5 * chunk - 1000));
 
-  flip("model.safetensors", 999);  // between what was read
+  flip("model.safetensors", 999);        // between what was read
   flip("model.safetensors", 2 * chunk);  // after it was read: what was loaded is right
   verdict = verify_folder(folder(), {}, {}, &read);
   ASSERT_EQ(verdict.damages.size(), 1u) << verdict.text();

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/deepspeed/deepspeed.h>
 
 namespace {
 

@@ -22,12 +22,16 @@ void check(const format::Manifest& manifest) {
   std::set<std::string> names;
   for (const auto& file : manifest.files) {
     const auto& digest = file.digest;
-    if (!format::is_plain_file_name(file.name) || !names.insert(file.name).second || !format::is_digest_chunk(digest.chunk_bytes)) std::abort();
-    if (digest.chunks.size() != digest.size / digest.chunk_bytes + (digest.size % digest.chunk_bytes != 0)) std::abort();
+    if (!format::is_plain_file_name(file.name) || !names.insert(file.name).second ||
+        !format::is_digest_chunk(digest.chunk_bytes))
+      std::abort();
+    if (digest.chunks.size() != digest.size / digest.chunk_bytes + (digest.size % digest.chunk_bytes != 0))
+      std::abort();
   }
 }
 
-/// A manifest made of the bytes: each file takes a byte for its name's length, the name, two bytes for its size; the rest is returned.
+/// A manifest made of the bytes: each file takes a byte for its name's length, the name, two bytes for its size; the
+/// rest is returned.
 std::string_view make(std::string_view bytes, format::Manifest& manifest) {
   const auto take = [&bytes](std::size_t count) {
     const std::string_view taken = bytes.substr(0, count);
@@ -46,7 +50,8 @@ std::string_view make(std::string_view bytes, format::Manifest& manifest) {
     file.name = take(number(1) % 20);
     file.digest.chunk_bytes = chunk_bytes;
     file.digest.size = number(2) % 0x2800 * (chunk_bytes >> 12);  // up to 3 chunks: more only takes longer
-    for (std::uint64_t at = 0; at < file.digest.size; at += chunk_bytes) file.digest.chunks.push_back(static_cast<std::uint32_t>(number(4)));
+    for (std::uint64_t at = 0; at < file.digest.size; at += chunk_bytes)
+      file.digest.chunks.push_back(static_cast<std::uint32_t>(number(4)));
     manifest.files.push_back(file);
   }
   return bytes;
@@ -78,10 +83,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   std::string changed = text;  // by the rest: places with what is put there
   for (std::size_t i = 0; i + 3 <= rest.size(); i += 3) {
-    const std::size_t place = (static_cast<unsigned char>(rest[i]) << 8 | static_cast<unsigned char>(rest[i + 1])) % (changed.size() + 1);
-    if (place == changed.size() || rest[i + 2] == 1) changed.insert(place, 1, rest[i + 2]);
-    else if (rest[i + 2] == 2) changed.erase(place, 1);
-    else changed[place] = rest[i + 2];
+    const std::size_t place =
+        (static_cast<unsigned char>(rest[i]) << 8 | static_cast<unsigned char>(rest[i + 1])) % (changed.size() + 1);
+    if (place == changed.size() || rest[i + 2] == 1)
+      changed.insert(place, 1, rest[i + 2]);
+    else if (rest[i + 2] == 2)
+      changed.erase(place, 1);
+    else
+      changed[place] = rest[i + 2];
   }
   if (changed == text) return 0;
   try {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The fuzzers' entries as functions of one program. tests/CMakeLists.txt compiles each NAME_fuzz.cpp with its entry renamed to fuzz_NAME
-/// and writes the table of them.
+/// The fuzzers' entries as functions of one program. tests/CMakeLists.txt compiles each NAME_fuzz.cpp with its entry
+/// renamed to fuzz_NAME and writes the table of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace tessera::testing {
 
 struct FuzzReader {
-  const char* name;                                       ///< of the folder in tests/fuzz/corpus
+  const char* name;                                         ///< of the folder in tests/fuzz/corpus
   int (*read)(const std::uint8_t* data, std::size_t size);  ///< aborts where the reader breaks its promise
 };
 

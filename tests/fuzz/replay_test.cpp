@@ -1,6 +1,6 @@
-// Every reader takes the inputs that its fuzzer found worth keeping (tests/fuzz/corpus), and fixed mutations of them, in each build of
-// the tests: what a fuzzer found once is never lost, under sanitizers or without. Readers run in a child, so that a crash is one failure
-// that names its input and leaves the bytes behind.
+// Every reader takes the inputs that its fuzzer found worth keeping (tests/fuzz/corpus), and fixed mutations of them,
+// in each build of the tests: what a fuzzer found once is never lost, under sanitizers or without. Readers run in a
+// child, so that a crash is one failure that names its input and leaves the bytes behind.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -48,7 +48,8 @@ std::vector<Input> corpus(const std::string& name) {
   return inputs;
 }
 
-/// `bytes` with one to four changes that `random` draws: a flipped bit, an odd byte, a piece cut off, left out, doubled or moved.
+/// `bytes` with one to four changes that `random` draws: a flipped bit, an odd byte, a piece cut off, left out, doubled
+/// or moved.
 std::string mutated(std::string bytes, std::mt19937& random) {
   const auto below = [&random](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
   for (std::size_t change = 1 + below(4); change > 0 && !bytes.empty(); --change) {
@@ -99,7 +100,8 @@ std::string bytes_at(const std::vector<Input>& inputs, const Place& place) {
   for (place.input = 0; place.input < inputs.size(); ++place.input)
     for (place.mutation = 0; place.mutation <= mutations; ++place.mutation) {
       const std::string bytes = bytes_at(inputs, place);
-      const std::vector<std::uint8_t> exact(bytes.begin(), bytes.end());  // no NUL behind it: a read past the end is seen
+      const std::vector<std::uint8_t> exact(bytes.begin(),
+                                            bytes.end());  // no NUL behind it: a read past the end is seen
       reader.read(exact.data(), exact.size());
     }
   std::exit(0);  // with the readers' temporary files removed and leaks looked for
@@ -116,7 +118,8 @@ class Replay : public ::testing::TestWithParam<FuzzReader> {};
 TEST_P(Replay, TakesTheCorpusAndItsMutations) {
   const FuzzReader& reader = GetParam();
   const std::vector<Input> inputs = corpus(reader.name);
-  ASSERT_FALSE(inputs.empty()) << "tests/fuzz/corpus/" << reader.name << " has no inputs: run tests/fuzz/small_corpus.py";
+  ASSERT_FALSE(inputs.empty()) << "tests/fuzz/corpus/" << reader.name
+                               << " has no inputs: run tests/fuzz/small_corpus.py";
   void* page = ::mmap(nullptr, sizeof(Place), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
   Place& place = *new (page) Place;
@@ -135,8 +138,8 @@ TEST_P(Replay, TakesTheCorpusAndItsMutations) {
   }
   const std::string kept = (std::filesystem::temp_directory_path() / concat("tessera-fuzz-", reader.name)).string();
   std::ofstream(kept, std::ios::binary) << bytes_at(inputs, last);
-  ADD_FAILURE() << reader.name << ": " << end_of(status) << " at tests/fuzz/corpus/" << reader.name << "/" << inputs[last.input].file
-                << ", mutation " << last.mutation << "; the bytes are in " << kept;
+  ADD_FAILURE() << reader.name << ": " << end_of(status) << " at tests/fuzz/corpus/" << reader.name << "/"
+                << inputs[last.input].file << ", mutation " << last.mutation << "; the bytes are in " << kept;
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Replay, ::testing::ValuesIn(fuzz_readers().begin(), fuzz_readers().end()),

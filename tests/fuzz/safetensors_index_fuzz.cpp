@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto index = format::parse_safetensors_index({reinterpret_cast<const char*>(data), size}, "fuzzed");
     std::set<std::string> files, tensors;
     for (const std::string& file : index.files)
-      if (!format::is_plain_file_name(file) || !file.ends_with(".safetensors") || !files.insert(file).second) std::abort();
+      if (!format::is_plain_file_name(file) || !file.ends_with(".safetensors") || !files.insert(file).second)
+        std::abort();
     std::vector<bool> used(index.files.size());
     for (const auto& entry : index.tensors) {
       if (entry.file >= index.files.size() || !tensors.insert(entry.tensor).second) std::abort();

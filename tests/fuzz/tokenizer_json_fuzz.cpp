@@ -70,7 +70,8 @@ Value step(Input& input) {
 std::string built_wordpiece(Input& input) {
   const unsigned shape = input.byte();
   const auto flag = [&](unsigned bit) { return Value::of((shape >> bit & 1) != 0); };
-  std::vector<Value::Member> vocabulary = {{"[UNK]", Value::of(0)}, {"[CLS]", Value::of(1)}, {"a", Value::of(2)}, {"##a", Value::of(3)}};
+  std::vector<Value::Member> vocabulary = {
+      {"[UNK]", Value::of(0)}, {"[CLS]", Value::of(1)}, {"a", Value::of(2)}, {"##a", Value::of(3)}};
   int next = 4;
   for (unsigned i = input.byte() % 4; i > 0; --i) {
     std::string token = input.valid_text();
@@ -80,7 +81,9 @@ std::string built_wordpiece(Input& input) {
   }
   std::vector<Value> added;
   if (shape & 64)
-    added.push_back(object({{"id", Value::of(next)}, {"content", Value::of(input.valid_text())}, {"normalized", Value::of(input.flag())}}));
+    added.push_back(object({{"id", Value::of(next)},
+                            {"content", Value::of(input.valid_text())},
+                            {"normalized", Value::of(input.flag())}}));
   const Value normalizer = object({{"type", Value::of("BertNormalizer")},
                                    {"clean_text", flag(0)},
                                    {"handle_chinese_chars", flag(1)},
@@ -90,12 +93,15 @@ std::string built_wordpiece(Input& input) {
       object({{"added_tokens", Value::make_array(std::move(added))},
               {"normalizer", normalizer},
               {"pre_tokenizer", object({{"type", Value::of("BertPreTokenizer")}})},
-              {"decoder", shape & 32 ? Value() : object({{"type", Value::of("WordPiece")}, {"prefix", Value::of(input.valid_text())}})},
-              {"model", object({{"type", Value::of("WordPiece")},
-                                {"unk_token", Value::of("[UNK]")},
-                                {"continuing_subword_prefix", shape & 128 ? Value::of(input.valid_text()) : Value::of("##")},
-                                {"max_input_chars_per_word", Value::of(static_cast<int>(input.byte()))},
-                                {"vocab", object(std::move(vocabulary))}})}}),
+              {"decoder", shape & 32
+                              ? Value()
+                              : object({{"type", Value::of("WordPiece")}, {"prefix", Value::of(input.valid_text())}})},
+              {"model",
+               object({{"type", Value::of("WordPiece")},
+                       {"unk_token", Value::of("[UNK]")},
+                       {"continuing_subword_prefix", shape & 128 ? Value::of(input.valid_text()) : Value::of("##")},
+                       {"max_input_chars_per_word", Value::of(static_cast<int>(input.byte()))},
+                       {"vocab", object(std::move(vocabulary))}})}}),
       -1);
 }
 
@@ -164,9 +170,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const unsigned choice = input.byte() % 4;
     const bool raw = (choice & 1) != 0;
-    const std::string json = raw            ? std::string(input.until('\0'))
-                             : choice == 0 ? built(input)
-                                           : built_wordpiece(input);
+    const std::string json = raw ? std::string(input.until('\0')) : choice == 0 ? built(input) : built_wordpiece(input);
     const std::string config = raw ? std::string(input.until('\0')) : "";
     const auto tokenizer = tessera::text::parse_tokenizer_json(json, "fuzzed", config);
     use(*tokenizer, input.until('\0'));

@@ -67,7 +67,8 @@ inline void adagrad(Doubles& p, const Doubles& g, Doubles& s, const AdagradArgs&
 
 /// LAMB's direction, after the update of m and v.
 inline Doubles lamb_direction(const Doubles& p, const Doubles& g, Doubles& m, Doubles& v, const AdamwArgs& a) {
-  const double c1 = a.step == 0 ? 1 : 1 - std::pow(a.beta1, a.step), c2 = a.step == 0 ? 1 : 1 - std::pow(a.beta2, a.step);
+  const double c1 = a.step == 0 ? 1 : 1 - std::pow(a.beta1, a.step),
+               c2 = a.step == 0 ? 1 : 1 - std::pow(a.beta2, a.step);
   Doubles u(p.size());
   for (std::size_t i = 0; i < p.size(); ++i) {
     const double gi = g[i] * a.gradient_scale;

@@ -55,7 +55,9 @@ TEST(Affinity, BindingLastsAsLongAsTheObject) {
     EXPECT_EQ(usable_cores(), (Ints{before.back()}));
   }
   EXPECT_EQ(usable_cores(), before);
-  { const CoreBinding none({}); }
+  {
+    const CoreBinding none({});
+  }
   EXPECT_EQ(usable_cores(), before);
   EXPECT_THROW(CoreBinding({CPU_SETSIZE - 1}), InputError);
 }

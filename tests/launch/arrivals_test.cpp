@@ -11,7 +11,8 @@ class Host {
   Arrivals arrivals{5, 10, [](pid_t pid) {
                       return pid == 99 ? std::nullopt : std::optional(ProcStatus{pid == 101 ? 'D' : 'S', false, 0});
                     }};
-  std::vector<Arrivals::Rank> ranks = {{0, 100, false, false}, {1, 101, false, false}, {2, 102, false, false}, {3, 99, false, false}};
+  std::vector<Arrivals::Rank> ranks = {
+      {0, 100, false, false}, {1, 101, false, false}, {2, 102, false, false}, {3, 99, false, false}};
 
   /// When something was said, in seconds from now on, and the last text.
   std::vector<int> pass(int seconds) {

@@ -5,9 +5,9 @@
 #include <tessera/base/error.h>
 #include <tessera/launch/agent/board.h>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -162,8 +162,8 @@ TEST(Entries, torn_and_absurd_ones_are_left_out) {
   RankSlot& slot = board.slot(0);
   clear(slot);
   for (std::uint64_t id = 0; id < 6; ++id) put(slot, id);
-  slot.ring[1].id = ~std::uint64_t{0};                     // being written
-  slot.ring[2].id = 2 + RankSlot::ring_size;               // not this one
+  slot.ring[1].id = ~std::uint64_t{0};        // being written
+  slot.ring[2].id = 2 + RankSlot::ring_size;  // not this one
   std::memset(&slot.ring[3].op, 0xee, sizeof slot.ring[3].op);
   std::memset(slot.ring[4].tag, 'x', sizeof slot.ring[4].tag);  // no end
   const auto entries = last_entries(slot);
@@ -175,7 +175,8 @@ TEST(Entries, torn_and_absurd_ones_are_left_out) {
   EXPECT_TRUE(last_entries(slot).empty());
 }
 
-RC_GTEST_PROP(Entries, whatever_is_in_memory_no_reader_is_harmed, (std::vector<std::uint8_t> bytes, std::uint64_t next)) {
+RC_GTEST_PROP(Entries, whatever_is_in_memory_no_reader_is_harmed,
+              (std::vector<std::uint8_t> bytes, std::uint64_t next)) {
   const Board board = Board::create(1, 0, 1, "");
   RankSlot& slot = board.slot(0);
   for (std::size_t i = 0; i < sizeof slot.ring && !bytes.empty(); i += 37)

@@ -5,9 +5,9 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
+#include <tessera/launch/agent/process.h>
 #include <tessera/launch/cli/command_line.h>
 #include <tessera/launch/cli/emit.h>
-#include <tessera/launch/agent/process.h>
 #include <tessera/launch/fleet/ssh.h>
 
 namespace tessera::launch {

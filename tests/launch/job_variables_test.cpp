@@ -22,10 +22,16 @@ RankEnvironment environment_of(const Variables& variables) {
 
 TEST(JobVariables, TheSizeOfTheJobHasOneName) {
   const auto size = [](const Variables& variables) { return job_variables(environment_of(variables))("WORLD_SIZE"); };
-  EXPECT_EQ(size({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+  EXPECT_EQ(size({{"OMPI_COMM_WORLD_RANK", "1"},
+                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}),
             "4");
-  EXPECT_EQ(size({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"},
+  EXPECT_EQ(size({{"RANK", "0"},
+                  {"WORLD_SIZE", "2"},
+                  {"LOCAL_RANK", "0"},
+                  {"LOCAL_WORLD_SIZE", "2"},
+                  {"MASTER_ADDR", "localhost"},
                   {"MASTER_PORT", "1234"}}),
             "2");
   ::unsetenv("WORLD_SIZE");
@@ -37,10 +43,13 @@ TEST(JobVariables, TheSizeOfTheJobHasOneName) {
 
 // DeepSpeed's batch sizes are inferred with it.
 TEST(JobVariables, BatchSizesOfDeepspeed) {
-  const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+  const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "0"},
+                            {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
   const auto batch = [](const Variables& variables) {
-    return config::resolve_flags({"--deepspeed", R"({"train_batch_size": 64})"}, job_variables(environment_of(variables)))
+    return config::resolve_flags({"--deepspeed", R"({"train_batch_size": 64})"},
+                                 job_variables(environment_of(variables)))
         .values.optimization.per_device_train_batch_size;
   };
   EXPECT_EQ(batch(mpirun), 16);

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "agent_under_test.h"
 #include <tests/stopwatch.h>
+#include "agent_under_test.h"
 
 namespace tessera::launch {
 namespace {

@@ -39,7 +39,8 @@ TEST(MemoryFolder, RemovesWhatKilledAgentsLeftAndNothingElse) {
   const auto at = [&](const std::string& name) { return path_join(parent.path(), name); };
   const std::string stale = at(concat("tessera-memory-", dead_process(), "-abcdef"));
   const std::string alive = at(concat("tessera-memory-", ::getppid(), "-abcdef"));
-  const std::string foreign = at("tessera-memory-x-abcdef"), link = at(concat("tessera-memory-", dead_process(), "-ghijkl"));
+  const std::string foreign = at("tessera-memory-x-abcdef"),
+                    link = at(concat("tessera-memory-", dead_process(), "-ghijkl"));
   for (const std::string& path : {stale, alive, foreign}) make_folders(path_join(path, "checkpoint-1"));
   ASSERT_EQ(::symlink(alive.c_str(), link.c_str()), 0);
   const MemoryFolder folder(parent.path());

@@ -4,9 +4,9 @@
 #include <tessera/launch/agent/guardian.h>
 #include <tessera/launch/agent/process.h>
 
-#include "agent_under_test.h"
 #include <tests/error_of.h>
 #include <tests/stopwatch.h>
+#include "agent_under_test.h"
 
 namespace tessera::launch {
 namespace {

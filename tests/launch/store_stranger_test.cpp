@@ -19,7 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-
 int open_descriptors() {
   int count = 0;
   DIR* folder = opendir("/proc/self/fd");
@@ -76,7 +75,9 @@ TEST(StoreStranger, WhoIsSlowIsClosedAndWhoLeavesIsForgotten) {
   const testing::Stopwatch watch;
   RawPeer silent(store.port()), half(store.port());
   half.send(std::string(wire::magic));
-  { RawPeer leaving(store.port()); }
+  {
+    RawPeer leaving(store.port());
+  }
   EXPECT_TRUE(silent.closed_silently());
   EXPECT_TRUE(half.closed_silently());
   EXPECT_GE(watch.seconds(), 0.29);

@@ -125,9 +125,8 @@ TEST(Store, ATimeoutNamesTheMissingKeysAndLeavesTheStoreWell) {
   StoreClient client = store.client();
   client.set("there", "1");
   const testing::Stopwatch watch;
-  const std::string message = error_of<StoreTimeout>([&] {
-    client.wait({"there", "missing/1", "missing/2"}, milliseconds(200));
-  });
+  const std::string message =
+      error_of<StoreTimeout>([&] { client.wait({"there", "missing/1", "missing/2"}, milliseconds(200)); });
   EXPECT_GE(watch.seconds(), 0.19);
   EXPECT_LT(watch.seconds(), watch.limit(5));
   expect_says(message, "missing/1, missing/2");

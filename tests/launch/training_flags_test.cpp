@@ -109,14 +109,14 @@ TEST_F(TrainingFlagsTest, AcceleratesFile) {
   EXPECT_EQ(settings(command, &origins),
             "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all "
             "cpu_ram_efficient_loading=true "
-            "forward_prefetch=false save_state_dict_type=SHARDED_STATE_DICT strategy=1 sync_module_states=true transformer_layer_cls_to_wrap=BertLayer");
+            "forward_prefetch=false save_state_dict_type=SHARDED_STATE_DICT strategy=1 sync_module_states=true "
+            "transformer_layer_cls_to_wrap=BertLayer");
   EXPECT_EQ(origins.at("strategy"), concat(fixtures, "guide.yaml:12"));
-  EXPECT_EQ(
-      command.notes,
-      (Strings{
-          concat(fixtures,
-                 "guide.yaml:16: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
-                 "optimizer and every grouping works")}));
+  EXPECT_EQ(command.notes,
+            (Strings{concat(
+                fixtures,
+                "guide.yaml:16: fsdp_use_orig_params has no effect: parameters keep their identity here, so every "
+                "optimizer and every grouping works")}));
 }
 
 TEST_F(TrainingFlagsTest, TypedFlagsBeatTheFile) {

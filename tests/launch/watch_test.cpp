@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "agent_under_test.h"
 #include <tests/stopwatch.h>
+#include "agent_under_test.h"
 
 namespace tessera::launch {
 namespace {

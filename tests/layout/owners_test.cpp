@@ -29,11 +29,14 @@ std::int64_t best_maximum(const std::vector<std::int64_t>& bytes, std::size_t ne
 
 /// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
 template <class Number>
-rc::Gen<Number> any_of(Number begin, Number end) { return rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end)); }
+rc::Gen<Number> any_of(Number begin, Number end) {
+  return rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
+}
 
 RC_GTEST_PROP(Owners, AtMostFourThirdsOfTheBestMaximum, ()) {
   const int ranks = *any_of(1, 4);
-  const auto bytes = *rc::gen::container<std::vector<std::int64_t>>(static_cast<std::size_t>(*any_of(0, 8)), any_of<std::int64_t>(0, 30));
+  const auto bytes = *rc::gen::container<std::vector<std::int64_t>>(static_cast<std::size_t>(*any_of(0, 8)),
+                                                                    any_of<std::int64_t>(0, 30));
   const std::vector<int> owner = assign_owners(bytes, ranks);
   RC_ASSERT(owner.size() == bytes.size());
   for (const int rank : owner) RC_ASSERT(0 <= rank && rank < ranks);
@@ -58,7 +61,8 @@ RC_GTEST_PROP(Owners, NoRankIsAheadByMoreThanTheLastItGot, ()) {
 
 TEST(Owners, AnExampleByHand) {
   const std::vector<std::int64_t> bytes = {3, 100, 40, 50, 40, 0};
-  // 100 to rank 0, 50 and 40 (the earlier one) to ranks 1 and 2, 40 to rank 2 (has 40), 3 to rank 1 (has 50), nothing to rank 1
+  // 100 to rank 0, 50 and 40 (the earlier one) to ranks 1 and 2, 40 to rank 2 (has 40), 3 to rank 1 (has 50), nothing
+  // to rank 1
   EXPECT_EQ(assign_owners(bytes, 3), (std::vector<int>{1, 0, 2, 1, 2, 1}));
   EXPECT_EQ(assign_owners(bytes, 1), std::vector<int>(6, 0));
   EXPECT_TRUE(assign_owners({}, 2).empty());

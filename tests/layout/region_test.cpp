@@ -14,7 +14,9 @@ namespace {
 using Shape = std::vector<std::int64_t>;
 constexpr std::int64_t max64 = std::numeric_limits<std::int64_t>::max();
 
-std::int64_t product(const Shape& shape) { return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()); }
+std::int64_t product(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 std::vector<CommonRun> runs_of(const Shape& tensor, const Region& first, const Region& second) {
   std::vector<CommonRun> runs;
@@ -22,7 +24,8 @@ std::vector<CommonRun> runs_of(const Shape& tensor, const Region& first, const R
   return runs;
 }
 
-/// For each element of the tensor that the region holds (by its place in the flattened tensor): its place after region.begin.
+/// For each element of the tensor that the region holds (by its place in the flattened tensor): its place after
+/// region.begin.
 std::map<std::int64_t, std::int64_t> elements_of(const Shape& tensor, const Region& region) {
   std::map<std::int64_t, std::int64_t> places;
   for (std::int64_t place = region.begin; place < region.end; ++place) {
@@ -38,7 +41,9 @@ std::map<std::int64_t, std::int64_t> elements_of(const Shape& tensor, const Regi
 }
 
 /// In [begin, end), all alike: rapidcheck's inRange keeps to the low end in early cases.
-std::int64_t any_of(std::int64_t begin, std::int64_t end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end)); }
+std::int64_t any_of(std::int64_t begin, std::int64_t end) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end));
+}
 
 Shape any_shape() {
   Shape shape(static_cast<std::size_t>(any_of(0, 5)));
@@ -46,7 +51,8 @@ Shape any_shape() {
   return shape;
 }
 
-/// A box, or one of the shapes that real divisions have: all of the tensor, some of its rows, the other box's extents in some dimensions.
+/// A box, or one of the shapes that real divisions have: all of the tensor, some of its rows, the other box's extents
+/// in some dimensions.
 Region any_region(const Shape& tensor, const Region* like = nullptr) {
   Region region;
   const std::int64_t kind = any_of(0, 4);
@@ -81,7 +87,8 @@ RC_GTEST_PROP(Region, CommonRunsAreWhatBothHold, ()) {
     const auto found = in_second.find(element);
     if (found == in_second.end()) continue;
     const std::int64_t to = found->second;
-    if (!expected.empty() && expected.back().from + expected.back().count == from && expected.back().to + expected.back().count == to)
+    if (!expected.empty() && expected.back().from + expected.back().count == from &&
+        expected.back().to + expected.back().count == to)
       ++expected.back().count;
     else
       expected.push_back({from, to, 1});
@@ -107,7 +114,8 @@ TEST(Region, RunsByHand) {
   const Shape tensor = {4, 6};
   const Region columns{{0, 2}, {4, 3}, 0, 12}, rows{{1, 0}, {2, 6}, 0, 12};
   EXPECT_EQ(runs_of(tensor, columns, rows), (std::vector<CommonRun>{{3, 2, 3}, {6, 8, 3}}));
-  const Region lower{{2, 2}, {2, 3}, 0, 6};  // the same columns, two of the rows: one run, although the tensor has others between
+  const Region lower{
+      {2, 2}, {2, 3}, 0, 6};  // the same columns, two of the rows: one run, although the tensor has others between
   EXPECT_EQ(runs_of(tensor, columns, lower), (std::vector<CommonRun>{{6, 0, 6}}));
   EXPECT_EQ(runs_of({}, whole_region({}), whole_region({})), (std::vector<CommonRun>{{0, 0, 1}}));
   EXPECT_TRUE(runs_of({0, 3}, whole_region({0, 3}), whole_region({0, 3})).empty());
@@ -150,10 +158,13 @@ TEST(Region, WhatLeavesTheTensorIsRefusedWithTheNumbers) {
   EXPECT_EQ(complaint({{4, 6}, {0, 0}, 0, 0}, tensor), "");  // an empty box at the end
   EXPECT_EQ(complaint({{1, 2}, {3, 5}, 0, 15}, tensor),
             "piece 3 of 'w': the box at [1, 2] of shape [3, 5] leaves the tensor of shape [4, 6] in dimension 1");
-  EXPECT_EQ(complaint({{1, 2}, {3, 4}, 0, 13}, tensor), "piece 3 of 'w': elements [0, 13) are not a range of the 12 elements of the box of shape [3, 4]");
-  EXPECT_EQ(complaint({{1}, {3}, 0, 3}, tensor), "piece 3 of 'w': the box at [1] of shape [3] needs the 2 dimensions of the tensor of shape [4, 6]");
-  for (const Region& bad : {Region{{-1, 0}, {1, 1}, 0, 1}, Region{{0, 0}, {-1, 1}, 0, 0}, Region{{5, 0}, {0, 6}, 0, 0}, Region{{1, max64}, {1, max64}, 0, 1},
-                            Region{{1, 1}, {max64, max64}, 0, 1}, Region{{0, 0}, {4, 6}, -1, 3}, Region{{0, 0}, {4, 6}, 4, 3}})
+  EXPECT_EQ(complaint({{1, 2}, {3, 4}, 0, 13}, tensor),
+            "piece 3 of 'w': elements [0, 13) are not a range of the 12 elements of the box of shape [3, 4]");
+  EXPECT_EQ(complaint({{1}, {3}, 0, 3}, tensor),
+            "piece 3 of 'w': the box at [1] of shape [3] needs the 2 dimensions of the tensor of shape [4, 6]");
+  for (const Region& bad : {Region{{-1, 0}, {1, 1}, 0, 1}, Region{{0, 0}, {-1, 1}, 0, 0}, Region{{5, 0}, {0, 6}, 0, 0},
+                            Region{{1, max64}, {1, max64}, 0, 1}, Region{{1, 1}, {max64, max64}, 0, 1},
+                            Region{{0, 0}, {4, 6}, -1, 3}, Region{{0, 0}, {4, 6}, 4, 3}})
     EXPECT_NE(complaint(bad, tensor), "");
   EXPECT_NE(complaint({{0, 0}, {1, 1}, 0, 1}, {max64, 2}).find("does not fit 64 bits"), std::string::npos);
 }

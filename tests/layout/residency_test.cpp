@@ -38,8 +38,8 @@ struct Model {
 };
 
 rc::Gen<UnitPolicy> any_policy() {
-  return rc::gen::map(rc::gen::tuple(rc::gen::arbitrary<bool>(), rc::gen::arbitrary<bool>(),
-                                     rc::gen::arbitrary<bool>(), rc::gen::arbitrary<bool>()),
+  return rc::gen::map(rc::gen::tuple(rc::gen::arbitrary<bool>(), rc::gen::arbitrary<bool>(), rc::gen::arbitrary<bool>(),
+                                     rc::gen::arbitrary<bool>()),
                       [](const std::tuple<bool, bool, bool, bool>& t) {
                         return UnitPolicy{std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t)};
                       });
@@ -48,9 +48,10 @@ rc::Gen<UnitPolicy> any_policy() {
 RC_GTEST_PROP(Residency, no_events_lead_to_an_impossible_action, ()) {
   const auto n = *rc::gen::inRange<std::size_t>(1, 7);
   const auto policies = *rc::gen::container<std::vector<UnitPolicy>>(n, any_policy());
-  const ResidencyOptions options{*rc::gen::arbitrary<bool>(),
-                                 *rc::gen::element(BackwardPrefetch::none, BackwardPrefetch::pre, BackwardPrefetch::post),
-                                 *rc::gen::inRange(0, 4)};
+  const ResidencyOptions options{
+      *rc::gen::arbitrary<bool>(),
+      *rc::gen::element(BackwardPrefetch::none, BackwardPrefetch::pre, BackwardPrefetch::post),
+      *rc::gen::inRange(0, 4)};
   Residency residency(policies, options);
   Model model(n);
   std::vector<std::vector<std::size_t>> running;  // operators that hold pins
@@ -99,7 +100,8 @@ RC_GTEST_PROP(Residency, no_events_lead_to_an_impossible_action, ()) {
   }
 }
 
-/// Forward through root, then the blocks in order, then root (the head); then backward. Units: 0 = root, 1...n = blocks.
+/// Forward through root, then the blocks in order, then root (the head); then backward. Units: 0 = root, 1...n =
+/// blocks.
 struct Step {
   Residency& residency;
   std::size_t blocks;
@@ -168,7 +170,8 @@ TEST(Residency, a_later_step_gathers_one_unit_ahead) {
 }
 
 TEST(Residency, whole_parameters_stay_until_the_shards_change) {
-  Residency residency(std::vector<UnitPolicy>(3, {.release_after_forward = false, .release_after_backward = false}), {});
+  Residency residency(std::vector<UnitPolicy>(3, {.release_after_forward = false, .release_after_backward = false}),
+                      {});
   Step step{residency, 2};
   step.forward();
   step.backward();

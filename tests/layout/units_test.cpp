@@ -98,12 +98,11 @@ TEST(Units, BySizeAsFsdp) {
   const ModuleTree tree = transformer(false);
   WrapPolicy policy = policy_of(WrapPolicy::Kind::by_size);
   policy.min_num_params = 90;  // embedding, both blocks (100 each), head; not the list, though it holds 200
-  EXPECT_EQ(by_name(tree, make_units(tree, policy)),
-            (Names{{"root", {"ln_f.weight"}},
-                   {"wte", {"wte.weight"}},
-                   {"h.0", {"h.0.attn.weight", "h.0.mlp.weight"}},
-                   {"h.1", {"h.1.attn.weight", "h.1.mlp.weight"}},
-                   {"lm_head", {"lm_head.weight"}}}));
+  EXPECT_EQ(by_name(tree, make_units(tree, policy)), (Names{{"root", {"ln_f.weight"}},
+                                                            {"wte", {"wte.weight"}},
+                                                            {"h.0", {"h.0.attn.weight", "h.0.mlp.weight"}},
+                                                            {"h.1", {"h.1.attn.weight", "h.1.mlp.weight"}},
+                                                            {"lm_head", {"lm_head.weight"}}}));
   policy.min_num_params = 50;  // the feed-forward layers are units, 40 elements of attention are left in each block
   const auto units = by_name(tree, make_units(tree, policy));
   EXPECT_TRUE(units.contains("h.0.mlp"));
@@ -176,8 +175,8 @@ RC_GTEST_PROP(Units, EveryParameterIsInOneUnitAboveAllItsUses, ()) {
       tree.modules[static_cast<std::size_t>(*rc::gen::inRange(0, modules))].parameters.push_back(
           static_cast<std::size_t>(i));
   }
-  WrapPolicy policy = policy_of(*rc::gen::element(WrapPolicy::Kind::none, WrapPolicy::Kind::by_size,
-                                                  WrapPolicy::Kind::by_regex));
+  WrapPolicy policy =
+      policy_of(*rc::gen::element(WrapPolicy::Kind::none, WrapPolicy::Kind::by_size, WrapPolicy::Kind::by_regex));
   policy.min_num_params = *rc::gen::inRange<std::int64_t>(1, 60);
   policy.pattern = *rc::gen::element<std::string>(".*", "m?[0-4]*|m1.");
   const auto units = make_units(tree, policy);

@@ -199,7 +199,9 @@ TEST(Registry, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
   }
   EXPECT_STREQ(models::architecture_of(parse_json(R"({"architectures": ["GPT2LMHeadModel"]})", "c.json")).model_type,
                "gpt2");
-  const auto class_of = [](const char* text) { return models::architecture_of(parse_json(text, "c.json")).architecture; };
+  const auto class_of = [](const char* text) {
+    return models::architecture_of(parse_json(text, "c.json")).architecture;
+  };
   EXPECT_STREQ(class_of(R"({"model_type": "bert", "architectures": ["BertForSequenceClassification"]})"),
                "BertForSequenceClassification");
   EXPECT_STREQ(class_of(R"({"model_type": "bert", "architectures": ["BertModel"]})"), "BertForMaskedLM");

@@ -1,5 +1,5 @@
-// The Llama family against Python transformers: tests/fixtures/llama/*, made by tests/parity/make_llama_fixtures.py, which
-// says what each number is. Bound: 1e-5 relative (docs/strategies.md).
+// The Llama family against Python transformers: tests/fixtures/llama/*, made by tests/parity/make_llama_fixtures.py,
+// which says what each number is. Bound: 1e-5 relative (docs/strategies.md).
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -66,7 +66,9 @@ struct Training {
   std::vector<optim::Slot> slots;
 };
 
-std::int64_t count_scored(const at::Tensor& labels) { return labels.slice(1, 1).ne(ignored).sum().item<std::int64_t>(); }
+std::int64_t count_scored(const at::Tensor& labels) {
+  return labels.slice(1, 1).ne(ignored).sum().item<std::int64_t>();
+}
 
 class LlamaParity : public testing::TestWithParam<const char*> {
  protected:
@@ -190,7 +192,8 @@ TEST_P(LlamaParity, TheCacheChangesNothing) {
   EXPECT_LT(difference(model->next_logits(ids.slice(1, 0, 7), cache), wanted.select(1, 6)), bound) << "prompt";
   EXPECT_LT(difference(model->next_logits(ids.slice(1, 7, 10), cache), wanted.select(1, 9)), bound) << "three more";
   for (std::int64_t i = 10; i < t; ++i)
-    EXPECT_LT(difference(model->next_logits(ids.slice(1, i, i + 1), cache), wanted.select(1, i)), bound) << "token " << i;
+    EXPECT_LT(difference(model->next_logits(ids.slice(1, i, i + 1), cache), wanted.select(1, i)), bound)
+        << "token " << i;
   EXPECT_EQ(cache.tokens(), t);
 }
 

@@ -40,14 +40,10 @@ struct Case {
 };
 
 const std::vector<Case> cases = {
-    {2, 1, 4, 4, 8, 0, {}},
-    {2, 70, 4, 2, 8, 0, {}},
-    {1, 33, 6, 1, 16, 0, {}},
-    {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
-    {2, 40, 2, 2, 8, 7, {}},
-    {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
-    {1, 16, 2, 1, 8, 16, {}},
-    {1, 16, 2, 1, 8, 1, {}},
+    {2, 1, 4, 4, 8, 0, {}},   {2, 70, 4, 2, 8, 0, {}},
+    {1, 33, 6, 1, 16, 0, {}}, {2, 20, 4, 2, 8, 0, {0, 3, 4, 20, 29}},
+    {2, 40, 2, 2, 8, 7, {}},  {2, 40, 4, 2, 8, 7, {0, 5, 30, 40, 60, 79}},
+    {1, 16, 2, 1, 8, 16, {}}, {1, 16, 2, 1, 8, 1, {}},
 };
 
 TEST(Attention, FollowsTheDefinitionForwardAndBackward) {
@@ -76,9 +72,10 @@ TEST(Attention, PackedQueriesKeysAndValues) {
       {at::randn({2, 9, 3 * 16})},
       [&](const Tensors& a) { return Tensors{nn::packed_attention(a[0], 2, documents, {.scale = 0.4})}; }, 4e-6);
   const at::Tensor qkv = at::randn({2, 9, 48}), parts = qkv.view({2, 9, 3, 2, 8});
-  EXPECT_LT(compare::error(nn::packed_attention(qkv, 2, {}, {.scale = 0.4}),
-                           nn::attention(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), {}, {.scale = 0.4})),
-            1e-6);
+  EXPECT_LT(
+      compare::error(nn::packed_attention(qkv, 2, {}, {.scale = 0.4}),
+                     nn::attention(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), {}, {.scale = 0.4})),
+      1e-6);
 }
 
 TEST(Attention, CachedContinuesTheSequence) {
@@ -89,8 +86,7 @@ TEST(Attention, CachedContinuesTheSequence) {
     const nn::AttentionOptions options{.scale = 0.5, .window = window};
     const at::Tensor whole = nn::attention(q, k, v, {}, options);
     for (const std::int64_t past : {0, 4, 8}) {
-      const at::Tensor out =
-          nn::cached_attention(q.slice(1, past), k.transpose(1, 2), v.transpose(1, 2), options);
+      const at::Tensor out = nn::cached_attention(q.slice(1, past), k.transpose(1, 2), v.transpose(1, 2), options);
       EXPECT_LT(compare::error(out, whole.slice(1, past)), 1e-6) << past << " window " << window;
     }
   }

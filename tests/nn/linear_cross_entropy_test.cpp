@@ -54,8 +54,9 @@ TEST_F(LinearCrossEntropy, LabelsMayBeSmoothed) {
   labels[1][3] = nn::ignored_label;
   labels[3].fill_(nn::ignored_label);
   for (const double smoothing : {0.1, 0.75})
-    expect_same({at::randn({4, 150, 16}), at::randn({50, 16}), labels},
-                [&](const Tensors& a) { return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 446, smoothing)}; });
+    expect_same({at::randn({4, 150, 16}), at::randn({50, 16}), labels}, [&](const Tensors& a) {
+      return Tensors{nn::linear_cross_entropy(a[0], a[1], a[2], 1.0 / 446, smoothing)};
+    });
 }
 
 TEST_F(LinearCrossEntropy, SmoothingIsTransformersLabelSmoother) {
@@ -70,7 +71,8 @@ TEST_F(LinearCrossEntropy, SmoothingIsTransformersLabelSmoother) {
       nll -= log_p[b][t][label].item<double>();
       uniform -= log_p[b][t].sum().item<double>();
     }
-  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 0.5, 0.1).item<double>(), 0.5 * (0.9 * nll + 0.1 * uniform / 7), 1e-5);
+  EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 0.5, 0.1).item<double>(),
+              0.5 * (0.9 * nll + 0.1 * uniform / 7), 1e-5);
   EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, 1), Error);
   EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, labels, 1, -0.1), Error);
 }
@@ -105,7 +107,8 @@ TEST_F(LinearCrossEntropy, GoesBackwardOnce) {
 
 TEST_F(LinearCrossEntropy, UnderAutocastTheProductsAreBf16) {
   at::manual_seed(3);
-  const at::Tensor x = at::randn({2, 300, 64}).set_requires_grad(true), w = (at::randn({97, 64}) * 0.2).set_requires_grad(true),
+  const at::Tensor x = at::randn({2, 300, 64}).set_requires_grad(true),
+                   w = (at::randn({97, 64}) * 0.2).set_requires_grad(true),
                    labels = at::randint(0, 97, {2, 300}, at::kLong);
   const auto run = [&](bool half) {
     x.mutable_grad() = at::Tensor(), w.mutable_grad() = at::Tensor();

@@ -46,7 +46,8 @@ TEST_F(Operations, FrozenWeightsGetNoGradient) {
 }
 
 TEST_F(Operations, AutocastRunsProductsInBf16AndKeepsGradientsFp32) {
-  const at::Tensor x = at::randn({64, 96}).set_requires_grad(true), weight = at::randn({96, 80}).set_requires_grad(true);
+  const at::Tensor x = at::randn({64, 96}).set_requires_grad(true),
+                   weight = at::randn({96, 80}).set_requires_grad(true);
   at::Tensor y;
   {
     const nn::Autocast bf16(true, at::kCPU);
@@ -75,8 +76,7 @@ TEST_F(Operations, RmsNorm) {
         return Tensors{out.sum, out.normed};
       },
       4e-6);
-  expect_same(
-      inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
+  expect_same(inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
   expect_same(
       {inputs[0], inputs[2]},
       [&](const Tensors& a) {
@@ -133,12 +133,7 @@ TEST_F(Operations, LayerNorm) {
 TEST_F(Operations, AddLayerNormUsingEitherOrBothOutputs) {
   const Tensors inputs{at::randn({300, 64}), at::randn({300, 64}), at::randn({64}), at::randn({64}), at::randn({64})};
   const auto run = [](const Tensors& a) { return nn::add_layer_norm(a[0], a[1], a[2], a[3], a[4], 1e-5); };
-  expect_same(
-      inputs,
-      [&](const Tensors& a) {
-        return Tensors{run(a).sum, run(a).normed};
-      },
-      4e-6);
+  expect_same(inputs, [&](const Tensors& a) { return Tensors{run(a).sum, run(a).normed}; }, 4e-6);
   expect_same(
       inputs,
       [&](const Tensors& a) {
@@ -146,8 +141,7 @@ TEST_F(Operations, AddLayerNormUsingEitherOrBothOutputs) {
         return Tensors{out.sum, out.normed};
       },
       4e-6);
-  expect_same(
-      inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
+  expect_same(inputs, [&](const Tensors& a) { return Tensors{run(a).normed}; }, 4e-6);
 }
 
 TEST_F(Operations, AddLayerNormOfNothing) {
@@ -178,8 +172,8 @@ TEST_F(Operations, Embed) {
 TEST_F(Operations, CausalAttention) {
   for (const std::int64_t t : {1, 5, 70})
     expect_same(
-        {at::randn({2, t, 3 * 32})}, [](const Tensors& a) { return Tensors{nn::packed_attention(a[0], 4, {}, {.scale = 0.35})}; },
-        4e-6);
+        {at::randn({2, t, 3 * 32})},
+        [](const Tensors& a) { return Tensors{nn::packed_attention(a[0], 4, {}, {.scale = 0.35})}; }, 4e-6);
 }
 
 TEST_F(Operations, FusedOperationsWorkWithoutGradients) {

@@ -31,7 +31,9 @@ Seen& seen() {
 // One test, since hooks are set once per process.
 TEST(Present, asks_the_hooks_when_a_tensor_has_the_key) {
   const at::Tensor plain = at::ones({2}), undefined, with_key = keyed();
-  { const Present nothing({&plain, &undefined, nullptr, pointer(std::optional<at::Tensor>())}); }
+  {
+    const Present nothing({&plain, &undefined, nullptr, pointer(std::optional<at::Tensor>())});
+  }
   EXPECT_THROW(Present({&with_key}), tessera::Error);  // nobody is there to bring it
 
   tessera::nn::set_present_hooks({[](const at::Tensor* const* tensors, std::size_t count) -> void* {
@@ -41,9 +43,13 @@ TEST(Present, asks_the_hooks_when_a_tensor_has_the_key) {
                                     return ++seen().entered == 1 ? nullptr : &seen();
                                   },
                                   [](void*) noexcept { ++seen().left; }});
-  { const Present nothing({&plain, &undefined}); }
+  {
+    const Present nothing({&plain, &undefined});
+  }
   EXPECT_EQ(seen().entered, 0);
-  { const Present declined({&plain, nullptr, &with_key}); }  // the hook returns no token
+  {
+    const Present declined({&plain, nullptr, &with_key});
+  }  // the hook returns no token
   EXPECT_EQ(seen().entered, 1);
   EXPECT_EQ(seen().tensors, 2u);
   EXPECT_EQ(seen().left, 0);

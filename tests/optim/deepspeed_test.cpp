@@ -21,7 +21,8 @@ using namespace tessera::optim;
 
 constexpr double overflow = std::numeric_limits<double>::infinity();
 
-Schedule schedule_of(const std::string& type, const std::string& parameters, std::int64_t warmup = 0, std::int64_t total = 20) {
+Schedule schedule_of(const std::string& type, const std::string& parameters, std::int64_t warmup = 0,
+                     std::int64_t total = 20) {
   return {.type = type,
           .warmup_steps = warmup,
           .total_steps = total,
@@ -45,7 +46,8 @@ TEST(DeepspeedSchedule, one_cycle_moves_the_first_beta) {
     const Schedule schedule = schedule_of(values.type, values.parameters);
     for (std::int64_t step = 0; step < static_cast<std::int64_t>(std::size(values.beta1)); ++step) {
       const auto betas = schedule_betas(schedule, step);
-      EXPECT_NEAR(betas ? betas->beta1 : 0.9, values.beta1[step], 1e-15) << values.type << " " << values.parameters << " step " << step;
+      EXPECT_NEAR(betas ? betas->beta1 : 0.9, values.beta1[step], 1e-15)
+          << values.type << " " << values.parameters << " step " << step;
       if (!betas) continue;
       EXPECT_EQ(betas->beta2, 0.99);
       ++cycled;
@@ -64,8 +66,10 @@ TEST(DeepspeedSchedule, names_in_any_case_and_ours) {
 }
 
 TEST(DeepspeedSchedule, auto_takes_the_runs_numbers) {
-  const Schedule given = schedule_of("warmup_decay_lr", "total_num_steps=20,warmup_num_steps=6,warmup_max_lr=0.001", 0, 99);
-  const Schedule filled = schedule_of("warmup_decay_lr", "total_num_steps=auto,warmup_num_steps=auto,warmup_max_lr=auto", 6, 20);
+  const Schedule given =
+      schedule_of("warmup_decay_lr", "total_num_steps=20,warmup_num_steps=6,warmup_max_lr=0.001", 0, 99);
+  const Schedule filled =
+      schedule_of("warmup_decay_lr", "total_num_steps=auto,warmup_num_steps=auto,warmup_max_lr=auto", 6, 20);
   const Schedule left_out = schedule_of("warmup_decay_lr", "", 6, 20);
   for (std::int64_t step = 0; step < 25; ++step) {
     EXPECT_EQ(schedule_rate(filled, step), schedule_rate(given, step)) << step;
@@ -106,7 +110,8 @@ TEST(DeepspeedLossScale, every_step) {
                      .first_good_step_counts = false});
     for (std::size_t i = 0; values.steps[i] != '\0'; ++i) {
       scale.update(values.steps[i] == 'x' ? overflow : 1);
-      EXPECT_EQ(scale.scale(), values.scales[i]) << values.steps << " step " << i << " hysteresis " << values.hysteresis;
+      EXPECT_EQ(scale.scale(), values.scales[i])
+          << values.steps << " step " << i << " hysteresis " << values.hysteresis;
     }
   }
 }

@@ -128,17 +128,14 @@ void expect_rule(const Make& make, const std::function<Rule()>& new_rule, double
 }
 
 TEST(Formulas, lion_is_the_papers) {
-  expect_rule(
-      [](auto s) {
-        return make_lion(std::move(s), {0.8, 0.95});
-      },
-      []() -> Rule {
-        return [m = at::Tensor()](at::Tensor& p, const at::Tensor& g, double lr, double decay, int) mutable {
-          if (!m.defined()) m = at::zeros_like(p);
-          p = p - lr * ((0.8 * m + 0.2 * g).sign() + decay * p);
-          m = 0.95 * m + 0.05 * g;
-        };
-      });
+  expect_rule([](auto s) { return make_lion(std::move(s), {0.8, 0.95}); },
+              []() -> Rule {
+                return [m = at::Tensor()](at::Tensor& p, const at::Tensor& g, double lr, double decay, int) mutable {
+                  if (!m.defined()) m = at::zeros_like(p);
+                  p = p - lr * ((0.8 * m + 0.2 * g).sign() + decay * p);
+                  m = 0.95 * m + 0.05 * g;
+                };
+              });
 }
 
 Rule lamb_rule(bool correct, double most, bool always) {

@@ -7,9 +7,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/parallel/autograd/saved_tensors.h>
 #include <tessera/parallel/recompute/checkpoint_activations.h>
 #include <tessera/parallel/recompute/checkpoint_plan.h>
-#include <tessera/parallel/autograd/saved_tensors.h>
 
 #include <tests/error_of.h>
 
@@ -170,8 +170,7 @@ TEST(Checkpoint, double_backward) {
     at::Tensor h = x;
     for (int i = 0; i < 2; ++i) {
       Block block = stack.blocks[static_cast<std::size_t>(i)];
-      h = run(
-          i, [block](const at::Tensor& t) mutable { return block(t); }, h);
+      h = run(i, [block](const at::Tensor& t) mutable { return block(t); }, h);
     }
     const at::Tensor slope = torch::autograd::grad({h.exp().sum()}, {x}, {}, true, /*create_graph=*/true)[0];
     const at::Tensor loss = slope.square().mean() + h.mean();
@@ -246,8 +245,7 @@ TEST(Checkpoint, autocast_is_restored) {
       at::Tensor h = x;
       for (int i = 0; i < 2; ++i) {
         Layer layer = stack.blocks[static_cast<std::size_t>(i)];
-        h = run(
-            i, [layer](const at::Tensor& t) mutable { return layer(t); }, h);
+        h = run(i, [layer](const at::Tensor& t) mutable { return layer(t); }, h);
       }
       loss = h.to(at::kFloat).square().mean();
     }
@@ -265,8 +263,7 @@ TEST(Checkpoint, four_threads_at_once) {
     at::Tensor h = x;
     for (int i = 0; i < 3; ++i) {
       Layer layer = stack.blocks[static_cast<std::size_t>(i)];
-      h = run(
-          i, [layer](const at::Tensor& t) mutable { return layer(t); }, h);
+      h = run(i, [layer](const at::Tensor& t) mutable { return layer(t); }, h);
     }
     return torch::autograd::grad({h.square().mean()}, stack.parameters());
   };
@@ -334,7 +331,8 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
                               x)
                               .sum();
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
-  EXPECT_EQ(error_of<std::exception>([&] { torch::autograd::grad({loss}, block->parameters(), {}, true); }), "out of memory, say");
+  EXPECT_EQ(error_of<std::exception>([&] { torch::autograd::grad({loss}, block->parameters(), {}, true); }),
+            "out of memory, say");
   EXPECT_TRUE(at::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
   const auto counting = parallel::counting_policy();
   {
@@ -511,8 +509,7 @@ TEST(Checkpoint, a_long_chain_of_regions_is_freed_without_recursion) {
   at::Tensor h = at::ones({1});
   // exp(w) is the last operation to go, and no edge leads from it to h
   for (int i = 0; i < 20000; ++i)
-    h = checkpointed(
-        {.preserve_random = false}, [w](const at::Tensor& x) { return x * at::exp(w); }, h);
+    h = checkpointed({.preserve_random = false}, [w](const at::Tensor& x) { return x * at::exp(w); }, h);
   h.reset();
 }
 

@@ -4,8 +4,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <tessera/nn/autocast.h>
-#include <tessera/parallel/recompute/checkpoint_activations.h>
 #include <tessera/parallel/autograd/saved_tensors.h>
+#include <tessera/parallel/recompute/checkpoint_activations.h>
 
 #include <filesystem>
 
@@ -60,8 +60,7 @@ TEST_F(CheckpointOfManaged, under_autocast) {
       at::Tensor h = x_;
       for (int i = 0; i < 3; ++i) {
         Layer layer = stack_.blocks[static_cast<std::size_t>(i)];
-        h = run(
-            i, [layer](const at::Tensor& t) mutable { return layer(t); }, h);
+        h = run(i, [layer](const at::Tensor& t) mutable { return layer(t); }, h);
       }
       loss = h.to(at::kFloat).square().mean();
     }

@@ -87,8 +87,7 @@ Result train_step(const Stack<M>& stack, at::Tensor x, const Runner& run) {
   at::manual_seed(11);
   for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
     M block = stack.blocks[i];
-    x = run(
-        static_cast<int>(i), [block](const at::Tensor& h) mutable { return block(h); }, x);
+    x = run(static_cast<int>(i), [block](const at::Tensor& h) mutable { return block(h); }, x);
   }
   const at::Tensor loss = x.square().mean();
   variable_list gradients = torch::autograd::grad({loss}, stack.parameters());

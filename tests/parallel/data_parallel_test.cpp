@@ -208,8 +208,8 @@ TEST(DataParallel, arguments_and_results_of_many_kinds) {
   std::atomic<int> runs = 0;
   dp.call([&](Many&) { ++runs; });  // nothing to scatter: once
   EXPECT_EQ(runs, 1);
-  const std::string bad =
-      error_of<std::exception>([&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
+  const std::string bad = error_of<std::exception>(
+      [&] { dp.call([](Many&, const at::Tensor& a, const at::Tensor&) { return a; }, x, mask); });
   EXPECT_NE(bad.find("argument 1 has 5 rows and argument 2 has 2"), std::string::npos) << bad;
   EXPECT_NE(bad.find("whole("), std::string::npos) << bad;
 }
@@ -258,9 +258,8 @@ TEST(DataParallel, several_failures_are_all_named_and_leave_nothing_behind) {
   }
   x = x.abs();
   EXPECT_TRUE(at::equal(dp(x), x));
-  const std::string bad = error_of<std::exception>([&] {
-    dp.call([](Picky&, const at::Tensor& a) { return at::zeros({2, a.size(0)}); }, x);
-  });
+  const std::string bad = error_of<std::exception>(
+      [&] { dp.call([](Picky&, const at::Tensor& a) { return at::zeros({2, a.size(0)}); }, x); });
   EXPECT_NE(bad.find("[2, 2], [2, 2], [2, 1]"), std::string::npos) << bad;
   EXPECT_NE(error_of<std::exception>([&] { DataParallel(std::make_shared<Picky>(), {.replicas = -1}); }).find("-1"),
             std::string::npos);

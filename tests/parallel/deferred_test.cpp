@@ -395,7 +395,9 @@ struct Large : nn::Module {
 };
 
 TEST(DeferredMemory, construction_and_replay_unit_by_unit) {
-  { const auto warm = deferred<Mlp>(); }
+  {
+    const auto warm = deferred<Mlp>();
+  }
   const std::int64_t before = resident_bytes();
   const auto module = deferred<Large>();
   const std::int64_t grown = resident_bytes() - before;

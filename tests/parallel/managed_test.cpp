@@ -135,10 +135,7 @@ TEST(Managed, operators_of_every_kind_see_the_values) {
       {"another dtype's view", [](const at::Tensor& w) { return w.view(at::kInt) + 1; }},
       {"view of a view", [](const at::Tensor& w) { return w.t().narrow(0, 1, 2).unsqueeze(0) * 2; }},
       {"_neg_view", [](const at::Tensor& w) { return at::_neg_view(w) + 1; }},
-      {"as_strided",
-       [](const at::Tensor& w) {
-         return at::as_strided(w, {2, 2}, {4, 1}, 1) + 1;
-       }},
+      {"as_strided", [](const at::Tensor& w) { return at::as_strided(w, {2, 2}, {4, 1}, 1) + 1; }},
       {"split", [](const at::Tensor& w) { return w.split(2)[1] + w.unbind()[0]; }},
       {"contiguous of t", [](const at::Tensor& w) { return w.t().contiguous(); }},
       {"reshape that copies", [](const at::Tensor& w) { return w.t().reshape({-1}); }},
@@ -147,30 +144,15 @@ TEST(Managed, operators_of_every_kind_see_the_values) {
       {"sparse", [](const at::Tensor& w) { return w.to_sparse().to_dense(); }},
       {"mkldnn", [](const at::Tensor& w) { return w.to_mkldnn().to_dense(); }},
       {"quantized", [](const at::Tensor& w) { return at::quantize_per_tensor(w, 0.1, 0, at::kQInt8).dequantize(); }},
-      {"foreach",
-       [](const at::Tensor& w) {
-         return at::_foreach_add({w, w.t()}, 1)[1];
-       }},
-      {"einsum",
-       [](const at::Tensor& w) {
-         return at::einsum("ij,jk->ik", {w, w});
-       }},
-      {"stack",
-       [](const at::Tensor& w) {
-         return at::stack({w, w.t()});
-       }},
+      {"foreach", [](const at::Tensor& w) { return at::_foreach_add({w, w.t()}, 1)[1]; }},
+      {"einsum", [](const at::Tensor& w) { return at::einsum("ij,jk->ik", {w, w}); }},
+      {"stack", [](const at::Tensor& w) { return at::stack({w, w.t()}); }},
       {"where", [](const at::Tensor& w) { return at::where(w > 0, w, w.t()); }},
       {"masked_select", [](const at::Tensor& w) { return w.masked_select(w > 0); }},
-      {"index",
-       [](const at::Tensor& w) {
-         return w.index({at::tensor({1, 2})});
-       }},
+      {"index", [](const at::Tensor& w) { return w.index({at::tensor({1, 2})}); }},
       {"svd", [](const at::Tensor& w) { return std::get<1>(at::linalg_svd(w)); }},
       {"dropout in eval", [](const at::Tensor& w) { return at::dropout(w, 0.5, false) + 1; }},
-      {"copy_ from it",
-       [](const at::Tensor& w) {
-         return at::zeros({4, 4}).copy_(w);
-       }},
+      {"copy_ from it", [](const at::Tensor& w) { return at::zeros({4, 4}).copy_(w); }},
       {"sort", [](const at::Tensor& w) { return std::get<0>(w.sort()); }},
       {"is_pinned", [](const at::Tensor& w) { return at::scalar_tensor(w.is_pinned()); }},
   };
@@ -299,22 +281,13 @@ TEST(Managed, writes_are_told) {
       {"mul_", [](at::Tensor& w) { w.mul_(2); }},
       {"zero_", [](at::Tensor& w) { w.zero_(); }},
       {"normal_", [](at::Tensor& w) { w.normal_(); }},
-      {"copy_",
-       [](at::Tensor& w) {
-         w.copy_(at::ones({4, 4}));
-       }},
+      {"copy_", [](at::Tensor& w) { w.copy_(at::ones({4, 4})); }},
       {"view copy_", [](at::Tensor& w) { w[1].copy_(at::ones({4})); }},
       {"index_put_", [](at::Tensor& w) { w.index_put_({at::tensor({1})}, at::ones({4})); }},
-      {"out",
-       [](at::Tensor& w) {
-         at::mm_out(w, at::ones({4, 4}), at::ones({4, 4}));
-       }},
+      {"out", [](at::Tensor& w) { at::mm_out(w, at::ones({4, 4}), at::ones({4, 4})); }},
       {"foreach", [](at::Tensor& w) { at::_foreach_mul_(at::TensorList{w}, 0.5); }},
       {"detach", [](at::Tensor& w) { w.detach().sub_(1); }},
-      {"like out",
-       [](at::Tensor& w) {
-         at::ones_like_out(w, at::zeros({4, 4}));
-       }},
+      {"like out", [](at::Tensor& w) { at::ones_like_out(w, at::zeros({4, 4})); }},
   };
   for (const auto& [name, write] : writers) {
     DroppingGuardian guardian;
@@ -434,7 +407,9 @@ TEST(Managed, present_brings_parameters_for_raw_pointers) {
   }
   EXPECT_TRUE(guardian.all_left());
   const std::size_t before = guardian.entries.size();
-  { const tessera::nn::Present present({&plain, &undefined}); }
+  {
+    const tessera::nn::Present present({&plain, &undefined});
+  }
   EXPECT_EQ(guardian.entries.size(), before);
 }
 

@@ -18,8 +18,8 @@ using namespace tessera;
 using parallel::PackedTensor;
 using parallel::SavedTensorPolicy;
 using parallel::SavedTensors;
-using torch::autograd::variable_list;
 using tessera::testing::error_of;
+using torch::autograd::variable_list;
 
 /// Keeps what it is given, and a journal.
 struct Journal final : SavedTensorPolicy {

@@ -1,5 +1,5 @@
-// Whole parameters for the ranks that write them (Sharded::deliver_parameters): whoever owns what, the owners get every element, in
-// order, and what a rank has whole does not travel.
+// Whole parameters for the ranks that write them (Sharded::deliver_parameters): whoever owns what, the owners get every
+// element, in order, and what a rank has whole does not travel.
 #include <tests/sharding/job.h>
 
 #include <tessera/comm/recorder.h>
@@ -15,7 +15,7 @@ using namespace tessera::testing;
 
 /// Parameters of one element and of several messages (1 MiB), some of which lie on all ranks.
 struct Mixed : torch::nn::Module {
-  torch::nn::Linear wide{register_module("wide", torch::nn::Linear(1100, 700))};        // 3 MB
+  torch::nn::Linear wide{register_module("wide", torch::nn::Linear(1100, 700))};  // 3 MB
   torch::nn::LayerNorm norm{register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({7})))};
   torch::nn::Linear narrow{register_module("narrow", torch::nn::Linear(129, 1))};
   at::Tensor single = register_parameter("single", at::full({}, 5.0));
@@ -48,7 +48,9 @@ double expect_delivered(comm::World& world, const Sharded& sharded, const std::v
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor whole = sharded.gather_like(parameters[i], parameters[i].local.detach());
     EXPECT_EQ(found[i].defined(), owners[i] == world.rank()) << parameters[i].name;
-    if (found[i].defined()) { EXPECT_TRUE(at::equal(found[i], whole.view({-1}))) << parameters[i].name; }
+    if (found[i].defined()) {
+      EXPECT_TRUE(at::equal(found[i], whole.view({-1}))) << parameters[i].name;
+    }
   }
   std::vector<std::size_t> expected;
   for (const std::size_t i : sharded.delivery_order())
@@ -79,7 +81,9 @@ void check(comm::World& world, const char* backend) {
     std::vector<int> all(static_cast<std::size_t>(world.size()));
     for (int r = 0; r < world.size(); ++r) all[static_cast<std::size_t>(r)] = r;
     const comm::Group group = world.new_group(all, concat("for ", form.name), backend);
-    Sharded sharded(module, {.strategy = form.strategy, .group = group, .shard_group_size = form.group(world.size()),
+    Sharded sharded(module, {.strategy = form.strategy,
+                             .group = group,
+                             .shard_group_size = form.group(world.size()),
                              .wrap = by_class({"Linear"})});
     const auto& parameters = sharded.named_parameters();
     const std::vector<int> holders = sharded.whole_holders();

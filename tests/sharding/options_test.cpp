@@ -49,9 +49,7 @@ const std::vector<Variation>& variations() {
          o.wrap = {.kind = WrapPolicy::Kind::by_name, .names = {"blocks.0", "blocks.0.up", "head"}};
        }},
       {"every layer a unit",
-       [](ShardingOptions& o) {
-         o.wrap = by_class({"Linear", "LayerNorm", "Embedding", "MultiheadAttention"});
-       }},
+       [](ShardingOptions& o) { o.wrap = by_class({"Linear", "LayerNorm", "Embedding", "MultiheadAttention"}); }},
       {"large buckets", [](ShardingOptions& o) { o.first_bucket_mb = o.bucket_mb = 25; }},
       {"tiny buckets", [](ShardingOptions& o) { o.first_bucket_mb = o.bucket_mb = 1e-5; }},
       {"data dependent", [](ShardingOptions& o) { o.data_dependent = true; }},

@@ -1,4 +1,5 @@
-// Checkpoints that all ranks write (train/saving/saver.h): what is in them, under every strategy, and what happens when a rank cannot write.
+// Checkpoints that all ranks write (train/saving/saver.h): what is in them, under every strategy, and what happens when
+// a rank cannot write.
 #include <tests/sharding/job.h>
 
 #include <tessera/base/file.h>
@@ -29,7 +30,9 @@ struct Job {
   std::unique_ptr<optim::Optimizer> optimizer;
 
   Job(const Task& task, ShardingOptions options, Rule rule = Rule::adamw)
-      : net(task.make(at::kFloat)), sharded(*net.module, std::move(options)), optimizer(make_rule(rule, sharded.slots(set_decay))) {
+      : net(task.make(at::kFloat)),
+        sharded(*net.module, std::move(options)),
+        optimizer(make_rule(rule, sharded.slots(set_decay))) {
     for (int step = 0; step < 2; ++step) train(step);
   }
   void train(int step) {
@@ -39,28 +42,35 @@ struct Job {
   }
   std::map<std::string, at::Tensor> weights() {
     std::map<std::string, at::Tensor> all;
-    for (const ShardedParameter& p : sharded.named_parameters()) all[p.name] = sharded.gather_like(p, p.local.detach()).clone();
+    for (const ShardedParameter& p : sharded.named_parameters())
+      all[p.name] = sharded.gather_like(p, p.local.detach()).clone();
     return all;
   }
   std::map<std::string, at::Tensor> states() {
     std::map<std::string, at::Tensor> all;
-    for (const auto& [name, held] : optimizer->state()) all[name] = sharded.gather_like(train::parameter_of_state(sharded, name), held).clone();
+    for (const auto& [name, held] : optimizer->state())
+      all[name] = sharded.gather_like(train::parameter_of_state(sharded, name), held).clone();
     return all;
   }
 };
 
 ShardingOptions options_of(comm::World& world, const Task& task, const Form& form) {
-  return {.strategy = form.strategy, .group = world.group(), .shard_group_size = form.group(world.size()), .wrap = by_class(task.units)};
+  return {.strategy = form.strategy,
+          .group = world.group(),
+          .shard_group_size = form.group(world.size()),
+          .wrap = by_class(task.units)};
 }
 
 SaveContents contents(std::int64_t step) {
   return {.step = step, .small_files = [](const std::string& folder) {
             write_file_atomically(path_join(folder, "config.json"), "{}");
-            return std::vector<format::ManifestFile>{{"config.json", format::digest_of_file(path_join(folder, "config.json"))}};
+            return std::vector<format::ManifestFile>{
+                {"config.json", format::digest_of_file(path_join(folder, "config.json"))}};
           }};
 }
 
-void expect_holds(const std::string& folder, const std::map<std::string, at::Tensor>& weights, const std::map<std::string, at::Tensor>& states) {
+void expect_holds(const std::string& folder, const std::map<std::string, at::Tensor>& weights,
+                  const std::map<std::string, at::Tensor>& states) {
   const format::Verdict verdict = format::verify_folder(folder);
   EXPECT_TRUE(verdict.whole()) << verdict.text();
   const format::SafetensorsFolder files = checkpoint::open_hf_weights(folder);
@@ -143,7 +153,8 @@ TEST(Saver, an_optimizer_without_states_and_a_model_alone) {
       ASSERT_EQ(saver.finish()->error, "");
     });
     EXPECT_TRUE(checkpoint::StoredState(path_join(out.path(), "checkpoint-1")).tensors().empty());
-    for (const std::string& name : list_folder(path_join(out.path(), "checkpoint-2"))) EXPECT_FALSE(name.starts_with("optimizer")) << name;
+    for (const std::string& name : list_folder(path_join(out.path(), "checkpoint-2")))
+      EXPECT_FALSE(name.starts_with("optimizer")) << name;
   }
 }
 
@@ -156,17 +167,21 @@ TEST(Saver, what_one_rank_cannot_write_is_dropped_everywhere_and_the_next_save_w
       saver.save(job.sharded, *job.optimizer, contents(1));
       ASSERT_EQ(saver.finish()->error, "");
       const auto state = job.optimizer->state();
-      const auto held = std::find_if(state.begin(), state.end(), [](const auto& one) { return one.second.numel() > 0; });
+      const auto held =
+          std::find_if(state.begin(), state.end(), [](const auto& one) { return one.second.numel() > 0; });
       const at::Tensor first = held->second.view({-1}).narrow(0, 0, 1);
       const at::Tensor value = first.clone();
       if (world.rank() == broken) first.fill_(std::numeric_limits<float>::infinity());
       saver.save(job.sharded, *job.optimizer, contents(2));
       const auto failed = saver.finish();
       ASSERT_TRUE(failed.has_value());
-      EXPECT_NE(failed->error.find(concat("rank ", broken, ": ", held->first, " holds values that are not finite")), std::string::npos) << failed->error;
+      EXPECT_NE(failed->error.find(concat("rank ", broken, ": ", held->first, " holds values that are not finite")),
+                std::string::npos)
+          << failed->error;
       EXPECT_FALSE(saver.busy());
       world.group().barrier().wait();
-      EXPECT_EQ(list_folder(out.path()), std::vector<std::string>{"checkpoint-1"}) << "nothing is left of it, and the old one stays";
+      EXPECT_EQ(list_folder(out.path()), std::vector<std::string>{"checkpoint-1"})
+          << "nothing is left of it, and the old one stays";
       world.group().barrier().wait();
       first.copy_(value);
       const auto weights = job.weights(), states = job.states();

@@ -1,4 +1,5 @@
-// What one does with a sharded module besides training it: print, copy, save, look at whole parameters, build it without memory.
+// What one does with a sharded module besides training it: print, copy, save, look at whole parameters, build it
+// without memory.
 #include <tests/error_of.h>
 #include <tests/sharding/job.h>
 
@@ -84,7 +85,8 @@ TEST(ShardedModule, what_one_does_with_modules) {
         EXPECT_GT(sharded.grad_norm(), 0);
         // to() another one is told at the next backward
         module.to(at::kDouble);
-        const std::string replaced = error_of<std::exception>([&] { module.forward(x.to(at::kDouble)).sum().backward(); });
+        const std::string replaced =
+            error_of<std::exception>([&] { module.forward(x.to(at::kDouble)).sum().backward(); });
         EXPECT_NE(replaced.find("was replaced"), std::string::npos) << replaced;
       });
 }

@@ -53,7 +53,8 @@ void compare(comm::World& world, ShardingOptions options, int micro_batches) {
 
 class ShardedSmoke : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Strategy, ShardedSmoke,
-                         ::testing::Values("ddp", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"));
+                         ::testing::Values("ddp", "zero1", "zero2", "shard_grad_op", "full_shard", "hybrid_shard",
+                                           "hybrid_shard_zero2"));
 
 TEST_P(ShardedSmoke, equals_one_process) {
   for (const int ranks : {1, 2, 4})

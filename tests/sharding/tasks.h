@@ -65,12 +65,12 @@ inline Trained make_gpt(at::ScalarType dtype) {
   at::manual_seed(7);
   MyTransformer net(MyConfig{.vocabulary = vocabulary, .width = 16, .heads = 2, .layers = 3, .longest = sequence});
   net->to(dtype);
-  return {
-      net.ptr(), [model = net.ptr().get()](int step, std::int64_t i, std::int64_t n) {
-        const at::Tensor ids = task_ids(step, i, n);
-        const at::Tensor logits = model->forward(ids.narrow(1, 0, sequence - 1));
-        return at::cross_entropy_loss(logits.reshape({-1, vocabulary}), ids.narrow(1, 1, sequence - 1).reshape({-1}));
-      }};
+  return {net.ptr(), [model = net.ptr().get()](int step, std::int64_t i, std::int64_t n) {
+            const at::Tensor ids = task_ids(step, i, n);
+            const at::Tensor logits = model->forward(ids.narrow(1, 0, sequence - 1));
+            return at::cross_entropy_loss(logits.reshape({-1, vocabulary}),
+                                          ids.narrow(1, 1, sequence - 1).reshape({-1}));
+          }};
 }
 
 /// The embeddings, the first block and the second block's attention are frozen: whole units, and a part of one.

@@ -131,8 +131,7 @@ void check_file(const fs::path& root, const SourceFile& file, std::vector<std::s
   const auto report = [&](std::size_t line, const std::string& what) {
     violations.push_back(file.path + ":" + std::to_string(line) + ": " + what);
   };
-  if (level_of(file.path) == unknown_level)
-    report(1, "unknown layer (the order is in docs/architecture.md)");
+  if (level_of(file.path) == unknown_level) report(1, "unknown layer (the order is in docs/architecture.md)");
   bool in_comment = false;
   for (std::size_t i = 0; i < file.lines.size(); ++i) {
     const std::string& line = file.lines[i];

@@ -97,7 +97,8 @@ TEST(LayerRules, TorchFreeMeansTorchFree) {
   }
   expect_one("tools/tessera/main.cpp", "#include <tessera/train/a.h>\n",
              "tools/tessera/main.cpp:1: ", "the program is torch-free");
-  expect_none("tools/tessera/main.cpp", "#include <tessera/launch/agent/launcher.h>\n#include <tools/tessera/commands.h>\n");
+  expect_none("tools/tessera/main.cpp",
+              "#include <tessera/launch/agent/launcher.h>\n#include <tools/tessera/commands.h>\n");
   expect_none("tools/tessera/torch/a.cpp", "#include <tessera/train/a.h>\n");
 }
 
@@ -119,7 +120,8 @@ TEST(LayerRules, NeitherToolsNorTestsNorTheUmbrella) {
   expect_one("tessera/train/a.cpp", "#include <tessera/tessera.h>\n", "tessera/train/a.cpp:1: ", "for users");
   expect_none("tessera/faces.h", "#include <tessera/faces/a.h>\n");
   expect_none("tessera/faces/a.h", "#include <tessera/train/a.h>\n");
-  expect_one("tessera/train/a.cpp", "#include <tessera/faces/a.h>\n", "tessera/train/a.cpp:1: ", "faces is above train");
+  expect_one("tessera/train/a.cpp", "#include <tessera/faces/a.h>\n",
+             "tessera/train/a.cpp:1: ", "faces is above train");
   expect_one("tessera/faces/a.cpp", "#include <tessera/faces.h>\n", "tessera/faces/a.cpp:1: ", "for users");
   expect_none("tessera/tessera.h", "#include <tessera/train/a.h>\n#include <tessera/base/error.h>\n");
 }

@@ -79,21 +79,24 @@ TEST(TokenizerJson, UnsupportedStepsAreNamedWithTheSupportedOnes) {
   const auto cut = [](const std::string& pattern, const std::string& behavior) {
     return R"({"type": "Split", "pattern": )" + pattern + R"(, "behavior": ")" + behavior + R"(", "invert": false},)";
   };
-  expect_refused(steps(R"({"type": "Metaspace"},)" + last), "pre_tokenizer Metaspace is not supported; supported: ByteLevel");
+  expect_refused(steps(R"({"type": "Metaspace"},)" + last),
+                 "pre_tokenizer Metaspace is not supported; supported: ByteLevel");
   expect_refused(steps(R"({"type": "Digits"})"), "without ByteLevel");
   expect_refused(steps(last + "," + R"({"type": "Digits"})"), "Digits after ByteLevel");
   expect_refused(steps(cut(R"({"Regex": "a"})", "Isolate") + last), "unknown Split behavior");
   expect_refused(steps(cut(R"({"Regex": "a*"})", "Isolated") + last), "match nothing");
   expect_refused(steps(cut(R"({"String": ""})", "Isolated") + last), "empty Split pattern");
   expect_refused(steps(cut(R"({"Glob": "a"})", "Isolated") + last), "Regex");
-  expect_refused(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "StripAccents"}]})"), "StripAccents");
+  expect_refused(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "StripAccents"}]})"),
+                 "StripAccents");
   expect_refused(with("decoder", R"({"type": "Sequence", "decoders": [{"type": "CTC"}]})"), "CTC");
 }
 
 TEST(TokenizerJson, PostProcessorsMustMakeSense) {
   const auto single = [](const std::string& pieces) {
-    return with("post_processor", R"({"type": "TemplateProcessing", "single": [)" + pieces +
-                                      R"(], "special_tokens": {"x": {"id": "x", "ids": [7]}, "y": {"id": "y", "ids": [999]}}})");
+    return with("post_processor",
+                R"({"type": "TemplateProcessing", "single": [)" + pieces +
+                    R"(], "special_tokens": {"x": {"id": "x", "ids": [7]}, "y": {"id": "y", "ids": [999]}}})");
   };
   const std::string text = R"({"Sequence": {"id": "A", "type_id": 0}})";
   EXPECT_EQ(complaint(dump_json(single(R"({"SpecialToken": {"id": "x"}},)" + text))), "");
@@ -103,11 +106,13 @@ TEST(TokenizerJson, PostProcessorsMustMakeSense) {
   expect_refused(single(text + R"(,{"SpecialToken": {"id": "y"}})"), "999");
   const std::string bert = R"({"type": "BertProcessing", "cls": ["x", 1], "sep": ["y", 2]})";
   EXPECT_EQ(complaint(dump_json(with("post_processor", bert))), "");
-  expect_refused(with("post_processor", R"({"type": "Sequence", "processors": [)" + bert + "," + bert + "]}"), "second");
+  expect_refused(with("post_processor", R"({"type": "Sequence", "processors": [)" + bert + "," + bert + "]}"),
+                 "second");
 }
 
 TEST(TokenizerJson, MissingBytesBecomeTheUnknownToken) {
-  const std::string head = R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model": {"type": "BPE",
+  const std::string head =
+      R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model": {"type": "BPE",
       "unk_token": "?", "vocab": {"a": 0, "b": 1, "ab": 2, "?": 3}, "merges": ["#version: 0.2", "a b"], "fuse_unk": )";
   EXPECT_EQ(parse_tokenizer_json(head + "false}}", "t.json")->encode("xyabz"), (std::vector<std::int32_t>{3, 3, 2, 3}));
   EXPECT_EQ(parse_tokenizer_json(head + "true}}", "t.json")->encode("xyabz"), (std::vector<std::int32_t>{3, 2, 3}));
@@ -115,9 +120,10 @@ TEST(TokenizerJson, MissingBytesBecomeTheUnknownToken) {
 }
 
 TEST(TokenizerJson, TwoAddedTokensWithOneContent) {
-  const std::string flags = R"(, "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false})";
-  Value tree = with("added_tokens", R"([{"id": 258, "content": "caf\u00e9")" + flags + R"(, {"id": 259, "content": "cafe\u0301")" +
-                                        flags + "]");
+  const std::string flags =
+      R"(, "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false})";
+  Value tree = with("added_tokens", R"([{"id": 258, "content": "caf\u00e9")" + flags +
+                                        R"(, {"id": 259, "content": "cafe\u0301")" + flags + "]");
   EXPECT_EQ(complaint(dump_json(tree)), "");
   tree.set("normalizer", parsed(R"({"type": "NFC"})"));
   EXPECT_NE(complaint(dump_json(tree)).find("t.json: the added tokens 258 and 259 have the same content"),
@@ -163,8 +169,7 @@ TEST(RegexSplitter, SplitsAsLlama3Does) {
   RegexScratch scratch;
   std::vector<std::string_view> pieces;
   RegexSearch search(splitter, text, scratch);
-  while (const auto match = search.next())
-    pieces.push_back(text.substr(match->begin, match->end - match->begin));
+  while (const auto match = search.next()) pieces.push_back(text.substr(match->begin, match->end - match->begin));
   EXPECT_EQ(pieces, (std::vector<std::string_view>{"It", "'S", " ", "123", "45", " \xC3\xA9t\xC3\xA9", "!!\n\n", " ",
                                                    " end", "  "}));
 }

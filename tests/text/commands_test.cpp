@@ -83,8 +83,8 @@ TEST_F(TextCommands, EncodeShowsTokens) {
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_EQ(shown.out.substr(shown.out.size() - 15), "2\t\"<|im_end|>\"\n");
   write_file_atomically(at("a.jsonl"), "{\"text\": \"<|im_end|>\"}\n{\"text\": \"\"}\n");
-  const auto rows = run({"tokenizer", "encode", "--tokenizer_name", tokenizer, "--file", at("a.jsonl"),
-                         "--add_special_tokens"});
+  const auto rows =
+      run({"tokenizer", "encode", "--tokenizer_name", tokenizer, "--file", at("a.jsonl"), "--add_special_tokens"});
   EXPECT_EQ(rows.out, "[1,2,2]\n[1,2]\n");
   expect_refused({"tokenizer", "encode", "--tokenizer_name", tokenizer}, "--text");
 }

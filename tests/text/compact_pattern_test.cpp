@@ -21,18 +21,57 @@ const std::vector<std::string>& patterns() {
       // GPT-4o
       R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
       // pieces of DeepSeek's
-      "\\s?[A-Za-z\xC2\xB5\xC3\x80-\xC3\x96]+", "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80]+", R"(\s?[!-/:-~]+)",
-      R"([\p{P}\P{L}]+?(?=\p{L})|(?>\p{M}+)|.)", "(?i:kiss)|\xC3\xA9+|\\.\\-+|[\\-\\]x]"};
+      "\\s?[A-Za-z\xC2\xB5\xC3\x80-\xC3\x96]+", "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80]+",
+      R"(\s?[!-/:-~]+)", R"([\p{P}\P{L}]+?(?=\p{L})|(?>\p{M}+)|.)", "(?i:kiss)|\xC3\xA9+|\\.\\-+|[\\-\\]x]"};
   return all;
 }
 
 /// Characters that such patterns tell apart, some of each width.
 const std::vector<std::string>& characters() {
-  static const std::vector<std::string> all = {
-      "a", "S", "s", "T", "k", "K", "i", "'", "'", "0", "7", " ", " ", "\n", "\r", "\t", "!", "/", "-", ".", "x", "]",
-      "\xC2\xA0", "\xC2\xB5", "\xC3\xA9", "\xC3\x89", "\xC5\xBF", "\xC7\x85", "\xCA\xB0", "\xCC\x81", "\xE0\xA4\x95",
-      "\xE0\xA4\xBE", "\xE0\xA5\xA7", "\xE1\x9A\x80", "\xE2\x80\xA8", "\xE2\x84\xAA", "\xE2\x85\xA3", "\xE3\x80\x80",
-      "\xE4\xB8\xAD", "\xE9\xBE\xA5", "\xEF\xBF\xBD", "\xF0\x9D\x94\x98", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"};
+  static const std::vector<std::string> all = {"a",
+                                               "S",
+                                               "s",
+                                               "T",
+                                               "k",
+                                               "K",
+                                               "i",
+                                               "'",
+                                               "'",
+                                               "0",
+                                               "7",
+                                               " ",
+                                               " ",
+                                               "\n",
+                                               "\r",
+                                               "\t",
+                                               "!",
+                                               "/",
+                                               "-",
+                                               ".",
+                                               "x",
+                                               "]",
+                                               "\xC2\xA0",
+                                               "\xC2\xB5",
+                                               "\xC3\xA9",
+                                               "\xC3\x89",
+                                               "\xC5\xBF",
+                                               "\xC7\x85",
+                                               "\xCA\xB0",
+                                               "\xCC\x81",
+                                               "\xE0\xA4\x95",
+                                               "\xE0\xA4\xBE",
+                                               "\xE0\xA5\xA7",
+                                               "\xE1\x9A\x80",
+                                               "\xE2\x80\xA8",
+                                               "\xE2\x84\xAA",
+                                               "\xE2\x85\xA3",
+                                               "\xE3\x80\x80",
+                                               "\xE4\xB8\xAD",
+                                               "\xE9\xBE\xA5",
+                                               "\xEF\xBF\xBD",
+                                               "\xF0\x9D\x94\x98",
+                                               "\xF0\x9F\x98\x80",
+                                               "\xF4\x8F\xBF\xBF"};
   return all;
 }
 
@@ -77,7 +116,9 @@ RC_GTEST_PROP(CompactPattern, FindsTheSameMatchesAsUtf8, ()) {
 
 TEST(CompactPattern, SearchesNest) {
   const RegexSplitter words(R"(\p{L}+)", "here"), marks(R"(\p{Lu})", "here");
-  const std::string text = "\xC3\x89t\xC3\xA9 \xC3\x89" "A";
+  const std::string text =
+      "\xC3\x89t\xC3\xA9 \xC3\x89"
+      "A";
   RegexScratch scratch;
   RegexSearch outer(words, text, scratch);
   std::vector<std::string> found;

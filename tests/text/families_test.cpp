@@ -1,13 +1,14 @@
 // Tokenizers with the components of GPT-2, Llama-3, Qwen2, SmolLM2, DeepSeek and GPT-4o, and their added tokens: ids
-// against Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_fixtures.py (which also compares 20,000 cases of each).
+// against Hugging Face `tokenizers`, frozen by tests/parity/tokenizer_fixtures.py (which also compares 20,000 cases of
+// each).
 
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/text/unicode/normal_form.h>
 #include <tessera/text/tokenizer_json.h>
+#include <tessera/text/unicode/normal_form.h>
 
 #include <rapidcheck/gtest.h>
 
@@ -99,9 +100,9 @@ std::string nfd(std::string_view text) {
 TEST(NormalForm, ComposesAndDecomposes) {
   EXPECT_EQ(nfc("e\u0301"), "\u00e9");
   EXPECT_EQ(nfd("\u00e9"), "e\u0301");
-  EXPECT_EQ(nfc("s\u0307\u0323"), "\u1e69");        // marks are put in order first
+  EXPECT_EQ(nfc("s\u0307\u0323"), "\u1e69");  // marks are put in order first
   EXPECT_EQ(nfd("\u1e69"), "s\u0323\u0307");
-  EXPECT_EQ(nfc("\u1100\u1161\u11a8"), "\uac01");   // Hangul
+  EXPECT_EQ(nfc("\u1100\u1161\u11a8"), "\uac01");  // Hangul
   EXPECT_EQ(nfd("x\uac01"), "x\u1100\u1161\u11a8");
   EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");         // excluded from composition
   EXPECT_EQ(nfc("\u212b"), "\u00c5");               // a singleton
@@ -118,9 +119,9 @@ TEST(NormalForm, TextInFormIsNotCopied) {
 
 RC_GTEST_PROP(NormalForm, FormsAreStable, ()) {
   // letters, marks, Hangul parts, what the forms leave apart
-  static const std::vector<std::string> pool = {"a",      "e",      "x",      " ",      "\u0301", "\u0323", "\u0334", "\u0345",
-                                                "\u1e69", "\u00e9", "\u1100", "\u1161", "\u11a8", "\uac00", "\u0958", "\u093c",
-                                                "\u0344", "\u212b", "\uf900", "\U0001d15e"};
+  static const std::vector<std::string> pool = {"a",      "e",      "x",      " ",      "\u0301", "\u0323",    "\u0334",
+                                                "\u0345", "\u1e69", "\u00e9", "\u1100", "\u1161", "\u11a8",    "\uac00",
+                                                "\u0958", "\u093c", "\u0344", "\u212b", "\uf900", "\U0001d15e"};
   std::string text;
   for (const int i : *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, static_cast<int>(pool.size()))))
     text += pool[static_cast<std::size_t>(i)];

@@ -6,8 +6,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
-#include <tessera/text/wordpiece/bert_characters.h>
 #include <tessera/text/tokenizer_json.h>
+#include <tessera/text/wordpiece/bert_characters.h>
 #include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <rapidcheck/gtest.h>

@@ -41,8 +41,8 @@ TEST(BenchComm, EveryOperationIsRightOnThreeRanks) {
   ASSERT_EQ(lines.size(), 10u) << run.out;
   for (const Value& line : lines) {
     const std::string& op = line.at("op").as_string();
-    const bool in_parts = op == "reduce_scatter" || op == "all_gather" || op == "all_to_all" || op == "scatter" ||
-                          op == "gather";
+    const bool in_parts =
+        op == "reduce_scatter" || op == "all_gather" || op == "all_to_all" || op == "scatter" || op == "gather";
     EXPECT_EQ(line.at("bytes").as_int(), op == "barrier" ? 0 : in_parts ? 1008 : 1000) << op;
     const double ratio = line.at("busbw_gb_per_s").as_real() / std::max(1e-12, line.at("algbw_gb_per_s").as_real());
     EXPECT_NEAR(ratio, op == "barrier" ? 0 : op == "all_reduce" ? 4 / 3. : in_parts ? 2 / 3. : 1, 1e-2) << op;
@@ -50,8 +50,9 @@ TEST(BenchComm, EveryOperationIsRightOnThreeRanks) {
 }
 
 TEST(BenchComm, TwoBackendsTakeTurns) {
-  const auto run = tessera({"bench", "comm", "--num_processes", "2", "--backend", "gloo,c10d_gloo", "--op",
-                            "all_gather,barrier", "--bytes", "1K..2K", "--rounds", "2", "--dtype", "bfloat16", "--json"});
+  const auto run =
+      tessera({"bench", "comm", "--num_processes", "2", "--backend", "gloo,c10d_gloo", "--op", "all_gather,barrier",
+               "--bytes", "1K..2K", "--rounds", "2", "--dtype", "bfloat16", "--json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto lines = json_lines(run.out);
   ASSERT_EQ(lines.size(), 6u) << run.out;
@@ -63,8 +64,8 @@ TEST(BenchComm, TwoBackendsTakeTurns) {
   EXPECT_EQ(lines[1].at("compared_with").as_string(), "gloo");
   EXPECT_GT(lines[1].at("time_ratio").as_real(), 0);
 
-  const auto table = tessera({"bench", "comm", "--num_processes", "1", "--op", "all_reduce", "--bytes", "1M",
-                              "--rounds", "1"});
+  const auto table =
+      tessera({"bench", "comm", "--num_processes", "1", "--op", "all_reduce", "--bytes", "1M", "--rounds", "1"});
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_TRUE(contains(table.out, "all_reduce: 1 rank, float32") && contains(table.out, "1.0 MiB")) << table.out;
 }
@@ -101,7 +102,8 @@ TEST(Bench, BadOptions) {
 }
 
 TEST(Bench, Help) {
-  for (const Strings& arguments : {Strings{"bench", "--help"}, {"bench", "comm", "--help"}, {"bench", "scaling", "-h"}}) {
+  for (const Strings& arguments :
+       {Strings{"bench", "--help"}, {"bench", "comm", "--help"}, {"bench", "scaling", "-h"}}) {
     const auto run = tessera(arguments);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     EXPECT_TRUE(contains(run.out, "tessera bench")) << run.out;
@@ -109,10 +111,20 @@ TEST(Bench, Help) {
 }
 
 TEST(BenchScaling, SaysWhereTheTimeGoes) {
-  const Strings tiny = {"--", "--config_name", "gpt2-tiny", "--config_overrides",
+  const Strings tiny = {"--",
+                        "--config_name",
+                        "gpt2-tiny",
+                        "--config_overrides",
                         "n_layer=1,n_embd=16,n_head=2,vocab_size=257,n_positions=32,bos_token_id=256,eos_token_id=256",
-                        "--tokenizer_name", "byte", "--block_size", "32", "--backend", "gloo"};
-  const auto run = tessera(Strings{"bench", "scaling", "--processes", "1,2", "--mode", "strong", "--steps", "4", "--warmup", "1", "--json"} + tiny);
+                        "--tokenizer_name",
+                        "byte",
+                        "--block_size",
+                        "32",
+                        "--backend",
+                        "gloo"};
+  const auto run = tessera(
+      Strings{"bench", "scaling", "--processes", "1,2", "--mode", "strong", "--steps", "4", "--warmup", "1", "--json"} +
+      tiny);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto lines = json_lines(run.out);
   ASSERT_EQ(lines.size(), 2u) << run.out;

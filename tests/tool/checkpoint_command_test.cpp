@@ -98,7 +98,8 @@ TEST_F(CheckpointCommand, ConvertsACheckpointOfDeepspeed) {
     EXPECT_TRUE(contains(run.err, "head.weight shares the memory of embed.weight and is stored once")) << run.err;
     EXPECT_TRUE(contains(run.err, "11 tensors, ")) << run.err;
     EXPECT_EQ(list_folder(at(stage)), (Strings{"config.json", "model.safetensors"}));
-    const format::SafetensorsFile found(at(stage + "/model.safetensors")), expected(checkpoints + stage + "/expected.safetensors");
+    const format::SafetensorsFile found(at(stage + "/model.safetensors")),
+        expected(checkpoints + stage + "/expected.safetensors");
     EXPECT_EQ(found.tensors().size(), 11u);
     for (const auto& tensor : found.tensors()) {
       ASSERT_NE(expected.find(tensor.name), nullptr) << tensor.name;
@@ -115,17 +116,22 @@ std::string make_checkpoint(const std::string& folder, float value) {
   make_folders(folder);
   const std::vector<float> w(6, value), m(6, 2 * value);
   const auto source = [](const std::string& name, const std::vector<float>& values) {
-    return format::TensorSource{name, format::DType::f32, {2, 3}, [&values] { return std::as_bytes(std::span(values)); }};
+    return format::TensorSource{
+        name, format::DType::f32, {2, 3}, [&values] { return std::as_bytes(std::span(values)); }};
   };
   format::Manifest manifest{5, {}};
-  manifest.files.push_back({"model.safetensors", format::write_safetensors(path_join(folder, "model.safetensors"), {source("w", w), source("v", m)})});
-  manifest.files.push_back({"optimizer.safetensors", format::write_safetensors(path_join(folder, "optimizer.safetensors"), {source("w.exp_avg", m)})});
+  manifest.files.push_back({"model.safetensors", format::write_safetensors(path_join(folder, "model.safetensors"),
+                                                                           {source("w", w), source("v", m)})});
+  manifest.files.push_back(
+      {"optimizer.safetensors",
+       format::write_safetensors(path_join(folder, "optimizer.safetensors"), {source("w.exp_avg", m)})});
   format::write_manifest(folder, manifest);
   return folder;
 }
 
 TEST_F(CheckpointCommand, VerifyNamesWhatIsDamaged) {
-  const std::string good = make_checkpoint(at("out/checkpoint-5"), 1), bad = make_checkpoint(at("out/checkpoint-10"), 1);
+  const std::string good = make_checkpoint(at("out/checkpoint-5"), 1),
+                    bad = make_checkpoint(at("out/checkpoint-10"), 1);
   auto run = tessera({"checkpoint", "verify", at("out")});
   EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
   EXPECT_TRUE(contains(run.out, "whole    " + good + "  step 5, 2 files")) << run.out;
@@ -135,7 +141,9 @@ TEST_F(CheckpointCommand, VerifyNamesWhatIsDamaged) {
   run = tessera({"checkpoint", "verify", at("out")});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_TRUE(contains(run.out, "damaged  " + bad)) << run.out;
-  EXPECT_TRUE(contains(run.out, concat("model.safetensors: bytes 0 to ", bytes.size(), " are damaged (the header, v, w)"))) << run.out;
+  EXPECT_TRUE(
+      contains(run.out, concat("model.safetensors: bytes 0 to ", bytes.size(), " are damaged (the header, v, w)")))
+      << run.out;
   run = tessera({"checkpoint", "verify", good, bad, "--json"});
   EXPECT_EQ(run.exit_code, 1);
   const auto lines = split(run.out, '\n');
@@ -155,14 +163,17 @@ TEST_F(CheckpointCommand, VerifyNamesWhatIsDamaged) {
 }
 
 TEST_F(CheckpointCommand, DiffTellsWhatDiffersAndByHowMuch) {
-  const std::string a = make_checkpoint(at("a"), 1), same = make_checkpoint(at("same"), 1), other = make_checkpoint(at("other"), 1.5f);
+  const std::string a = make_checkpoint(at("a"), 1), same = make_checkpoint(at("same"), 1),
+                    other = make_checkpoint(at("other"), 1.5f);
   auto run = tessera({"checkpoint", "diff", a, same});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_EQ(run.out, "weights: 2 and 2 tensors, 0 different\noptimizer state: 1 and 1 tensors, 0 different\n");
   run = tessera({"checkpoint", "diff", a, other});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_TRUE(contains(run.out, "weights: 2 and 2 tensors, 2 different\n  v  6 of 6 elements, at most 1 (relative 0.333, element 0)\n"
-                                "  w  6 of 6 elements, at most 0.5 (relative 0.333, element 0)\n"))
+  EXPECT_TRUE(
+      contains(run.out,
+               "weights: 2 and 2 tensors, 2 different\n  v  6 of 6 elements, at most 1 (relative 0.333, element 0)\n"
+               "  w  6 of 6 elements, at most 0.5 (relative 0.333, element 0)\n"))
       << run.out;
   EXPECT_EQ(tessera({"checkpoint", "diff", a, other, "--tolerance", "1"}).exit_code, 0);
   EXPECT_EQ(tessera({"checkpoint", "diff", a}).exit_code, 2);
@@ -171,8 +182,10 @@ TEST_F(CheckpointCommand, DiffTellsWhatDiffersAndByHowMuch) {
 TEST_F(CheckpointCommand, MergePutsShardsTogether) {
   make_folders(at("shards"));
   const std::vector<float> w(6, 1), v(4, 2);
-  format::write_safetensors(at("shards/model-00001-of-00002.safetensors"), {{"w", format::DType::f32, {6}, [&] { return std::as_bytes(std::span(w)); }}});
-  format::write_safetensors(at("shards/model-00002-of-00002.safetensors"), {{"v", format::DType::f32, {4}, [&] { return std::as_bytes(std::span(v)); }}});
+  format::write_safetensors(at("shards/model-00001-of-00002.safetensors"),
+                            {{"w", format::DType::f32, {6}, [&] { return std::as_bytes(std::span(w)); }}});
+  format::write_safetensors(at("shards/model-00002-of-00002.safetensors"),
+                            {{"v", format::DType::f32, {4}, [&] { return std::as_bytes(std::span(v)); }}});
   write("shards/model.safetensors.index.json",
         R"({"weight_map": {"w": "model-00001-of-00002.safetensors", "v": "model-00002-of-00002.safetensors"}})");
   write("shards/config.json", "{}");
@@ -186,7 +199,8 @@ TEST_F(CheckpointCommand, MergePutsShardsTogether) {
 TEST_F(CheckpointCommand, WeightsOfPyTorchThatAreRefused) {
   expect_refused(convert(torch_files + "with_a_function.bin"), {"posixpath.join", "not read any further"});
   expect_refused(convert(torch_files + "before_1.6.bin"), {"as PyTorch before 1.6 wrote"});
-  expect_refused(convert(torch_files + "nested.bin", {"--group", "modle"}), {"--group modle: there is no such group; the groups are model"});
+  expect_refused(convert(torch_files + "nested.bin", {"--group", "modle"}),
+                 {"--group modle: there is no such group; the groups are model"});
   expect_refused(convert(torch_files + "nested.bin", {"--dtype", "float16"}), {"--dtype is for GGUF files"});
   std::string damaged = read_file(torch_files + "tensor.bin");
   damaged[damaged.find(std::string("\0\0\0\x3f", 4))] ^= 1;  // 0.5

@@ -20,8 +20,10 @@ std::optional<pid_t> rank_process(const std::string& output, const std::string& 
     const auto pid = parse_int(name);
     if (!pid) continue;
     try {
-      const std::string command = read_file(concat("/proc/", name, "/cmdline")), variables = read_file(concat("/proc/", name, "/environ"));
-      if (contains(command, output + '\0') && contains('\0' + variables, concat('\0', "RANK=", rank, '\0'))) return static_cast<pid_t>(*pid);
+      const std::string command = read_file(concat("/proc/", name, "/cmdline")),
+                        variables = read_file(concat("/proc/", name, "/environ"));
+      if (contains(command, output + '\0') && contains('\0' + variables, concat('\0', "RANK=", rank, '\0')))
+        return static_cast<pid_t>(*pid);
     } catch (const InputError&) {  // it has ended meanwhile
     }
   }
@@ -31,10 +33,12 @@ std::optional<pid_t> rank_process(const std::string& output, const std::string& 
 class MemoryCheckpointTest : public ToolTest {
  protected:
   /// Waits until the run has logged `step`, then kills a rank of it. Returns whether it could.
-  bool kill_rank(const std::string& output, std::int64_t step, const std::string& rank, const std::atomic<bool>& over) const {
+  bool kill_rank(const std::string& output, std::int64_t step, const std::string& rank,
+                 const std::atomic<bool>& over) const {
     while (!over) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      if (!path_exists(path_join(at(output), "metrics.jsonl")) || !contains(read_file(path_join(at(output), "metrics.jsonl")), concat("\"step\":", step, ",")))
+      if (!path_exists(path_join(at(output), "metrics.jsonl")) ||
+          !contains(read_file(path_join(at(output), "metrics.jsonl")), concat("\"step\":", step, ",")))
         continue;
       const auto pid = rank_process(at(output), rank);
       return pid && ::kill(*pid, SIGKILL) == 0;
@@ -44,7 +48,8 @@ class MemoryCheckpointTest : public ToolTest {
 };
 
 TEST_F(MemoryCheckpointTest, ADeadRankCostsAtMostTheStepsSinceTheLastCopy) {
-  const Strings common = Strings{"--num_processes", "2", "--fsdp", "full_shard", "--save_strategy", "no"} + batch(2, 1, 400);
+  const Strings common =
+      Strings{"--num_processes", "2", "--fsdp", "full_shard", "--save_strategy", "no"} + batch(2, 1, 400);
   const auto whole = tessera(training("whole", common));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   for (const char* rank : {"0", "1"}) {
@@ -67,7 +72,8 @@ TEST_F(MemoryCheckpointTest, ADeadRankCostsAtMostTheStepsSinceTheLastCopy) {
     EXPECT_GE(*step, 50) << "it was killed after step 60, and copies are made every 5 steps (one may be on its way)";
     EXPECT_EQ(curve(output), curve("whole")) << "as if nothing had happened";
     EXPECT_EQ(read_file(at(output + "/model.safetensors")), read_file(at("whole/model.safetensors")));
-    EXPECT_FALSE(path_exists(line.substr(line.find("/dev/shm"), line.find("/checkpoint-") - line.find("/dev/shm")))) << "it ends with the agent";
+    EXPECT_FALSE(path_exists(line.substr(line.find("/dev/shm"), line.find("/checkpoint-") - line.find("/dev/shm"))))
+        << "it ends with the agent";
     for (const std::string& name : list_folder(at(output))) EXPECT_FALSE(name.starts_with("checkpoint-")) << name;
   }
 }

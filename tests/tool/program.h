@@ -27,7 +27,8 @@ inline Strings operator+(Strings a, const Strings& b) {
 inline const std::string program = TESSERA_BUILD_DIR "/tessera";
 
 /// One thread per process: small models are not faster with more, and results do not depend on the machine. Nor on
-/// accelerate's default file of whoever runs the tests: HF_HOME is a folder that does not exist, unless `environment` says.
+/// accelerate's default file of whoever runs the tests: HF_HOME is a folder that does not exist, unless `environment`
+/// says.
 inline launch::Captured tessera(const Strings& arguments, launch::Environment environment = {}) {
   environment.emplace_back("OMP_NUM_THREADS", "1");
   const auto is_home = [](const auto& variable) { return variable.first == "HF_HOME"; };

@@ -61,7 +61,9 @@ TEST_F(ResumeTest, ContinuesAsIfItHadNotStopped) {
         << "bit by bit";
     for (const std::string& name : list_folder(path_join(at(whole), "checkpoint-6"))) {
       if (!name.ends_with(".safetensors")) continue;
-      EXPECT_TRUE(read_file(path_join(at(rest), "checkpoint-6/" + name)) == read_file(path_join(at(whole), "checkpoint-6/" + name))) << name;
+      EXPECT_TRUE(read_file(path_join(at(rest), "checkpoint-6/" + name)) ==
+                  read_file(path_join(at(whole), "checkpoint-6/" + name)))
+          << name;
     }
   }
 }
@@ -123,7 +125,9 @@ TEST_F(ResumeTest, NothingToResumeFrom) {
 }
 
 TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
-  for (const auto& [processes, file] : {std::pair("1", "model.safetensors"), std::pair("2", "optimizer-00002-of-00002.safetensors"), std::pair("2", "config.json")}) {
+  for (const auto& [processes, file] :
+       {std::pair("1", "model.safetensors"), std::pair("2", "optimizer-00002-of-00002.safetensors"),
+        std::pair("2", "config.json")}) {
     SCOPED_TRACE(file);
     const std::string out = concat("out", processes, file);
     const Strings common = batch(3, 1, 4) + Strings{"--num_processes", processes};
@@ -147,13 +151,18 @@ TEST_F(ResumeTest, ADamagedCheckpointIsPassedOver) {
 TEST_F(ResumeTest, ANamedDamagedCheckpointIsAnErrorThatNamesAWholeOne) {
   for (const char* processes : {"1", "2"}) {
     const std::string out = concat("out", processes);
-    ASSERT_EQ(tessera(training(out, batch(3, 1, 4) + Strings{"--save_steps", "2", "--num_processes", processes})).exit_code, 0);
+    ASSERT_EQ(
+        tessera(training(out, batch(3, 1, 4) + Strings{"--save_steps", "2", "--num_processes", processes})).exit_code,
+        0);
     const std::string damaged = path_join(at(out), "checkpoint-4/trainer_state.json");
     write_file_atomically(damaged, read_file(damaged) + " ");
-    const auto run = tessera(training(concat("other", processes), batch(3, 1, 6) + Strings{"--num_processes", processes, "--resume_from_checkpoint", path_join(at(out), "checkpoint-4")}));
+    const auto run = tessera(training(concat("other", processes),
+                                      batch(3, 1, 6) + Strings{"--num_processes", processes, "--resume_from_checkpoint",
+                                                               path_join(at(out), "checkpoint-4")}));
     EXPECT_EQ(run.exit_code, 2) << run.err;
     EXPECT_TRUE(contains(run.err, "trainer_state.json")) << run.err;
-    EXPECT_TRUE(contains(run.err, "the newest whole one beside it is " + path_join(at(out), "checkpoint-2"))) << run.err;
+    EXPECT_TRUE(contains(run.err, "the newest whole one beside it is " + path_join(at(out), "checkpoint-2")))
+        << run.err;
     EXPECT_EQ(run.err.find("newest whole one"), run.err.rfind("newest whole one")) << "told once: " << run.err;
     EXPECT_FALSE(path_exists(at(concat("other", processes))));
   }

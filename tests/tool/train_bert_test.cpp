@@ -73,19 +73,19 @@ TEST_F(TrainBertTest, MasksAlikeWithZeroBf16AndLora) {
   };
   const Strings mlm = {"--mlm_probability", "0.3", "--save_strategy", "no"};
   const Strings lora = {"--lora_r", "4", "--lora_dropout", "0"};
-  const std::vector<Way> ways = {
-      {"zero1", {}, {"--zero_stage", "1"}, 1e-5},
-      {"zero2", {}, {"--zero_stage", "2"}, 1e-5},
-      {"zero3", {}, {"--zero_stage", "3"}, 1e-5},
-      {"bf16", {"--bf16"}, {"--bf16", "--zero_stage", "2"}, 1e-2},
-      {"lora", lora, lora + Strings{"--zero_stage", "3"}, 1e-5}};
+  const std::vector<Way> ways = {{"zero1", {}, {"--zero_stage", "1"}, 1e-5},
+                                 {"zero2", {}, {"--zero_stage", "2"}, 1e-5},
+                                 {"zero3", {}, {"--zero_stage", "3"}, 1e-5},
+                                 {"bf16", {"--bf16"}, {"--bf16", "--zero_stage", "2"}, 1e-2},
+                                 {"lora", lora, lora + Strings{"--zero_stage", "3"}, 1e-5}};
   for (const Way& way : ways) {
     const std::string one = way.alone.empty() ? "whole" : way.name + "-alone", two = way.name + "-shared";
     if (!path_exists(at(one))) {
       const auto alone = tessera(run(one, "verses.txt", batch(8, 1, 6) + mlm + way.alone));
       ASSERT_EQ(alone.exit_code, 0) << way.name << alone.err;
     }
-    const auto shared = tessera(run(two, "verses.txt", batch(4, 1, 6) + mlm + Strings{"--num_processes", "2"} + way.shared));
+    const auto shared =
+        tessera(run(two, "verses.txt", batch(4, 1, 6) + mlm + Strings{"--num_processes", "2"} + way.shared));
     ASSERT_EQ(shared.exit_code, 0) << way.name << shared.err;
     const auto expected = curve(one), came = curve(two);
     ASSERT_EQ(came.size(), 6u) << way.name;

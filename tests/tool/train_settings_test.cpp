@@ -18,8 +18,10 @@ class TrainSettingsTest : public ToolTest {
     for (std::size_t i = 0; i < all.size();) {
       std::size_t next = i + 1;
       while (next < all.size() && !all[next].starts_with("--")) ++next;
-      if (!all[i].starts_with("--") || std::find(all.begin() + static_cast<std::ptrdiff_t>(next), all.end(), all[i]) == all.end())
-        kept.insert(kept.end(), all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(next));
+      if (!all[i].starts_with("--") ||
+          std::find(all.begin() + static_cast<std::ptrdiff_t>(next), all.end(), all[i]) == all.end())
+        kept.insert(kept.end(), all.begin() + static_cast<std::ptrdiff_t>(i),
+                    all.begin() + static_cast<std::ptrdiff_t>(next));
       i = next;
     }
     return kept;
@@ -36,7 +38,8 @@ class TrainSettingsTest : public ToolTest {
   }
   static void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double bound) {
     ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], bound * std::abs(expected[i]) + 1e-15) << i;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], bound * std::abs(expected[i]) + 1e-15) << i;
   }
   /// Steps of the events of a kind ("eval"), or of the log lines ("").
   std::vector<std::int64_t> steps(const std::string& output, const std::string& event) const {
@@ -53,24 +56,29 @@ class TrainSettingsTest : public ToolTest {
 using Steps = std::vector<std::int64_t>;
 
 TEST_F(TrainSettingsTest, SchedulesOfDeepSpeed) {
-  run("warmup", batch(4, 1, 6) + Strings{"--lr_scheduler_type", "WarmupLR", "--lr_scheduler_kwargs", "warmup_num_steps=4,warmup_type=linear"});
+  run("warmup", batch(4, 1, 6) + Strings{"--lr_scheduler_type", "WarmupLR", "--lr_scheduler_kwargs",
+                                         "warmup_num_steps=4,warmup_type=linear"});
   expect_near(values(curve("warmup", "learning_rate")), {0, 0, 2.5e-3, 5e-3, 7.5e-3, 1e-2}, 1e-9);
   run("cycle", batch(4, 1, 6) + Strings{"--lr_scheduler_type", "one_cycle", "--lr_scheduler_kwargs",
                                         "cycle_min_lr=1e-3,cycle_max_lr=5e-3,cycle_first_step_size=2"});
   expect_near(values(curve("cycle", "learning_rate")), {1e-3, 3e-3, 5e-3, 3e-3, 1e-3, 1e-3}, 1e-9);
-  run("still", batch(4, 1, 6) + Strings{"--lr_scheduler_type", "one_cycle", "--lr_scheduler_kwargs",
-                                        "cycle_min_lr=1e-3,cycle_max_lr=5e-3,cycle_first_step_size=2,cycle_momentum=false"});
+  run("still",
+      batch(4, 1, 6) + Strings{"--lr_scheduler_type", "one_cycle", "--lr_scheduler_kwargs",
+                               "cycle_min_lr=1e-3,cycle_max_lr=5e-3,cycle_first_step_size=2,cycle_momentum=false"});
   EXPECT_EQ(curve("still").at(1), curve("cycle").at(1));
   EXPECT_NE(curve("still").at(6), curve("cycle").at(6)) << "the first beta is cycled, too";
-  const auto sgd = run("sgd", batch(4, 1, 2) + Strings{"--optim", "sgd", "--lr_scheduler_type", "one_cycle", "--lr_scheduler_kwargs",
-                                                       "cycle_min_lr=1e-3,cycle_max_lr=5e-3,cycle_first_step_size=2"});
+  const auto sgd =
+      run("sgd", batch(4, 1, 2) + Strings{"--optim", "sgd", "--lr_scheduler_type", "one_cycle", "--lr_scheduler_kwargs",
+                                          "cycle_min_lr=1e-3,cycle_max_lr=5e-3,cycle_first_step_size=2"});
   EXPECT_TRUE(contains(sgd.err, "has no betas, so only the learning rate is cycled")) << sgd.err;
 }
 
 TEST_F(TrainSettingsTest, TheLearningRateFallsOnAPlateau) {
   // an improvement of 100 never comes
-  const Strings plateau = {"--lr_scheduler_type", "reduce_lr_on_plateau", "--lr_scheduler_kwargs",
-                           "patience=0,threshold=100,threshold_mode=abs,factor=0.5", "--eval_steps", "2", "--save_steps", "4"};
+  const Strings plateau = {"--lr_scheduler_type",   "reduce_lr_on_plateau",
+                           "--lr_scheduler_kwargs", "patience=0,threshold=100,threshold_mode=abs,factor=0.5",
+                           "--eval_steps",          "2",
+                           "--save_steps",          "4"};
   run("out", batch(4, 1, 8) + plateau);
   expect_near(values(curve("out", "learning_rate")), {1e-2, 1e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2.5e-3, 2.5e-3}, 1e-9);
   const auto whole = curve("out");
@@ -81,7 +89,8 @@ TEST_F(TrainSettingsTest, TheLearningRateFallsOnAPlateau) {
 
 TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
   // the greatest loss is the first one
-  const Strings best = {"--eval_steps", "2", "--save_steps", "2", "--load_best_model_at_end", "--greater_is_better", "true"};
+  const Strings best = {"--eval_steps",        "2",   "--save_steps", "2", "--load_best_model_at_end",
+                        "--greater_is_better", "true"};
   run("one", batch(8, 1, 6) + best);
   EXPECT_EQ(bytes("one/model.safetensors"), bytes("one/checkpoint-2/model.safetensors"));
   EXPECT_NE(bytes("one/model.safetensors"), bytes("one/checkpoint-6/model.safetensors"));
@@ -92,7 +101,8 @@ TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
     const std::string name = concat("two_", strategy);
     const auto done = run(name, batch(4, 1, 4) + best +
                                     Strings{"--num_processes", "2", "--strategy", strategy, "--save_total_limit", "1"});
-    const auto same = tessera({"checkpoint", "diff", at(name), at(name + "/checkpoint-2")});  // one is whole, one in shards
+    const auto same =
+        tessera({"checkpoint", "diff", at(name), at(name + "/checkpoint-2")});  // one is whole, one in shards
     EXPECT_TRUE(contains(same.out, "tensors, 0 different")) << strategy << same.out << same.err;
     EXPECT_TRUE(path_exists(at(name + "/checkpoint-4"))) << "the newest stays, too";
     EXPECT_TRUE(contains(done.err, "the best model (step 2")) << done.err;
@@ -111,7 +121,8 @@ TEST_F(TrainSettingsTest, CheckpointsOfTheModelOnly) {
   EXPECT_TRUE(path_exists(at("out/checkpoint-2/model.safetensors")));
   EXPECT_TRUE(path_exists(at("out/checkpoint-2/trainer_state.json")));
   EXPECT_FALSE(path_exists(at("out/checkpoint-2/optimizer.safetensors")));
-  const auto resumed = tessera(with("out", batch(4, 1, 4) + Strings{"--resume_from_checkpoint", at("out/checkpoint-2")}));
+  const auto resumed =
+      tessera(with("out", batch(4, 1, 4) + Strings{"--resume_from_checkpoint", at("out/checkpoint-2")}));
   EXPECT_EQ(resumed.exit_code, 2);
   EXPECT_TRUE(contains(resumed.err, "it holds the model only (--save_only_model)")) << resumed.err;
 }
@@ -132,7 +143,8 @@ TEST_F(TrainSettingsTest, WhenItLogsAndEvaluates) {
 
 TEST_F(TrainSettingsTest, AnEpochOfWholeSteps) {
   // the text has blocks enough for some steps of 100 rows and a rest
-  const Strings epochs = {"--per_device_train_batch_size", "100", "--num_train_epochs", "2", "--logging_strategy", "epoch"};
+  const Strings epochs = {
+      "--per_device_train_batch_size", "100", "--num_train_epochs", "2", "--logging_strategy", "epoch"};
   run("kept", epochs);
   run("dropped", epochs + Strings{"--dataloader_drop_last"});
   EXPECT_EQ(end_line("dropped").at("epoch").as_real(), 2);
@@ -166,7 +178,8 @@ TEST_F(TrainSettingsTest, SmoothedLabelsAndNoisyEmbeddings) {
   run("noisy", batch(8, 1, 6) + Strings{"--neftune_noise_alpha", "5", "--eval_on_start", "--do_eval"});
   run("still", batch(8, 1, 6) + Strings{"--eval_on_start", "--do_eval"});
   EXPECT_NE(curve("noisy").at(1), curve("still").at(1));
-  EXPECT_EQ(metrics("noisy")[0].at("eval_loss").as_real(), metrics("still")[0].at("eval_loss").as_real()) << "none in evaluation";
+  EXPECT_EQ(metrics("noisy")[0].at("eval_loss").as_real(), metrics("still")[0].at("eval_loss").as_real())
+      << "none in evaluation";
 }
 
 TEST_F(TrainSettingsTest, MeansOfTheRanks) {
@@ -201,16 +214,25 @@ TEST_F(TrainSettingsTest, SkippedStepsDoNotMoveTheSchedule) {
 }
 
 TEST_F(TrainSettingsTest, ABatchThatFits) {
-  const Strings large = {"--config_overrides",
-                         "n_layer=4,n_embd=256,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
-                         "--max_steps", "1", "--save_strategy", "no", "--per_device_train_batch_size", "256"};
+  const Strings large = {
+      "--config_overrides",
+      "n_layer=4,n_embd=256,n_head=4,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
+      "--max_steps",
+      "1",
+      "--save_strategy",
+      "no",
+      "--per_device_train_batch_size",
+      "256"};
   Strings limited = {"sh", "-c", "ulimit -d 600000; exec \"$@\"", "sh", program};
-  const auto found = launch::run_and_capture(limited + with("found", large + Strings{"--auto_find_batch_size"}), {{"OMP_NUM_THREADS", "1"}}, 120);
+  const auto found = launch::run_and_capture(limited + with("found", large + Strings{"--auto_find_batch_size"}),
+                                             {{"OMP_NUM_THREADS", "1"}}, 120);
   ASSERT_EQ(found.exit_code, 0) << found.err;
-  EXPECT_TRUE(contains(found.err, "256 rows per process do not fit into memory; trying 128 in 2 micro-batches")) << found.err;
+  EXPECT_TRUE(contains(found.err, "256 rows per process do not fit into memory; trying 128 in 2 micro-batches"))
+      << found.err;
   run("given", large + Strings{"--per_device_train_batch_size", "128", "--gradient_accumulation_steps", "2"});
   expect_near(values(curve("found")), values(curve("given")), 1e-6);
-  const auto refused = tessera(with("refused", batch(4, 1, 1) + Strings{"--auto_find_batch_size", "--strategy", "full_shard", "--num_processes", "2"}));
+  const auto refused = tessera(with("refused", batch(4, 1, 1) + Strings{"--auto_find_batch_size", "--strategy",
+                                                                        "full_shard", "--num_processes", "2"}));
   EXPECT_EQ(refused.exit_code, 2) << refused.err;
 }
 
@@ -231,7 +253,8 @@ TEST_F(TrainSettingsTest, EvaluationInBfloat16) {
 }
 
 TEST_F(TrainSettingsTest, WhatLogLinesAndReportsSay) {
-  const auto done = run("out", batch(4, 1, 2) + Strings{"--include_num_input_tokens_seen", "all", "--run_name", "mosaic"});
+  const auto done =
+      run("out", batch(4, 1, 2) + Strings{"--include_num_input_tokens_seen", "all", "--run_name", "mosaic"});
   EXPECT_TRUE(contains(done.out, "'num_input_tokens_seen': 128}")) << done.out;
   EXPECT_EQ(metrics("out")[1].at("num_input_tokens_seen").as_int(), 2 * 4 * 32);
   EXPECT_TRUE(contains(bytes("out/report.html"), "mosaic: gpt2"));

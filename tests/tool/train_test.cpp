@@ -175,19 +175,24 @@ TEST_F(TrainTest, ADivergedRunSaysSoOnce) {
 }
 
 TEST_F(TrainTest, StepsThatAreNotFiniteAreSkippedAlikeAndNotForEver) {
-  Strings arguments = training("out", batch(4, 1, 6) + Strings{"--nan_policy", "skip", "--overwrite_output_dir", "--save_steps", "3"});
+  Strings arguments =
+      training("out", batch(4, 1, 6) + Strings{"--nan_policy", "skip", "--overwrite_output_dir", "--save_steps", "3"});
   for (std::string& word : arguments)
     if (word == "1e-2") word = "1e30";  // the first step is taken; with its weights no other one is finite
-  for (const Strings& more : {Strings{"--num_processes", "1"}, Strings{"--num_processes", "2"}, Strings{"--num_processes", "2", "--fsdp", "full_shard"}}) {
+  for (const Strings& more : {Strings{"--num_processes", "1"}, Strings{"--num_processes", "2"},
+                              Strings{"--num_processes", "2", "--fsdp", "full_shard"}}) {
     const auto run = tessera(arguments + more);
-    EXPECT_TRUE(contains(run.err, "the model's logits are not finite")) << "all steps were done; what the first one left cannot write: " << run.err;
+    EXPECT_TRUE(contains(run.err, "the model's logits are not finite"))
+        << "all steps were done; what the first one left cannot write: " << run.err;
     EXPECT_TRUE(contains(run.err, "step 2 is skipped (--nan_policy skip; 1 in a row, at most 10)")) << run.err;
     EXPECT_TRUE(contains(run.err, "step 6 is skipped (--nan_policy skip; 5 in a row, at most 10)")) << run.err;
-    const auto first = format::SafetensorsFolder(at("out/checkpoint-3")), last = format::SafetensorsFolder(at("out/checkpoint-6"));
+    const auto first = format::SafetensorsFolder(at("out/checkpoint-3")),
+               last = format::SafetensorsFolder(at("out/checkpoint-6"));
     ASSERT_EQ(first.tensors().size(), last.tensors().size());
     for (const auto& stored : last.tensors()) {
       const auto now = last.bytes(stored), before = first.bytes(*first.find(stored.info.name));
-      EXPECT_TRUE(std::equal(now.begin(), now.end(), before.begin(), before.end())) << stored.info.name << " was changed by a step that was skipped";
+      EXPECT_TRUE(std::equal(now.begin(), now.end(), before.begin(), before.end()))
+          << stored.info.name << " was changed by a step that was skipped";
     }
     const auto limited = tessera(arguments + more + Strings{"--nan_skip_limit", "2"});
     EXPECT_EQ(limited.exit_code, 1) << limited.err;

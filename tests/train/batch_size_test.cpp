@@ -10,8 +10,8 @@
 #include <new>
 
 #include <tessera/base/error.h>
-#include "one_rank.h"
 #include <tessera/train/reporting/metrics.h>
+#include "one_rank.h"
 
 namespace tessera::train {
 namespace {
@@ -26,7 +26,8 @@ OptimizationConfig config_of(std::int64_t rows, std::int64_t accumulation) {
 TEST(HalveBatchSize, KeepsTheRowsOfAStep) {
   OptimizationConfig config = config_of(8, 1);
   EXPECT_EQ(halve_batch_size(config),
-            "--auto_find_batch_size: 8 rows per process do not fit into memory; trying 4 in 2 micro-batches, the same 8 rows per process and step");
+            "--auto_find_batch_size: 8 rows per process do not fit into memory; trying 4 in 2 micro-batches, the same "
+            "8 rows per process and step");
   EXPECT_EQ(config.per_device_train_batch_size, 4);
   EXPECT_EQ(config.gradient_accumulation_steps, 2);
   config = config_of(5, 1);
@@ -49,7 +50,8 @@ TEST(FitsEverywhere, MemoryThatRunsOutIsToldFromOtherErrors) {
   const comm::Group& group = one_rank();
   EXPECT_TRUE(fits_everywhere(group, [] {}));
   EXPECT_FALSE(fits_everywhere(group, [] { throw std::bad_alloc(); }));
-  EXPECT_FALSE(fits_everywhere(group, [] { at::empty({std::int64_t{1} << 60}, at::kByte); })) << "LibTorch's own complaint";
+  EXPECT_FALSE(fits_everywhere(group, [] { at::empty({std::int64_t{1} << 60}, at::kByte); }))
+      << "LibTorch's own complaint";
   EXPECT_THROW(fits_everywhere(group, [] { throw InputError("something else"); }), InputError);
 }
 

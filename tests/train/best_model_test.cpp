@@ -56,7 +56,8 @@ TEST(BestModel, AnyMetricMayDecideAndItsNameSaysWhatIsBetter) {
     config.greater_is_better = word;
     return greater_is_better(config);
   };
-  for (const char* metric : {"", "loss", "eval_loss", "eval_perplexity", "my_loss"}) EXPECT_FALSE(greater(metric, "auto")) << metric;
+  for (const char* metric : {"", "loss", "eval_loss", "eval_perplexity", "my_loss"})
+    EXPECT_FALSE(greater(metric, "auto")) << metric;
   EXPECT_TRUE(greater("accuracy", "auto"));
   EXPECT_FALSE(greater("accuracy", "false"));
   EXPECT_TRUE(greater("loss", "true"));

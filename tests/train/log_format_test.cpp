@@ -57,7 +57,8 @@ TEST(HfLine, OfTransformers5) {
   m.epoch = 0.25;
   m.num_input_tokens_seen = 64;
   EXPECT_EQ(hf_line(m, true),
-            "{'loss': '10.59', 'grad_norm': '188.3', 'learning_rate': '4.58e-05', 'epoch': '0.25', 'num_input_tokens_seen': 64}");
+            "{'loss': '10.59', 'grad_norm': '188.3', 'learning_rate': '4.58e-05', 'epoch': '0.25', "
+            "'num_input_tokens_seen': 64}");
   m.loss = std::nan("");
   EXPECT_TRUE(hf_line(m, true).starts_with("{'loss': 'nan', "));
   EvalMetrics e;
@@ -67,7 +68,8 @@ TEST(HfLine, OfTransformers5) {
   e.rows = 25;
   e.batches = 4;
   EXPECT_EQ(hf_line(e, true),
-            "{'eval_loss': '3.25', 'eval_runtime': '2', 'eval_samples_per_second': '12.5', 'eval_steps_per_second': '2', 'epoch': '1'}");
+            "{'eval_loss': '3.25', 'eval_runtime': '2', 'eval_samples_per_second': '12.5', 'eval_steps_per_second': "
+            "'2', 'epoch': '1'}");
 }
 
 TEST(HfLine, OfAnEvaluation) {

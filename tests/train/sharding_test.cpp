@@ -13,18 +13,24 @@ namespace tessera::train {
 namespace {
 
 ShardingUnit unit(const std::string& name, std::int64_t numel, std::int64_t ranks = 2) {
-  return {.name = name, .parameters = {}, .numel = numel, .padded = numel, .shard_bytes = 4 * numel / ranks, .present_bytes = 4 * numel, .prefetch = ""};
+  return {.name = name,
+          .parameters = {},
+          .numel = numel,
+          .padded = numel,
+          .shard_bytes = 4 * numel / ranks,
+          .present_bytes = 4 * numel,
+          .prefetch = ""};
 }
 
 TEST(UnitTable, EqualUnitsAreOneRow) {
   std::vector<ShardingUnit> units = {unit("root", 4096)};
   for (int i = 0; i < 12; ++i) units.push_back(unit(concat("h.", i), 1024));
   units.push_back(unit("head", 2048));
-  EXPECT_EQ(aligned(unit_table(units, true)), (std::vector<std::string>{
-                                                  "  unit    parameters    shard   present  gathered meanwhile",
-                                                  "  root         4.1 k  8.0 KiB  16.0 KiB  h.0",
-                                                  "  h.0-11  1.0 k each  2.0 KiB   4.0 KiB  the next one",
-                                                  "  head         2.0 k  4.0 KiB   8.0 KiB  -"}))
+  EXPECT_EQ(
+      aligned(unit_table(units, true)),
+      (std::vector<std::string>{
+          "  unit    parameters    shard   present  gathered meanwhile", "  root         4.1 k  8.0 KiB  16.0 KiB  h.0",
+          "  h.0-11  1.0 k each  2.0 KiB   4.0 KiB  the next one", "  head         2.0 k  4.0 KiB   8.0 KiB  -"}))
       << join(aligned(unit_table(units, true)), "\n");
   EXPECT_EQ(unit_table(units, false).front().size(), 4u);
   units[5].numel = 1000;  // another one in between
@@ -70,8 +76,8 @@ TEST(ShardingOptions, FollowTheSettings) {
   EXPECT_THROW(sharding_options(config, *model, {}), InputError);
 }
 
-// Per token and block: 5 C and, of GPT-2 and BERT, 3 C of queries, keys and values and 2 F of the MLP; Llama's MLP has a gate
-// (3 F) and may have fewer keys and values. Outside of blocks 4 C. In fp32.
+// Per token and block: 5 C and, of GPT-2 and BERT, 3 C of queries, keys and values and 2 F of the MLP; Llama's MLP has
+// a gate (3 F) and may have fewer keys and values. Outside of blocks 4 C. In fp32.
 TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
   const auto predicted = [](const std::string& name, const std::string& overrides) {
     RunConfig config;
@@ -80,12 +86,15 @@ TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
     const auto model = models::load_language_model(config.model, 1);
     return predicted_memory(config, *model, 1, 0, /*tokens=*/10).at("activations").as_int() / 10 / 4;
   };
-  EXPECT_EQ(predicted("gpt2-tiny", "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32"), 3 * (8 * 32 + 2 * 128) + 4 * 32);
-  EXPECT_EQ(predicted("llama-tiny", "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,num_key_value_heads=1,head_dim=16,"
-                                    "intermediate_size=80,vocab_size=257"),
+  EXPECT_EQ(predicted("gpt2-tiny", "n_layer=3,n_embd=32,n_head=2,vocab_size=257,n_positions=32"),
+            3 * (8 * 32 + 2 * 128) + 4 * 32);
+  EXPECT_EQ(predicted("llama-tiny",
+                      "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,num_key_value_heads=1,head_dim=16,"
+                      "intermediate_size=80,vocab_size=257"),
             3 * (6 * 32 + 2 * 16 + 3 * 80) + 4 * 32);
-  EXPECT_EQ(predicted(path_join(TESSERA_SOURCE_DIR, "tests/fixtures/bert_tiny"), "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,"
-                                                                                 "intermediate_size=128"),
+  EXPECT_EQ(predicted(path_join(TESSERA_SOURCE_DIR, "tests/fixtures/bert_tiny"),
+                      "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,"
+                      "intermediate_size=128"),
             3 * (8 * 32 + 2 * 128) + 4 * 32);
 }
 

@@ -29,9 +29,8 @@ struct BenchCommOptions {
 };
 
 inline const std::vector<std::string>& bench_comm_ops() {
-  static const std::vector<std::string> names = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                                 "reduce",     "all_to_all",     "scatter",    "gather",
-                                                 "send_recv",  "barrier"};
+  static const std::vector<std::string> names = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                                                 "all_to_all", "scatter",        "gather",     "send_recv", "barrier"};
   return names;
 }
 
@@ -98,10 +97,10 @@ inline std::vector<std::string> parse_names(const std::string& flag, const std::
 
 /// Throws InputError.
 inline BenchCommOptions parse_bench_comm(const std::vector<std::string>& arguments) {
-  const config::Flags flags("bench comm", arguments,
-                            {"num_processes", "nproc_per_node", "backend", "op", "bytes", "dtype", "device", "rounds",
-                             "warmup"},
-                            {"shared", "json", "help"});
+  const config::Flags flags(
+      "bench comm", arguments,
+      {"num_processes", "nproc_per_node", "backend", "op", "bytes", "dtype", "device", "rounds", "warmup"},
+      {"shared", "json", "help"});
   BenchCommOptions options;
   options.help = flags.has("help");
   const auto whole = [&](const char* name, int fallback, int minimum, int maximum) {

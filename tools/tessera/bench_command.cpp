@@ -3,8 +3,8 @@
 /// `scaling`: a training job on more and more processes (bench_scaling.cpp).
 
 #include <tessera/base/error.h>
-#include <tessera/launch/cli/environment.h>
 #include <tessera/launch/agent/launcher.h>
+#include <tessera/launch/cli/environment.h>
 #include <tools/tessera/bench_comm_options.h>
 #include <tools/tessera/bench_scaling.h>
 #include <tools/tessera/commands.h>

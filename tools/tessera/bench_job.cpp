@@ -49,7 +49,8 @@ class BlockedByRank {
   double imbalance() const {
     std::vector<double> blocked;
     for (const auto& [rank, seen] : seen_)
-      if (seen.steps > 0) blocked.push_back(static_cast<double>(seen.blocked_ns) * 1e-9 / static_cast<double>(seen.steps));
+      if (seen.steps > 0)
+        blocked.push_back(static_cast<double>(seen.blocked_ns) * 1e-9 / static_cast<double>(seen.steps));
     if (blocked.size() < 2 || blocked.size() != seen_.size()) return 0;
     const double mean = std::accumulate(blocked.begin(), blocked.end(), 0.0) / static_cast<double>(blocked.size());
     return mean - *std::min_element(blocked.begin(), blocked.end());

@@ -109,9 +109,9 @@ ScalingOptions parse(const Arguments& arguments, int cores) {
   options.steps = whole("steps", options.steps, 1);
   options.warmup = whole("warmup", options.warmup, 0);
   if (dashes != arguments.end()) options.job.assign(dashes + 1, arguments.end());
-  static const std::vector<std::string> ours = {"num_processes", "per_device_train_batch_size", "max_steps",
-                                                "output_dir",    "logging_steps",               "save_strategy",
-                                                "resume_from_checkpoint"};
+  static const std::vector<std::string> ours = {
+      "num_processes", "per_device_train_batch_size", "max_steps", "output_dir", "logging_steps",
+      "save_strategy", "resume_from_checkpoint"};
   for (const std::string& argument : options.job) {
     const std::string name = flag_name(argument);
     if (std::find(ours.begin(), ours.end(), name) != ours.end())
@@ -120,8 +120,8 @@ ScalingOptions parse(const Arguments& arguments, int cores) {
   const int most = options.processes.back();
   for (const int n : options.processes)
     if (options.strong && options.rows * most % n != 0)
-      throw InputError(concat("strong scaling: ", options.rows * most, " rows a step (--rows ", options.rows, " x ", most,
-                              " processes) cannot be shared out to ", n, " processes; choose another --rows"));
+      throw InputError(concat("strong scaling: ", options.rows * most, " rows a step (--rows ", options.rows, " x ",
+                              most, " processes) cannot be shared out to ", n, " processes; choose another --rows"));
   return options;
 }
 
@@ -131,8 +131,7 @@ std::string sample_text() {
   std::uint64_t state = 1;
   const auto next = [&] { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33; };
   while (text.size() < 400'000) {
-    for (std::uint64_t letters = 2 + next() % 7; letters > 0; --letters)
-      text += static_cast<char>('a' + next() % 26);
+    for (std::uint64_t letters = 2 + next() % 7; letters > 0; --letters) text += static_cast<char>('a' + next() % 26);
     text += next() % 12 == 0 ? ".\n" : " ";
   }
   return text;
@@ -184,16 +183,16 @@ void compare(Scaling& row, const Scaling& base) {
   const auto lost = [&](double seconds, double base_seconds) { return (seconds - ideal * base_seconds) / now.step; };
   row.lost_compute = lost(now.compute, before.compute);
   row.lost_imbalance = lost(now.imbalance, before.imbalance);
-  row.lost_communication =
-      lost(now.communication - now.imbalance, before.communication - before.imbalance);
+  row.lost_communication = lost(now.communication - now.imbalance, before.communication - before.imbalance);
   row.lost_input = lost(now.input, before.input);
   row.lost_other = lost(now.other, before.other);
 }
 
 void print_heading(const std::string& mode, const ScalingOptions& options) {
   const int most = options.processes.back();
-  const std::string what = mode == "strong" ? concat(options.rows * most, " rows a step, shared by the processes")
-                                            : concat(options.rows, options.rows == 1 ? " row" : " rows", " a step and process");
+  const std::string what = mode == "strong"
+                               ? concat(options.rows * most, " rows a step, shared by the processes")
+                               : concat(options.rows, options.rows == 1 ? " row" : " rows", " a step and process");
   std::printf("%s scaling: %s; median of %d steps\n", mode.c_str(), what.c_str(), options.steps);
   std::printf("%5s %9s %9s %8s %10s  %s\n", "", "", "", "", "", "lost to");
   std::printf("%5s %9s %9s %8s %10s  %7s %6s %9s %6s %6s\n", "procs", "step ms", "tok/s", "speed-up", "efficiency",
@@ -264,7 +263,8 @@ int scaling_command(const Arguments& arguments) {
   }
   const launch::RankEnvironment environment = launch::read_rank_environment();
   if (environment.launcher != "none")
-    throw InputError(concat("tessera bench scaling starts its processes itself; do not run it under ", environment.launcher));
+    throw InputError(
+        concat("tessera bench scaling starts its processes itself; do not run it under ", environment.launcher));
   const TemporaryFolder folder("tessera-scaling");
   if (!gives(options.job, {"train_file", "config_file"}))
     write_file_atomically(path_join(folder.path(), "text.txt"), sample_text());
@@ -272,8 +272,8 @@ int scaling_command(const Arguments& arguments) {
   if (options.strong && options.weak && !options.json) std::printf("\n");
   if (options.weak) measure("weak", options, cores, folder.path());
   if (options.processes.back() > cores && !options.json)
-    std::printf("\n%d processes on %d %s share %s: no speed-up is to be expected beyond %d.\n", options.processes.back(),
-                cores, cores == 1 ? "core" : "cores", cores == 1 ? "it" : "them", cores);
+    std::printf("\n%d processes on %d %s share %s: no speed-up is to be expected beyond %d.\n",
+                options.processes.back(), cores, cores == 1 ? "core" : "cores", cores == 1 ? "it" : "them", cores);
   return 0;
 }
 

@@ -1,5 +1,6 @@
 /// \file
-/// tessera checkpoint convert: a GGUF file, or weights that PyTorch saved, to a Hugging Face folder that appears whole or not at all.
+/// tessera checkpoint convert: a GGUF file, or weights that PyTorch saved, to a Hugging Face folder that appears whole
+/// or not at all.
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -61,13 +62,19 @@ bool ties_words(const std::string& folder) {
 void convert_torch(const std::string& source, const std::string& out, const config::Flags& flags) {
   const std::int64_t begin_ns = monotonic_ns();
   for (const char* name : {"dtype", "no_tokenizer"})
-    if (flags.has(name)) throw InputError(concat("--", name, " is for GGUF files; weights of PyTorch keep their types"));
+    if (flags.has(name))
+      throw InputError(concat("--", name, " is for GGUF files; weights of PyTorch keep their types"));
   const std::string config = flags.text("config").value_or(source);
-  if (flags.has("config") && !path_exists(path_join(config, "config.json"))) throw InputError(concat("--config ", config, ": there is no config.json in it"));
+  if (flags.has("config") && !path_exists(path_join(config, "config.json")))
+    throw InputError(concat("--config ", config, ": there is no config.json in it"));
   const bool keep_tied = !ties_words(config), of_files = format::is_torch_weights(source);
-  if (!of_files && flags.has("group")) throw InputError("--group is for files of torch.save and of torch.distributed.checkpoint; a ZeRO checkpoint has one set of weights");
-  format::TorchWeights weights =
-      of_files ? format::read_torch_weights(source, flags.text("group").value_or(""), keep_tied) : format::read_deepspeed_checkpoint(source, keep_tied);
+  if (!of_files && flags.has("group"))
+    throw InputError(
+        "--group is for files of torch.save and of torch.distributed.checkpoint; a ZeRO checkpoint has one set of "
+        "weights");
+  format::TorchWeights weights = of_files
+                                     ? format::read_torch_weights(source, flags.text("group").value_or(""), keep_tied)
+                                     : format::read_deepspeed_checkpoint(source, keep_tied);
   const std::size_t count = weights.tensors.size();
   {
     const StopOnSignal signals;
@@ -87,14 +94,18 @@ void convert_torch(const std::string& source, const std::string& out, const conf
     StopOnSignal::check();
     folder.publish();
   }
-  std::cerr << concat("convert: ", count, " tensors", weights.group.empty() ? "" : concat(" of '", weights.group, "'"), ", ",
-                      format_count(static_cast<double>(weights.parameters)), " parameters, ", format_bytes(weights.bytes), " in ",
-                      format_real(seconds_since(begin_ns), 3), " s -> ", out, "\n");
-  for (const auto& [name, other] : weights.tied) std::cerr << concat("convert: ", name, " shares the memory of ", other, " and is stored once\n");
+  std::cerr << concat("convert: ", count, " tensors", weights.group.empty() ? "" : concat(" of '", weights.group, "'"),
+                      ", ", format_count(static_cast<double>(weights.parameters)), " parameters, ",
+                      format_bytes(weights.bytes), " in ", format_real(seconds_since(begin_ns), 3), " s -> ", out,
+                      "\n");
+  for (const auto& [name, other] : weights.tied)
+    std::cerr << concat("convert: ", name, " shares the memory of ", other, " and is stored once\n");
   if (!weights.left_aside.empty())
-    std::cerr << concat("convert: left aside: ", join(std::span(weights.left_aside).first(std::min<std::size_t>(weights.left_aside.size(), 5))),
+    std::cerr << concat("convert: left aside: ",
+                        join(std::span(weights.left_aside).first(std::min<std::size_t>(weights.left_aside.size(), 5))),
                         weights.left_aside.size() > 5 ? concat(", ... (", weights.left_aside.size(), ")") : "", "\n");
-  if (!path_exists(path_join(out, "config.json"))) std::cerr << "convert: without config.json: --config DIR copies one\n";
+  if (!path_exists(path_join(out, "config.json")))
+    std::cerr << "convert: without config.json: --config DIR copies one\n";
 }
 
 }  // namespace
@@ -122,7 +133,9 @@ int checkpoint_convert(const Arguments& arguments) {
   options.dtype = parse_output_dtype(flags.text("dtype").value_or("float32"));
   options.tokenizer = !flags.has("no_tokenizer");
   if (is_directory(source))
-    throw InputError(concat("'", source, "' is a folder without pytorch_model.bin, its index, .metadata or DeepSpeed's 'latest'; expected one of these or a .gguf file"));
+    throw InputError(concat("'", source,
+                            "' is a folder without pytorch_model.bin, its index, .metadata or DeepSpeed's 'latest'; "
+                            "expected one of these or a .gguf file"));
   check_output(out, source, flags.has("overwrite"));
 
   const format::GgufFile file(source);

@@ -48,18 +48,24 @@ class Comparison {
     for (const auto& left : a.tensors()) {
       const std::string& name = left.name;
       in_a.insert(name);
-      progress.show(concat("comparing ", what), static_cast<std::int64_t>(done), static_cast<std::int64_t>(a.bytes()), true);
+      progress.show(concat("comparing ", what), static_cast<std::int64_t>(done), static_cast<std::int64_t>(a.bytes()),
+                    true);
       const auto* right = b.find(name);
-      if (right == nullptr) differs("only in A", name);
-      else if (left.shape != right->shape) differs(concat(shape_text(left.shape), " and ", shape_text(right->shape)), name);
-      else if (left.dtype != right->dtype) differs(concat(format::dtype_name(left.dtype), " and ", format::dtype_name(right->dtype)), name);
-      else values(name, difference(left.dtype, a.read(left), b.read(*right)));
+      if (right == nullptr)
+        differs("only in A", name);
+      else if (left.shape != right->shape)
+        differs(concat(shape_text(left.shape), " and ", shape_text(right->shape)), name);
+      else if (left.dtype != right->dtype)
+        differs(concat(format::dtype_name(left.dtype), " and ", format::dtype_name(right->dtype)), name);
+      else
+        values(name, difference(left.dtype, a.read(left), b.read(*right)));
       done += left.bytes;
     }
     for (const auto& right : b.tensors())
       if (!in_a.contains(right.name)) differs("only in B", right.name);
     std::stable_sort(lines_.begin(), lines_.end(), [](const Line& x, const Line& y) { return x.gap > y.gap; });
-    std::cout << concat(what, ": ", a.tensors().size(), " and ", b.tensors().size(), " tensors, ", different_, " different\n");
+    std::cout << concat(what, ": ", a.tensors().size(), " and ", b.tensors().size(), " tensors, ", different_,
+                        " different\n");
     for (const Line& line : lines_) std::cout << line.text;
     any_ = any_ || different_ > 0;
     lines_.clear();
@@ -82,7 +88,8 @@ class Comparison {
     if (!counts && !all_) return;
     lines_.push_back({d.different == 0 ? -1 : d.largest,
                       d.different == 0 ? concat("  ", name, "  equal\n")
-                                       : concat("  ", name, "  ", d.different, " of ", d.elements, " elements, at most ", format_real(d.largest, 4), " (relative ",
+                                       : concat("  ", name, "  ", d.different, " of ", d.elements,
+                                                " elements, at most ", format_real(d.largest, 4), " (relative ",
                                                 format_real(d.largest_relative, 3), ", element ", d.where, ")\n")});
   }
 
@@ -99,7 +106,10 @@ bool has_optimizer(const std::string& path) {
 
 /// "adapter_model" for folders that hold adapters alone.
 std::string stem_of(const std::string& path) {
-  return is_directory(path) && !path_exists(path_join(path, "model.safetensors")) && path_exists(path_join(path, "adapter_model.safetensors")) ? "adapter_model" : "model";
+  return is_directory(path) && !path_exists(path_join(path, "model.safetensors")) &&
+                 path_exists(path_join(path, "adapter_model.safetensors"))
+             ? "adapter_model"
+             : "model";
 }
 
 }  // namespace
@@ -115,7 +125,8 @@ int checkpoint_diff(const Arguments& arguments) {
   const double tolerance = flags.real("tolerance", 0);
   if (!(tolerance >= 0)) throw InputError(concat("--tolerance ", tolerance, ": at least 0 is expected"));
   Comparison comparison(tolerance, flags.has("all"));
-  comparison.compare("weights", WholeTensors::weights(paths[0], stem_of(paths[0])), WholeTensors::weights(paths[1], stem_of(paths[1])));
+  comparison.compare("weights", WholeTensors::weights(paths[0], stem_of(paths[0])),
+                     WholeTensors::weights(paths[1], stem_of(paths[1])));
   if (has_optimizer(paths[0]) && has_optimizer(paths[1]))
     comparison.compare("optimizer state", WholeTensors::optimizer(paths[0]), WholeTensors::optimizer(paths[1]));
   else if (has_optimizer(paths[0]) != has_optimizer(paths[1]))

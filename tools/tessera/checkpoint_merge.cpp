@@ -31,7 +31,9 @@ int checkpoint_merge(const Arguments& arguments) {
   }
   const auto [paths, rest] = split_positional(arguments, {});
   const config::Flags flags("checkpoint merge", rest, {}, {"overwrite"});
-  if (paths.size() != 2) throw InputError(concat("tessera checkpoint merge takes DIR and OUT_DIR, found ", paths.size(), paths.size() == 1 ? " path" : " paths"));
+  if (paths.size() != 2)
+    throw InputError(concat("tessera checkpoint merge takes DIR and OUT_DIR, found ", paths.size(),
+                            paths.size() == 1 ? " path" : " paths"));
   const std::string &source = paths[0], &out = paths[1];
   if (!is_directory(source)) throw InputError(concat("'", source, "' is no folder"));
   check_output(out, source, flags.has("overwrite"));
@@ -47,7 +49,8 @@ int checkpoint_merge(const Arguments& arguments) {
                            StopOnSignal::check();
                            const auto bytes = weights.bytes(stored);
                            done += bytes.size();
-                           progress.show("merging", static_cast<std::int64_t>(done), static_cast<std::int64_t>(weights.data_bytes()), true);
+                           progress.show("merging", static_cast<std::int64_t>(done),
+                                         static_cast<std::int64_t>(weights.data_bytes()), true);
                            return bytes;
                          }});
     copy_model_files(source, folder.path());
@@ -55,8 +58,9 @@ int checkpoint_merge(const Arguments& arguments) {
     StopOnSignal::check();
     folder.publish();
   }
-  std::cerr << concat("merge: ", weights.tensors().size(), " tensors of ", weights.files().size(), weights.files().size() == 1 ? " file, " : " files, ",
-                      format_bytes(weights.data_bytes()), " -> ", out, "\n");
+  std::cerr << concat("merge: ", weights.tensors().size(), " tensors of ", weights.files().size(),
+                      weights.files().size() == 1 ? " file, " : " files, ", format_bytes(weights.data_bytes()), " -> ",
+                      out, "\n");
   return 0;
 }
 

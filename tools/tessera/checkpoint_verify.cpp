@@ -26,13 +26,16 @@ constexpr const char* help =
 
 /// The checkpoint-N folders of an output folder, or the folder itself.
 std::vector<std::string> checkpoints_in(const std::string& path) {
-  if (!is_directory(path)) throw InputError(concat(path, path_exists(path) ? " is a file; expected a checkpoint folder" : ": no such folder"));
+  if (!is_directory(path))
+    throw InputError(concat(path, path_exists(path) ? " is a file; expected a checkpoint folder" : ": no such folder"));
   if (path_exists(path_join(path, format::kManifestName))) return {path};
   std::vector<std::pair<std::int64_t, std::string>> steps;
   for (const std::string& name : list_folder(path))
     if (name.starts_with("checkpoint-"))
       if (const auto step = parse_int(name.substr(11))) steps.emplace_back(*step, path_join(path, name));
-  if (steps.empty()) throw InputError(concat(path, ": has neither a ", format::kManifestName, ", which a checkpoint ends with, nor folders checkpoint-N"));
+  if (steps.empty())
+    throw InputError(concat(path, ": has neither a ", format::kManifestName,
+                            ", which a checkpoint ends with, nor folders checkpoint-N"));
   std::sort(steps.begin(), steps.end());
   std::vector<std::string> folders;
   for (auto& [step, folder] : steps) folders.push_back(std::move(folder));
@@ -48,7 +51,8 @@ std::uint64_t bytes_of(const format::Manifest& manifest) {
 void print_lines(const std::string& folder, const format::Verdict& verdict) {
   const format::Manifest& manifest = verdict.manifest;
   if (verdict.whole())
-    std::cout << concat("whole    ", folder, "  step ", manifest.step, ", ", manifest.files.size(), " files, ", format_bytes(bytes_of(manifest)), "\n");
+    std::cout << concat("whole    ", folder, "  step ", manifest.step, ", ", manifest.files.size(), " files, ",
+                        format_bytes(bytes_of(manifest)), "\n");
   else
     std::cout << concat("damaged  ", folder, "\n");
   for (const format::Damage& damage : verdict.damages) std::cout << "  " << damage.text << "\n";
@@ -60,11 +64,17 @@ void print_json(const std::string& folder, const format::Verdict& verdict) {
   for (const format::Damage& damage : verdict.damages) {
     Value tensors = Value::make_array();
     for (const std::string& name : damage.tensors) tensors.push_back(Value::of(name));
-    damages.push_back(Value::make_object({{"file", Value::of(damage.file)}, {"begin", number(damage.begin)}, {"end", number(damage.end)},
-                                          {"tensors", std::move(tensors)}, {"text", Value::of(damage.text)}}));
+    damages.push_back(Value::make_object({{"file", Value::of(damage.file)},
+                                          {"begin", number(damage.begin)},
+                                          {"end", number(damage.end)},
+                                          {"tensors", std::move(tensors)},
+                                          {"text", Value::of(damage.text)}}));
   }
-  const Value line = Value::make_object({{"folder", Value::of(folder)}, {"whole", Value::of(verdict.whole())}, {"step", Value::of(verdict.manifest.step)},
-                                         {"files", number(verdict.manifest.files.size())}, {"bytes", number(bytes_of(verdict.manifest))},
+  const Value line = Value::make_object({{"folder", Value::of(folder)},
+                                         {"whole", Value::of(verdict.whole())},
+                                         {"step", Value::of(verdict.manifest.step)},
+                                         {"files", number(verdict.manifest.files.size())},
+                                         {"bytes", number(bytes_of(verdict.manifest))},
                                          {"damages", std::move(damages)}});
   std::cout << dump_json(line, -1) << "\n";
 }
@@ -86,7 +96,8 @@ int checkpoint_verify(const Arguments& arguments) {
   bool whole = true;
   for (const std::string& folder : folders) {
     const format::Verdict verdict = format::verify_folder(folder, {}, [&](std::uint64_t done, std::uint64_t all) {
-      progress.show(concat("verifying ", folder), static_cast<std::int64_t>(done), static_cast<std::int64_t>(all), true);
+      progress.show(concat("verifying ", folder), static_cast<std::int64_t>(done), static_cast<std::int64_t>(all),
+                    true);
     });
     flags.has("json") ? print_json(folder, verdict) : print_lines(folder, verdict);
     whole = whole && verdict.whole();

@@ -75,8 +75,9 @@ void add_optimizer(Inspection& found, const std::string& folder) {
   }
   const format::StateFolder state(folder);
   const std::size_t files = state.files().size();
-  found.fact("optimizer", concat(state.tensors().size(), " tensors, ", format_bytes(state.bytes()),
-                                 state.in_pieces() ? concat(", in pieces, ", files, files == 1 ? " file" : " files") : ""));
+  found.fact("optimizer",
+             concat(state.tensors().size(), " tensors, ", format_bytes(state.bytes()),
+                    state.in_pieces() ? concat(", in pieces, ", files, files == 1 ? " file" : " files") : ""));
   if (const auto ranks = state.in_pieces() && files > 0 ? ranks_of(state.files()[0].path) : std::nullopt) {
     found.fact("written by", concat(*ranks, *ranks == 1 ? " rank" : " ranks", "; any number can resume it"));
     found.set("ranks", Value::of(*ranks));

@@ -21,10 +21,11 @@ bool is_own_training(const Arguments& command) {
 }
 
 /// Our own training says what is wrong with its flags and files before ranks start, seeing the variables that they will
-/// have. Left to the ranks: paths, which the output of the job itself changes, and jobs of several hosts, whose files may be
-/// there only.
+/// have. Left to the ranks: paths, which the output of the job itself changes, and jobs of several hosts, whose files
+/// may be there only.
 void check_training(const launch::LaunchCommand& command) {
-  if (!is_own_training(command.command) || !command.emit.empty() || !command.hosts.empty() || command.options.num_machines > 1)
+  if (!is_own_training(command.command) || !command.emit.empty() || !command.hosts.empty() ||
+      command.options.num_machines > 1)
     return;
   const Arguments flags(command.command.begin() + 2, command.command.end());
   const auto asks = [&](const char* name) { return std::find(flags.begin(), flags.end(), name) != flags.end(); };

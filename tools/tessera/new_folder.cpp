@@ -92,7 +92,7 @@ volatile std::sig_atomic_t stop_signal = 0;  // what a signal handler may write
 }  // namespace
 
 StopOnSignal::StopOnSignal() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int signal) { stop_signal = signal; };
   ::sigaction(SIGINT, &action, &interrupt_);
   ::sigaction(SIGTERM, &action, &terminate_);

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// How the commands that write a model folder do it: it appears whole or not at all, and nothing but a model is ever replaced.
+/// How the commands that write a model folder do it: it appears whole or not at all, and nothing but a model is ever
+/// replaced.
 
 #include <csignal>
 #include <string>
@@ -10,10 +11,12 @@ namespace tessera::tool {
 /// Files that belong to a model folder: what --overwrite may remove.
 bool is_model_file(const std::string& name);
 
-/// The folder may be missing or empty, or, to be overwritten, hold nothing but model files, and not the source. Throws InputError.
+/// The folder may be missing or empty, or, to be overwritten, hold nothing but model files, and not the source. Throws
+/// InputError.
 void check_output(const std::string& out, const std::string& source, bool overwrite);
 
-/// Copies configuration and tokenizer (all model files but weights) from a model folder; a path that is no folder has none.
+/// Copies configuration and tokenizer (all model files but weights) from a model folder; a path that is no folder has
+/// none.
 void copy_model_files(const std::string& from, const std::string& to);
 
 /// A folder beside OUT_DIR that is filled and then takes its place. Destroyed before that, it leaves nothing behind.
@@ -43,7 +46,7 @@ class StopOnSignal {
   static void check();
 
  private:
-  struct sigaction interrupt_ {}, terminate_ {};  ///< what was in force before
+  struct sigaction interrupt_{}, terminate_{};  ///< what was in force before
 };
 
 }  // namespace tessera::tool

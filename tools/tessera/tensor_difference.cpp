@@ -23,8 +23,10 @@ TensorDifference compare(std::span<const std::byte> a, std::span<const std::byte
     if (std::memcmp(&left, &right, sizeof(T)) == 0) continue;
     const double x = to_double(left), y = to_double(right);
     double gap = std::fabs(x - y);
-    if (x == y || (std::isnan(x) && std::isnan(y))) gap = 0;  // infinities of one sign, -0 and 0, nans with other bits
-    else if (std::isnan(gap)) gap = std::numeric_limits<double>::infinity();
+    if (x == y || (std::isnan(x) && std::isnan(y)))
+      gap = 0;  // infinities of one sign, -0 and 0, nans with other bits
+    else if (std::isnan(gap))
+      gap = std::numeric_limits<double>::infinity();
     if (out.different++ == 0 || gap > out.largest) {
       out.largest = gap;
       out.where = i;
@@ -47,19 +49,31 @@ TensorDifference compare(std::span<const std::byte> a, std::span<const std::byte
 TensorDifference difference(DType dtype, std::span<const std::byte> a, std::span<const std::byte> b) {
   TESSERA_CHECK(a.size() == b.size(), "difference of tensors with ", a.size(), " and ", b.size(), " bytes");
   switch (dtype) {
-    case DType::f32: return compare<float>(a, b);
-    case DType::f64: return compare<double>(a, b);
-    case DType::f16: return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return format::from_f16(bits); });
-    case DType::bf16: return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return format::from_bf16(bits); });
-    case DType::i64: return compare<std::int64_t>(a, b);
-    case DType::u64: return compare<std::uint64_t>(a, b);
-    case DType::i32: return compare<std::int32_t>(a, b);
-    case DType::u32: return compare<std::uint32_t>(a, b);
-    case DType::i16: return compare<std::int16_t>(a, b);
-    case DType::u16: return compare<std::uint16_t>(a, b);
-    case DType::i8: return compare<std::int8_t>(a, b);
+    case DType::f32:
+      return compare<float>(a, b);
+    case DType::f64:
+      return compare<double>(a, b);
+    case DType::f16:
+      return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return format::from_f16(bits); });
+    case DType::bf16:
+      return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return format::from_bf16(bits); });
+    case DType::i64:
+      return compare<std::int64_t>(a, b);
+    case DType::u64:
+      return compare<std::uint64_t>(a, b);
+    case DType::i32:
+      return compare<std::int32_t>(a, b);
+    case DType::u32:
+      return compare<std::uint32_t>(a, b);
+    case DType::i16:
+      return compare<std::int16_t>(a, b);
+    case DType::u16:
+      return compare<std::uint16_t>(a, b);
+    case DType::i8:
+      return compare<std::int8_t>(a, b);
     case DType::u8:
-    case DType::boolean: return compare<std::uint8_t>(a, b);
+    case DType::boolean:
+      return compare<std::uint8_t>(a, b);
   }
   return {};
 }

@@ -36,8 +36,8 @@ std::string own_program() {
 
 int run_with_tensors(const std::string& name, const Arguments& arguments) {
   const std::string path = find_library();
-  // libgomp reads this when it is loaded. Its default, spinning for seconds at the end of a parallel region, wastes the cores that
-  // other ranks and the communication threads need; a short spin keeps the latency of back-to-back regions.
+  // libgomp reads this when it is loaded. Its default, spinning for seconds at the end of a parallel region, wastes the
+  // cores that other ranks and the communication threads need; a short spin keeps the latency of back-to-back regions.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
   // RTLD_GLOBAL: the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed: its threads
   // outlive us.

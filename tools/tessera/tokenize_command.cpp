@@ -52,14 +52,16 @@ int tokenize_command(const Arguments& arguments) {
     std::cout << help;
     return 0;
   }
-  const config::Flags flags("tokenize", arguments, {"train_file", "text_column_name", "tokenizer_name", "output"}, {"append_eod"},
-                            {"train_file"});
+  const config::Flags flags("tokenize", arguments, {"train_file", "text_column_name", "tokenizer_name", "output"},
+                            {"append_eod"}, {"train_file"});
   flags.required("train_file", "text to tokenize");
   const std::string prefix = flags.required("output", "prefix of the .bin and .idx");
   const auto tokenizer = text::load_tokenizer(flags.required("tokenizer_name", "folder with tokenizer.json, or byte"));
   const std::string column = flags.text("text_column_name").value_or("text");
   const auto end = tokenizer->end_of_text();
-  if (flags.has("append_eod") && !end) throw InputError("--append_eod: this tokenizer has no token for the end of a text (<|endoftext|>, <|end_of_text|>, eos_token)");
+  if (flags.has("append_eod") && !end)
+    throw InputError(
+        "--append_eod: this tokenizer has no token for the end of a text (<|endoftext|>, <|end_of_text|>, eos_token)");
   std::uint64_t total = 0;
   for (const std::string& path : flags.texts("train_file")) {
     if (!path_exists(path) || is_directory(path))

@@ -42,7 +42,8 @@ constexpr const char* help =
     "  --min_frequency N      pairs seen less often are not joined [0]\n";
 
 int train(const Arguments& arguments) {
-  const config::Flags flags("tokenizer train", arguments, {"train_file", "text_column_name", "vocab_size", "output", "min_frequency"}, {},
+  const config::Flags flags("tokenizer train", arguments,
+                            {"train_file", "text_column_name", "vocab_size", "output", "min_frequency"}, {},
                             {"train_file"});
   flags.required("train_file", "text to learn from");
   flags.required("vocab_size", "number of tokens");
@@ -138,8 +139,7 @@ int tokenizer_command(const Arguments& arguments) {
   }
   const bool encodes = arguments[0] == "encode";
   if (!encodes && arguments[0] != "train")
-    throw InputError(
-        concat("tessera tokenizer has no command '", arguments[0], "'; there are 'train' and 'encode'"));
+    throw InputError(concat("tessera tokenizer has no command '", arguments[0], "'; there are 'train' and 'encode'"));
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
     std::cout << (encodes ? encode_help : help);
     return 0;

@@ -144,11 +144,11 @@ int top_command(const Arguments& arguments) {
   const std::int64_t pid = flags.integer("pid", 0);
   if (flags.has("pid") && (pid < 1 || pid > 1 << 22)) throw InputError(concat("--pid ", pid, " is not a process id"));
   const double interval = flags.real("interval", 1);
-  if (!(interval >= 0.1 && interval <= 3600)) throw InputError(concat("--interval is ", interval, ", must be 0.1..3600"));
+  if (!(interval >= 0.1 && interval <= 3600))
+    throw InputError(concat("--interval is ", interval, ", must be 0.1..3600"));
   BoardWatcher watcher;
   const auto chosen = static_cast<pid_t>(pid);
-  if (!flags.has("once") && !flags.has("json") && ::isatty(STDOUT_FILENO) != 0)
-    return watch(watcher, chosen, interval);
+  if (!flags.has("once") && !flags.has("json") && ::isatty(STDOUT_FILENO) != 0) return watch(watcher, chosen, interval);
   const Snapshot snapshot = watcher.take(chosen);
   if (flags.has("json")) {
     std::printf("%s\n", dump_json(to_json(snapshot), 2, 9).c_str());

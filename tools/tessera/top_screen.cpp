@@ -76,8 +76,8 @@ bool in_trouble(const RankView& rank) {
 }
 
 std::string heading() {
-  return right("rank", 4) + right("pid", 8) + "  state     " + right("step", step_width) + right("tok/s", 9) + right("loss", 9) +
-         right("memory", 10) + right("cpu%", 5) + right("comm%", 6) + right("beat", 5);
+  return right("rank", 4) + right("pid", 8) + "  state     " + right("step", step_width) + right("tok/s", 9) +
+         right("loss", 9) + right("memory", 10) + right("cpu%", 5) + right("comm%", 6) + right("beat", 5);
 }
 
 std::string main_line(const RankView& rank) {
@@ -129,9 +129,10 @@ std::string title(const JobView& job, int columns) {
     return a.step_seconds * static_cast<double>(a.total_steps - a.step) <
            b.step_seconds * static_cast<double>(b.total_steps - b.step);
   });
-  if (slowest != job.ranks.end() && slowest->step > 0 && slowest->total_steps > slowest->step && slowest->step_seconds > 0)
-    text += ", left " +
-            format_duration(slowest->step_seconds * static_cast<double>(slowest->total_steps - slowest->step));
+  if (slowest != job.ranks.end() && slowest->step > 0 && slowest->total_steps > slowest->step &&
+      slowest->step_seconds > 0)
+    text +=
+        ", left " + format_duration(slowest->step_seconds * static_cast<double>(slowest->total_steps - slowest->step));
   const std::string name = job.name.empty() ? "job" : job.name;
   const int room = std::max(8, columns - static_cast<int>(text.size()));
   const std::string fits = cut(name, room);

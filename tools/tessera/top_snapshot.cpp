@@ -101,7 +101,8 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   rank.state = read(slot.state);
   if (rank.state > RankState::failed) rank.state = RankState::none;
   rank.phase = harmless(launch::read_text(slot.phase));
-  if (read(slot.verdict_ns) != 0 || rank.state == RankState::failed) rank.error = harmless(launch::read_text(slot.error));
+  if (read(slot.verdict_ns) != 0 || rank.state == RankState::failed)
+    rank.error = harmless(launch::read_text(slot.error));
   rank.step = read(slot.step);
   rank.total_steps = read(slot.total_steps);
   rank.step_seconds = static_cast<double>(read(slot.step_ns)) * 1e-9;
@@ -148,14 +149,14 @@ void BoardWatcher::find() {
   const uid_t self = ::geteuid();
   for (const std::string& pid : numbered_entries("/proc")) {
     const std::string folder = concat("/proc/", pid);
-    struct stat owner {};
+    struct stat owner{};
     if (::stat(folder.c_str(), &owner) != 0 || owner.st_uid != self) continue;
     for (const std::string& number : numbered_entries(folder + "/fd")) {
       const std::string link = concat(folder, "/fd/", number);
       char target[64] = {};
       if (::readlink(link.c_str(), target, sizeof target - 1) <= 0) continue;
       if (!std::string_view(target).starts_with(board_link)) continue;
-      struct stat file {};
+      struct stat file{};
       if (::stat(link.c_str(), &file) != 0) continue;
       const auto inode = static_cast<std::uint64_t>(file.st_ino);
       auto place = boards_.find(inode);

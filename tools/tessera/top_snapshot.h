@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What `tessera top` knows of the running jobs at one moment: plain values, read from the boards (launch/agent/board.h) and
-/// from /proc, texts made harmless.
+/// What `tessera top` knows of the running jobs at one moment: plain values, read from the boards
+/// (launch/agent/board.h) and from /proc, texts made harmless.
 
 #include <tessera/launch/agent/board.h>
 
@@ -35,8 +35,9 @@ struct RankView {
   double step_seconds = 0;
   double tokens_per_second = 0, loss = 0;
   std::int64_t memory_bytes = 0;
-  double heartbeat_age = -1;             ///< seconds; -1: never
-  double cpu_share = -1, comm_share = -1;  ///< of the time since the former snapshot, else since the process began; -1: unknown
+  double heartbeat_age = -1;  ///< seconds; -1: never
+  double cpu_share = -1,
+         comm_share = -1;  ///< of the time since the former snapshot, else since the process began; -1: unknown
   std::int64_t cpu_ns = 0, comm_ns = 0;
   std::string last_collective;  ///< empty: none
   bool collective_runs = false;
@@ -48,8 +49,8 @@ struct JobView {
   pid_t agent_pid = 0;  ///< 0: ranks of another launcher
   unsigned generation = 0;
   int world_size = 0;
-  double seconds = -1;  ///< since its agent (or oldest rank) began; -1: unknown
-  std::string stop_reason;  ///< why the agent ends it; empty: it does not
+  double seconds = -1;          ///< since its agent (or oldest rank) began; -1: unknown
+  std::string stop_reason;      ///< why the agent ends it; empty: it does not
   std::vector<RankView> ranks;  ///< of this host, ascending
 };
 
@@ -77,7 +78,7 @@ class BoardWatcher {
 
   void find();
 
-  std::map<std::uint64_t, Held> boards_;  // by inode
+  std::map<std::uint64_t, Held> boards_;                    // by inode
   std::map<std::pair<std::uint64_t, int>, Former> former_;  // by inode and slot
 };
 

@@ -6,9 +6,9 @@
 #include <tessera/base/log.h>
 #include <tessera/config/core/print.h>
 #include <tessera/config/core/resolve.h>
+#include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
-#include <tessera/launch/agent/launcher.h>
 #include <tools/tessera/commands.h>
 
 #include <cstdio>

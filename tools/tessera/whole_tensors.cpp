@@ -1,7 +1,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/format/manifest/state_folder.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 #include <tools/tessera/whole_tensors.h>
 
 #include <cstring>

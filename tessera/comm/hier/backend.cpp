@@ -79,8 +79,7 @@ class HierBackend final : public Backend {
     // The same order on every rank, as each is collective over its members.
     inner_ = make(options.inner, concat("inside-", host_), local_, local_size_);
     inner_messages_ = make(options.inner, concat("messages-", host_), local_, local_size_);
-    if (even_ || local_ == 0)
-      across_ = make(options.outer, concat("across-", local_), host_, places_.hosts());
+    if (even_ || local_ == 0) across_ = make(options.outer, concat("across-", local_), host_, places_.hosts());
     flat_ = make(options.outer, "flat", rank(), size());
     order_ = even_ ? places_.by_rail() : places_.by_host();
     in_order_ = ascending_from_zero(order_);
@@ -150,9 +149,8 @@ class HierBackend final : public Backend {
       const at::Tensor grouped = permuted(input, wide_type(input));  // [L, H, n]
       const at::Tensor rail = at::empty({output.numel() * places_.hosts()}, grouped.options());
       finish(inner_->reduce_scatter(rail, grouped, stage));
-      const at::Tensor mine = wide_type(output) == output.scalar_type()
-                                  ? output.view(-1)
-                                  : at::empty({output.numel()}, grouped.options());
+      const at::Tensor mine =
+          wide_type(output) == output.scalar_type() ? output.view(-1) : at::empty({output.numel()}, grouped.options());
       if (places_.hosts() > 1) {
         finish(across_->reduce_scatter(mine, rail, stage));
       } else {
@@ -194,7 +192,8 @@ class HierBackend final : public Backend {
                      std::vector<std::int64_t> input_splits) override {
     std::int64_t moved = 0;
     for (int r = 0; r < size(); ++r) {
-      if (!is_here(r)) moved += input_splits[static_cast<std::size_t>(r)] * static_cast<std::int64_t>(input.element_size());
+      if (!is_here(r))
+        moved += input_splits[static_cast<std::size_t>(r)] * static_cast<std::int64_t>(input.element_size());
     }
     return start(moved, [this, output, input, output_splits, input_splits] {
       finish(flat_->all_to_all(output, input, output_splits, input_splits));
@@ -279,12 +278,14 @@ class HierBackend final : public Backend {
     const at::Tensor flat = whole.view(-1);
     if (in_order_) return flat.to(dtype);
     at::Tensor result = at::empty({flat.numel()}, flat.options().dtype(dtype));
-    for (int i = 0; i < size(); ++i) part_of(result, i, size()).copy_(part_of(flat, order_[static_cast<std::size_t>(i)], size()));
+    for (int i = 0; i < size(); ++i)
+      part_of(result, i, size()).copy_(part_of(flat, order_[static_cast<std::size_t>(i)], size()));
     return result;
   }
   void restore_order(const at::Tensor& output, const at::Tensor& grouped) const {
     const at::Tensor flat = output.view(-1);
-    for (int i = 0; i < size(); ++i) part_of(flat, order_[static_cast<std::size_t>(i)], size()).copy_(part_of(grouped, i, size()));
+    for (int i = 0; i < size(); ++i)
+      part_of(flat, order_[static_cast<std::size_t>(i)], size()).copy_(part_of(grouped, i, size()));
   }
 
   // --- hosts with different numbers of ranks ---
@@ -304,7 +305,8 @@ class HierBackend final : public Backend {
   // Elements per host of a tensor with n elements per rank.
   std::vector<std::int64_t> host_splits(std::int64_t n) const {
     std::vector<std::int64_t> splits;
-    for (int h = 0; h < places_.hosts(); ++h) splits.push_back(static_cast<std::int64_t>(places_.members(h).size()) * n);
+    for (int h = 0; h < places_.hosts(); ++h)
+      splits.push_back(static_cast<std::int64_t>(places_.members(h).size()) * n);
     return splits;
   }
 

@@ -15,9 +15,9 @@ namespace tessera::comm::ring {
 //   64 MB     72908 / 73019   202185 / 196089* 152384 / 53633  295715 / 119861  124207 / 43270  229785 / 83611
 //
 // (* Gloo's own.) Long fp32 all-reduces are bound by the bytes, which are as many for every algorithm: two ranks break
-// even (on a quiet machine, 15 pairs: 256 KB 566 / 376, 4 MB 4065 / 3640, 64 MB 46273 / 52301), so from there on, and with
-// more ranks, Gloo's stays. bf16 and fp16 were not
-// timed: direct moves half the bytes of Gloo, which sends them as fp32.
+// even (on a quiet machine, 15 pairs: 256 KB 566 / 376, 4 MB 4065 / 3640, 64 MB 46273 / 52301), so from there on, and
+// with more ranks, Gloo's stays. bf16 and fp16 were not timed: direct moves half the bytes of Gloo, which sends them as
+// fp32.
 std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half) {
   constexpr std::int64_t kb = 1024, mb = 1024 * kb;
   const Choice direct{Algorithm::direct, mb, 4}, halving{Algorithm::halving_doubling, mb, 4};

@@ -5,8 +5,8 @@
 
 #include <tessera/comm/backend.h>
 
-#include <deque>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>

@@ -113,8 +113,8 @@ class ShmBackend final : public Backend {
     launch::write_text(entry.group, name());
     const auto dtype = part.defined() ? static_cast<std::uint64_t>(part.scalar_type()) + 1 : 0;
     const std::uint64_t sizes = op == Op::all_to_all ? 0 : static_cast<std::uint64_t>(entry.numel);
-    for (const std::uint64_t value : {static_cast<std::uint64_t>(op), dtype, sizes, static_cast<std::uint64_t>(root + 1),
-                                      static_cast<std::uint64_t>(*reduction)}) {
+    for (const std::uint64_t value : {static_cast<std::uint64_t>(op), dtype, sizes,
+                                      static_cast<std::uint64_t>(root + 1), static_cast<std::uint64_t>(*reduction)}) {
       entry.fingerprint = (entry.fingerprint ^ value) * 0x9e3779b97f4a7c15ULL + 1;
     }
     return entry;
@@ -185,8 +185,8 @@ std::vector<std::string> exchange(c10d::Store& store, const std::string& prefix,
 
 std::shared_ptr<Backend> make_backend(BackendOptions options) {
   if (options.size > max_ranks) {
-    throw InputError(concat("group '", options.name, "' has ", options.size, " ranks; the backend shm takes ", max_ranks,
-                            ". Use gloo."));
+    throw InputError(concat("group '", options.name, "' has ", options.size, " ranks; the backend shm takes ",
+                            max_ranks, ". Use gloo."));
   }
   CircleOptions how;
   how.name = options.name;
@@ -196,8 +196,8 @@ std::shared_ptr<Backend> make_backend(BackendOptions options) {
   how.timeout = options.timeout;
   how.stop_requested = [] { return stop_requested(); };
   auto circle = std::make_unique<Circle>(process_segment(), how);
-  circle->connect(exchange(*options.store, "shm", options.rank, options.size, circle->announcement(),
-                           options.connect_timeout));
+  circle->connect(
+      exchange(*options.store, "shm", options.rank, options.size, circle->announcement(), options.connect_timeout));
   // Nobody goes on, and may end, before everybody has mapped everybody.
   exchange(*options.store, "shm/mapped", options.rank, options.size, "yes", options.connect_timeout);
   return std::make_shared<ShmBackend>(options, std::move(circle));

@@ -31,8 +31,8 @@ struct BackendOptions {
 /// for more than 64 ranks.
 std::shared_ptr<Backend> make_backend(BackendOptions options);
 
-/// Whether all `size` ranks can share memory (one machine, one process namespace, one user). Collective; every rank gets
-/// the same answer. Throws Error when a rank does not come.
+/// Whether all `size` ranks can share memory (one machine, one process namespace, one user). Collective; every rank
+/// gets the same answer. Throws Error when a rank does not come.
 bool on_one_host(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
 }  // namespace tessera::comm::shm

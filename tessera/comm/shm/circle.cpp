@@ -123,13 +123,15 @@ std::byte* Circle::at(int rank, std::uint64_t offset, std::size_t bytes) const {
 
 std::string Circle::member_text(int rank) const {
   const Member& member = members_[static_cast<std::size_t>(rank)];
-  const std::string job = member.job_rank == rank ? "" : concat(" of the group = rank ", member.job_rank, " of the job");
+  const std::string job =
+      member.job_rank == rank ? "" : concat(" of the group = rank ", member.job_rank, " of the job");
   return concat("rank ", rank, job, " (pid ", member.pid, ")");
 }
 
 int Circle::spins_to(int rank) const {
   const int here = sched_getcpu();
-  if (control_->processor.load(std::memory_order_relaxed) != here) control_->processor.store(here, std::memory_order_relaxed);
+  if (control_->processor.load(std::memory_order_relaxed) != here)
+    control_->processor.store(here, std::memory_order_relaxed);
   return control(rank).processor.load(std::memory_order_relaxed) == here ? 0 : spins_;
 }
 
@@ -155,7 +157,8 @@ void Circle::throw_if_failed() const {
   throw_if_own_failed();
   for (int r = 0; r < size(); ++r) {
     const Control& theirs = control(r);
-    if (theirs.state.load() == TeamState::failed) throw Error(concat(member_text(r), " failed: ", text_of(theirs.reason)));
+    if (theirs.state.load() == TeamState::failed)
+      throw Error(concat(member_text(r), " failed: ", text_of(theirs.reason)));
   }
 }
 
@@ -169,8 +172,8 @@ void Circle::check_members(int for_rank, const Wait& wait) const {
   }
   if (control().state.load() == TeamState::closed) throw Error("the group was closed by shutdown()");
   if (control(for_rank).state.load() == TeamState::closed) {
-    throw Error(concat(member_text(for_rank), " left the group (shutdown) while this rank waits for it ", wait.what, "; ",
-                       last_operation(for_rank)));
+    throw Error(concat(member_text(for_rank), " left the group (shutdown) while this rank waits for it ", wait.what,
+                       "; ", last_operation(for_rank)));
   }
   for (int r = 0; r < size(); ++r) {
     const Member& member = members_[static_cast<std::size_t>(r)];

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The ranks of one group as one of them sees them: their control areas, how to wait for them, and how a failure reaches
-/// everybody. Waits spin shortly, then sleep in slices; each slice looks whether waiting still makes sense.
+/// The ranks of one group as one of them sees them: their control areas, how to wait for them, and how a failure
+/// reaches everybody. Waits spin shortly, then sleep in slices; each slice looks whether waiting still makes sense.
 
 #include <tessera/comm/shm/control.h>
 #include <tessera/comm/shm/segment.h>
@@ -20,7 +20,7 @@ struct CircleOptions {
   std::string name;  ///< of the group
   int rank = 0;
   int job_rank = 0;    ///< this process's in the job, for texts
-  int host_ranks = 1;          ///< processes of the job on this host: with more of them than cores nobody spins
+  int host_ranks = 1;  ///< processes of the job on this host: with more of them than cores nobody spins
   std::chrono::milliseconds timeout{1'800'000};  ///< of a wait
   /// A reason to stop waiting that comes from elsewhere (the launcher), or nullopt. Called about 20 times a second.
   std::function<std::optional<std::string>()> stop_requested;
@@ -52,7 +52,7 @@ class Circle {
   /// One wait: its deadline, and what is told when it is missed.
   struct Wait {
     const launch::Entry& entry;
-    const char* what;           ///< "to start it"
+    const char* what;  ///< "to start it"
     Clock::time_point begin = Clock::now();
     /// Given when the peer must start something: true while the thread that starts operations in this process is
     /// blocked by this very wait. Then a ring of waiting processes never moves again.
@@ -115,7 +115,6 @@ class Circle {
     ~Sleeping();
     std::chrono::nanoseconds slice();
     void look();
-
 
    private:
     void show();

@@ -244,7 +244,8 @@ struct Collectives::Run {
     std::size_t begin, bytes;
   };
   Slice slice(int q, std::size_t chunk) const {
-    const std::size_t width = round_up((chunk + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 64);
+    const std::size_t width =
+        round_up((chunk + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 64);
     const std::size_t begin = std::min(chunk, static_cast<std::size_t>(q) * width);
     return {begin, std::min(chunk, begin + width) - begin};
   }
@@ -269,7 +270,8 @@ struct Collectives::Run {
   void fold_step(std::uint32_t k) const {
     std::vector<const void*> inputs;
     for (int r = 0; r < ranks; ++r) inputs.push_back(at(r, k));
-    const bool stream = op != Op::reduce && !operation.accumulates && is_large(n);  // what was just read is in the cache
+    const bool stream =
+        op != Op::reduce && !operation.accumulates && is_large(n);  // what was just read is in the cache
     fold(inputs, {operation.output + wider * k * step_bytes}, length(n, k), stream);
   }
 
@@ -324,7 +326,8 @@ struct Collectives::Run {
     for (int r = 0; r < ranks; ++r) {
       const Slice theirs = slice(r, length(n, k));
       if (r == me) continue;
-      copy(operation.output + wider * (k * step_bytes + theirs.begin), result(r, k, theirs), wider * theirs.bytes, false);
+      copy(operation.output + wider * (k * step_bytes + theirs.begin), result(r, k, theirs), wider * theirs.bytes,
+           false);
     }
   }
 
@@ -393,7 +396,8 @@ void Collectives::run(const Operation& operation, std::uint64_t number, const st
   if (!others_use_my_memory) return;
   for (int r = 0; r < ranks; ++r) {
     if (r == me) continue;
-    circle_.await_pulse(r, {operation.entry, "to finish it"}, [&] { return circle_.control(r).finished.load() > number; });
+    circle_.await_pulse(r, {operation.entry, "to finish it"},
+                        [&] { return circle_.control(r).finished.load() > number; });
   }
 }
 

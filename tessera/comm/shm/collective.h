@@ -1,8 +1,9 @@
 #pragma once
 /// \file
 /// How a group's collectives move their bytes. Each has two halves: publish() shows the others what this rank gives
-/// (small payloads are copied into the slot, tensors in the arena are named, others will be staged), run() waits for the
-/// others and takes. A reduction always folds in rank order 0..R-1, whatever the sizes and chunks: same bits every time.
+/// (small payloads are copied into the slot, tensors in the arena are named, others will be staged), run() waits for
+/// the others and takes. A reduction always folds in rank order 0..R-1, whatever the sizes and chunks: same bits every
+/// time.
 ///
 ///   small all_reduce    every rank folds all inputs            one wait
 ///   large all_reduce    every rank folds its slice of each chunk, then takes the other slices; with all tensors in the

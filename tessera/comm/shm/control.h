@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a rank of a group shows to the others, in its own segment: one control area per group and rank. The owner writes
-/// it, except where it is said that others do.
+/// What a rank of a group shows to the others, in its own segment: one control area per group and rank. The owner
+/// writes it, except where it is said that others do.
 ///
 ///   [ Control | slot_count x inline_bytes: small payloads | staging_depth x chunk_bytes: chunks of large ones ]
 
@@ -62,8 +62,9 @@ struct Control {
   Doorbell pulse;  ///< the owner rings at every change that others may wait for
   /// The processor that the owner was last seen on: who shares it must not spin while he waits for him.
   std::atomic<std::int32_t> processor;
-  Doorbell bell;   ///< others ring: a message came, or was taken
-  alignas(64) std::atomic<std::uint64_t> finished;  ///< collectives of which this rank needs no memory of others any more
+  Doorbell bell;  ///< others ring: a message came, or was taken
+  alignas(
+      64) std::atomic<std::uint64_t> finished;  ///< collectives of which this rank needs no memory of others any more
   std::atomic<TeamState> state;
   char reason[3072];  ///< why it failed; written before `state`
   Slot slots[slot_count];

@@ -15,8 +15,8 @@ struct alignas(64) Doorbell {
 
   /// After the change was stored. A system call only when somebody sleeps.
   void ring();
-  /// Sleeps until `count` differs from `seen`, at most `limit`. The caller reads count, then looks whether what it waits
-  /// for has happened, then sleeps: a change in between is not lost.
+  /// Sleeps until `count` differs from `seen`, at most `limit`. The caller reads count, then looks whether what it
+  /// waits for has happened, then sleeps: a change in between is not lost.
   void sleep(std::uint32_t seen, std::chrono::nanoseconds limit);
 };
 

@@ -73,7 +73,7 @@ void Mailbox::take_back(Letter& letter) {
   const MessageState state = letter.slot->state.load(std::memory_order_acquire);
   if (state == MessageState::posted) return;
   if (state == MessageState::refused) {
-    const char (&reason)[sizeof(Control::reason)] = circle_.control(letter.operation.root).reason;  // told before
+    const char(&reason)[sizeof(Control::reason)] = circle_.control(letter.operation.root).reason;  // told before
     letter.error = std::string(reason, strnlen(reason, sizeof reason));
     circle_.fail(letter.error);
   }

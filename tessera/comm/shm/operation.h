@@ -34,11 +34,11 @@ struct Operation {
   int tag = 0;
   kernels::Number number = kernels::Number::fp32;  ///< of reductions
   kernels::Fold fold = kernels::Fold::sum;
-  /// all_reduce and reduce_scatter: the fold starts with the output, which is fp32 if the input is bf16 or fp16 (n counts
-  /// the input's bytes).
+  /// all_reduce and reduce_scatter: the fold starts with the output, which is fp32 if the input is bf16 or fp16 (n
+  /// counts the input's bytes).
   bool accumulates = false;
   std::vector<std::size_t> input_splits, output_splits;  ///< all_to_all, one per rank
-  std::shared_ptr<void> keep;  ///< holds the memory until the operation is done
+  std::shared_ptr<void> keep;                            ///< holds the memory until the operation is done
 };
 
 }  // namespace tessera::comm::shm

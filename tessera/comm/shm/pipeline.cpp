@@ -60,7 +60,8 @@ void Pipeline::block() {
   if (produce && produced_ <= oldest && produced_ < steps_) {
     const std::uint32_t k = produced_;
     if (const int r = staging_in_use(k); r >= 0) {
-      circle_.await_pulse(r, wait_, [&] { return slot(r).consumed.load(std::memory_order_acquire) + staging_depth > k; });
+      circle_.await_pulse(r, wait_,
+                          [&] { return slot(r).consumed.load(std::memory_order_acquire) + staging_depth > k; });
     }
     return;
   }

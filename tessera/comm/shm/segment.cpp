@@ -46,8 +46,8 @@ std::byte* map(int fd, std::size_t bytes) {
   void* room = mmap(nullptr, bytes + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return nullptr;
   const auto begin = reinterpret_cast<std::uintptr_t>(room), at = round_up(begin, huge_page);
-  void* mapped = mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-                      fd, 0);
+  void* mapped =
+      mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
   if (mapped == MAP_FAILED) {
     munmap(room, bytes + huge_page);
     return nullptr;
@@ -81,7 +81,8 @@ Present& present_segments() {
 SegmentSizes default_sizes() {
   SegmentSizes sizes;
   sizes.heap = std::size_t{8} << 30;
-  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto memory =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   sizes.arena = std::clamp<std::size_t>(memory, std::size_t{1} << 30, std::size_t{1} << 39) / huge_page * huge_page;
   const auto keep_within = [&](std::size_t most_heap, std::size_t most_arena) {
     sizes.heap = std::min(sizes.heap, most_heap / huge_page * huge_page);
@@ -194,11 +195,11 @@ PeerSegment::PeerSegment(const std::string& address) {
   pidfd_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!pidfd_) refuse("pidfd_open: ", std::strerror(errno), " (has the process ended?).");
   const std::string path = concat("/proc/", pid_, "/fd/", fd);
-  struct stat named {};
+  struct stat named{};
   if (stat(path.c_str(), &named) != 0) refuse(path, ": ", std::strerror(errno), ".");
   if (!S_ISREG(named.st_mode)) refuse("descriptor ", fd, " is no longer a file (stale address).");
   const launch::UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  struct stat status {};
+  struct stat status{};
   if (!file || fstat(file.get(), &status) != 0) refuse(path, ": ", std::strerror(errno), ".");
   if (status.st_uid != geteuid()) refuse("it belongs to user ", status.st_uid, ", this is user ", geteuid(), ".");
   if ((status.st_mode & 0777) != 0600) refuse("its mode is not 600: other users could read it.");

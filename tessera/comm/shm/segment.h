@@ -35,7 +35,8 @@ struct Region {
 struct SegmentSizes {
   std::size_t heap = 0, arena = 0;  ///< multiples of 2 MB
 };
-/// Address space, not memory: 8 GB of heap and as much arena as the machine has memory, within RLIMIT_FSIZE and RLIMIT_AS.
+/// Address space, not memory: 8 GB of heap and as much arena as the machine has memory, within RLIMIT_FSIZE and
+/// RLIMIT_AS.
 SegmentSizes default_sizes();
 
 /// The segment of this process. Thread-safe.

@@ -319,7 +319,8 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
     for (const FileSetting& setting : out.settings)
       if (setting.name == "gradient_accumulation_steps")
         extra.give(setting.name, setting.key, setting.text, setting.where);
-    std::erase_if(out.settings, [](const FileSetting& setting) { return setting.name == "gradient_accumulation_steps"; });
+    std::erase_if(out.settings,
+                  [](const FileSetting& setting) { return setting.name == "gradient_accumulation_steps"; });
     extra.give("gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", *steps,
                environment_position("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"));
     for (FileSetting& setting : extra.take().settings) out.settings.push_back(std::move(setting));

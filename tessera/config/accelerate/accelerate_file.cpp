@@ -4,8 +4,8 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_sections.h>
-#include <tessera/config/core/fields.h>
 #include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/core/fields.h>
 
 #include <algorithm>
 #include <array>

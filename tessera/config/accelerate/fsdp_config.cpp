@@ -69,17 +69,21 @@ std::string_view without_prefix(std::string_view name) {
 
 class Reader {
  public:
-  explicit Reader(Problems& problems, std::string_view compat = {}) : to_(problems), problems_(problems), compat_(compat) {}
+  explicit Reader(Problems& problems, std::string_view compat = {})
+      : to_(problems), problems_(problems), compat_(compat) {}
 
   void read_section(const Value& section) {
-    if (!section.is_object()) return to_.problem(section.where(), "expected an object with keys such as transformer_layer_cls_to_wrap");
+    if (!section.is_object())
+      return to_.problem(section.where(), "expected an object with keys such as transformer_layer_cls_to_wrap");
     for (const auto& [name, value] : section.members())
       if (without_prefix(name) == "xla") xla_ = !value.is_null() && !means_no(value);
     for (const auto& [name, value] : section.members()) read_key(name, value, keys);
     if (unknown_ > kMostUnknown) problem(section.where(), unknown_ - kMostUnknown, " more unknown keys");
     if (version_ == 2 && compat_ == "v4" && !to_.given("reshard_after_forward") && !to_.given("strategy")) {
       to_.give("reshard_after_forward", "version", "false", version_where_);
-      to_.note(version_where_, "version 2 keeps gathered parameters from forward to backward, as transformers 4 does: reshard_after_forward is false");
+      to_.note(version_where_,
+               "version 2 keeps gathered parameters from forward to backward, as transformers 4 does: "
+               "reshard_after_forward is false");
     }
   }
 
@@ -108,7 +112,8 @@ class Reader {
       return;
     }
     if (bare.starts_with("mixed_precision") && means_no(value)) return;
-    if (found->setting == "min_num_params" && value.is_number() && value.as_real() == 0) return;  // Hugging Face's "not given"
+    if (found->setting == "min_num_params" && value.is_number() && value.as_real() == 0)
+      return;  // Hugging Face's "not given"
     to_.give(found->setting, name, value);
   }
 
@@ -128,14 +133,16 @@ class Reader {
 
   void version(const std::string& name, const Value& value) {
     const auto text = as_text(value, true);
-    if (text != "1" && text != "2") return problem(value.where(), name, " must be 1 or 2 (one engine here does what both do)");
+    if (text != "1" && text != "2")
+      return problem(value.where(), name, " must be 1 or 2 (one engine here does what both do)");
     version_ = text == "2" ? 2 : 1;
     version_where_ = value.where();
   }
 
   void xla(const Value& value) {
     if (means_no(value)) return;
-    problem(value.where(), "xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
+    problem(value.where(),
+            "xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies "
             "come with --fsdp full_shard");
   }
 
@@ -148,7 +155,8 @@ class Reader {
     }
     RunConfig scratch;
     if (!parse_bool(text) && !find_field("strategy")->set(scratch, text)) return to_.give("strategy", name, value);
-    if (const auto word = parse_bool(text)) return to_.give("reshard_after_forward", name, std::string(*word ? "true" : "false"), value.where());
+    if (const auto word = parse_bool(text))
+      return to_.give("reshard_after_forward", name, std::string(*word ? "true" : "false"), value.where());
     to_.give("reshard_after_forward", name, value);
   }
 
@@ -156,9 +164,12 @@ class Reader {
   void offload(const std::string& name, const Value& value) {
     if (value.is_object()) {
       for (const auto& [inner, flag] : value.members()) {
-        if (without_prefix(inner) == "offload_params") offload(inner, flag);
-        else if (inner == "pin_memory") to_.ignored(flag, inner, "offloaded memory is mapped from files");
-        else problem(flag.where(), "unknown key ", inner, "; did you mean offload_params?");
+        if (without_prefix(inner) == "offload_params")
+          offload(inner, flag);
+        else if (inner == "pin_memory")
+          to_.ignored(flag, inner, "offloaded memory is mapped from files");
+        else
+          problem(flag.where(), "unknown key ", inner, "; did you mean offload_params?");
       }
       return;
     }
@@ -179,7 +190,8 @@ class Reader {
 
 Value read(const std::string& given) {
   if (trim(given).starts_with("{")) return parse_json(given, "fsdp_config");
-  if (!path_exists(given)) throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
+  if (!path_exists(given))
+    throw InputError(concat("--fsdp_config ", given, ": no such file (a JSON object begins with '{')"));
   return read_settings_file(given, "--fsdp_config");
 }
 

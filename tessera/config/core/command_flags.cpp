@@ -5,15 +5,18 @@
 
 namespace tessera::config {
 
-Flags::Flags(const std::string& command, const std::vector<std::string>& arguments, const std::vector<std::string>& with_value,
-             const std::vector<std::string>& switches, const std::vector<std::string>& repeatable)
+Flags::Flags(const std::string& command, const std::vector<std::string>& arguments,
+             const std::vector<std::string>& with_value, const std::vector<std::string>& switches,
+             const std::vector<std::string>& repeatable)
     : command_(command) {
   const auto among = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (!argument.starts_with("--")) throw InputError(concat("tessera ", command, ": '", argument, "' is not a flag (see tessera ", command, " --help)"));
+    if (!argument.starts_with("--"))
+      throw InputError(
+          concat("tessera ", command, ": '", argument, "' is not a flag (see tessera ", command, " --help)"));
     const std::size_t equals = argument.find('=');
     std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
     std::replace(name.begin(), name.end(), '-', '_');
@@ -22,15 +25,18 @@ Flags::Flags(const std::string& command, const std::vector<std::string>& argumen
       std::vector<std::string> all = with_value;
       all.insert(all.end(), switches.begin(), switches.end());
       const auto near = nearest(name, all);
-      throw InputError(concat("tessera ", command, ": unknown flag --", name, near ? concat("; did you mean --", *near, "?") : ""));
+      throw InputError(
+          concat("tessera ", command, ": unknown flag --", name, near ? concat("; did you mean --", *near, "?") : ""));
     }
-    if (has(name) && !among(repeatable, name)) throw InputError(concat("tessera ", command, ": --", name, " is given twice"));
+    if (has(name) && !among(repeatable, name))
+      throw InputError(concat("tessera ", command, ": --", name, " is given twice"));
     std::string value;
     if (equals != std::string::npos) {
       if (!takes_value) throw InputError(concat("tessera ", command, ": --", name, " takes no value"));
       value = argument.substr(equals + 1);
     } else if (takes_value) {
-      if (i + 1 == arguments.size()) throw InputError(concat("tessera ", command, ": --", name, ": a value is missing"));
+      if (i + 1 == arguments.size())
+        throw InputError(concat("tessera ", command, ": --", name, ": a value is missing"));
       value = arguments[++i];
     }
     given_.emplace_back(name, value);
@@ -54,7 +60,8 @@ std::vector<std::string> Flags::texts(std::string_view name) const {
 
 std::string Flags::required(std::string_view name, std::string_view what) const {
   if (const auto value = text(name)) return *value;
-  throw InputError(concat("tessera ", command_, ": --", name, " is missing (", what, "; see tessera ", command_, " --help)"));
+  throw InputError(
+      concat("tessera ", command_, ": --", name, " is missing (", what, "; see tessera ", command_, " --help)"));
 }
 
 std::int64_t Flags::integer(std::string_view name, std::int64_t fallback) const {

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// The flags of the small commands (generate, tokenize, ...): "--name value", "--name=value", "--name" for switches; --x_y and
+/// The flags of the small commands (generate, tokenize, ...): "--name value", "--name=value", "--name" for switches;
+/// --x_y and
 /// --x-y are the same. `tessera train` has its own table (fields.h).
 
 #include <cstdint>
@@ -14,14 +15,15 @@ namespace tessera::config {
 
 class Flags {
  public:
-  /// Unknown flags (with the nearest name), missing values and repetitions throw InputError. `repeatable` of the flags with values
-  /// may be given several times.
-  Flags(const std::string& command, const std::vector<std::string>& arguments, const std::vector<std::string>& with_value,
-        const std::vector<std::string>& switches, const std::vector<std::string>& repeatable = {});
+  /// Unknown flags (with the nearest name), missing values and repetitions throw InputError. `repeatable` of the flags
+  /// with values may be given several times.
+  Flags(const std::string& command, const std::vector<std::string>& arguments,
+        const std::vector<std::string>& with_value, const std::vector<std::string>& switches,
+        const std::vector<std::string>& repeatable = {});
 
   bool has(std::string_view name) const;
-  std::optional<std::string> text(std::string_view name) const;       ///< the first one given
-  std::vector<std::string> texts(std::string_view name) const;        ///< all, in order
+  std::optional<std::string> text(std::string_view name) const;  ///< the first one given
+  std::vector<std::string> texts(std::string_view name) const;   ///< all, in order
   std::string required(std::string_view name, std::string_view what) const;
   std::int64_t integer(std::string_view name, std::int64_t fallback) const;
   double real(std::string_view name, double fallback) const;

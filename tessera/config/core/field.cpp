@@ -68,12 +68,14 @@ struct Setter {
 }  // namespace
 
 std::string_view section_key(Section section) {
-  static constexpr std::string_view keys[] = {"files", "model", "data", "optimization", "parallel", "sharding", "output"};
+  static constexpr std::string_view keys[] = {"files",    "model",    "data",  "optimization",
+                                              "parallel", "sharding", "output"};
   return keys[static_cast<std::size_t>(section)];
 }
 
 std::string_view section_title(Section section) {
-  static constexpr std::string_view titles[] = {"Configuration files", "Model", "Data", "Optimisation", "Parallelism", "Sharding", "Output"};
+  static constexpr std::string_view titles[] = {"Configuration files", "Model",    "Data",  "Optimisation",
+                                                "Parallelism",         "Sharding", "Output"};
   return titles[static_cast<std::size_t>(section)];
 }
 

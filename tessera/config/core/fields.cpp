@@ -125,31 +125,38 @@ Rule state_dict_type() {
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = {
       files<&F::config>("config", anything("FILE"), "settings by name in a YAML or JSON file; flags beat it"),
-      files<&F::config_file>("config_file", anything("FILE"), "accelerate's YAML or JSON, as `accelerate config` writes it"),
-      files<&F::deepspeed>("deepspeed", anything("FILE|JSON"), "DeepSpeed's JSON; \"auto\" is filled from the other settings"),
+      files<&F::config_file>("config_file", anything("FILE"),
+                             "accelerate's YAML or JSON, as `accelerate config` writes it"),
+      files<&F::deepspeed>("deepspeed", anything("FILE|JSON"),
+                           "DeepSpeed's JSON; \"auto\" is filled from the other settings"),
       files<&F::args_file>("args_file", anything("FILE"),
-                           "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only argument without a flag"),
+                           "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only "
+                           "argument without a flag"),
       files<&F::compat>("compat", one_of({"v4", "v5"}), "transformers' version whose defaults hold where they differ"),
 
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
                                     "Hugging Face folder whose weights the training starts from"),
-      model<&M::config_name>("config_name", anything("NAME|FILE"),
-                             "train from scratch: a preset (gpt2, gpt2-tiny, llama-tiny), a config.json or a folder with one"),
+      model<&M::config_name>(
+          "config_name", anything("NAME|FILE"),
+          "train from scratch: a preset (gpt2, gpt2-tiny, llama-tiny), a config.json or a folder with one"),
       model<&M::config_overrides>("config_overrides", anything("K=V,..."),
                                   "changes to config_name's configuration: n_layer=4,n_embd=256"),
       model<&M::tokenizer_name>(
           "tokenizer_name", anything("DIR|FILE"),
           "folder with tokenizer.json, that file, or byte (one token per byte); unset: the model folder's, else byte"),
-      model<&M::lora_r>("lora_r", at_least(0, 4096), "train low-rank adapters of this rank instead of the weights; 0 = off"),
+      model<&M::lora_r>("lora_r", at_least(0, 4096),
+                        "train low-rank adapters of this rank instead of the weights; 0 = off"),
       model<&M::lora_alpha>("lora_alpha", more_than(0), "LoRA adapters are scaled by lora_alpha / lora_r"),
       model<&M::lora_dropout>("lora_dropout", from_to_below(0, 1), "dropout before the LoRA adapters"),
-      model<&M::lora_target_modules>("lora_target_modules", anything("NAME,..."),
-                                     "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
-                                     "(Llama family), c_attn (GPT-2)"),
+      model<&M::lora_target_modules>(
+          "lora_target_modules", anything("NAME,..."),
+          "modules that get adapters (ends of their names), or all-linear; unset: q_proj,v_proj "
+          "(Llama family), c_attn (GPT-2)"),
       model<&M::lora_merge>("lora_merge", anything(), "at the end also write the merged model to OUT/merged"),
 
-      data<&D::train_file>("train_file", anything("FILE"),
-                           "training text (.txt), examples (.jsonl: text | prompt, completion | messages), or tokens (.bin with .idx)"),
+      data<&D::train_file>(
+          "train_file", anything("FILE"),
+          "training text (.txt), examples (.jsonl: text | prompt, completion | messages), or tokens (.bin with .idx)"),
       data<&D::validation_file>("validation_file", anything("FILE"),
                                 "evaluation data of the same kinds; unset: split off the end of train_file"),
       data<&D::validation_split_percentage>(
@@ -168,9 +175,11 @@ const std::vector<Field>& table() {
                         "put several examples into one row (they do not see each other) instead of padding"),
       data<&D::assistant_only_loss>("assistant_only_loss", anything(),
                                     "of examples with messages, score only what the assistant says"),
-      data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1), "masked language models: share of the tokens to be guessed"),
+      data<&D::mlm_probability>("mlm_probability", from_to_below(0, 1),
+                                "masked language models: share of the tokens to be guessed"),
       data<&D::data_seed>("data_seed", at_least(0), "of the order of the rows; unset: seed"),
-      data<&D::dataloader_drop_last>("dataloader_drop_last", anything(), "leave out an epoch's last rows that fill no whole step"),
+      data<&D::dataloader_drop_last>("dataloader_drop_last", anything(),
+                                     "leave out an epoch's last rows that fill no whole step"),
 
       optimization<&O::max_steps>("max_steps", at_least(-1), "optimizer steps; when > 0 it overrides num_train_epochs"),
       optimization<&O::num_train_epochs>("num_train_epochs", more_than(0),
@@ -192,18 +201,18 @@ const std::vector<Field>& table() {
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
                                    "parameters of the optimizer that have no flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
-      optimization<&O::lr_scheduler_type>("lr_scheduler_type",
-                                          one_of({"linear", "cosine", "constant", "constant_with_warmup", "polynomial",
-                                                  "inverse_sqrt", "cosine_with_restarts", "cosine_with_min_lr",
-                                                  "cosine_warmup_with_min_lr", "warmup_stable_decay",
-                                                  "reduce_lr_on_plateau", "warmup_lr", "warmup_decay_lr",
-                                                  "warmup_cosine_lr", "one_cycle", "lr_range_test"},
-                                                 {{"warmuplr", "warmup_lr"},
-                                                  {"warmupdecaylr", "warmup_decay_lr"},
-                                                  {"warmupcosinelr", "warmup_cosine_lr"},
-                                                  {"onecycle", "one_cycle"},
-                                                  {"lrrangetest", "lr_range_test"}}),
-                                          "how the learning rate moves over the run"),
+      optimization<&O::lr_scheduler_type>(
+          "lr_scheduler_type",
+          one_of({"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt",
+                  "cosine_with_restarts", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
+                  "reduce_lr_on_plateau", "warmup_lr", "warmup_decay_lr", "warmup_cosine_lr", "one_cycle",
+                  "lr_range_test"},
+                 {{"warmuplr", "warmup_lr"},
+                  {"warmupdecaylr", "warmup_decay_lr"},
+                  {"warmupcosinelr", "warmup_cosine_lr"},
+                  {"onecycle", "one_cycle"},
+                  {"lrrangetest", "lr_range_test"}}),
+          "how the learning rate moves over the run"),
       optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),
                                             "parameters of the schedule: lr_end, power, num_cycles, min_lr, ..."),
       optimization<&O::warmup_steps>(
@@ -218,10 +227,12 @@ const std::vector<Field>& table() {
       optimization<&O::nesterov>("nesterov", anything(), "Nesterov momentum of sgd"),
       optimization<&O::label_smoothing_factor>("label_smoothing_factor", from_to_below(0, 1),
                                                "share of each target that is spread evenly over the vocabulary"),
-      optimization<&O::average_tokens_across_devices>("average_tokens_across_devices", anything(),
-                                                      "one mean over the scored tokens of all processes; false: the mean of "
-                                                      "each process's mean"),
-      optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0), "noise on the embeddings in training; 0 = none"),
+      optimization<&O::average_tokens_across_devices>(
+          "average_tokens_across_devices", anything(),
+          "one mean over the scored tokens of all processes; false: the mean of "
+          "each process's mean"),
+      optimization<&O::neftune_noise_alpha>("neftune_noise_alpha", at_least(0),
+                                            "noise on the embeddings in training; 0 = none"),
       optimization<&O::auto_find_batch_size>("auto_find_batch_size", anything(),
                                              "halve per_device_train_batch_size until a step fits into memory"),
       optimization<&O::full_determinism>("full_determinism", anything(), "deterministic algorithms everywhere"),
@@ -238,19 +249,22 @@ const std::vector<Field>& table() {
                                           "of fp16: steps without overflow after which the scale is doubled"),
       optimization<&O::min_loss_scale>("min_loss_scale", more_than(0),
                                        "of fp16: a dynamic scale that falls below ends the run"),
-      optimization<&O::hysteresis>("hysteresis", at_least(1), "of fp16: overflows before the dynamic scale falls (DeepSpeed: 2)"),
+      optimization<&O::hysteresis>("hysteresis", at_least(1),
+                                   "of fp16: overflows before the dynamic scale falls (DeepSpeed: 2)"),
       optimization<&O::consecutive_hysteresis>("consecutive_hysteresis", anything(),
                                                "of fp16: a step without overflow restores the hysteresis"),
-      optimization<&O::gradient_predivide_factor>("gradient_predivide_factor", more_than(0),
-                                                  "gradients are divided by it before they are summed over the processes, and by "
-                                                  "the rest after"),
+      optimization<&O::gradient_predivide_factor>(
+          "gradient_predivide_factor", more_than(0),
+          "gradients are divided by it before they are summed over the processes, and by "
+          "the rest after"),
       optimization<&O::bf16_full_eval>("bf16_full_eval", anything(), "evaluate with weights in bfloat16"),
       optimization<&O::fp16_full_eval>("fp16_full_eval", anything(), "evaluate with weights in float16"),
       optimization<&O::bf16_optimizer_states>("bf16_optimizer_states", anything(),
                                               "the optimizer keeps its moments in bfloat16: half of their memory"),
-      optimization<&O::stochastic_rounding>("stochastic_rounding", anything(),
-                                            "bfloat16 moments are rounded up or down at random, so that small changes are "
-                                            "not lost"),
+      optimization<&O::stochastic_rounding>(
+          "stochastic_rounding", anything(),
+          "bfloat16 moments are rounded up or down at random, so that small changes are "
+          "not lost"),
       optimization<&O::gradient_checkpointing>(
           "gradient_checkpointing", anything(),
           "keep only the inputs of the blocks for backward, which computes the rest again: less memory, a third more "
@@ -282,7 +296,8 @@ const std::vector<Field>& table() {
       parallel<&P::logical_shards>("logical_shards", at_least(1),
                                    "micro-batches of a step over all processes; a multiple of their number"),
       parallel<&P::max_restarts>("max_restarts", at_least(0),
-                                 "times that a failed job is restarted from its newest checkpoint", "TORCHELASTIC_MAX_RESTARTS"),
+                                 "times that a failed job is restarted from its newest checkpoint",
+                                 "TORCHELASTIC_MAX_RESTARTS"),
       parallel<&P::hang_timeout>("hang_timeout", at_least(0),
                                  "seconds without progress that are called a hang; 0 = max(5 s, 5 x p99 step)"),
 
@@ -298,8 +313,9 @@ const std::vector<Field>& table() {
       sharding<&S::shard_group_size>("shard_group_size", at_least(1),
                                      "processes that divide one copy among them, the others hold copies (HSDP); unset: "
                                      "all, for hybrid_shard those of one host"),
-      sharding<&S::cpu_offload>("cpu_offload", one_of({"none", "optimizer", "params", "all"}),
-                                "what lives outside the device: optimizer states, or parameters and gradients, or both"),
+      sharding<&S::cpu_offload>(
+          "cpu_offload", one_of({"none", "optimizer", "params", "all"}),
+          "what lives outside the device: optimizer states, or parameters and gradients, or both"),
       sharding<&S::offload_folder>("offload_folder", anything("DIR"),
                                    "on the CPU, offloaded memory is mapped from files here; unset: TMPDIR"),
       sharding<&S::auto_wrap_policy>("auto_wrap_policy",
@@ -308,19 +324,22 @@ const std::vector<Field>& table() {
       sharding<&S::transformer_layer_cls_to_wrap>("transformer_layer_cls_to_wrap", anything("CLASS,..."),
                                                   "classes of the blocks, Hugging Face's (LlamaDecoderLayer, ...) or "
                                                   "ours; unset: the model's own"),
-      sharding<&S::min_num_params>("min_num_params", at_least(0), "of size_based_wrap: elements of a module; 0 = not given"),
+      sharding<&S::min_num_params>("min_num_params", at_least(0),
+                                   "of size_based_wrap: elements of a module; 0 = not given"),
       sharding<&S::wrap_pattern>("wrap_pattern", anything("REGEX"), "of regex_wrap: matches whole names of modules"),
       sharding<&S::ignored_modules>("ignored_modules", anything("REGEX"),
                                     "modules, by whole names, whose parameters stay whole on every process"),
-      sharding<&S::backward_prefetch>("backward_prefetch", one_of({"backward_pre", "backward_post", "no_prefetch"},
-                                                                  {{"1", "backward_pre"}, {"2", "backward_post"}}),
-                                      "when the next module's parameters are gathered in backward: before this one's "
-                                      "gradients are computed, after, or not ahead"),
-      sharding<&S::forward_prefetch>("forward_prefetch", anything(), "gather the next module's parameters ahead in forward"),
+      sharding<&S::backward_prefetch>(
+          "backward_prefetch",
+          one_of({"backward_pre", "backward_post", "no_prefetch"}, {{"1", "backward_pre"}, {"2", "backward_post"}}),
+          "when the next module's parameters are gathered in backward: before this one's "
+          "gradients are computed, after, or not ahead"),
+      sharding<&S::forward_prefetch>("forward_prefetch", anything(),
+                                     "gather the next module's parameters ahead in forward"),
       sharding<&S::limit_all_gathers>("limit_all_gathers", anything(), "gather at most one module ahead; else three"),
-      sharding<&S::reshard_after_forward>("reshard_after_forward",
-                                          one_of({"auto", "true", "false"}, {{"yes", "true"}, {"no", "false"}}),
-                                          "drop whole parameters between forward and backward; auto: as the strategy has it"),
+      sharding<&S::reshard_after_forward>(
+          "reshard_after_forward", one_of({"auto", "true", "false"}, {{"yes", "true"}, {"no", "false"}}),
+          "drop whole parameters between forward and backward; auto: as the strategy has it"),
       sharding<&S::persistence_threshold>("persistence_threshold", at_least(0),
                                           "parameters of at most so many elements stay whole between steps"),
       sharding<&S::reduce_bucket_size>("reduce_bucket_size", at_least(1),
@@ -346,49 +365,59 @@ const std::vector<Field>& table() {
       output<&W::resume_from_checkpoint>(
           "resume_from_checkpoint", anything("DIR|last"),
           "checkpoint folder to continue from; last (or true) = the newest in output_dir"),
-      output<&W::logging_steps>("logging_steps", steps_or_share(), "steps between two lines of metrics; below 1: a share of all steps"),
+      output<&W::logging_steps>("logging_steps", steps_or_share(),
+                                "steps between two lines of metrics; below 1: a share of all steps"),
       output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
       output<&W::logging_strategy>("logging_strategy", one_of({"no", "steps", "epoch"}), "when metrics are logged"),
       output<&W::logging_nan_inf_filter>("logging_nan_inf_filter", anything(),
                                          "in log lines, a loss that is not finite counts as the mean of the others"),
       output<&W::run_name>("run_name", anything("NAME"), "of the report and TensorBoard; unset: output_dir's"),
-      output<&W::include_num_input_tokens_seen>("include_num_input_tokens_seen",
-                                                one_of({"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}),
-                                                "tokens seen so far in the log lines"),
-      output<&W::log_format>("log_format", one_of({"hf", "hf5", "plain"}, {{"hf4", "hf"}}),
-                             "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
-                             "5 does (hf5), or plain words"),
+      output<&W::include_num_input_tokens_seen>(
+          "include_num_input_tokens_seen", one_of({"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}),
+          "tokens seen so far in the log lines"),
+      output<&W::log_format>(
+          "log_format", one_of({"hf", "hf5", "plain"}, {{"hf4", "hf"}}),
+          "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
+          "5 does (hf5), or plain words"),
       output<&W::report_to>("report_to", one_of({"tensorboard", "none"}, {{"all", "tensorboard"}}),
                             "where metrics go besides metrics.jsonl and report.html"),
       output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),
       output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),
                                 "report the loss divided by all labels, as transformers' Trainer does"),
-      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch", "best"}), "when checkpoints are written"),
-      output<&W::save_steps>("save_steps", steps_or_share(), "steps between two checkpoints; below 1: a share of all steps"),
+      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch", "best"}),
+                                "when checkpoints are written"),
+      output<&W::save_steps>("save_steps", steps_or_share(),
+                             "steps between two checkpoints; below 1: a share of all steps"),
       output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
-      output<&W::save_only_model>("save_only_model", anything(), "checkpoints without optimizer state, which cannot be resumed"),
-      output<&W::save_state_dict_type>("save_state_dict_type", state_dict_type(),
-                                       "each process writes its part of a checkpoint (sharded), or the first one whole "
-                                       "tensors, gathered one by one (full); local is written as sharded. Every number of "
-                                       "processes reads both"),
+      output<&W::save_only_model>("save_only_model", anything(),
+                                  "checkpoints without optimizer state, which cannot be resumed"),
+      output<&W::save_state_dict_type>(
+          "save_state_dict_type", state_dict_type(),
+          "each process writes its part of a checkpoint (sharded), or the first one whole "
+          "tensors, gathered one by one (full); local is written as sharded. Every number of "
+          "processes reads both"),
       output<&W::async_save>("async_save", anything(), "training goes on while a sharded checkpoint is written"),
-      output<&W::async_save_when_busy>("async_save_when_busy", one_of({"wait", "skip"}),
-                                       "when a checkpoint is due and the one before is still being written: wait for it, or "
-                                       "leave this one out"),
+      output<&W::async_save_when_busy>(
+          "async_save_when_busy", one_of({"wait", "skip"}),
+          "when a checkpoint is due and the one before is still being written: wait for it, or "
+          "leave this one out"),
       output<&W::checkpoint_in_memory>("checkpoint_in_memory", at_least(0),
                                        "steps between copies of the training in memory, from which a job is restarted "
                                        "(max_restarts) when a process died; 0 = none"),
       output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
       output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
                                 "when the model is evaluated; eval_steps alone means steps"),
-      output<&W::eval_steps>("eval_steps", steps_or_share(), "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
+      output<&W::eval_steps>("eval_steps", steps_or_share(),
+                             "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
       output<&W::eval_on_start>("eval_on_start", anything(), "evaluate before the first step, too"),
       output<&W::eval_delay>("eval_delay", at_least(0), "steps (or epochs) before the first evaluation"),
       output<&W::do_eval>("do_eval", anything(), "evaluate after the training"),
-      output<&W::load_best_model_at_end>("load_best_model_at_end", anything(), "the final model is the best checkpoint's"),
+      output<&W::load_best_model_at_end>("load_best_model_at_end", anything(),
+                                         "the final model is the best checkpoint's"),
       output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
-      output<&W::greater_is_better>("greater_is_better", one_of({"auto", "true", "false"}), "of that metric; auto: not for losses"),
+      output<&W::greater_is_better>("greater_is_better", one_of({"auto", "true", "false"}),
+                                    "of that metric; auto: not for losses"),
       output<&W::nan_policy>("nan_policy", one_of({"stop", "skip"}),
                              "a step whose loss or gradients are not finite ends the run, or is left out"),
       output<&W::nan_skip_limit>("nan_skip_limit", at_least(1),
@@ -412,8 +441,8 @@ const Field* find_field(std::string_view name) {
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 20> names = {{
-      {"evaluation_strategy", "eval_strategy"},                     // transformers before v4.46
-      {"deepspeed_config", "deepspeed"},                            // DeepSpeed's own flag
+      {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
+      {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
       {"deepscale_config", "deepspeed"},
       {"per_gpu_train_batch_size", "per_device_train_batch_size"},  // transformers v4
       {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},

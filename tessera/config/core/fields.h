@@ -20,8 +20,8 @@ namespace tessera::config {
 
 /// Where a setting is shown; also the sections of --print_config.
 enum class Section { files, model, data, optimization, parallel, sharding, output };
-inline constexpr Section all_sections[] = {Section::files, Section::model, Section::data, Section::optimization, Section::parallel,
-                                           Section::sharding, Section::output};
+inline constexpr Section all_sections[] = {Section::files,    Section::model,    Section::data,  Section::optimization,
+                                           Section::parallel, Section::sharding, Section::output};
 std::string_view section_key(Section section);    ///< "optimization"
 std::string_view section_title(Section section);  ///< "Optimisation"
 
@@ -32,9 +32,9 @@ using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunC
 /// Which values a user may give. The default may lie outside (0 = "not given").
 struct Rule {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
-  bool above_least = false, below_most = false;               ///< the bound itself is excluded
-  bool steps_or_share = false;  ///< a real that is a whole number from 1 on, and below 1 a share of all steps
-  std::vector<std::string> words;                             ///< the allowed words, in any case; empty: any text
+  bool above_least = false, below_most = false;  ///< the bound itself is excluded
+  bool steps_or_share = false;     ///< a real that is a whole number from 1 on, and below 1 a share of all steps
+  std::vector<std::string> words;  ///< the allowed words, in any case; empty: any text
   std::vector<std::pair<std::string, std::string>> synonyms;  ///< another system's word -> ours
   std::string_view shown_as = {};                             ///< "FILE" in --help; empty: by kind
 

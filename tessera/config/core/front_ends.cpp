@@ -4,8 +4,8 @@
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
-#include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/core/tessera_file.h>
+#include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <cstdlib>
@@ -19,8 +19,8 @@ std::optional<std::string> of_this_process(const std::string& variable) {
   return text == nullptr ? std::nullopt : std::optional<std::string>(text);
 }
 
-/// What `read` finds becomes settings that nothing stronger has given. A file that cannot be read at all makes the setting that names it
-/// doubtful: what it would have said is unknown, not wrong.
+/// What `read` finds becomes settings that nothing stronger has given. A file that cannot be read at all makes the
+/// setting that names it doubtful: what it would have said is unknown, not wrong.
 void hear(const char* named_by, Resolved& resolved, Problems& problems, const std::function<Translation()>& read) {
   if (problems.doubtful.contains(named_by)) return;
   try {
@@ -38,11 +38,15 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
   const FilesConfig& files = resolved.values.files;  // a file may name the next one
 
   apply(read_accelerate_environment(environment, problems), resolved);
-  if (!files.args_file.empty() && !to_lower(files.args_file).ends_with(".args"))  // those are words before the typed ones
+  if (!files.args_file.empty() &&
+      !to_lower(files.args_file).ends_with(".args"))  // those are words before the typed ones
     hear("args_file", resolved, problems, [&] { return read_training_args_file(files.args_file, resolved, problems); });
-  if (!files.config.empty()) hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
-  if (!files.config_file.empty()) hear("config_file", resolved, problems, [&] { return read_accelerate_file(files.config_file, problems); });
-  if (!files.deepspeed.empty()) hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
+  if (!files.config.empty())
+    hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
+  if (!files.config_file.empty())
+    hear("config_file", resolved, problems, [&] { return read_accelerate_file(files.config_file, problems); });
+  if (!files.deepspeed.empty())
+    hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
 }
 
 }  // namespace tessera::config

@@ -2,11 +2,11 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_file.h>
-#include <tessera/config/deepspeed/deepspeed.h>
-#include <tessera/config/core/fields.h>
 #include <tessera/config/accelerate/fsdp_config.h>
-#include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
 

@@ -5,9 +5,9 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/flag_reader.h>
 #include <tessera/config/core/front_ends.h>
-#include <tessera/config/megatron/megatron_args.h>
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
 #include <cstdlib>

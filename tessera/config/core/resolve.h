@@ -22,7 +22,8 @@ using GetEnvironment = std::function<std::optional<std::string>(const std::strin
 
 struct Resolved {
   RunConfig values;
-  /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "fsdp.json:3" or "derived (why)".
+  /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "fsdp.json:3" or "derived
+  /// (why)".
   std::map<std::string, std::string> origins;
   /// What files say that has no effect here, or another one than where they come from: each worth a warning.
   std::vector<std::string> notes;
@@ -51,7 +52,8 @@ void validate(const Resolved& resolved);
 /// resolve_flags + validate, with the problems of both in one InputError: what `tessera train` does first.
 Resolved resolve_and_validate(const std::vector<std::string>& arguments, const GetEnvironment& environment = {});
 
-/// What was given but changes nothing ("--momentum has no effect: --optim is adamw"), and `notes`: each worth a warning.
+/// What was given but changes nothing ("--momentum has no effect: --optim is adamw"), and `notes`: each worth a
+/// warning.
 std::vector<std::string> unused_settings(const Resolved& resolved);
 
 /// {"optimization": {"learning_rate": {"value": 5e-05, "origin": "--learning_rate"}, ...}, ...}: every setting, by

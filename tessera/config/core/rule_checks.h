@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the checks of settings against each other share: complaints about named settings, and where a setting came from.
+/// What the checks of settings against each other share: complaints about named settings, and where a setting came
+/// from.
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/resolve.h>
@@ -12,7 +13,8 @@ namespace tessera::config {
 
 class RuleChecks {
  protected:
-  RuleChecks(const Resolved& resolved, Problems& problems) : resolved_(resolved), c_(resolved.values), problems_(problems) {}
+  RuleChecks(const Resolved& resolved, Problems& problems)
+      : resolved_(resolved), c_(resolved.values), problems_(problems) {}
 
   /// A complaint about the named settings; passed over when one of them is wrong by itself.
   template <class... Parts>

@@ -18,8 +18,9 @@ struct ModelConfig {
   std::int64_t lora_r = 0;         ///< rank of the LoRA adapters (Hu et al. 2021); 0: train all weights
   double lora_alpha = 16;          ///< adapters are scaled by lora_alpha / lora_r
   double lora_dropout = 0;
-  std::string lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
-  bool lora_merge = false;          ///< at the end, also the merged model in OUT/merged
+  std::string
+      lora_target_modules;  ///< "q_proj,v_proj" (ends of module names) or "all-linear"; empty: PEFT's for the model
+  bool lora_merge = false;  ///< at the end, also the merged model in OUT/merged
 };
 
 struct DataConfig {
@@ -30,7 +31,7 @@ struct DataConfig {
   std::string train_sampling_strategy = "random";  ///< random | sequential | group_by_length (examples of .jsonl)
   bool group_by_length = false;                    ///< Hugging Face's older name of that strategy
   std::string text_column_name = "text";           ///< field of a .jsonl line that holds plain text
-  std::int64_t max_seq_length = 0;                 ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
+  std::int64_t max_seq_length = 0;  ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
   bool assistant_only_loss = true;  ///< of `messages`, only what the assistant says is scored
   double mlm_probability = 0.15;    ///< masked language models: share of the tokens that are to be guessed
@@ -44,10 +45,11 @@ struct OptimizationConfig {
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  double momentum = 0.0;                     ///< sgd
-  bool nesterov = false;                     ///< sgd
-  double label_smoothing_factor = 0;         ///< share of each target spread evenly over the vocabulary
-  bool average_tokens_across_devices = true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
+  double momentum = 0.0;              ///< sgd
+  bool nesterov = false;              ///< sgd
+  double label_smoothing_factor = 0;  ///< share of each target spread evenly over the vocabulary
+  bool average_tokens_across_devices =
+      true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
   double neftune_noise_alpha = 0;            ///< noise on embeddings in training (Jain et al. 2023); 0: none
   bool auto_find_batch_size = false;         ///< halve the batch per device until a step fits into memory
   bool full_determinism = false;             ///< every choice that can be deterministic is
@@ -62,20 +64,22 @@ struct OptimizationConfig {
   std::int64_t per_device_eval_batch_size = 8;
   std::int64_t gradient_accumulation_steps = 1;
   std::int64_t seed = 42;
-  bool bf16 = false;  ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
-  bool fp16 = false;  ///< the same in float16, with loss scaling
-  double loss_scale = 0;                   ///< fp16: a fixed scale; 0: dynamic
-  std::int64_t initial_scale_power = 16;   ///< dynamic: begins with 2^this (PyTorch: 65536)
-  std::int64_t loss_scale_window = 2000;   ///< dynamic: doubled after so many steps without overflow (PyTorch; DeepSpeed: 1000)
-  double min_loss_scale = 1;               ///< dynamic: below it the run ends (DeepSpeed; PyTorch has no bound)
-  std::int64_t hysteresis = 1;             ///< dynamic: overflows in a row before the scale falls (PyTorch: 1; DeepSpeed: 2)
-  bool consecutive_hysteresis = false;     ///< dynamic: a good step restores the hysteresis (DeepSpeed)
-  double gradient_predivide_factor = 1;    ///< gradients are divided by it before the sum over ranks, and by ranks / it after
-  bool bf16_full_eval = false;             ///< evaluation with weights in bfloat16
+  bool bf16 = false;      ///< matrix products in bfloat16; weights, gradients and optimizer states stay fp32
+  bool fp16 = false;      ///< the same in float16, with loss scaling
+  double loss_scale = 0;  ///< fp16: a fixed scale; 0: dynamic
+  std::int64_t initial_scale_power = 16;  ///< dynamic: begins with 2^this (PyTorch: 65536)
+  std::int64_t loss_scale_window =
+      2000;                     ///< dynamic: doubled after so many steps without overflow (PyTorch; DeepSpeed: 1000)
+  double min_loss_scale = 1;    ///< dynamic: below it the run ends (DeepSpeed; PyTorch has no bound)
+  std::int64_t hysteresis = 1;  ///< dynamic: overflows in a row before the scale falls (PyTorch: 1; DeepSpeed: 2)
+  bool consecutive_hysteresis = false;  ///< dynamic: a good step restores the hysteresis (DeepSpeed)
+  double gradient_predivide_factor =
+      1;                        ///< gradients are divided by it before the sum over ranks, and by ranks / it after
+  bool bf16_full_eval = false;  ///< evaluation with weights in bfloat16
   bool fp16_full_eval = false;
-  bool bf16_optimizer_states = false;      ///< moments in bfloat16
-  bool stochastic_rounding = true;         ///< of bfloat16 moments
-  bool gradient_checkpointing = false;     ///< blocks keep their inputs only; backward computes the rest again
+  bool bf16_optimizer_states = false;         ///< moments in bfloat16
+  bool stochastic_rounding = true;            ///< of bfloat16 moments
+  bool gradient_checkpointing = false;        ///< blocks keep their inputs only; backward computes the rest again
   std::string gradient_checkpointing_kwargs;  ///< JSON object or "every=2,..."
 };
 
@@ -94,13 +98,14 @@ struct ParallelConfig {
   std::int64_t threads_per_process = 0;  ///< 0: cores / local ranks, at least 1
 };
 
-/// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such (ddp) is the
-/// strategy that divides nothing. See config/core/sharding.h for what follows from which words.
+/// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such
+/// (ddp) is the strategy that divides nothing. See config/core/sharding.h for what follows from which words.
 struct ShardingConfig {
-  std::string fsdp;             ///< Hugging Face's words: "full_shard auto_wrap offload"
-  std::string fsdp_config;      ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
+  std::string fsdp;              ///< Hugging Face's words: "full_shard auto_wrap offload"
+  std::string fsdp_config;       ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
   std::int64_t zero_stage = -1;  ///< DeepSpeed's number, 0 to 3; -1: not given
-  std::string strategy = "ddp";  ///< what all of these end in: ddp | zero1 | zero2 | zero3 = full_shard | shard_grad_op | hybrid_shard(_zero2)
+  std::string strategy = "ddp";  ///< what all of these end in: ddp | zero1 | zero2 | zero3 = full_shard | shard_grad_op
+                                 ///< | hybrid_shard(_zero2)
   std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
   std::string cpu_offload = "none";   ///< none | optimizer | params (and gradients) | all
   std::string offload_folder;         ///< of the files that offloaded memory is mapped from (CPU); empty: TMPDIR
@@ -121,54 +126,58 @@ struct ShardingConfig {
   std::string param_dtype = "fp32";       ///< of gathered parameters: fp32 | bf16 | fp16
   std::string reduce_dtype = "fp32";      ///< of gradients on the wire
   std::string buffer_dtype = "fp32";
-  bool data_dependent = false;            ///< ranks may skip modules or call them in another order
-  std::string grad_compression = "none";  ///< none | fp16 | bf16 | powersgd:rank=2 | topk:ratio=0.01 | onebit:warmup=100
+  bool data_dependent = false;  ///< ranks may skip modules or call them in another order
+  std::string grad_compression =
+      "none";  ///< none | fp16 | bf16 | powersgd:rank=2 | topk:ratio=0.01 | onebit:warmup=100
 };
 
 struct OutputConfig {
   std::string output_dir;  ///< required by train
   bool overwrite_output_dir = false;
-  std::string resume_from_checkpoint;   ///< folder, or "last" (true on the command line): newest in output_dir
-  double logging_steps = 10;            ///< Hugging Face: 500; below 1: a share of all steps
+  std::string resume_from_checkpoint;  ///< folder, or "last" (true on the command line): newest in output_dir
+  double logging_steps = 10;           ///< Hugging Face: 500; below 1: a share of all steps
   bool logging_first_step = false;
   std::string logging_strategy = "steps";  ///< no | steps | epoch
-  bool logging_nan_inf_filter = true;   ///< a loss that is not finite counts as the mean of the others in log lines
-  std::string run_name;                 ///< of the report and TensorBoard; empty: the name of output_dir
+  bool logging_nan_inf_filter = true;      ///< a loss that is not finite counts as the mean of the others in log lines
+  std::string run_name;                    ///< of the report and TensorBoard; empty: the name of output_dir
   std::string include_num_input_tokens_seen = "no";  ///< no | all | non_padding: in the log lines
-  std::string log_format = "hf";        ///< log lines: hf ({'loss': ...}, as transformers 4 prints) | plain
+  std::string log_format = "hf";          ///< log lines: hf ({'loss': ...}, as transformers 4 prints) | plain
   std::string report_to = "tensorboard";  ///< tensorboard | none (metrics.jsonl and report.html are always written)
-  std::string logging_dir;              ///< of TensorBoard events; empty: OUT/runs
-  bool hf_loss_scale = false;           ///< report loss x (T-1)/T, as transformers' Trainer does
-  std::string save_strategy = "steps";  ///< no | steps | epoch | best
-  double save_steps = 500;              ///< below 1: a share of all steps
-  std::int64_t save_total_limit = 0;  ///< 0: keep all
-  bool save_only_model = false;       ///< checkpoints without optimizer state: they cannot be resumed
-  std::string save_state_dict_type = "sharded";  ///< sharded (each rank its part) | full (rank 0 the whole) | local (as sharded)
-  bool async_save = true;             ///< the step goes on while a sharded checkpoint is written
-  std::string async_save_when_busy = "wait";  ///< wait | skip: when a checkpoint is due and the one before is being written
-  std::int64_t checkpoint_in_memory = 0;  ///< steps between copies in memory, which survive the death of a process; 0: none
-  bool ignore_data_skip = false;      ///< a resumed run starts its epoch's data again
-  std::string eval_strategy = "no";   ///< no | steps | epoch; giving eval_steps alone means steps
-  double eval_steps = 0;                ///< 0: logging_steps; below 1: a share of all steps
-  bool eval_on_start = false;           ///< evaluate before the first step, too
-  double eval_delay = 0;                ///< steps (eval_strategy steps) or epochs before the first evaluation
-  bool do_eval = false;                 ///< evaluate after the training
-  bool load_best_model_at_end = false;  ///< the final export is the best checkpoint by metric_for_best_model
-  std::string metric_for_best_model;    ///< empty: loss
-  std::string greater_is_better = "auto";  ///< auto (false for losses) | true | false
-  std::string nan_policy = "stop";    ///< stop | skip: a step whose loss or gradients are not finite
-  std::int64_t nan_skip_limit = 10;   ///< skip: so many such steps in a row; one more ends the run
+  std::string logging_dir;                ///< of TensorBoard events; empty: OUT/runs
+  bool hf_loss_scale = false;             ///< report loss x (T-1)/T, as transformers' Trainer does
+  std::string save_strategy = "steps";    ///< no | steps | epoch | best
+  double save_steps = 500;                ///< below 1: a share of all steps
+  std::int64_t save_total_limit = 0;      ///< 0: keep all
+  bool save_only_model = false;           ///< checkpoints without optimizer state: they cannot be resumed
+  std::string save_state_dict_type =
+      "sharded";           ///< sharded (each rank its part) | full (rank 0 the whole) | local (as sharded)
+  bool async_save = true;  ///< the step goes on while a sharded checkpoint is written
+  std::string async_save_when_busy =
+      "wait";  ///< wait | skip: when a checkpoint is due and the one before is being written
+  std::int64_t checkpoint_in_memory =
+      0;                             ///< steps between copies in memory, which survive the death of a process; 0: none
+  bool ignore_data_skip = false;     ///< a resumed run starts its epoch's data again
+  std::string eval_strategy = "no";  ///< no | steps | epoch; giving eval_steps alone means steps
+  double eval_steps = 0;             ///< 0: logging_steps; below 1: a share of all steps
+  bool eval_on_start = false;        ///< evaluate before the first step, too
+  double eval_delay = 0;             ///< steps (eval_strategy steps) or epochs before the first evaluation
+  bool do_eval = false;              ///< evaluate after the training
+  bool load_best_model_at_end = false;      ///< the final export is the best checkpoint by metric_for_best_model
+  std::string metric_for_best_model;        ///< empty: loss
+  std::string greater_is_better = "auto";   ///< auto (false for losses) | true | false
+  std::string nan_policy = "stop";          ///< stop | skip: a step whose loss or gradients are not finite
+  std::int64_t nan_skip_limit = 10;         ///< skip: so many such steps in a row; one more ends the run
   std::int64_t check_replicas_steps = 100;  ///< steps between comparisons of what several ranks hold whole; 0: never
-  bool disable_tqdm = false;          ///< no progress line
-  bool profile = false;               ///< write OUT/trace.json: a Chrome trace with a row per rank
+  bool disable_tqdm = false;                ///< no progress line
+  bool profile = false;                     ///< write OUT/trace.json: a Chrome trace with a row per rank
 };
 
 /// Files of other systems (and ours) that describe the run: see config/core/front_ends.h.
 struct FilesConfig {
-  std::string config;       ///< our own: YAML or JSON with settings by name, in sections or not
-  std::string config_file;  ///< accelerate's YAML or JSON
-  std::string deepspeed;    ///< DeepSpeed's JSON: path, JSON object or base64
-  std::string args_file;    ///< a .json, .yaml or .args of TrainingArguments, given without a flag
+  std::string config;         ///< our own: YAML or JSON with settings by name, in sections or not
+  std::string config_file;    ///< accelerate's YAML or JSON
+  std::string deepspeed;      ///< DeepSpeed's JSON: path, JSON object or base64
+  std::string args_file;      ///< a .json, .yaml or .args of TrainingArguments, given without a flag
   std::string compat = "v5";  ///< whose defaults TrainingArguments have where versions differ: v4 | v5
 };
 

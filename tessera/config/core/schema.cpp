@@ -87,7 +87,8 @@ Value file_schema() {
                                        {"properties", std::move(members)},
                                        {"additionalProperties", Value::of(false)}}));
   }
-  properties.set("$schema", Value::make_object({{"type", Value::of("string")}}));  // an editor's, which the reader passes over
+  properties.set("$schema",
+                 Value::make_object({{"type", Value::of("string")}}));  // an editor's, which the reader passes over
   return Value::make_object({{"$schema", Value::of("https://json-schema.org/draft/2020-12/schema")},
                              {"title", Value::of("Tessera's configuration file (--config)")},
                              {"type", Value::of("object")},

@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/fields.h>
 #include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/core/fields.h>
 
 #include <algorithm>
 #include <optional>
@@ -31,13 +31,16 @@ class Sharding {
     if (!is_default("zero_stage"))
       strategies_.push_back({sharding_.zero_stage == 0 ? "ddp" : concat("zero", sharding_.zero_stage),
                              concat(source("zero_stage"), " ", sharding_.zero_stage)});
-    if (!is_default("strategy")) strategies_.push_back({sharding_.strategy, concat(source("strategy"), " ", sharding_.strategy)});
-    if (!is_default("cpu_offload")) offloads_.push_back({sharding_.cpu_offload, concat(source("cpu_offload"), " ", sharding_.cpu_offload)});
+    if (!is_default("strategy"))
+      strategies_.push_back({sharding_.strategy, concat(source("strategy"), " ", sharding_.strategy)});
+    if (!is_default("cpu_offload"))
+      offloads_.push_back({sharding_.cpu_offload, concat(source("cpu_offload"), " ", sharding_.cpu_offload)});
 
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places",
            [](std::string_view a, std::string_view b) { return a == b; });
-    if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") && !doubtful("fsdp") && !doubtful("strategy"))
+    if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") &&
+        !doubtful("fsdp") && !doubtful("strategy"))
       derive("strategy", sharding_.strategy, "full_shard", "fsdp_config is given");
     wrap();
     bucket_size();
@@ -47,30 +50,36 @@ class Sharding {
 
  private:
   const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
-  /// Where the setting came from, with its name where that does not stand there: "--zero_stage", "ds.json:4 zero_stage".
+  /// Where the setting came from, with its name where that does not stand there: "--zero_stage", "ds.json:4
+  /// zero_stage".
   std::string source(const char* name) const {
     const std::string& from = origin(name);
     return from.starts_with("--") || from.starts_with("environment ") ? from : concat(from, " ", name);
   }
   bool is_default(const char* name) const { return origin(name) == "default"; }
-  std::string_view compat() const { return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat); }
+  std::string_view compat() const {
+    return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat);
+  }
   bool doubtful(const char* name) const { return problems_.doubtful.contains(name); }
   void derive(const char* name, std::string& place, std::string value, const std::string& why) {
     place = std::move(value);
     resolved_.origins[name] = concat("derived (", why, ")");
   }
 
-  /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers' rules.
+  /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers'
+  /// rules.
   bool config_is_off() {
     if (sharding_.fsdp_config.empty()) return false;
     const auto flag = parse_bool(trim(sharding_.fsdp));
-    const bool strict = !is_default("compat") && is_default("fsdp") && is_default("strategy") && is_default("zero_stage");
+    const bool strict =
+        !is_default("compat") && is_default("fsdp") && is_default("strategy") && is_default("zero_stage");
     if (flag != false && !strict) return false;
     Problems unheard;
     if (flag != false || !read_fsdp_config(sharding_.fsdp_config, unheard).settings.empty())
-      resolved_.notes.push_back(concat(origin("fsdp_config"), " has no effect: ",
-                                       flag == false ? concat(origin("fsdp"), " is ", trim(sharding_.fsdp))
-                                                     : concat("--fsdp is not given (", origin("compat"), " ", resolved_.values.files.compat, ")")));
+      resolved_.notes.push_back(concat(
+          origin("fsdp_config"), " has no effect: ",
+          flag == false ? concat(origin("fsdp"), " is ", trim(sharding_.fsdp))
+                        : concat("--fsdp is not given (", origin("compat"), " ", resolved_.values.files.compat, ")")));
     return config_is_off_ = true;
   }
 
@@ -113,13 +122,15 @@ class Sharding {
     const Value here = field.get(resolved_.values);
     if (dump_json(field.get(theirs)) == dump_json(here) || doubtful(setting.name.c_str())) return;
     problems_.doubtful.insert(setting.name);
-    problems_.lines.push_back(concat(source, " contradicts ", origin(setting.name.c_str()), " ", setting.name, " ", as_text(here, false).value_or(dump_json(here)),
-                                     "; keep one of them"));
+    problems_.lines.push_back(concat(source, " contradicts ", origin(setting.name.c_str()), " ", setting.name, " ",
+                                     as_text(here, false).value_or(dump_json(here)), "; keep one of them"));
   }
 
   void read_words() {
     std::string text = to_lower(sharding_.fsdp);
-    std::replace_if(text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '\'' || c == '"'; }, ' ');
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '\'' || c == '"'; },
+        ' ');
     std::vector<std::string> words;
     for (std::istringstream in(text); in >> text;) words.push_back(text);
     bool offload = false;
@@ -133,7 +144,8 @@ class Sharding {
         word = "full_shard";
       }
       if (word == "no_shard") word = "ddp";
-      if (word == "full_shard" || word == "shard_grad_op" || word == "ddp" || word == "hybrid_shard" || word == "hybrid_shard_zero2") {
+      if (word == "full_shard" || word == "shard_grad_op" || word == "ddp" || word == "hybrid_shard" ||
+          word == "hybrid_shard_zero2") {
         strategies_.push_back({word, from});
       } else if (word == "offload") {
         offload = true;
@@ -147,20 +159,27 @@ class Sharding {
       } else {
         const auto near = nearest(word, words_of_fsdp());
         problems_.doubtful.insert({"fsdp", "strategy"});
-        problems_.lines.push_back(concat(source("fsdp"), ": unknown word '", word, "'", near ? concat("; did you mean ", *near, "?") : "",
-                                         " (the words are ", join(words_of_fsdp()), ")"));
+        problems_.lines.push_back(concat(source("fsdp"), ": unknown word '", word, "'",
+                                         near ? concat("; did you mean ", *near, "?") : "", " (the words are ",
+                                         join(words_of_fsdp()), ")"));
       }
     }
-    if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == "v4" && is_default("auto_wrap_policy"))
-      resolved_.notes.push_back(concat(origin("fsdp"), ": blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
-                                       "wraps none; --auto_wrap_policy no_wrap does that"));
+    if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == "v4" &&
+        is_default("auto_wrap_policy"))
+      resolved_.notes.push_back(
+          concat(origin("fsdp"),
+                 ": blocks are wrapped although auto_wrap is not among the words, without which transformers 4 "
+                 "wraps none; --auto_wrap_policy no_wrap does that"));
     if (offload && strategies_.empty() && !doubtful("fsdp") && problems_.doubtful.insert("cpu_offload").second)
-      problems_.lines.push_back(concat(source("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
+      problems_.lines.push_back(
+          concat(source("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
   }
 
   static const std::vector<std::string>& words_of_fsdp() {
-    static const std::vector<std::string> words = {"full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2", "no_shard",
-                                                   "auto_wrap", "size_based_auto_wrap", "transformer_based_auto_wrap", "offload"};
+    static const std::vector<std::string> words = {
+        "full_shard", "shard_grad_op", "hybrid_shard",         "hybrid_shard_zero2",
+        "no_shard",   "auto_wrap",     "size_based_auto_wrap", "transformer_based_auto_wrap",
+        "offload"};
     return words;
   }
   static bool known(const std::string& word) {
@@ -171,7 +190,8 @@ class Sharding {
   void settle(const char* name, std::string& place, const std::vector<Claim>& claims, const char* what,
               bool (*same)(std::string_view, std::string_view)) {
     if (claims.empty()) return;
-    const bool agree = std::all_of(claims.begin(), claims.end(), [&](const Claim& claim) { return same(claim.value, claims.front().value); });
+    const bool agree = std::all_of(claims.begin(), claims.end(),
+                                   [&](const Claim& claim) { return same(claim.value, claims.front().value); });
     if (!agree) {
       std::vector<std::string> sources;
       for (const Claim& claim : claims) sources.push_back(claim.source);
@@ -191,23 +211,29 @@ class Sharding {
       if (!is_default(name)) claims.push_back({kind, from.starts_with("--") ? from : concat(from, " ", name)});
     };
     if (kind_given) {
-      claims.push_back({sharding_.auto_wrap_policy, concat(source("auto_wrap_policy"), " ", sharding_.auto_wrap_policy)});
-      if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == "no_wrap") claims.push_back({"some wrapping", auto_wrap_});
+      claims.push_back(
+          {sharding_.auto_wrap_policy, concat(source("auto_wrap_policy"), " ", sharding_.auto_wrap_policy)});
+      if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == "no_wrap")
+        claims.push_back({"some wrapping", auto_wrap_});
     } else {
       given("transformer_layer_cls_to_wrap", "transformer_based_wrap");
       const bool sized = sharding_.min_num_params > 0 && !is_default("min_num_params");
-      if (sized && is_default("transformer_layer_cls_to_wrap")) given("min_num_params", "size_based_wrap");
-      else if (sized) classes_beat_size();
+      if (sized && is_default("transformer_layer_cls_to_wrap"))
+        given("min_num_params", "size_based_wrap");
+      else if (sized)
+        classes_beat_size();
       given("wrap_pattern", "regex_wrap");
     }
     settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies",
            [](std::string_view a, std::string_view b) { return a == b; });
   }
 
-  /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and so do we.
+  /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and
+  /// so do we.
   void classes_beat_size() {
     if (!origin("min_num_params").starts_with("--"))  // else unused_settings names it
-      resolved_.notes.push_back(concat(origin("min_num_params"), ": min_num_params ", sharding_.min_num_params, " has no effect: transformer_layer_cls_to_wrap (",
+      resolved_.notes.push_back(concat(origin("min_num_params"), ": min_num_params ", sharding_.min_num_params,
+                                       " has no effect: transformer_layer_cls_to_wrap (",
                                        origin("transformer_layer_cls_to_wrap"), ") names the blocks"));
   }
 
@@ -218,10 +244,12 @@ class Sharding {
     ParallelConfig& parallel = resolved_.values.parallel;
     if (is_default("ddp_bucket_cap_mb")) {
       parallel.ddp_bucket_cap_mb = mib;
-      resolved_.origins["ddp_bucket_cap_mb"] = concat("derived (", source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, ")");
+      resolved_.origins["ddp_bucket_cap_mb"] =
+          concat("derived (", source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, ")");
     } else if (std::abs(parallel.ddp_bucket_cap_mb - mib) > 1e-3 * mib && !doubtful("ddp_bucket_cap_mb")) {
-      problems_.lines.push_back(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (", format_real(mib, 4), " MiB of fp32), ",
-                                       origin("ddp_bucket_cap_mb"), " ", format_real(parallel.ddp_bucket_cap_mb),
+      problems_.lines.push_back(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (",
+                                       format_real(mib, 4), " MiB of fp32), ", origin("ddp_bucket_cap_mb"), " ",
+                                       format_real(parallel.ddp_bucket_cap_mb),
                                        ": these name different sizes of the buckets; keep one of them"));
     }
   }
@@ -282,7 +310,8 @@ layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<s
     for (const std::string& name : modules)
       if (std::regex_match(name, pattern)) policy.ignored_modules.push_back(name);
     if (policy.ignored_modules.empty())
-      throw InputError(concat("--ignored_modules '", config.ignored_modules, "' matches the name of no module (a whole name, as ",
+      throw InputError(concat("--ignored_modules '", config.ignored_modules,
+                              "' matches the name of no module (a whole name, as ",
                               modules.empty() ? std::string("h.0.mlp") : modules.back(), ")"));
   }
   return policy;

@@ -1,10 +1,11 @@
 #pragma once
 /// \file
-/// From the words of several systems to one set of sharding settings: --fsdp's words, --fsdp_config's file, --zero_stage and
+/// From the words of several systems to one set of sharding settings: --fsdp's words, --fsdp_config's file,
+/// --zero_stage and
 /// --strategy all end in ShardingConfig::strategy, cpu_offload and auto_wrap_policy.
 ///
-/// Precedence: default < file < flag of the same name. Two ways of saying what the strategy is must agree, whichever they are;
-/// those that do not are listed together.
+/// Precedence: default < file < flag of the same name. Two ways of saying what the strategy is must agree, whichever
+/// they are; those that do not are listed together.
 
 #include <tessera/config/core/resolve.h>
 #include <tessera/layout/units.h>
@@ -28,9 +29,9 @@ bool shards_parameters(std::string_view strategy);
 /// Whether copies are kept across groups (hybrid_shard, hybrid_shard_zero2).
 bool is_hybrid(std::string_view strategy);
 
-/// The wrap policy that the settings mean. `model_blocks`: the classes of the model's own blocks, for transformer_based_wrap
-/// without names. `modules`: the names of all modules, which ignored_modules is matched against. Throws InputError for bad patterns and
-/// for ignored_modules that match nothing.
+/// The wrap policy that the settings mean. `model_blocks`: the classes of the model's own blocks, for
+/// transformer_based_wrap without names. `modules`: the names of all modules, which ignored_modules is matched against.
+/// Throws InputError for bad patterns and for ignored_modules that match nothing.
 layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<std::string>& model_blocks,
                                const std::vector<std::string>& modules);
 

@@ -22,7 +22,8 @@ Value stored_configuration(const RunConfig& config) {
   for (const Section section : all_sections) {
     Value settings = Value::make_object();
     for (const Field& field : fields())
-      if (field.section == section && !only_describes(field.name)) settings.set(std::string(field.name), field.get(config));
+      if (field.section == section && !only_describes(field.name))
+        settings.set(std::string(field.name), field.get(config));
     all.set(std::string(section_key(section)), std::move(settings));
   }
   return all;

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::string_view environment_prefix = "environment ";
 
-bool is_whole(double value) { return value >= 0 && value < 9e15 && value == static_cast<double>(static_cast<std::int64_t>(value)); }
+bool is_whole(double value) {
+  return value >= 0 && value < 9e15 && value == static_cast<double>(static_cast<std::int64_t>(value));
+}
 
 bool takes_integer(const Field& field) { return std::holds_alternative<std::int64_t& (*)(RunConfig&)>(field.access); }
 
@@ -45,7 +47,8 @@ std::optional<std::string> as_text(const Value& value, bool integer) {
       return format_real(value.as_real());
     case Value::Kind::string: {
       const std::string text = trim(value.as_string());
-      if (const auto real = parse_real(text); integer && real && is_whole(*real)) return std::to_string(static_cast<std::int64_t>(*real));
+      if (const auto real = parse_real(text); integer && real && is_whole(*real))
+        return std::to_string(static_cast<std::int64_t>(*real));
       return text;
     }
     case Value::Kind::array: {
@@ -84,7 +87,8 @@ void Translator::give(std::string_view setting, const std::string& key, const Va
   give(setting, key, *text, value.where());
 }
 
-void Translator::give(std::string_view setting, const std::string& key, const std::string& text, const SourcePos& where) {
+void Translator::give(std::string_view setting, const std::string& key, const std::string& text,
+                      const SourcePos& where) {
   RunConfig first, second;  // what two spellings mean, not how they are written
   const Field* field = find_field(setting);
   if (const auto wrong = field->set(second, text)) return problem(where, concat(key, " ", *wrong), {setting});
@@ -92,9 +96,12 @@ void Translator::give(std::string_view setting, const std::string& key, const st
     if (before.name != setting) continue;
     field->set(first, before.text);
     if (dump_json(field->get(first)) == dump_json(field->get(second))) return;
-    return problem(where, concat(key, " ", text, " contradicts ", before.key, " ", before.text,
-                                  before.where.line == 0 ? concat(" (", file_and_line(before.where), ")") : concat(" in line ", before.where.line),
-                                  "; keep one of them"), {setting});
+    return problem(where,
+                   concat(key, " ", text, " contradicts ", before.key, " ", before.text,
+                          before.where.line == 0 ? concat(" (", file_and_line(before.where), ")")
+                                                 : concat(" in line ", before.where.line),
+                          "; keep one of them"),
+                   {setting});
   }
   out_.settings.push_back({std::string(setting), text, key, where});
 }
@@ -105,7 +112,8 @@ std::optional<std::string> Translator::given(std::string_view setting) const {
   return std::nullopt;
 }
 
-void Translator::problem(const SourcePos& where, const std::string& what, std::initializer_list<std::string_view> doubtful) {
+void Translator::problem(const SourcePos& where, const std::string& what,
+                         std::initializer_list<std::string_view> doubtful) {
   for (const std::string_view setting : doubtful) problems_.doubtful.emplace(setting);
   problems_.lines.push_back(concat(where.line == 0 ? file_and_line(where) : where.str(), ": ", what));
 }
@@ -118,18 +126,21 @@ void Translator::note(const SourcePos& where, const std::string& what) {
   out_.notes.push_back(concat(file_and_line(where), ": ", what));
 }
 
-void Translator::unknown(const std::string& key, const Value& value, std::span<const KeyRow> rows, std::string_view section) {
+void Translator::unknown(const std::string& key, const Value& value, std::span<const KeyRow> rows,
+                         std::string_view section) {
   std::vector<std::string> names;
   for (const KeyRow& row : rows)
     if (const std::string_view name = below(section, row.key); !name.empty()) names.emplace_back(name);
   const auto near = nearest(key, names);
   if (near)
     if (const KeyRow* row = find(rows, section, *near); !row->setting.empty()) problems_.doubtful.emplace(row->setting);
-  problem(value.where(), concat("unknown key ", key, near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names))));
+  problem(value.where(), concat("unknown key ", key,
+                                near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names))));
 }
 
 const KeyRow* Translator::find(std::span<const KeyRow> rows, std::string_view section, std::string_view key) {
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const KeyRow& row) { return below(section, row.key) == key; });
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const KeyRow& row) { return below(section, row.key) == key; });
   return found == rows.end() ? nullptr : &*found;
 }
 

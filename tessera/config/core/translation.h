@@ -1,10 +1,11 @@
 #pragma once
 /// \file
-/// What every front end (TrainingArguments, accelerate's YAML and environment, DeepSpeed's JSON, fsdp_config, our own file) does: it
-/// translates keys of another system into settings of ours (fields.h), and acts on nothing.
+/// What every front end (TrainingArguments, accelerate's YAML and environment, DeepSpeed's JSON, fsdp_config, our own
+/// file) does: it translates keys of another system into settings of ours (fields.h), and acts on nothing.
 ///
-/// A front end is a table of KeyRow (which also makes docs/configuration.md and the tests' rows) and a reader that walks a Value with
-/// a Translator. All problems of a file are collected, each with file and line; nothing is dropped without a word.
+/// A front end is a table of KeyRow (which also makes docs/configuration.md and the tests' rows) and a reader that
+/// walks a Value with a Translator. All problems of a file are collected, each with file and line; nothing is dropped
+/// without a word.
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/resolve.h>
@@ -27,7 +28,8 @@ struct KeyRow {
   std::string_view key;      ///< as it is written there, with dots below a section: "zero_optimization.stage"
   std::string_view setting;  ///< ours (fields.h); of several, the first; empty when it does not act
   Effect effect = Effect::acts;
-  std::string_view why = {};  ///< ignored, refused: the reason (and the remedy); acts: what is special about it, if anything
+  std::string_view why =
+      {};  ///< ignored, refused: the reason (and the remedy); acts: what is special about it, if anything
 };
 
 /// One setting that a file or an environment variable gives.
@@ -43,13 +45,14 @@ struct Translation {
   std::vector<std::string> notes;     ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning
 };
 
-/// "fsdp.json:14"; without a line "environment FSDP_VERSION" of a variable, "--num-layers" of a flag; "(program)" without a file.
+/// "fsdp.json:14"; without a line "environment FSDP_VERSION" of a variable, "--num-layers" of a flag; "(program)"
+/// without a file.
 std::string file_and_line(const SourcePos& where);
 /// The position of an environment variable.
 SourcePos environment_position(const std::string& variable);
 
-/// A scalar, or a list of words joined by commas, as the text of a flag; nullopt for objects and other lists. `integer`: 1e8, "1e8" and
-/// 100000000.0 become "100000000" (YAML 1.1 reads 1e8 as text).
+/// A scalar, or a list of words joined by commas, as the text of a flag; nullopt for objects and other lists.
+/// `integer`: 1e8, "1e8" and 100000000.0 become "100000000" (YAML 1.1 reads 1e8 as text).
 std::optional<std::string> as_text(const Value& value, bool integer);
 /// false, "no", "NO", "off", 0 in any spelling: what YAML 1.1 makes of an unquoted no.
 bool means_no(const Value& value);
@@ -60,7 +63,8 @@ class Translator {
  public:
   explicit Translator(Problems& problems) : problems_(problems) {}
 
-  /// The setting gets the value, checked by its rule. A second key that says the same is fine; one that says otherwise is a problem.
+  /// The setting gets the value, checked by its rule. A second key that says the same is fine; one that says otherwise
+  /// is a problem.
   void give(std::string_view setting, const std::string& key, const Value& value);
   void give(std::string_view setting, const std::string& key, const std::string& text, const SourcePos& where);
   /// The text that `setting` has been given so far.
@@ -87,8 +91,8 @@ class Translator {
   Translation out_;
 };
 
-/// Settings that nothing stronger has given yet (origin "default") get the translation's values, with file and line as their origin;
-/// notes are appended. `unless`: fields that the caller settles itself.
+/// Settings that nothing stronger has given yet (origin "default") get the translation's values, with file and line as
+/// their origin; notes are appended. `unless`: fields that the caller settles itself.
 void apply(Translation translation, Resolved& resolved);
 
 }  // namespace tessera::config

@@ -45,8 +45,9 @@ class Rules : RuleChecks {
       problem({"model_name_or_path", "config_overrides"},
               "--config_overrides needs --config_name: a model that has weights cannot change its shape");
     if (m.lora_r > 0 && m.model_name_or_path.empty())
-      problem({"lora_r", "model_name_or_path"},
-              "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
+      problem(
+          {"lora_r", "model_name_or_path"},
+          "--lora_r needs --model_name_or_path: adapters of a model with random weights would train nothing useful");
     try {
       parse_overrides(m.config_overrides);
     } catch (const InputError& error) {
@@ -77,7 +78,8 @@ class Rules : RuleChecks {
   void data_file(const char* name, const std::string& path) {
     if (path.empty()) return;
     if (!path_exists(path)) return problem({name}, "--", name, " ", path, ": no such file");
-    if (is_directory(path)) return problem({name}, "--", name, " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
+    if (is_directory(path))
+      return problem({name}, "--", name, " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
     if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
       problem({name}, "--", name, " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
   }
@@ -173,28 +175,33 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   if (s.cpu_offload == "none") unused("offload_folder", "--cpu_offload is none");
   if (s.strategy == "ddp") unused("shard_group_size", "the strategy ddp divides nothing");
   if (!shards_parameters(s.strategy))
-    for (const char* name : {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
-                             "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
+    for (const char* name :
+         {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
+          "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
       unused(name, concat("the strategy ", s.strategy, " keeps parameters whole"));
-  if (s.auto_wrap_policy != "transformer_based_wrap") unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  if (s.auto_wrap_policy != "size_based_wrap") unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != "transformer_based_wrap")
+    unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != "size_based_wrap")
+    unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (s.auto_wrap_policy != "regex_wrap") unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (shards_parameters(s.strategy))
     for (const char* name : {"reduce_bucket_size", "ddp_bucket_cap_mb"})
       unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
 }
 
-/// Lines about settings that do nothing. Of a file, which often spells out defaults, those that ask for something, and all
-/// that do nothing for one reason in one line.
+/// Lines about settings that do nothing. Of a file, which often spells out defaults, those that ask for something, and
+/// all that do nothing for one reason in one line.
 class UnusedLines {
  public:
   explicit UnusedLines(const Resolved& resolved) : resolved_(resolved), lines_(resolved.notes) {}
 
   void add(const char* name, const std::string& why) {
     const std::string& origin = resolved_.origins.at(name);
-    if (origin.starts_with("--") || origin.starts_with("environment ")) return note(concat(origin, " has no effect: ", why));
+    if (origin.starts_with("--") || origin.starts_with("environment "))
+      return note(concat(origin, " has no effect: ", why));
     const std::size_t colon = origin.rfind(':');
-    if (origin == "default" || origin.starts_with("derived") || colon == std::string::npos || is_default_value(name)) return;
+    if (origin == "default" || origin.starts_with("derived") || colon == std::string::npos || is_default_value(name))
+      return;
     const std::string file = origin.substr(0, colon), place = concat(name, " (line ", origin.substr(colon + 1), ")");
     for (Group& group : groups_)
       if (group.file == file && group.why == why) return group.places.push_back(place);
@@ -204,7 +211,8 @@ class UnusedLines {
 
   std::vector<std::string> take() {
     for (const Group& group : groups_)
-      lines_.push_back(concat(group.file, ": ", join(group.places), group.places.size() == 1 ? " has" : " have", " no effect: ", group.why));
+      lines_.push_back(concat(group.file, ": ", join(group.places), group.places.size() == 1 ? " has" : " have",
+                              " no effect: ", group.why));
     return std::move(lines_);
   }
 
@@ -238,12 +246,14 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
   if (c.model.lora_r == 0)
     for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules"})
-      unused(name, has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
+      unused(name,
+             has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
   for (const char* name : {"adam_beta1", "adam_beta2"})
     if (!adam && optim != "lion" && optim != "lamb") unused(name, concat("--optim is ", optim));
   if (!adam)
-    unused("adam_epsilon", optim == "sgd" ? "--optim is sgd" : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
+    unused("adam_epsilon", optim == "sgd" ? "--optim is sgd"
+                                          : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!to_lower(c.data.train_file).ends_with(".jsonl"))
     for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
@@ -252,7 +262,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
   if (c.output.save_state_dict_type == "local" && c.model.lora_r == 0)
-    lines.note(concat(resolved.origins.at("save_state_dict_type"), resolved.origins.at("save_state_dict_type").starts_with("--") ? "" : ": save_state_dict_type",
+    lines.note(concat(resolved.origins.at("save_state_dict_type"),
+                      resolved.origins.at("save_state_dict_type").starts_with("--") ? "" : ": save_state_dict_type",
                       " local is written as sharded, which any number of processes reads"));
   unused_training(resolved, unused);
   unused_sharding(resolved, unused);

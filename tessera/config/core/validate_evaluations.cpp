@@ -15,7 +15,8 @@ class Rules : RuleChecks {
   void check() {
     if (plateau() && !evaluates())
       problem({"lr_scheduler_type", "eval_strategy"}, said("lr_scheduler_type"),
-              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
+              " reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give --eval_strategy steps or "
+              "epoch");
     if (saves_best() && !evaluates())
       problem({"save_strategy", "eval_strategy"}, said("save_strategy"),
               " best saves after evaluations, and --eval_strategy is no: give --eval_strategy steps or epoch");
@@ -39,9 +40,10 @@ class Rules : RuleChecks {
     const OutputConfig& o = c_.output;
     const std::string flag = said("load_best_model_at_end");
     if (o.eval_strategy != o.save_strategy)
-      return problem({"load_best_model_at_end", "eval_strategy", "save_strategy"}, flag,
-                     " needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are ", o.eval_strategy,
-                     " and ", o.save_strategy, " (--save_strategy best goes with each)");
+      return problem(
+          {"load_best_model_at_end", "eval_strategy", "save_strategy"}, flag,
+          " needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are ",
+          o.eval_strategy, " and ", o.save_strategy, " (--save_strategy best goes with each)");
     if (!evaluates())
       return problem({"load_best_model_at_end", "eval_strategy"}, flag,
                      " needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
@@ -49,16 +51,19 @@ class Rules : RuleChecks {
     const double eval_steps = o.eval_steps > 0 ? o.eval_steps : o.logging_steps;
     if ((eval_steps < 1) != (o.save_steps < 1))
       problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag, " needs a --save_steps (", o.save_steps,
-              ") that is a multiple of --eval_steps (", eval_steps, "): give both as numbers of steps, or both as shares");
+              ") that is a multiple of --eval_steps (", eval_steps,
+              "): give both as numbers of steps, or both as shares");
     else if (!is_multiple(o.save_steps, eval_steps))
-      problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag, " needs a --save_steps that is a multiple of ",
-              "--eval_steps, so that what was evaluated is saved; ", o.save_steps, " is no multiple of ", eval_steps);
+      problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag,
+              " needs a --save_steps that is a multiple of ", "--eval_steps, so that what was evaluated is saved; ",
+              o.save_steps, " is no multiple of ", eval_steps);
   }
 
   /// Of shares to six places, as transformers has it.
   static bool is_multiple(double whole, double part) {
     const double scale = part < 1 ? 1e6 : 1;
-    const auto a = static_cast<std::int64_t>(std::llround(whole * scale)), b = static_cast<std::int64_t>(std::llround(part * scale));
+    const auto a = static_cast<std::int64_t>(std::llround(whole * scale)),
+               b = static_cast<std::int64_t>(std::llround(part * scale));
     return b > 0 && a % b == 0;
   }
 };

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What follows the evaluations of a training: the best model, and reduce_lr_on_plateau. One set of rules for `tessera train` and for
-/// tessera::Trainer.
+/// What follows the evaluations of a training: the best model, and reduce_lr_on_plateau. One set of rules for `tessera
+/// train` and for tessera::Trainer.
 
 #include <tessera/config/core/resolve.h>
 
@@ -10,7 +10,8 @@
 
 namespace tessera::config {
 
-/// Adds to `problems` what --load_best_model_at_end, --save_strategy best and --lr_scheduler_type reduce_lr_on_plateau need of
+/// Adds to `problems` what --load_best_model_at_end, --save_strategy best and --lr_scheduler_type reduce_lr_on_plateau
+/// need of
 /// --eval_strategy, --eval_steps, --save_strategy and --save_steps and do not get. As transformers has it
 /// (TrainingArguments.__post_init__); nothing is read or written.
 void validate_evaluations(const Resolved& resolved, Problems& problems);

@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/sharding.h>
 
 #include <algorithm>
@@ -16,8 +16,7 @@ namespace {
 
 class Rules : RuleChecks {
  public:
-  Rules(const Resolved& resolved, Problems& problems)
-      : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
+  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
 
   void check() {
     groups();
@@ -30,29 +29,35 @@ class Rules : RuleChecks {
 
  private:
   /// "--fsdp full_shard" rather than the word that it ends in.
-  std::string strategy() const { return concat("the strategy ", s_.strategy, is_default("strategy") ? "" : concat(" (", resolved_.origins.at("strategy"), ")")); }
+  std::string strategy() const {
+    return concat("the strategy ", s_.strategy,
+                  is_default("strategy") ? "" : concat(" (", resolved_.origins.at("strategy"), ")"));
+  }
 
   void groups() {
     const std::int64_t processes = c_.parallel.num_processes;
     if (s_.shard_group_size == 0) return;
     if (processes > 0 && processes % s_.shard_group_size != 0)
-      problem({"shard_group_size", "num_processes"}, said("shard_group_size"), " ", s_.shard_group_size, " does not divide the ", processes,
-              processes == 1 ? " process" : " processes", " of the run");
+      problem({"shard_group_size", "num_processes"}, said("shard_group_size"), " ", s_.shard_group_size,
+              " does not divide the ", processes, processes == 1 ? " process" : " processes", " of the run");
   }
 
   void offload() {
     if ((s_.cpu_offload == "params" || s_.cpu_offload == "all") && !shards_parameters(s_.strategy))
-      problem({"cpu_offload", "strategy", "fsdp"}, said("cpu_offload"), " ", s_.cpu_offload, " needs a strategy that divides parameters (",
-              "--fsdp full_shard, --zero_stage 3); ", strategy(), " keeps them whole. --cpu_offload optimizer goes with every strategy");
+      problem({"cpu_offload", "strategy", "fsdp"}, said("cpu_offload"), " ", s_.cpu_offload,
+              " needs a strategy that divides parameters (", "--fsdp full_shard, --zero_stage 3); ", strategy(),
+              " keeps them whole. --cpu_offload optimizer goes with every strategy");
     const std::string& folder = s_.offload_folder;
     if (!folder.empty() && !is_directory(folder))
-      problem({"offload_folder"}, said("offload_folder"), " ", folder, path_exists(folder) ? " is not a folder" : ": no such folder");
+      problem({"offload_folder"}, said("offload_folder"), " ", folder,
+              path_exists(folder) ? " is not a folder" : ": no such folder");
   }
 
   void wrap() {
     if (s_.auto_wrap_policy == "regex_wrap" && s_.wrap_pattern.empty())
       problem({"auto_wrap_policy", "wrap_pattern"}, said("auto_wrap_policy"), " regex_wrap needs --wrap_pattern REGEX");
-    for (const auto& [name, text] : {std::pair("wrap_pattern", s_.wrap_pattern), std::pair("ignored_modules", s_.ignored_modules)}) {
+    for (const auto& [name, text] :
+         {std::pair("wrap_pattern", s_.wrap_pattern), std::pair("ignored_modules", s_.ignored_modules)}) {
       try {
         const std::regex pattern(text, std::regex::ECMAScript);
       } catch (const std::regex_error& error) {
@@ -63,14 +68,18 @@ class Rules : RuleChecks {
 
   void precision() {
     const OptimizationConfig& o = c_.optimization;
-    if (o.fp16 && o.bf16) problem({"fp16", "bf16"}, said("fp16"), " and ", said("bf16"), " exclude each other: give one");
+    if (o.fp16 && o.bf16)
+      problem({"fp16", "bf16"}, said("fp16"), " and ", said("bf16"), " exclude each other: give one");
     if (s_.param_dtype == "fp16" && !o.fp16)
-      problem({"param_dtype", "fp16"}, said("param_dtype"), " fp16 needs --fp16: without loss scaling small gradients vanish");
-    if (o.fp16 && s_.param_dtype == "bf16") problem({"param_dtype", "fp16"}, said("param_dtype"), " bf16 contradicts ", said("fp16"));
-    if (o.bf16 && s_.param_dtype == "fp16") problem({"param_dtype", "bf16", "fp16"}, said("param_dtype"), " fp16 contradicts ", said("bf16"));
+      problem({"param_dtype", "fp16"}, said("param_dtype"),
+              " fp16 needs --fp16: without loss scaling small gradients vanish");
+    if (o.fp16 && s_.param_dtype == "bf16")
+      problem({"param_dtype", "fp16"}, said("param_dtype"), " bf16 contradicts ", said("fp16"));
+    if (o.bf16 && s_.param_dtype == "fp16")
+      problem({"param_dtype", "bf16", "fp16"}, said("param_dtype"), " fp16 contradicts ", said("bf16"));
     if (c_.parallel.deterministic_reduce && s_.reduce_dtype != "fp32")
-      problem({"reduce_dtype", "deterministic_reduce"}, said("reduce_dtype"), " ", s_.reduce_dtype, " contradicts ", said("deterministic_reduce"),
-              ": the fixed order sums gradients in fp32");
+      problem({"reduce_dtype", "deterministic_reduce"}, said("reduce_dtype"), " ", s_.reduce_dtype, " contradicts ",
+              said("deterministic_reduce"), ": the fixed order sums gradients in fp32");
   }
 
   void compression() {
@@ -79,15 +88,15 @@ class Rules : RuleChecks {
     static const std::vector<std::string> methods = {"none", "fp16", "bf16", "powersgd", "topk", "onebit"};
     if (std::find(methods.begin(), methods.end(), method) == methods.end()) {
       const auto near = nearest(method, methods);
-      return problem({"grad_compression"}, said("grad_compression"), " is '", text, "'; the methods are ", join(methods),
-                     near ? concat(" (did you mean ", *near, "?)") : "");
+      return problem({"grad_compression"}, said("grad_compression"), " is '", text, "'; the methods are ",
+                     join(methods), near ? concat(" (did you mean ", *near, "?)") : "");
     }
     if (method != "none" && c_.parallel.deterministic_reduce)
-      problem({"grad_compression", "deterministic_reduce"}, said("grad_compression"), " ", text, " contradicts ", said("deterministic_reduce"),
-              ": compressed gradients depend on how many processes there are");
+      problem({"grad_compression", "deterministic_reduce"}, said("grad_compression"), " ", text, " contradicts ",
+              said("deterministic_reduce"), ": compressed gradients depend on how many processes there are");
     if (method != "none" && s_.reduce_dtype != "fp32")
-      problem({"grad_compression", "reduce_dtype"}, said("grad_compression"), " ", text, " and ", said("reduce_dtype"), " ", s_.reduce_dtype,
-              " both say what is sent: keep one of them");
+      problem({"grad_compression", "reduce_dtype"}, said("grad_compression"), " ", text, " and ", said("reduce_dtype"),
+              " ", s_.reduce_dtype, " both say what is sent: keep one of them");
   }
 
   void checkpointing() {

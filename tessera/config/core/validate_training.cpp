@@ -32,8 +32,7 @@ class Rules : RuleChecks {
 
   void schedule() {
     const OptimizationConfig& o = c_.optimization;
-    if (o.nesterov && o.momentum == 0)
-      problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
+    if (o.nesterov && o.momentum == 0) problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
     try {
       parse_overrides(o.lr_scheduler_kwargs, "--lr_scheduler_kwargs");
     } catch (const InputError& error) {
@@ -49,22 +48,26 @@ class Rules : RuleChecks {
   void precision() {
     const OptimizationConfig& o = c_.optimization;
     if (o.bf16_full_eval && o.fp16_full_eval)
-      problem({"bf16_full_eval", "fp16_full_eval"}, said("bf16_full_eval"), " and ", said("fp16_full_eval"), " exclude each other: give one");
+      problem({"bf16_full_eval", "fp16_full_eval"}, said("bf16_full_eval"), " and ", said("fp16_full_eval"),
+              " exclude each other: give one");
     if (c_.parallel.deterministic_reduce && !o.average_tokens_across_devices)
-      problem({"average_tokens_across_devices", "deterministic_reduce"}, said("average_tokens_across_devices"), " contradicts ",
-              said("deterministic_reduce"), ": a mean of each process's mean depends on how many processes there are");
+      problem({"average_tokens_across_devices", "deterministic_reduce"}, said("average_tokens_across_devices"),
+              " contradicts ", said("deterministic_reduce"),
+              ": a mean of each process's mean depends on how many processes there are");
   }
 
   void batch() {
     if (!c_.optimization.auto_find_batch_size) return;
     if (c_.parallel.deterministic_reduce)
-      problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ", said("deterministic_reduce"),
+      problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
+              said("deterministic_reduce"),
               ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
     const std::string& strategy = c_.sharding.strategy;
     if (c_.parallel.num_processes > 1 && strategy != "ddp" && strategy != "zero1")
-      problem({"auto_find_batch_size", "strategy", "num_processes"}, said("auto_find_batch_size"), ": with the strategy ", strategy, " over ",
-              c_.parallel.num_processes,
-              " processes, forward and backward are collective, and a process that runs out of memory would leave the others waiting; use ddp "
+      problem({"auto_find_batch_size", "strategy", "num_processes"}, said("auto_find_batch_size"),
+              ": with the strategy ", strategy, " over ", c_.parallel.num_processes,
+              " processes, forward and backward are collective, and a process that runs out of memory would leave the "
+              "others waiting; use ddp "
               "or zero1, or give --per_device_train_batch_size yourself");
   }
 
@@ -91,16 +94,16 @@ class Rules : RuleChecks {
     if (const std::string& metric = o.metric_for_best_model;
         !metric.empty() && std::find(metrics.begin(), metrics.end(), metric) == metrics.end()) {
       const auto near = nearest(metric, metrics);
-      problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'", near ? concat("; did you mean ", *near, "?") : "",
-              " (an evaluation has loss and perplexity)");
+      problem({"metric_for_best_model"}, said("metric_for_best_model"), " is '", metric, "'",
+              near ? concat("; did you mean ", *near, "?") : "", " (an evaluation has loss and perplexity)");
     }
   }
 
   void saving() {
     const OutputConfig& o = c_.output;
     if (o.save_only_model && c_.parallel.max_restarts > 0)
-      problem({"save_only_model", "max_restarts"}, said("save_only_model"), " contradicts ", said("max_restarts"), " ", c_.parallel.max_restarts,
-              ": a job is restarted from a checkpoint with the optimizer's state");
+      problem({"save_only_model", "max_restarts"}, said("save_only_model"), " contradicts ", said("max_restarts"), " ",
+              c_.parallel.max_restarts, ": a job is restarted from a checkpoint with the optimizer's state");
   }
 };
 
@@ -120,7 +123,8 @@ void unused_schedule(const Resolved& resolved, const Unused& unused) {
     if (o.warmup_ratio > 0) unused("warmup_ratio", why);
   }
   if (type == "one_cycle" || type == "lr_range_test")
-    unused("learning_rate", concat("--lr_scheduler_type ", type, " has learning rates of its own (--lr_scheduler_kwargs)"));
+    unused("learning_rate",
+           concat("--lr_scheduler_type ", type, " has learning rates of its own (--lr_scheduler_kwargs)"));
 }
 
 /// Of checkpoints, and of steps that are not finite.
@@ -135,7 +139,8 @@ void unused_safety(const Resolved& resolved, const Unused& unused) {
     unused("async_save_when_busy", "without --async_save no checkpoint is written while another is due");
   }
   if (o.save_strategy == "no")
-    for (const char* name : {"save_state_dict_type", "async_save", "async_save_when_busy"}) unused(name, "--save_strategy is no");
+    for (const char* name : {"save_state_dict_type", "async_save", "async_save_when_busy"})
+      unused(name, "--save_strategy is no");
   if (o.checkpoint_in_memory > 0 && resolved.values.parallel.max_restarts == 0)
     unused("checkpoint_in_memory", "no job is restarted from it (--max_restarts is 0)");
   if (o.nan_policy != "skip") unused("nan_skip_limit", concat("--nan_policy is ", o.nan_policy));
@@ -147,7 +152,8 @@ void unused_safety(const Resolved& resolved, const Unused& unused) {
 
 void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
-  if (o.logging_strategy != "steps" && (o.eval_strategy != "steps" || resolved.origins.at("eval_steps").starts_with("--")))
+  if (o.logging_strategy != "steps" &&
+      (o.eval_strategy != "steps" || resolved.origins.at("eval_steps").starts_with("--")))
     unused("logging_steps", concat("--logging_strategy is ", o.logging_strategy));
   if (o.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", o.save_strategy));
   if (o.save_strategy == "no")
@@ -157,7 +163,8 @@ void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const bool best = o.load_best_model_at_end || o.save_strategy == "best" || !o.metric_for_best_model.empty();
   if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
   if (o.eval_strategy == "no" && !o.do_eval && resolved.values.data.validation_file.empty())
-    for (const char* name : {"metric_for_best_model", "bf16_full_eval", "fp16_full_eval"}) unused(name, "nothing is evaluated (--eval_strategy)");
+    for (const char* name : {"metric_for_best_model", "bf16_full_eval", "fp16_full_eval"})
+      unused(name, "nothing is evaluated (--eval_strategy)");
   if (o.resume_from_checkpoint.empty()) unused("ignore_data_skip", "no run is resumed (--resume_from_checkpoint)");
 }
 
@@ -168,7 +175,8 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   unused_schedule(resolved, unused);
   unused_intervals(resolved, unused);
   unused_safety(resolved, unused);
-  static constexpr std::array dynamic = {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis", "consecutive_hysteresis"};
+  static constexpr std::array dynamic = {"initial_scale_power", "loss_scale_window", "min_loss_scale", "hysteresis",
+                                         "consecutive_hysteresis"};
   if (!o.fp16) unused("loss_scale", "--fp16 is not given");
   for (const char* name : dynamic) {
     if (!o.fp16)
@@ -177,8 +185,10 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
       unused(name, "--loss_scale is fixed");
   }
   if (resolved.values.parallel.num_processes == 1)
-    for (const char* name : {"average_tokens_across_devices", "gradient_predivide_factor"}) unused(name, "there is one process");
-  if (resolved.values.data.train_sampling_strategy == "sequential") unused("data_seed", "--train_sampling_strategy is sequential");
+    for (const char* name : {"average_tokens_across_devices", "gradient_predivide_factor"})
+      unused(name, "there is one process");
+  if (resolved.values.data.train_sampling_strategy == "sequential")
+    unused("data_seed", "--train_sampling_strategy is sequential");
 }
 
 }  // namespace tessera::config

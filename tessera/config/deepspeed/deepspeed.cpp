@@ -4,9 +4,9 @@
 #include <tessera/base/file.h>
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
-#include <tessera/config/deepspeed/deepspeed_reading.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/sharding.h>
+#include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>
 #include <cmath>
@@ -169,9 +169,11 @@ class Walk {
 
   std::string hint(const std::string& section_path, const std::string& name) {
     if (name.size() > 80) return {};
-    if (const std::size_t dot = name.rfind('.'); dot != std::string::npos && find_row(below(section_path, name)) != nullptr) {
+    if (const std::size_t dot = name.rfind('.');
+        dot != std::string::npos && find_row(below(section_path, name)) != nullptr) {
       doubt(below(section_path, name));  // a path is no key: {"fp16.enabled": true}
-      return concat("; write it as ", name.substr(dot + 1), " in the section ", below(section_path, name.substr(0, dot)));
+      return concat("; write it as ", name.substr(dot + 1), " in the section ",
+                    below(section_path, name.substr(0, dot)));
     }
     const std::vector<std::string> here = names_below(section_path), elsewhere = paths_of(name);
     if (elsewhere.size() == 1) {

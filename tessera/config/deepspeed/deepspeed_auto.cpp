@@ -3,9 +3,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/deepspeed/deepspeed_reading.h>
 #include <tessera/config/core/model_presets.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>
 

@@ -129,9 +129,7 @@ class Batch {
 
 }  // namespace
 
-std::int64_t Reading::processes() const {
-  return std::max<std::int64_t>(1, so_far.values.parallel.num_processes);
-}
+std::int64_t Reading::processes() const { return std::max<std::int64_t>(1, so_far.values.parallel.num_processes); }
 
 void read_batch_sizes(Reading& r) { Batch(r).read(); }
 

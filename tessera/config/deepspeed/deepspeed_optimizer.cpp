@@ -109,7 +109,9 @@ class Optimizer {
     const auto section = r_.said.find("optimizer.params");
     if (section == r_.said.end()) return;
     for (const auto& [name, value] : section->second->members()) {
-      const auto is = [&key = name](const auto& words) { return std::find(words.begin(), words.end(), key) != words.end(); };
+      const auto is = [&key = name](const auto& words) {
+        return std::find(words.begin(), words.end(), key) != words.end();
+      };
       if (find_row(key(name)) == nullptr || is(common) || is(type.parameters)) continue;
       std::vector<std::string> known(type.parameters.begin(), type.parameters.end());
       const Row* row = find_row(key(name));

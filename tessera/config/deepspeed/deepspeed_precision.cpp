@@ -2,8 +2,8 @@
 
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/deepspeed/deepspeed_reading.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/deepspeed/deepspeed_reading.h>
 
 namespace tessera::config::deepspeed {
 namespace {

@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/config/core/fields.h>
 #include <tessera/config/accelerate/fsdp_config.h>
+#include <tessera/config/core/fields.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <algorithm>

@@ -115,15 +115,24 @@ class Reader {
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
     static constexpr std::array<std::string_view, 20> plain = {"non_persistent_save_interval",
                                                                "check_weight_hash_across_dp_replicas_interval",
-                                                               "distributed_backend", "ddp_bucket_size",
-                                                               "micro_batch_size",    "seq_length",
-                                                               "train_iters",         "lr",
-                                                               "lr_warmup_iters",     "lr_warmup_fraction",
-                                                               "clip_grad",           "adam_eps",
-                                                               "sgd_momentum",        "save",
-                                                               "save_interval",       "eval_interval",
-                                                               "log_interval",        "tensorboard_dir",
-                                                               "wandb_exp_name",      "tokenizer_model"};
+                                                               "distributed_backend",
+                                                               "ddp_bucket_size",
+                                                               "micro_batch_size",
+                                                               "seq_length",
+                                                               "train_iters",
+                                                               "lr",
+                                                               "lr_warmup_iters",
+                                                               "lr_warmup_fraction",
+                                                               "clip_grad",
+                                                               "adam_eps",
+                                                               "sgd_momentum",
+                                                               "save",
+                                                               "save_interval",
+                                                               "eval_interval",
+                                                               "log_interval",
+                                                               "tensorboard_dir",
+                                                               "wandb_exp_name",
+                                                               "tokenizer_model"};
     if (std::find(plain.begin(), plain.end(), name) != plain.end()) {
       if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
       if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");

@@ -219,15 +219,14 @@ class Reader {
       added.push_back(Value::make_object(std::move(members)));
     }
     const bool qwen = split_ == Split::qwen2;
-    return text::tokenizer_document(
-        {.added_tokens = std::move(added),
-         .normalizer = qwen ? Value::make_object({{"type", Value::of("NFC")}}) : Value(),
-         .pre_tokenizer = pre_tokenizer(split_),
-         .post_processor = post_processor(),
-         .decoder = byte_level(!qwen, !qwen),
-         .ignore_merges = split_ == Split::llama3,
-         .vocabulary = std::move(vocabulary_),
-         .merges = std::move(merges_)});
+    return text::tokenizer_document({.added_tokens = std::move(added),
+                                     .normalizer = qwen ? Value::make_object({{"type", Value::of("NFC")}}) : Value(),
+                                     .pre_tokenizer = pre_tokenizer(split_),
+                                     .post_processor = post_processor(),
+                                     .decoder = byte_level(!qwen, !qwen),
+                                     .ignore_merges = split_ == Split::llama3,
+                                     .vocabulary = std::move(vocabulary_),
+                                     .merges = std::move(merges_)});
   }
 
   Value tokenizer_config() const {

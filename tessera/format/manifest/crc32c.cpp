@@ -116,7 +116,8 @@ bool is_digest_chunk(std::uint64_t bytes) {
 }
 
 DigestBuilder::DigestBuilder(std::uint64_t chunk_bytes) {
-  TESSERA_CHECK(is_digest_chunk(chunk_bytes), "a checksum per ", chunk_bytes, " bytes; a power of two from 64 KiB to 1 GiB is needed");
+  TESSERA_CHECK(is_digest_chunk(chunk_bytes), "a checksum per ", chunk_bytes,
+                " bytes; a power of two from 64 KiB to 1 GiB is needed");
   digest_.chunk_bytes = chunk_bytes;
 }
 

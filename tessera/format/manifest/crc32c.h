@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4), with the processor's instruction where there is one, and the digest
-/// of a file: its size and one checksum per chunk, so that a damaged file can be told where it is damaged.
+/// CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4), with the processor's instruction where there is one, and the
+/// digest of a file: its size and one checksum per chunk, so that a damaged file can be told where it is damaged.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +16,12 @@ namespace tessera::format {
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 /// The same by tables alone (what processors without the instruction use).
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc = 0);
-/// The checksum of two runs of bytes, one after the other, from that of each and the length of the second (as zlib's crc32_combine):
-/// whoever reads which part, the whole can be compared. About a microsecond.
+/// The checksum of two runs of bytes, one after the other, from that of each and the length of the second (as zlib's
+/// crc32_combine): whoever reads which part, the whole can be compared. About a microsecond.
 std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
 
-/// Bytes covered by one checksum of a Digest, unless it says otherwise: what one read of a damaged file can be narrowed down to.
+/// Bytes covered by one checksum of a Digest, unless it says otherwise: what one read of a damaged file can be narrowed
+/// down to.
 inline constexpr std::uint64_t kDigestChunk = std::uint64_t{4} << 20;
 /// Whether a Digest may have checksums of this many bytes each: a power of two from 64 KiB to 1 GiB.
 bool is_digest_chunk(std::uint64_t bytes);
@@ -39,8 +40,8 @@ class DigestBuilder {
   /// Throws Error unless is_digest_chunk(chunk_bytes).
   explicit DigestBuilder(std::uint64_t chunk_bytes = kDigestChunk);
   void update(std::span<const std::byte> bytes);
-  /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and takes it in, reading memory once. The checksum is that of
-  /// what was read, so a byte that goes wrong on its way into `to` or later does not match it.
+  /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and takes it in, reading memory once. The
+  /// checksum is that of what was read, so a byte that goes wrong on its way into `to` or later does not match it.
   void copy(std::byte* to, std::span<const std::byte> from);
   Digest finish() &&;
 

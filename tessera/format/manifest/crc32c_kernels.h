@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Inside of crc32c.h: the ways to compute CRC-32C, each of which a processor may or may not have. Checksums here are "raw": without the
-/// complement at begin and end, so that any of them continues what any other began.
+/// Inside of crc32c.h: the ways to compute CRC-32C, each of which a processor may or may not have. Checksums here are
+/// "raw": without the complement at begin and end, so that any of them continues what any other began.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +17,12 @@ struct Crc32cKernels {
   std::uint32_t (*copy)(std::byte* to, std::span<const std::byte> from, std::uint32_t raw);
 };
 
-/// Those that this processor can execute, the slowest first: "tables" (always), "instruction" (SSE 4.2 and PCLMUL), "folding"
-/// (AVX-512 and VPCLMULQDQ).
+/// Those that this processor can execute, the slowest first: "tables" (always), "instruction" (SSE 4.2 and PCLMUL),
+/// "folding" (AVX-512 and VPCLMULQDQ).
 std::span<const Crc32cKernels> crc32c_kernels();
 
-/// x^exponent modulo the Castagnoli polynomial, bit-reflected (bit 31 is x^0): what moves a raw checksum over exponent zero bits when it is
-/// multiplied with it.
+/// x^exponent modulo the Castagnoli polynomial, bit-reflected (bit 31 is x^0): what moves a raw checksum over exponent
+/// zero bits when it is multiplied with it.
 constexpr std::uint32_t crc32c_power(std::uint64_t exponent) {
   std::uint32_t power = 0x80000000;
   for (; exponent > 0; --exponent) power = (power >> 1) ^ ((power & 1) ? 0x82F63B78u : 0);

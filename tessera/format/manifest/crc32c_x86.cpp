@@ -1,10 +1,11 @@
-// CRC-32C with the instructions of x86-64 processors. Sources: Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32
-// Instruction" (Intel, 2011: three streams); Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction"
-// (Intel, 2009: folding).
+// CRC-32C with the instructions of x86-64 processors. Sources: Gopal et al., "Fast CRC Computation for iSCSI Polynomial
+// Using CRC32 Instruction" (Intel, 2011: three streams); Gopal et al., "Fast CRC Computation for Generic Polynomials
+// Using PCLMULQDQ Instruction" (Intel, 2009: folding).
 //
-// Notation: a word w of 64 bits stands for the polynomial W(x) whose coefficient of x^(63-i) is bit i (the first bit of the message is
-// the highest power). The carry-less product of w with a 32-bit constant that stands for K(x) (bit i: x^(31-i)) is W(x) K(x) x^33 as a
-// word of 128 bits. Hence the exponents below: each is the distance in bits, less 33, plus 64 for the half that lies 64 bits earlier.
+// Notation: a word w of 64 bits stands for the polynomial W(x) whose coefficient of x^(63-i) is bit i (the first bit of
+// the message is the highest power). The carry-less product of w with a 32-bit constant that stands for K(x) (bit i:
+// x^(31-i)) is W(x) K(x) x^33 as a word of 128 bits. Hence the exponents below: each is the distance in bits, less 33,
+// plus 64 for the half that lies 64 bits earlier.
 
 #include <tessera/format/manifest/crc32c_kernels.h>
 
@@ -32,8 +33,9 @@ std::uint64_t load_word(const std::byte* from) {
   return raw;
 }
 
-// The instruction takes three cycles but one can begin in each: three streams of `Bytes` bytes side by side, of which the first two are
-// then moved over what follows them. crc32(0, w) is W(x) x^32 modulo the polynomial, which is why it serves to reduce the products.
+// The instruction takes three cycles but one can begin in each: three streams of `Bytes` bytes side by side, of which
+// the first two are then moved over what follows them. crc32(0, w) is W(x) x^32 modulo the polynomial, which is why it
+// serves to reduce the products.
 template <std::size_t Bytes>
 [[gnu::target("sse4.2,pclmul")]] std::uint32_t three_streams(const std::byte* at, std::uint32_t raw) {
   constexpr std::uint32_t over_two = crc32c_power(16 * Bytes - 33), over_one = crc32c_power(8 * Bytes - 33);
@@ -67,7 +69,8 @@ enum class Store { none, cached, streamed };  // streamed: past the caches, `to`
 
 // Loads 64 bytes at `from + offset` once, for the copy (to `to + offset`) and for the checksum.
 template <Store How>
-[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i take(std::byte* to, const std::byte* from, std::size_t offset = 0) {
+[[gnu::target("avx512f"), gnu::always_inline]] inline __m512i take(std::byte* to, const std::byte* from,
+                                                                   std::size_t offset = 0) {
   const __m512i x = _mm512_loadu_si512(from + offset);
   if constexpr (How == Store::cached) _mm512_storeu_si512(to + offset, x);
   if constexpr (How == Store::streamed) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + offset), x);
@@ -76,8 +79,8 @@ template <Store How>
 
 // `size`: a multiple of 64, at least 256. Four accumulators, since a product takes longer than the next one may begin.
 template <Store How>
-[[gnu::target("sse4.2,pclmul,avx512f,vpclmulqdq")]] std::uint32_t fold_all(std::byte* to, const std::byte* at, std::size_t size,
-                                                                           std::uint32_t raw) {
+[[gnu::target("sse4.2,pclmul,avx512f,vpclmulqdq")]] std::uint32_t fold_all(std::byte* to, const std::byte* at,
+                                                                           std::size_t size, std::uint32_t raw) {
   constexpr std::size_t line = 64, block = 4 * line;
   const std::byte* const end = at + size;
   const auto next = [&] { at += block, to += How == Store::none ? 0 : block; };
@@ -91,12 +94,13 @@ template <Store How>
     x3 = _mm512_xor_si512(fold<2048>(x3), take<How>(to, at, 3 * line));
   }
   __m512i x = _mm512_xor_si512(_mm512_xor_si512(fold<1536>(x0), fold<1024>(x1)), _mm512_xor_si512(fold<512>(x2), x3));
-  for (; at < end; at += line, to += How == Store::none ? 0 : line) x = _mm512_xor_si512(fold<512>(x), take<How>(to, at));
+  for (; at < end; at += line, to += How == Store::none ? 0 : line)
+    x = _mm512_xor_si512(fold<512>(x), take<How>(to, at));
   if constexpr (How == Store::streamed) _mm_sfence();
   alignas(64) __m128i lanes[4];
   _mm512_store_si512(lanes, x);
-  const __m128i lane =
-      _mm_xor_si128(_mm_xor_si128(fold_lane<384>(lanes[0]), fold_lane<256>(lanes[1])), _mm_xor_si128(fold_lane<128>(lanes[2]), lanes[3]));
+  const __m128i lane = _mm_xor_si128(_mm_xor_si128(fold_lane<384>(lanes[0]), fold_lane<256>(lanes[1])),
+                                     _mm_xor_si128(fold_lane<128>(lanes[2]), lanes[3]));
   const std::uint64_t crc = _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(lane)));
   return static_cast<std::uint32_t>(_mm_crc32_u64(crc, static_cast<std::uint64_t>(_mm_extract_epi64(lane, 1))));
 }
@@ -149,7 +153,8 @@ std::uint32_t copy_by_folding(std::byte* to, std::span<const std::byte> from, st
   if (streamed) copy_few((line_bytes - reinterpret_cast<std::uintptr_t>(to) % line_bytes) % line_bytes);
   if (from.size() >= least_folded) {
     const std::size_t folded = from.size() / line_bytes * line_bytes;
-    raw = streamed ? fold_all<Store::streamed>(to, from.data(), folded, raw) : fold_all<Store::cached>(to, from.data(), folded, raw);
+    raw = streamed ? fold_all<Store::streamed>(to, from.data(), folded, raw)
+                   : fold_all<Store::cached>(to, from.data(), folded, raw);
     to += folded;
     from = from.subspan(folded);
   }

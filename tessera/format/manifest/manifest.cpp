@@ -86,9 +86,11 @@ bool is_plain_file_name(std::string_view name) {
 std::string manifest_text(const Manifest& manifest) {
   std::set<std::string> names;
   for (const ManifestFile& file : manifest.files) {
-    TESSERA_CHECK(is_plain_file_name(file.name) && names.insert(file.name).second, "a manifest: bad or repeated name '", file.name, "'");
-    TESSERA_CHECK(file.digest.chunk_bytes == manifest.files[0].digest.chunk_bytes, "a manifest: '", file.name, "' has a checksum per ",
-                  file.digest.chunk_bytes, " bytes, '", manifest.files[0].name, "' one per ", manifest.files[0].digest.chunk_bytes);
+    TESSERA_CHECK(is_plain_file_name(file.name) && names.insert(file.name).second, "a manifest: bad or repeated name '",
+                  file.name, "'");
+    TESSERA_CHECK(file.digest.chunk_bytes == manifest.files[0].digest.chunk_bytes, "a manifest: '", file.name,
+                  "' has a checksum per ", file.digest.chunk_bytes, " bytes, '", manifest.files[0].name, "' one per ",
+                  manifest.files[0].digest.chunk_bytes);
   }
   Value value = body_of(manifest);
   value.set("self_crc32c", Value::of(hex(checksum_of(value))));
@@ -121,7 +123,8 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
                             ": the manifest is damaged"));
   }
   // what the checksum of its contents does not see: blanks, a missing end, members that nobody asks for
-  if (text != manifest_text(manifest)) throw InputError(concat(path, ": is not as it was written: the manifest was changed"));
+  if (text != manifest_text(manifest))
+    throw InputError(concat(path, ": is not as it was written: the manifest was changed"));
   return manifest;
 }
 

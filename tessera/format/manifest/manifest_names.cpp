@@ -9,8 +9,8 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/format/manifest/regular_file.h>
-#include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/format/manifest/state_index.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 
 namespace tessera::format {
 namespace {
@@ -62,8 +62,10 @@ std::vector<NameProblem> check_names(const std::string& folder, const Manifest& 
       check_index(folder, name, listed, problems);
   for (const std::string& name : list_folder(folder)) {
     if (listed.contains(name)) continue;
-    if (name == "adapter_config.json" || name == "adapter_model.safetensors")  // PEFT's: whoever has them is not a whole model
-      problems.push_back({name, concat(name, " is not listed in ", kManifestName, ", but would make the folder one of adapters")});
+    if (name == "adapter_config.json" ||
+        name == "adapter_model.safetensors")  // PEFT's: whoever has them is not a whole model
+      problems.push_back(
+          {name, concat(name, " is not listed in ", kManifestName, ", but would make the folder one of adapters")});
     if (name.ends_with(kIndexSuffix) && !listed.contains(single_file(name)))
       problems.push_back({name, concat(name, " is not listed in ", kManifestName)});
   }

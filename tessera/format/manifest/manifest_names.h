@@ -14,9 +14,10 @@ struct NameProblem {
   std::string text;  ///< one sentence that begins with a name; may hold control characters that a file name holds
 };
 
-/// Problems with names: shards and pieces that a listed NAME.safetensors.index.json names must be listed; no file may lie there that
-/// readers would take instead of a listed one (NAME.safetensors beside its index, an index beside NAME.safetensors, PEFT's files). A
-/// listed index that cannot be parsed is a problem. Throws InputError when the folder cannot be listed.
+/// Problems with names: shards and pieces that a listed NAME.safetensors.index.json names must be listed; no file may
+/// lie there that readers would take instead of a listed one (NAME.safetensors beside its index, an index beside
+/// NAME.safetensors, PEFT's files). A listed index that cannot be parsed is a problem. Throws InputError when the
+/// folder cannot be listed.
 std::vector<NameProblem> check_names(const std::string& folder, const Manifest& manifest);
 
 }  // namespace tessera::format

@@ -29,7 +29,8 @@ class Words {
   }
   std::uint32_t next() {
     std::uint32_t word = 0;
-    TESSERA_CHECK(text_.size() - at_ >= sizeof word, "what a process has told of its reading ends at byte ", text_.size());
+    TESSERA_CHECK(text_.size() - at_ >= sizeof word, "what a process has told of its reading ends at byte ",
+                  text_.size());
     std::memcpy(&word, text_.data() + at_, sizeof word);
     at_ += sizeof word;
     return word;
@@ -45,7 +46,8 @@ class Words {
 /// Sorted, without repetitions and overlaps, neighbours joined; damaged when two pieces of the same place differ.
 ChunkSums put_together(std::vector<PieceSum> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const PieceSum& a, const PieceSum& b) {
-    return std::tuple(a.begin, b.end, a.crc) < std::tuple(b.begin, a.end, b.crc);  // of those that begin together the longest first
+    return std::tuple(a.begin, b.end, a.crc) <
+           std::tuple(b.begin, a.end, b.crc);  // of those that begin together the longest first
   });
   ChunkSums result;
   const PieceSum* before = nullptr;
@@ -90,7 +92,8 @@ void ReadSums::note(std::size_t file, const PieceSum& piece) {
   const Digest& digest = manifest_.files.at(file).digest;
   if (piece.begin >= piece.end || piece.end > digest.size) return;  // a file that has grown is found by its size
   const std::uint64_t number = piece.begin / digest.chunk_bytes;
-  TESSERA_CHECK((piece.end - 1) / digest.chunk_bytes == number, "bytes [", piece.begin, ", ", piece.end, ") are not of one chunk");
+  TESSERA_CHECK((piece.end - 1) / digest.chunk_bytes == number, "bytes [", piece.begin, ", ", piece.end,
+                ") are not of one chunk");
   chunks_[index_of(file, number)].pieces.push_back(piece);
 }
 
@@ -111,8 +114,8 @@ ChunkSums ReadSums::chunk(std::size_t file, std::size_t number) const {
   return sums;
 }
 
-// The manifest's checksum; runs of chunks of the same state (state, how many); then of the open ones each piece (chunk, its begin in it,
-// bytes, checksum).
+// The manifest's checksum; runs of chunks of the same state (state, how many); then of the open ones each piece (chunk,
+// its begin in it, bytes, checksum).
 std::string ReadSums::told() const {
   std::vector<std::pair<ChunkSums::State, std::uint64_t>> runs;
   Words pieces;
@@ -154,7 +157,8 @@ void ReadSums::hear(std::string_view told) {
   for (std::uint32_t runs = words.next(); runs > 0; --runs) {
     const auto state = static_cast<ChunkSums::State>(words.next());
     const std::uint32_t count = words.next();
-    TESSERA_CHECK(state <= ChunkSums::State::damaged && count <= chunks_.size() - index, "a process tells of chunks that there are not");
+    TESSERA_CHECK(state <= ChunkSums::State::damaged && count <= chunks_.size() - index,
+                  "a process tells of chunks that there are not");
     for (const std::size_t end = index + count; index < end; ++index)
       chunks_[index].state = std::max(chunks_[index].state, state);  // damaged for one is damaged
   }

@@ -1,9 +1,10 @@
 #pragma once
 /// \file
-/// Checksums of what is read of a checkpoint, taken where it is read into its place: comparing the folder with its manifest need not
-/// read it a second time, and it is the loaded bytes that are compared. CRC-32C of neighbours can be joined, so it does not matter who
-/// reads which part: each process notes its pieces and tells the others (told), and together (hear_all) they know the checksum of every
-/// chunk that one has read whole or several have read in pieces. What nobody has read (headers) is left to verify_folder (verify.h).
+/// Checksums of what is read of a checkpoint, taken where it is read into its place: comparing the folder with its
+/// manifest need not read it a second time, and it is the loaded bytes that are compared. CRC-32C of neighbours can be
+/// joined, so it does not matter who reads which part: each process notes its pieces and tells the others (told), and
+/// together (hear_all) they know the checksum of every chunk that one has read whole or several have read in pieces.
+/// What nobody has read (headers) is left to verify_folder (verify.h).
 
 #include <tessera/format/manifest/manifest.h>
 
@@ -43,20 +44,21 @@ class ReadSums {
   ReadSums(const std::string& folder, Manifest manifest);
 
   const Manifest& manifest() const { return manifest_; }
-  /// Number in the manifest of the file at this path, which the folder was given with; none: it is not one of the folder's.
+  /// Number in the manifest of the file at this path, which the folder was given with; none: it is not one of the
+  /// folder's.
   std::optional<std::size_t> file_at(const std::string& path) const;
 
   /// Notes pieces of one file. What lies beyond its listed size is left aside.
   void add(std::size_t file, std::span<const PieceSum> pieces);
 
-  /// Of all readers heard: what the pieces of a chunk add up to. Where pieces of different readers overlap without being the same, one of
-  /// them counts, and what it leaves uncovered is open.
+  /// Of all readers heard: what the pieces of a chunk add up to. Where pieces of different readers overlap without
+  /// being the same, one of them counts, and what it leaves uncovered is open.
   ChunkSums chunk(std::size_t file, std::size_t number) const;
 
   /// All that is known here, for other processes: about 16 bytes for each piece of open chunks, little for the others.
   std::string told() const;
-  /// Forgets all and takes in what processes have told, this one among them, so that all know the same. What was told of another
-  /// manifest, and "", says nothing. Throws Error when it is not what told() gives.
+  /// Forgets all and takes in what processes have told, this one among them, so that all know the same. What was told
+  /// of another manifest, and "", says nothing. Throws Error when it is not what told() gives.
   void hear_all(std::span<const std::string> told);
 
  private:
@@ -65,11 +67,11 @@ class ReadSums {
   void hear(std::string_view told);
 
   Manifest manifest_;
-  std::uint32_t manifest_crc_;             // of its text
+  std::uint32_t manifest_crc_;                            // of its text
   std::unordered_map<std::string, std::size_t> file_at_;  // by path
-  std::vector<std::size_t> first_chunk_;   // by file; then the number of all chunks
+  std::vector<std::size_t> first_chunk_;                  // by file; then the number of all chunks
   mutable std::mutex mutex_;
-  std::vector<ChunkSums> chunks_;          // pieces in the order of their coming
+  std::vector<ChunkSums> chunks_;  // pieces in the order of their coming
 };
 
 /// Checksums of bytes that one thread reads one after another. `sums` may be null: nothing is noted.

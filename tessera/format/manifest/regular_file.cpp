@@ -14,7 +14,7 @@ namespace tessera::format {
 
 RegularFile::RegularFile(const std::string& folder, const std::string& name)
     : fd_(::open(path_join(folder, name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
-  struct stat info {};
+  struct stat info{};
   if (fd_ < 0) {
     problem_ = errno == ENOENT  ? concat(name, " is missing")
                : errno == ELOOP ? concat(name, " is a symbolic link; the files of a checkpoint must be in its folder")

@@ -9,8 +9,9 @@
 
 namespace tessera::format {
 
-/// A regular file opened for reading, or why it is not one: never a symbolic link, a pipe (opening one waits for a writer), a device.
-/// Read with pread, so that one that is cut meanwhile is a finding and not a signal. Const members may be called from several threads.
+/// A regular file opened for reading, or why it is not one: never a symbolic link, a pipe (opening one waits for a
+/// writer), a device. Read with pread, so that one that is cut meanwhile is a finding and not a signal. Const members
+/// may be called from several threads.
 class RegularFile {
  public:
   RegularFile(const std::string& folder, const std::string& name);

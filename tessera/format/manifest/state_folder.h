@@ -4,8 +4,8 @@
 /// files with pieces, each rank's its own, that STEM.safetensors.index.json lists (state_index.h). Here: what there is
 /// and where it lies; readers ask for a range of a whole tensor and need not know how it was cut.
 
-#include <tessera/format/safetensors/safetensors.h>
 #include <tessera/format/manifest/state_index.h>
+#include <tessera/format/safetensors/safetensors.h>
 
 #include <cstddef>
 #include <cstdint>

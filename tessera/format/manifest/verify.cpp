@@ -4,8 +4,8 @@
 #include <tessera/format/manifest/crc32c.h>
 #include <tessera/format/manifest/manifest_names.h>
 #include <tessera/format/manifest/regular_file.h>
-#include <tessera/format/safetensors/safetensors.h>
 #include <tessera/format/manifest/verify.h>
+#include <tessera/format/safetensors/safetensors.h>
 #include <tessera/layout/owners.h>
 
 #include <algorithm>
@@ -24,7 +24,8 @@ struct Range {
 };
 
 /// What of a safetensors file lies in [begin, end): names from its header as it is now.
-std::vector<std::string> tensors_at(const RegularFile& file, const std::string& name, std::uint64_t begin, std::uint64_t end) {
+std::vector<std::string> tensors_at(const RegularFile& file, const std::string& name, std::uint64_t begin,
+                                    std::uint64_t end) {
   std::vector<std::string> names;
   std::vector<std::byte> front(std::min<std::uint64_t>(file.size(), 8));
   try {
@@ -35,7 +36,8 @@ std::vector<std::string> tensors_at(const RegularFile& file, const std::string& 
     if (!file.read(0, front).empty()) return names;
     const SafetensorsHeader header = parse_safetensors_header(front, file.size(), name);
     for (const TensorInfo& tensor : header.tensors)
-      if (header.data_begin + tensor.begin < end && begin < header.data_begin + tensor.end) names.push_back(tensor.name);
+      if (header.data_begin + tensor.begin < end && begin < header.data_begin + tensor.end)
+        names.push_back(tensor.name);
   } catch (const InputError&) {  // the damage is in the header; that is what is said
     names = {"the header"};
   }
@@ -53,14 +55,16 @@ Damage damage_of(const RegularFile& file, const std::string& name, const Range& 
   damage.tensors = tensors_at(file, name, range.begin, range.end);
   const std::size_t count = damage.tensors.size(), shown = std::min<std::size_t>(count, 3);
   if (count > 0)
-    damage.text += concat(" (", join(std::span(damage.tensors).first(shown)), count > shown ? concat(" and ", count - shown, " more") : "", ")");
+    damage.text += concat(" (", join(std::span(damage.tensors).first(shown)),
+                          count > shown ? concat(" and ", count - shown, " more") : "", ")");
   return damage;
 }
 
 /// Compares the chunks of a share.
 class Reader {
  public:
-  Reader(std::string folder, const Manifest& manifest, const Share& share, const VerifyProgress& progress, const ReadSums* read)
+  Reader(std::string folder, const Manifest& manifest, const Share& share, const VerifyProgress& progress,
+         const ReadSums* read)
       : folder_(std::move(folder)), manifest_(manifest), progress_(progress) {
     std::vector<Chunk> all;
     std::vector<std::int64_t> bytes;
@@ -170,12 +174,14 @@ class Reader {
   const VerifyProgress& progress_;
   std::vector<Chunk> chunks_;  // of this share
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
-  std::vector<std::byte> buffer_ = std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
+  std::vector<std::byte> buffer_ =
+      std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
 };
 
 /// Names come from the files: a line break or an escape sequence in one must not look like a line of ours.
 std::string one_line(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
   return text;
 }
 
@@ -185,14 +191,18 @@ std::string Verdict::text() const {
   std::vector<std::string> lines;
   for (const Damage& damage : damages) lines.push_back(damage.text);
   const std::size_t shown = std::min<std::size_t>(lines.size(), 3);
-  return concat(join(std::span(lines).first(shown), "; "), lines.size() > shown ? concat("; and ", lines.size() - shown, " more") : "");
+  return concat(join(std::span(lines).first(shown), "; "),
+                lines.size() > shown ? concat("; and ", lines.size() - shown, " more") : "");
 }
 
-Verdict verify_folder(const std::string& folder, const Share& share, const VerifyProgress& progress, const ReadSums* read) {
-  TESSERA_CHECK(share.ranks >= 1 && 0 <= share.rank && share.rank < share.ranks, "part ", share.rank, " of ", share.ranks);
+Verdict verify_folder(const std::string& folder, const Share& share, const VerifyProgress& progress,
+                      const ReadSums* read) {
+  TESSERA_CHECK(share.ranks >= 1 && 0 <= share.rank && share.rank < share.ranks, "part ", share.rank, " of ",
+                share.ranks);
   Verdict verdict;
   try {
-    if (const RegularFile list(folder, kManifestName); !list.problem().empty() && path_exists(path_join(folder, kManifestName)))
+    if (const RegularFile list(folder, kManifestName);
+        !list.problem().empty() && path_exists(path_join(folder, kManifestName)))
       throw InputError(concat(folder, ": ", list.problem()));
     verdict.manifest = read_manifest(folder);
     if (share.rank == 0)
@@ -203,10 +213,12 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
     verdict.damages = {{kManifestName, 0, 0, {}, one_line(error.what())}};
     return verdict;
   }
-  if (read != nullptr && manifest_text(read->manifest()) != manifest_text(verdict.manifest)) read = nullptr;  // it has been replaced
+  if (read != nullptr && manifest_text(read->manifest()) != manifest_text(verdict.manifest))
+    read = nullptr;  // it has been replaced
   Reader reader(folder, verdict.manifest, share, progress, read);
   std::vector<Damage> found = reader.check();
-  found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()), std::make_move_iterator(verdict.damages.end()));
+  found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()),
+               std::make_move_iterator(verdict.damages.end()));
   for (Damage& damage : found) damage.text = one_line(std::move(damage.text));
   verdict.damages = std::move(found);
   verdict.bytes_read = reader.bytes_read();

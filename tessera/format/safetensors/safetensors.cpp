@@ -170,7 +170,8 @@ std::optional<DType> parse_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uint64_t file_size, const std::string& path) {
+std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uint64_t file_size,
+                                      const std::string& path) {
   if (file_size < kLengthBytes || front.size() < kLengthBytes) {
     throw InputError(concat(path, ": not a safetensors file: it has ", file_size,
                             " bytes, but the length of the header alone takes 8; it is empty or truncated"));
@@ -192,9 +193,11 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
   return parse_safetensors_header(file, file.size(), path);
 }
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std::uint64_t file_size, const std::string& path) {
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std::uint64_t file_size,
+                                           const std::string& path) {
   const std::uint64_t front_bytes = safetensors_front_bytes(front, file_size, path);
-  TESSERA_CHECK(front.size() >= front_bytes, path, ": ", front.size(), " of the ", front_bytes, " bytes before the data were read");
+  TESSERA_CHECK(front.size() >= front_bytes, path, ": ", front.size(), " of the ", front_bytes,
+                " bytes before the data were read");
   const auto bytes = front.first(front_bytes).subspan(kLengthBytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.empty() || text.front() != '{')

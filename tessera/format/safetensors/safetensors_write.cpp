@@ -35,7 +35,8 @@ std::string header_of(std::span<const TensorSpec> tensors, const std::map<std::s
   for (const TensorSpec& tensor : tensors) {
     json += quoted(tensor.name) + ":{\"dtype\":\"" + dtype_name(tensor.dtype) + "\",\"shape\":[";
     for (std::size_t i = 0; i < tensor.shape.size(); ++i) json += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
-    const std::uint64_t end = begin + byte_size(tensor);  // each is below 2^63, so the sum cannot wrap before it is refused
+    const std::uint64_t end =
+        begin + byte_size(tensor);  // each is below 2^63, so the sum cannot wrap before it is refused
     TESSERA_CHECK(end >> 63 == 0, "safetensors: tensor '", tensor.name, "' ends beyond 2^63 bytes");
     json += concat("],\"data_offsets\":[", begin, ",", end, "]},");
     begin = end;
@@ -63,20 +64,23 @@ std::uint64_t byte_size(const TensorSpec& tensor) {
   for (const std::int64_t dim : tensor.shape) {
     TESSERA_CHECK(dim >= 0, "safetensors: tensor '", tensor.name, "' has a negative dimension ", dim);
     empty = empty || dim == 0;
-    TESSERA_CHECK(dim == 0 || !__builtin_mul_overflow(bytes, dim, &bytes), "safetensors: tensor '", tensor.name, "' has 2^63 bytes or more");
+    TESSERA_CHECK(dim == 0 || !__builtin_mul_overflow(bytes, dim, &bytes), "safetensors: tensor '", tensor.name,
+                  "' has 2^63 bytes or more");
   }
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
 std::string safetensors_front(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
                               std::size_t alignment) {
-  TESSERA_CHECK(alignment >= 8 && (alignment & (alignment - 1)) == 0, "safetensors: data aligned to ", alignment, " bytes");
+  TESSERA_CHECK(alignment >= 8 && (alignment & (alignment - 1)) == 0, "safetensors: data aligned to ", alignment,
+                " bytes");
   check_names(tensors);
   std::string json = header_of(tensors, metadata);
   constexpr std::size_t length_bytes = 8;
   json.resize((length_bytes + json.size() + alignment - 1) / alignment * alignment - length_bytes, ' ');
-  TESSERA_CHECK(json.size() <= kSafetensorsMaxHeader, "safetensors: a header of ", json.size(), " bytes; readers accept ",
-                kSafetensorsMaxHeader, ": write the ", tensors.size(), " tensors as several files");
+  TESSERA_CHECK(json.size() <= kSafetensorsMaxHeader, "safetensors: a header of ", json.size(),
+                " bytes; readers accept ", kSafetensorsMaxHeader, ": write the ", tensors.size(),
+                " tensors as several files");
   std::string front;
   for (std::size_t i = 0; i < length_bytes; ++i) front += static_cast<char>((json.size() >> (8 * i)) & 0xFF);
   return front + json;
@@ -104,8 +108,8 @@ Digest write_safetensors(const std::string& path, std::vector<TensorSource> tens
     write(std::as_bytes(std::span(front)));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto bytes = tensors[i].bytes();
-      TESSERA_CHECK(bytes.size() == byte_size(specs[i]), "safetensors: tensor '", specs[i].name, "' gave ", bytes.size(),
-                    " bytes, but its shape and dtype need ", byte_size(specs[i]));
+      TESSERA_CHECK(bytes.size() == byte_size(specs[i]), "safetensors: tensor '", specs[i].name, "' gave ",
+                    bytes.size(), " bytes, but its shape and dtype need ", byte_size(specs[i]));
       write(bytes);
     }
   });

@@ -14,10 +14,10 @@
 namespace tessera::format {
 namespace {
 
-constexpr auto allowed_names = std::to_array<std::string_view>({
-    "torch.distributed.checkpoint.metadata.", "torch.distributed.checkpoint.filesystem._StorageInfo",
-    "torch.distributed.checkpoint.filesystem._StorageWriterTransforms", "torch.serialization._get_layout", "torch.Size", "torch.",
-    "collections.OrderedDict", "pathlib.PosixPath", "pathlib.Path"});
+constexpr auto allowed_names = std::to_array<std::string_view>(
+    {"torch.distributed.checkpoint.metadata.", "torch.distributed.checkpoint.filesystem._StorageInfo",
+     "torch.distributed.checkpoint.filesystem._StorageWriterTransforms", "torch.serialization._get_layout",
+     "torch.Size", "torch.", "collections.OrderedDict", "pathlib.PosixPath", "pathlib.Path"});
 
 constexpr std::string_view in_metadata = "torch.distributed.checkpoint.metadata.";
 
@@ -30,7 +30,8 @@ struct Place {
 
 class Reader {
  public:
-  Reader(std::span<const std::byte> bytes, const std::string& path) : path_(path), pickle_(parse_pickle(bytes, path, allowed_names)) {}
+  Reader(std::span<const std::byte> bytes, const std::string& path)
+      : path_(path), pickle_(parse_pickle(bytes, path, allowed_names)) {}
 
   DcpMetadata read() {
     const PickleNode& root = state_of(pickle_.root(), "Metadata", "the file");
@@ -44,8 +45,10 @@ class Reader {
       const PickleNode &key = pickle_[described.items[i]], &value = pickle_[described.items[i + 1]];
       if (key.kind != PickleKind::text) fail("a name is a ", pickle_kind_name(key.kind));
       if (!names.insert(key.text).second) fail("tensor '", key.text, "' is described twice");
-      if (pickle_.is_a(value, concat(in_metadata, "BytesStorageMetadata"))) out.left_aside.push_back(key.text);
-      else out.tensors.push_back(read_tensor(key.text, state_of(value, "TensorStorageMetadata", key.text)));
+      if (pickle_.is_a(value, concat(in_metadata, "BytesStorageMetadata")))
+        out.left_aside.push_back(key.text);
+      else
+        out.tensors.push_back(read_tensor(key.text, state_of(value, "TensorStorageMetadata", key.text)));
     }
     return out;
   }
@@ -57,7 +60,8 @@ class Reader {
   }
   /// The members of a dataclass's object.
   const PickleNode& state_of(const PickleNode& node, std::string_view type, const std::string& about) const {
-    if (!pickle_.is_a(node, concat(in_metadata, type))) fail("'", about, "' is no ", type, " of torch.distributed.checkpoint");
+    if (!pickle_.is_a(node, concat(in_metadata, type)))
+      fail("'", about, "' is no ", type, " of torch.distributed.checkpoint");
     const PickleNode* state = pickle_.state(node);
     if (state == nullptr) fail("'", about, "': its ", type, " is empty");
     return *state;
@@ -68,16 +72,20 @@ class Reader {
     return *found;
   }
   std::uint64_t number(const PickleNode& node, const std::string& about, const char* what) const {
-    if (node.kind != PickleKind::integer || node.integer < 0) fail("'", about, "': ", what, " is not an integer of at least 0");
+    if (node.kind != PickleKind::integer || node.integer < 0)
+      fail("'", about, "': ", what, " is not an integer of at least 0");
     return static_cast<std::uint64_t>(node.integer);
   }
   /// torch.Size((3, 4)).
   std::vector<std::int64_t> size(const PickleNode& node, const std::string& about, const char* what) const {
-    if (!pickle_.is_a(node, "torch.Size") || pickle_.arguments(node).size() != 1) fail("'", about, "': ", what, " is no torch.Size");
+    if (!pickle_.is_a(node, "torch.Size") || pickle_.arguments(node).size() != 1)
+      fail("'", about, "': ", what, " is no torch.Size");
     const PickleNode& tuple = pickle_[pickle_.arguments(node)[0]];
-    if (tuple.kind != PickleKind::tuple || tuple.items.size() > 16) fail("'", about, "': ", what, " is no tuple of at most 16 integers");
+    if (tuple.kind != PickleKind::tuple || tuple.items.size() > 16)
+      fail("'", about, "': ", what, " is no tuple of at most 16 integers");
     std::vector<std::int64_t> values;
-    for (const std::uint32_t item : tuple.items) values.push_back(static_cast<std::int64_t>(number(pickle_[item], about, what)));
+    for (const std::uint32_t item : tuple.items)
+      values.push_back(static_cast<std::int64_t>(number(pickle_[item], about, what)));
     return values;
   }
 
@@ -87,7 +95,9 @@ class Reader {
     for (std::size_t i = 0; i + 1 < planner->items.size(); i += 2) {
       const PickleNode &name = pickle_[planner->items[i]], &keys = pickle_[planner->items[i + 1]];
       if (name.kind != PickleKind::text || keys.kind != PickleKind::tuple || keys.items.size() < 2) continue;
-      if (const PickleNode& first = pickle_[keys.items[0]]; first.kind == PickleKind::text && name.text.starts_with(first.text + ".")) groups_[name.text] = first.text;
+      if (const PickleNode& first = pickle_[keys.items[0]];
+          first.kind == PickleKind::text && name.text.starts_with(first.text + "."))
+        groups_[name.text] = first.text;
     }
   }
 
@@ -102,28 +112,36 @@ class Reader {
       const PickleNode* place = pickle_.state(info);
       if (!pickle_.is_a(info, "torch.distributed.checkpoint.filesystem._StorageInfo") || place == nullptr)
         fail("'", name.text, "' does not say where it is stored");
-      if (const PickleNode* how = pickle_.find(*place, "transform_descriptors"); how != nullptr && !(how->kind == PickleKind::none || how->items.empty()))
+      if (const PickleNode* how = pickle_.find(*place, "transform_descriptors");
+          how != nullptr && !(how->kind == PickleKind::none || how->items.empty()))
         fail("'", name.text, "' is stored transformed (compressed?), which is not read");
       const PickleNode& file = member(*place, "relative_path", name.text);
-      if (file.kind != PickleKind::text || !is_plain_file_name(file.text)) fail("'", name.text, "': '", file.text, "' is not the plain name of a file in this folder");
-      Place stored{file.text, number(member(*place, "offset", name.text), name.text, "its offset"), number(member(*place, "length", name.text), name.text, "its length")};
+      if (file.kind != PickleKind::text || !is_plain_file_name(file.text))
+        fail("'", name.text, "': '", file.text, "' is not the plain name of a file in this folder");
+      Place stored{file.text, number(member(*place, "offset", name.text), name.text, "its offset"),
+                   number(member(*place, "length", name.text), name.text, "its length")};
       std::vector<std::int64_t> offsets;
       if (offset != nullptr && offset->kind != PickleKind::none) offsets = size(*offset, name.text, "its offset");
-      if (!places_.emplace(Key{name.text, offsets}, std::move(stored)).second) fail("'", name.text, "' is stored twice");
+      if (!places_.emplace(Key{name.text, offsets}, std::move(stored)).second)
+        fail("'", name.text, "' is stored twice");
     }
   }
 
   DType dtype(const PickleNode& properties, const std::string& name) const {
-    if (!pickle_.is_a(properties, concat(in_metadata, "TensorProperties"))) fail("'", name, "' has no TensorProperties");
+    if (!pickle_.is_a(properties, concat(in_metadata, "TensorProperties")))
+      fail("'", name, "' has no TensorProperties");
     const PickleNode* state = pickle_.state(properties);
-    if (state == nullptr || state->kind != PickleKind::tuple || state->items.empty()) fail("'", name, "': its dtype is not said");
+    if (state == nullptr || state->kind != PickleKind::tuple || state->items.empty())
+      fail("'", name, "': its dtype is not said");
     static const std::map<std::string_view, DType> known = {
-        {"torch.float32", DType::f32}, {"torch.float64", DType::f64}, {"torch.float16", DType::f16}, {"torch.bfloat16", DType::bf16},
-        {"torch.int64", DType::i64},   {"torch.int32", DType::i32},   {"torch.int16", DType::i16},   {"torch.int8", DType::i8},
-        {"torch.uint8", DType::u8},    {"torch.bool", DType::boolean}};
+        {"torch.float32", DType::f32},   {"torch.float64", DType::f64}, {"torch.float16", DType::f16},
+        {"torch.bfloat16", DType::bf16}, {"torch.int64", DType::i64},   {"torch.int32", DType::i32},
+        {"torch.int16", DType::i16},     {"torch.int8", DType::i8},     {"torch.uint8", DType::u8},
+        {"torch.bool", DType::boolean}};
     const PickleNode& word = pickle_[state->items[0]];
     const auto found = known.find(word.text);
-    if (word.kind != PickleKind::global || found == known.end()) fail("'", name, "': dtype ", word.text, " is not read");
+    if (word.kind != PickleKind::global || found == known.end())
+      fail("'", name, "': dtype ", word.text, " is not read");
     return found->second;
   }
 
@@ -143,10 +161,12 @@ class Reader {
       box.offsets = size(member(chunk, "offsets", name), name, "the offsets of a box");
       box.sizes = size(member(chunk, "sizes", name), name, "the sizes of a box");
       if (box.offsets.size() != tensor.shape.size() || box.sizes.size() != tensor.shape.size())
-        fail("'", name, "' has ", tensor.shape.size(), " dimensions, one of its boxes ", box.offsets.size(), " and ", box.sizes.size());
+        fail("'", name, "' has ", tensor.shape.size(), " dimensions, one of its boxes ", box.offsets.size(), " and ",
+             box.sizes.size());
       for (std::size_t d = 0; d < tensor.shape.size(); ++d)
         if (box.offsets[d] > tensor.shape[d] || box.sizes[d] > tensor.shape[d] - box.offsets[d])
-          fail("'", name, "': a box reaches from ", box.offsets[d], " over ", box.sizes[d], " elements of dimension ", d, ", which has ", tensor.shape[d]);
+          fail("'", name, "': a box reaches from ", box.offsets[d], " over ", box.sizes[d], " elements of dimension ",
+               d, ", which has ", tensor.shape[d]);
       auto place = places_.find({name, box.offsets});
       if (place == places_.end()) place = places_.find({name, {}});  // scalars are indexed without offsets
       if (place == places_.end()) fail("'", name, "': a box is stored nowhere");
@@ -155,7 +175,8 @@ class Reader {
       box.length = place->second.length;
       if (product(box.sizes, name) > box.length / dtype_size(tensor.dtype))
         fail("'", name, "': a box of ", product(box.sizes, name), " elements is said to take ", box.length, " bytes");
-      covered += product(box.sizes, name);  // each is at most `elements`; a sum that wraps cannot equal it: boxes do not overlap
+      covered += product(box.sizes,
+                         name);  // each is at most `elements`; a sum that wraps cannot equal it: boxes do not overlap
       tensor.boxes.push_back(std::move(box));
     }
     require_apart(tensor);
@@ -166,7 +187,8 @@ class Reader {
   std::uint64_t product(const std::vector<std::int64_t>& sizes, const std::string& name) const {
     std::uint64_t all = 1;
     for (const std::int64_t extent : sizes) {
-      if (extent != 0 && all > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / static_cast<std::uint64_t>(extent))
+      if (extent != 0 && all > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) /
+                                   static_cast<std::uint64_t>(extent))
         fail("'", name, "': its number of elements overflows");
       all *= static_cast<std::uint64_t>(extent);
     }
@@ -182,14 +204,17 @@ class Reader {
     std::vector<const DcpBox*> boxes;
     for (const DcpBox& box : tensor.boxes)
       if (std::find(box.sizes.begin(), box.sizes.end(), 0) == box.sizes.end()) boxes.push_back(&box);
-    std::sort(boxes.begin(), boxes.end(), [](const DcpBox* a, const DcpBox* b) { return a->offsets[0] < b->offsets[0]; });
+    std::sort(boxes.begin(), boxes.end(),
+              [](const DcpBox* a, const DcpBox* b) { return a->offsets[0] < b->offsets[0]; });
     std::size_t compared = 0;
     for (std::size_t i = 0; i < boxes.size(); ++i)
-      for (std::size_t j = i + 1; j < boxes.size() && boxes[j]->offsets[0] < boxes[i]->offsets[0] + boxes[i]->sizes[0]; ++j) {
+      for (std::size_t j = i + 1; j < boxes.size() && boxes[j]->offsets[0] < boxes[i]->offsets[0] + boxes[i]->sizes[0];
+           ++j) {
         if (++compared > 1'000'000) fail("'", tensor.name, "' is cut into too many boxes (", boxes.size(), ")");
         bool apart = false;
         for (std::size_t d = 1; d < tensor.shape.size(); ++d)
-          apart = apart || boxes[i]->offsets[d] >= boxes[j]->offsets[d] + boxes[j]->sizes[d] || boxes[j]->offsets[d] >= boxes[i]->offsets[d] + boxes[i]->sizes[d];
+          apart = apart || boxes[i]->offsets[d] >= boxes[j]->offsets[d] + boxes[j]->sizes[d] ||
+                  boxes[j]->offsets[d] >= boxes[i]->offsets[d] + boxes[i]->sizes[d];
         if (!apart) fail("'", tensor.name, "': two of its boxes overlap");
       }
   }
@@ -202,11 +227,14 @@ class Reader {
 
 }  // namespace
 
-DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::string& path) { return Reader(bytes, path).read(); }
+DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::string& path) {
+  return Reader(bytes, path).read();
+}
 
 DcpFolder::DcpFolder(const std::string& folder) : folder_(folder) {
   const std::string path = path_join(folder, ".metadata");
-  if (!path_exists(path)) throw InputError(concat(folder, ": no folder of torch.distributed.checkpoint: it has no .metadata"));
+  if (!path_exists(path))
+    throw InputError(concat(folder, ": no folder of torch.distributed.checkpoint: it has no .metadata"));
   const MappedFile file(path);
   metadata_ = parse_dcp_metadata(file.bytes(), path);
   check_places();
@@ -219,15 +247,19 @@ void DcpFolder::check_places() {
     for (const DcpBox& box : tensor.boxes) by_file[box.file].emplace_back(&box, &tensor);
   for (auto& [name, boxes] : by_file) {
     const std::string path = path_join(folder_, name);
-    if (!path_exists(path)) throw InputError(concat(path, ": no such file, but .metadata puts tensor '", boxes[0].second->name, "' there"));
+    if (!path_exists(path))
+      throw InputError(concat(path, ": no such file, but .metadata puts tensor '", boxes[0].second->name, "' there"));
     auto& file = files_[name] = std::make_unique<MappedFile>(path);
     std::sort(boxes.begin(), boxes.end(), [](const auto& a, const auto& b) { return a.first->begin < b.first->begin; });
     std::uint64_t end = 0;
     for (const auto& [box, tensor] : boxes) {
       const std::uint64_t size = file->bytes().size();
       if (box->begin > size || box->length > size - box->begin)
-        throw InputError(concat(path, ": tensor '", tensor->name, "': its part of ", box->length, " bytes at ", box->begin, " lies beyond the ", size, " bytes of the file"));
-      if (box->begin < end) throw InputError(concat(path, ": tensor '", tensor->name, "': its part at ", box->begin, " overlaps another one"));
+        throw InputError(concat(path, ": tensor '", tensor->name, "': its part of ", box->length, " bytes at ",
+                                box->begin, " lies beyond the ", size, " bytes of the file"));
+      if (box->begin < end)
+        throw InputError(
+            concat(path, ": tensor '", tensor->name, "': its part at ", box->begin, " overlaps another one"));
       end = box->begin + box->length;
     }
   }
@@ -235,7 +267,9 @@ void DcpFolder::check_places() {
 
 std::span<const std::byte> DcpFolder::bytes(const DcpTensor& tensor, const DcpBox& box) const {
   const std::string path = path_join(folder_, box.file);
-  const auto fail = [&](const auto&... parts) { return InputError(concat(path, ": tensor '", tensor.name, "': ", parts...)); };
+  const auto fail = [&](const auto&... parts) {
+    return InputError(concat(path, ": tensor '", tensor.name, "': ", parts...));
+  };
   const auto all = files_.at(box.file)->bytes();
   const auto part = all.subspan(box.begin, box.length);
   const TorchFile stored = parse_torch_file(part, path);

@@ -14,13 +14,65 @@ namespace {
 
 // Opcodes by their names in Lib/pickle.py.
 enum : unsigned char {
-  MARK = '(', STOP = '.', POP = '0', POP_MARK = '1', DUP = '2', FLOAT = 'F', INT = 'I', BININT = 'J', BININT1 = 'K', LONG = 'L',
-  BININT2 = 'M', NONE = 'N', BINPERSID = 'Q', REDUCE = 'R', BINSTRING = 'T', SHORT_BINSTRING = 'U', UNICODE = 'V', BINUNICODE = 'X',
-  APPEND = 'a', BUILD = 'b', GLOBAL = 'c', DICT = 'd', EMPTY_DICT = '}', APPENDS = 'e', GET = 'g', BINGET = 'h', LONG_BINGET = 'j',
-  LIST = 'l', EMPTY_LIST = ']', PUT = 'p', BINPUT = 'q', LONG_BINPUT = 'r', SETITEM = 's', TUPLE = 't', EMPTY_TUPLE = ')', SETITEMS = 'u',
-  BINFLOAT = 'G', PROTO = 0x80, NEWOBJ = 0x81, TUPLE1 = 0x85, TUPLE2 = 0x86, TUPLE3 = 0x87, NEWTRUE = 0x88, NEWFALSE = 0x89, LONG1 = 0x8a,
-  LONG4 = 0x8b, BINBYTES = 'B', SHORT_BINBYTES = 'C', SHORT_BINUNICODE = 0x8c, BINUNICODE8 = 0x8d, BINBYTES8 = 0x8e, EMPTY_SET = 0x8f,
-  ADDITEMS = 0x90, FROZENSET = 0x91, NEWOBJ_EX = 0x92, STACK_GLOBAL = 0x93, MEMOIZE = 0x94, FRAME = 0x95, BYTEARRAY8 = 0x96,
+  MARK = '(',
+  STOP = '.',
+  POP = '0',
+  POP_MARK = '1',
+  DUP = '2',
+  FLOAT = 'F',
+  INT = 'I',
+  BININT = 'J',
+  BININT1 = 'K',
+  LONG = 'L',
+  BININT2 = 'M',
+  NONE = 'N',
+  BINPERSID = 'Q',
+  REDUCE = 'R',
+  BINSTRING = 'T',
+  SHORT_BINSTRING = 'U',
+  UNICODE = 'V',
+  BINUNICODE = 'X',
+  APPEND = 'a',
+  BUILD = 'b',
+  GLOBAL = 'c',
+  DICT = 'd',
+  EMPTY_DICT = '}',
+  APPENDS = 'e',
+  GET = 'g',
+  BINGET = 'h',
+  LONG_BINGET = 'j',
+  LIST = 'l',
+  EMPTY_LIST = ']',
+  PUT = 'p',
+  BINPUT = 'q',
+  LONG_BINPUT = 'r',
+  SETITEM = 's',
+  TUPLE = 't',
+  EMPTY_TUPLE = ')',
+  SETITEMS = 'u',
+  BINFLOAT = 'G',
+  PROTO = 0x80,
+  NEWOBJ = 0x81,
+  TUPLE1 = 0x85,
+  TUPLE2 = 0x86,
+  TUPLE3 = 0x87,
+  NEWTRUE = 0x88,
+  NEWFALSE = 0x89,
+  LONG1 = 0x8a,
+  LONG4 = 0x8b,
+  BINBYTES = 'B',
+  SHORT_BINBYTES = 'C',
+  SHORT_BINUNICODE = 0x8c,
+  BINUNICODE8 = 0x8d,
+  BINBYTES8 = 0x8e,
+  EMPTY_SET = 0x8f,
+  ADDITEMS = 0x90,
+  FROZENSET = 0x91,
+  NEWOBJ_EX = 0x92,
+  STACK_GLOBAL = 0x93,
+  MEMOIZE = 0x94,
+  FRAME = 0x95,
+  BYTEARRAY8 = 0x96,
 };
 
 }  // namespace
@@ -49,7 +101,8 @@ class PickleReader {
 
   // ---- operands ----
   std::span<const std::byte> take(std::uint64_t count) {
-    if (count > bytes_.size() - next_) fail(count, " bytes are wanted and ", bytes_.size() - next_, " are left: the data is cut off");
+    if (count > bytes_.size() - next_)
+      fail(count, " bytes are wanted and ", bytes_.size() - next_, " are left: the data is cut off");
     const auto part = bytes_.subspan(next_, count);
     next_ += count;
     return part;
@@ -139,7 +192,8 @@ class PickleReader {
     if (std::find(kinds.begin(), kinds.end(), node.kind) == kinds.end()) fail(what, " a ", pickle_kind_name(node.kind));
     return node;
   }
-  /// Behind what the node at the top holds; an object that was given no state gets None, so that its items come after it.
+  /// Behind what the node at the top holds; an object that was given no state gets None, so that its items come after
+  /// it.
   void add_items(const std::vector<std::uint32_t>& items) {
     const std::uint32_t index = top();
     if (out_.nodes_[index].kind == Kind::object && out_.nodes_[index].items.size() == 2) {
@@ -161,57 +215,84 @@ class PickleReader {
   void set_state(std::uint32_t state) {
     PickleNode& node = at_top({Kind::object}, "a state is given to");
     if (node.items.size() > 2 && out_.nodes_[node.items[2]].kind != Kind::none) fail("a second state");
-    if (node.items.size() == 2) node.items.push_back(state);
-    else node.items[2] = state;
+    if (node.items.size() == 2)
+      node.items.push_back(state);
+    else
+      node.items[2] = state;
   }
   void call(std::uint32_t callable, std::uint32_t arguments) {
     // An object is called where a name was itself made by a call: getattr(Outer, "Inner")(...).
     const Kind called = out_.nodes_[callable].kind;
-    if (called != Kind::global && called != Kind::object) fail("what is called is a ", pickle_kind_name(called), ", not a name");
-    if (out_.nodes_[arguments].kind != Kind::tuple) fail("arguments are a ", pickle_kind_name(out_.nodes_[arguments].kind), ", not a tuple");
+    if (called != Kind::global && called != Kind::object)
+      fail("what is called is a ", pickle_kind_name(called), ", not a name");
+    if (out_.nodes_[arguments].kind != Kind::tuple)
+      fail("arguments are a ", pickle_kind_name(out_.nodes_[arguments].kind), ", not a tuple");
     push_items(Kind::object, {callable, arguments});
   }
   void global(const std::string& module, const std::string& symbol) {
     std::string full = concat(module, ".", symbol);
     const bool ok = std::any_of(allowed_.begin(), allowed_.end(), [&](std::string_view known) {
-      return known == full || known == "*" || (known.ends_with('.') && full.starts_with(known) && full.find('.', known.size()) == std::string::npos);
+      return known == full || known == "*" ||
+             (known.ends_with('.') && full.starts_with(known) && full.find('.', known.size()) == std::string::npos);
     });
-    if (!ok) fail("the file wants ", full.substr(0, 200), ", which is not among the names that its kind of file needs; it is not read any further");
+    if (!ok)
+      fail("the file wants ", full.substr(0, 200),
+           ", which is not among the names that its kind of file needs; it is not read any further");
     push(Kind::global, std::move(full));
   }
 
   void step(unsigned char op) {
     switch (op) {
       case PROTO:
-        if (const auto version = number<std::uint8_t>(); version > 5) fail("protocol ", int{version}, "; 0 to 5 are known");
+        if (const auto version = number<std::uint8_t>(); version > 5)
+          fail("protocol ", int{version}, "; 0 to 5 are known");
         return;
-      case FRAME: number<std::uint64_t>(); return;
+      case FRAME:
+        number<std::uint64_t>();
+        return;
       case STOP:
         if (stack_.size() != 1 || !marks_.empty()) fail("the end comes with ", stack_.size(), " values on the stack");
         out_.root_ = stack_.back();
         done_ = true;
         return;
-      case MARK: marks_.push_back(stack_.size()); return;
-      case POP:
-        if (stack_.size() == floor() && !marks_.empty()) marks_.pop_back();
-        else pop();
+      case MARK:
+        marks_.push_back(stack_.size());
         return;
-      case POP_MARK: pop_to_mark(); return;
-      case DUP: stack_.push_back(top()); return;
-      case NONE: return push({});
-      case NEWTRUE: return push(Kind::boolean, 1);
-      case NEWFALSE: return push(Kind::boolean, std::int64_t{0});
+      case POP:
+        if (stack_.size() == floor() && !marks_.empty())
+          marks_.pop_back();
+        else
+          pop();
+        return;
+      case POP_MARK:
+        pop_to_mark();
+        return;
+      case DUP:
+        stack_.push_back(top());
+        return;
+      case NONE:
+        return push({});
+      case NEWTRUE:
+        return push(Kind::boolean, 1);
+      case NEWFALSE:
+        return push(Kind::boolean, std::int64_t{0});
       case INT: {
         const std::string text = line();
         if (text == "00" || text == "01") return push(Kind::boolean, std::int64_t{text == "01"});
         return push(Kind::integer, decimal(text));
       }
-      case LONG: return push(Kind::integer, decimal(line()));
-      case BININT: return push(Kind::integer, std::int64_t{number<std::int32_t>()});
-      case BININT1: return push(Kind::integer, std::int64_t{number<std::uint8_t>()});
-      case BININT2: return push(Kind::integer, std::int64_t{number<std::uint16_t>()});
-      case LONG1: return push(Kind::integer, long_integer(number<std::uint8_t>()));
-      case LONG4: return push(Kind::integer, long_integer(number<std::uint32_t>()));
+      case LONG:
+        return push(Kind::integer, decimal(line()));
+      case BININT:
+        return push(Kind::integer, std::int64_t{number<std::int32_t>()});
+      case BININT1:
+        return push(Kind::integer, std::int64_t{number<std::uint8_t>()});
+      case BININT2:
+        return push(Kind::integer, std::int64_t{number<std::uint16_t>()});
+      case LONG1:
+        return push(Kind::integer, long_integer(number<std::uint8_t>()));
+      case LONG4:
+        return push(Kind::integer, long_integer(number<std::uint32_t>()));
       case FLOAT: {
         const std::string text = line();
         const auto value = parse_real(text);
@@ -224,38 +305,61 @@ class PickleReader {
       }
       case UNICODE: {
         std::string text = line();
-        if (!is_utf8(text) || text.find('\\') != std::string::npos) fail("a text with escapes of protocol 0 is not read");
+        if (!is_utf8(text) || text.find('\\') != std::string::npos)
+          fail("a text with escapes of protocol 0 is not read");
         return push(Kind::text, std::move(text));
       }
-      case SHORT_BINUNICODE: return push(Kind::text, utf8(number<std::uint8_t>()));
-      case BINUNICODE: return push(Kind::text, utf8(number<std::uint32_t>()));
-      case BINUNICODE8: return push(Kind::text, utf8(number<std::uint64_t>()));
-      case SHORT_BINSTRING: return push(Kind::bytes, string(number<std::uint8_t>()));
-      case BINSTRING: return push(Kind::bytes, string(number<std::uint32_t>()));
-      case SHORT_BINBYTES: return push(Kind::bytes, string(number<std::uint8_t>()));
-      case BINBYTES: return push(Kind::bytes, string(number<std::uint32_t>()));
+      case SHORT_BINUNICODE:
+        return push(Kind::text, utf8(number<std::uint8_t>()));
+      case BINUNICODE:
+        return push(Kind::text, utf8(number<std::uint32_t>()));
+      case BINUNICODE8:
+        return push(Kind::text, utf8(number<std::uint64_t>()));
+      case SHORT_BINSTRING:
+        return push(Kind::bytes, string(number<std::uint8_t>()));
+      case BINSTRING:
+        return push(Kind::bytes, string(number<std::uint32_t>()));
+      case SHORT_BINBYTES:
+        return push(Kind::bytes, string(number<std::uint8_t>()));
+      case BINBYTES:
+        return push(Kind::bytes, string(number<std::uint32_t>()));
       case BINBYTES8:
-      case BYTEARRAY8: return push(Kind::bytes, string(number<std::uint64_t>()));
-      case EMPTY_TUPLE: return push_items(Kind::tuple, {});
-      case TUPLE1: return push_items(Kind::tuple, pop_several(1));
-      case TUPLE2: return push_items(Kind::tuple, pop_several(2));
-      case TUPLE3: return push_items(Kind::tuple, pop_several(3));
-      case TUPLE: return push_items(Kind::tuple, pop_to_mark());
-      case EMPTY_LIST: return push_items(Kind::list, {});
-      case LIST: return push_items(Kind::list, pop_to_mark());
-      case EMPTY_SET: return push_items(Kind::set, {});
-      case FROZENSET: return push_items(Kind::set, pop_to_mark());
-      case EMPTY_DICT: return push_items(Kind::dict, {});
+      case BYTEARRAY8:
+        return push(Kind::bytes, string(number<std::uint64_t>()));
+      case EMPTY_TUPLE:
+        return push_items(Kind::tuple, {});
+      case TUPLE1:
+        return push_items(Kind::tuple, pop_several(1));
+      case TUPLE2:
+        return push_items(Kind::tuple, pop_several(2));
+      case TUPLE3:
+        return push_items(Kind::tuple, pop_several(3));
+      case TUPLE:
+        return push_items(Kind::tuple, pop_to_mark());
+      case EMPTY_LIST:
+        return push_items(Kind::list, {});
+      case LIST:
+        return push_items(Kind::list, pop_to_mark());
+      case EMPTY_SET:
+        return push_items(Kind::set, {});
+      case FROZENSET:
+        return push_items(Kind::set, pop_to_mark());
+      case EMPTY_DICT:
+        return push_items(Kind::dict, {});
       case DICT: {
         std::vector<std::uint32_t> items = pop_to_mark();
         if (items.size() % 2 != 0) fail("a key without a value");
         return push_items(Kind::dict, std::move(items));
       }
-      case APPEND: return append({pop()});
+      case APPEND:
+        return append({pop()});
       case APPENDS:
-      case ADDITEMS: return append(pop_to_mark());
-      case SETITEM: return set_items(pop_several(2));
-      case SETITEMS: return set_items(pop_to_mark());
+      case ADDITEMS:
+        return append(pop_to_mark());
+      case SETITEM:
+        return set_items(pop_several(2));
+      case SETITEMS:
+        return set_items(pop_to_mark());
       case GLOBAL: {
         const std::string module = line();
         return global(module, line());
@@ -278,16 +382,26 @@ class PickleReader {
         if (named.kind != Kind::dict || !named.items.empty()) fail("arguments with names are not read");
         return call(parts[0], parts[1]);
       }
-      case BUILD: return set_state(pop());
-      case BINPERSID: return push_items(Kind::persistent, {pop()});
-      case MEMOIZE: return remember(memo_.size());
-      case PUT: return remember(static_cast<std::uint64_t>(decimal(line())));
-      case BINPUT: return remember(number<std::uint8_t>());
-      case LONG_BINPUT: return remember(number<std::uint32_t>());
-      case GET: return recall(static_cast<std::uint64_t>(decimal(line())));
-      case BINGET: return recall(number<std::uint8_t>());
-      case LONG_BINGET: return recall(number<std::uint32_t>());
-      default: fail("opcode ", int{op}, " is none that Python's pickler writes for data");
+      case BUILD:
+        return set_state(pop());
+      case BINPERSID:
+        return push_items(Kind::persistent, {pop()});
+      case MEMOIZE:
+        return remember(memo_.size());
+      case PUT:
+        return remember(static_cast<std::uint64_t>(decimal(line())));
+      case BINPUT:
+        return remember(number<std::uint8_t>());
+      case LONG_BINPUT:
+        return remember(number<std::uint32_t>());
+      case GET:
+        return recall(static_cast<std::uint64_t>(decimal(line())));
+      case BINGET:
+        return recall(number<std::uint8_t>());
+      case LONG_BINGET:
+        return recall(number<std::uint32_t>());
+      default:
+        fail("opcode ", int{op}, " is none that Python's pickler writes for data");
     }
   }
 
@@ -303,8 +417,9 @@ class PickleReader {
 };
 
 const char* pickle_kind_name(PickleKind kind) {
-  static constexpr const char* names[] = {"None",  "boolean", "integer", "real",          "text",   "byte string",  "tuple",
-                                          "list",  "set",     "dict",    "name of a class", "object", "persistent id"};
+  static constexpr const char* names[] = {
+      "None", "boolean", "integer",         "real",   "text",         "byte string", "tuple", "list",
+      "set",  "dict",    "name of a class", "object", "persistent id"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -321,7 +436,9 @@ bool Pickle::is_a(const PickleNode& node, std::string_view global) const {
   return node.kind == PickleKind::object && nodes_[node.items[0]].text == global;
 }
 
-std::span<const std::uint32_t> Pickle::arguments(const PickleNode& object) const { return nodes_[object.items[1]].items; }
+std::span<const std::uint32_t> Pickle::arguments(const PickleNode& object) const {
+  return nodes_[object.items[1]].items;
+}
 
 const PickleNode* Pickle::state(const PickleNode& object) const {
   if (object.items.size() < 3) return nullptr;
@@ -329,7 +446,8 @@ const PickleNode* Pickle::state(const PickleNode& object) const {
   return state.kind == PickleKind::none ? nullptr : &state;
 }
 
-Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& name, std::span<const std::string_view> allowed, std::size_t* used) {
+Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& name,
+                    std::span<const std::string_view> allowed, std::size_t* used) {
   return PickleReader(bytes, name, allowed).read(used);
 }
 

@@ -14,28 +14,62 @@
 namespace tessera::format {
 namespace {
 
-constexpr auto allowed_names = std::to_array<std::string_view>({
-    "collections.OrderedDict", "torch.Size", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3",
-    "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.storage.UntypedStorage",
-    "torch.storage.TypedStorage", "torch.serialization._get_layout",
-    "torch.FloatStorage", "torch.DoubleStorage", "torch.HalfStorage", "torch.BFloat16Storage", "torch.LongStorage", "torch.IntStorage",
-    "torch.ShortStorage", "torch.CharStorage", "torch.ByteStorage", "torch.BoolStorage", "torch.UInt16Storage", "torch.UInt32Storage",
-    "torch.UInt64Storage",
-    "torch.float32", "torch.float64", "torch.float16", "torch.bfloat16", "torch.int64", "torch.int32", "torch.int16", "torch.int8",
-    "torch.uint8", "torch.bool", "torch.uint16", "torch.uint32", "torch.uint64", "torch.float", "torch.half", "torch.long"});
+constexpr auto allowed_names = std::to_array<std::string_view>({"collections.OrderedDict",
+                                                                "torch.Size",
+                                                                "torch._utils._rebuild_tensor_v2",
+                                                                "torch._utils._rebuild_tensor_v3",
+                                                                "torch._utils._rebuild_parameter",
+                                                                "torch._utils._rebuild_parameter_with_state",
+                                                                "torch.storage.UntypedStorage",
+                                                                "torch.storage.TypedStorage",
+                                                                "torch.serialization._get_layout",
+                                                                "torch.FloatStorage",
+                                                                "torch.DoubleStorage",
+                                                                "torch.HalfStorage",
+                                                                "torch.BFloat16Storage",
+                                                                "torch.LongStorage",
+                                                                "torch.IntStorage",
+                                                                "torch.ShortStorage",
+                                                                "torch.CharStorage",
+                                                                "torch.ByteStorage",
+                                                                "torch.BoolStorage",
+                                                                "torch.UInt16Storage",
+                                                                "torch.UInt32Storage",
+                                                                "torch.UInt64Storage",
+                                                                "torch.float32",
+                                                                "torch.float64",
+                                                                "torch.float16",
+                                                                "torch.bfloat16",
+                                                                "torch.int64",
+                                                                "torch.int32",
+                                                                "torch.int16",
+                                                                "torch.int8",
+                                                                "torch.uint8",
+                                                                "torch.bool",
+                                                                "torch.uint16",
+                                                                "torch.uint32",
+                                                                "torch.uint64",
+                                                                "torch.float",
+                                                                "torch.half",
+                                                                "torch.long"});
 
 std::optional<DType> dtype_of(std::string_view global) {
   static const std::map<std::string_view, DType> known = {
-      {"torch.FloatStorage", DType::f32},   {"torch.DoubleStorage", DType::f64},  {"torch.HalfStorage", DType::f16},
-      {"torch.BFloat16Storage", DType::bf16}, {"torch.LongStorage", DType::i64},  {"torch.IntStorage", DType::i32},
-      {"torch.ShortStorage", DType::i16},   {"torch.CharStorage", DType::i8},     {"torch.ByteStorage", DType::u8},
-      {"torch.BoolStorage", DType::boolean}, {"torch.UInt16Storage", DType::u16}, {"torch.UInt32Storage", DType::u32},
-      {"torch.UInt64Storage", DType::u64},  {"torch.float32", DType::f32},        {"torch.float", DType::f32},
-      {"torch.float64", DType::f64},        {"torch.float16", DType::f16},        {"torch.half", DType::f16},
-      {"torch.bfloat16", DType::bf16},      {"torch.int64", DType::i64},          {"torch.long", DType::i64},
-      {"torch.int32", DType::i32},          {"torch.int16", DType::i16},          {"torch.int8", DType::i8},
-      {"torch.uint8", DType::u8},           {"torch.bool", DType::boolean},       {"torch.uint16", DType::u16},
-      {"torch.uint32", DType::u32},         {"torch.uint64", DType::u64}};
+      {"torch.FloatStorage", DType::f32},  {"torch.DoubleStorage", DType::f64},
+      {"torch.HalfStorage", DType::f16},   {"torch.BFloat16Storage", DType::bf16},
+      {"torch.LongStorage", DType::i64},   {"torch.IntStorage", DType::i32},
+      {"torch.ShortStorage", DType::i16},  {"torch.CharStorage", DType::i8},
+      {"torch.ByteStorage", DType::u8},    {"torch.BoolStorage", DType::boolean},
+      {"torch.UInt16Storage", DType::u16}, {"torch.UInt32Storage", DType::u32},
+      {"torch.UInt64Storage", DType::u64}, {"torch.float32", DType::f32},
+      {"torch.float", DType::f32},         {"torch.float64", DType::f64},
+      {"torch.float16", DType::f16},       {"torch.half", DType::f16},
+      {"torch.bfloat16", DType::bf16},     {"torch.int64", DType::i64},
+      {"torch.long", DType::i64},          {"torch.int32", DType::i32},
+      {"torch.int16", DType::i16},         {"torch.int8", DType::i8},
+      {"torch.uint8", DType::u8},          {"torch.bool", DType::boolean},
+      {"torch.uint16", DType::u16},        {"torch.uint32", DType::u32},
+      {"torch.uint64", DType::u64}};
   const auto found = known.find(global);
   return found == known.end() ? std::nullopt : std::optional(found->second);
 }
@@ -53,37 +87,51 @@ void TorchArchive::fail(const Parts&... parts) const {
   throw InputError(concat(path_, ": ", parts...));
 }
 
-TorchArchive::TorchArchive(std::span<const std::byte> file, const std::string& path, std::span<const std::string_view> allowed) : path_(path) {
+TorchArchive::TorchArchive(std::span<const std::byte> file, const std::string& path,
+                           std::span<const std::string_view> allowed)
+    : path_(path) {
   if (!(file.size() >= 4 && file[0] == std::byte{'P'} && file[1] == std::byte{'K'})) {
     fail("not a file of torch.save in its ZIP format",
-         !file.empty() && file[0] == std::byte{0x80} ? " but a bare pickle, as PyTorch before 1.6 wrote; load and save it once with a newer one" : "");
+         !file.empty() && file[0] == std::byte{0x80}
+             ? " but a bare pickle, as PyTorch before 1.6 wrote; load and save it once with a newer one"
+             : "");
   }
   for (ZipEntry& entry : parse_zip(file, path)) entries_.emplace(entry.name, std::move(entry));
-  const auto pickle = std::find_if(entries_.begin(), entries_.end(), [](const auto& e) { return e.first.ends_with("/data.pkl") && std::count(e.first.begin(), e.first.end(), '/') == 1; });
+  const auto pickle = std::find_if(entries_.begin(), entries_.end(), [](const auto& e) {
+    return e.first.ends_with("/data.pkl") && std::count(e.first.begin(), e.first.end(), '/') == 1;
+  });
   if (pickle == entries_.end()) fail("the archive has no data.pkl: torch.save did not write it");
   prefix_ = pickle->first.substr(0, pickle->first.size() - std::string_view("data.pkl").size());
-  if (const auto order = entries_.find(prefix_ + "byteorder"); order != entries_.end() && text_of(file, order->second) != "little")
+  if (const auto order = entries_.find(prefix_ + "byteorder");
+      order != entries_.end() && text_of(file, order->second) != "little")
     fail("its numbers are big-endian, which are not read");
   pickle_ = parse_pickle(file.subspan(pickle->second.begin, pickle->second.end - pickle->second.begin), path, allowed);
 }
 
 bool TorchArchive::is_parameter(const PickleNode& node) const {
-  return pickle_.is_a(node, "torch._utils._rebuild_parameter") || pickle_.is_a(node, "torch._utils._rebuild_parameter_with_state");
+  return pickle_.is_a(node, "torch._utils._rebuild_parameter") ||
+         pickle_.is_a(node, "torch._utils._rebuild_parameter_with_state");
 }
 
-/// What _rebuild_tensor_v2 or its like was called with, be the tensor a plain one or one with attributes (_rebuild_from_type_v2).
+/// What _rebuild_tensor_v2 or its like was called with, be the tensor a plain one or one with attributes
+/// (_rebuild_from_type_v2).
 std::optional<std::span<const std::uint32_t>> TorchArchive::tensor_arguments(const PickleNode& node) const {
-  const auto makes = [](std::string_view function) { return function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor_v3"; };
+  const auto makes = [](std::string_view function) {
+    return function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor_v3";
+  };
   if (node.kind != PickleKind::object) return std::nullopt;
   const auto arguments = pickle_.arguments(node);
   if (makes(pickle_[node.items[0]].text)) return arguments;
   if (!pickle_.is_a(node, "torch._tensor._rebuild_from_type_v2") || arguments.size() != 4) return std::nullopt;
   const PickleNode &function = pickle_[arguments[0]], &inner = pickle_[arguments[2]];
-  if (function.kind != PickleKind::global || !makes(function.text) || inner.kind != PickleKind::tuple) return std::nullopt;
+  if (function.kind != PickleKind::global || !makes(function.text) || inner.kind != PickleKind::tuple)
+    return std::nullopt;
   return std::span<const std::uint32_t>(inner.items);
 }
 
-bool TorchArchive::is_tensor(const PickleNode& node) const { return is_parameter(node) || tensor_arguments(node).has_value(); }
+bool TorchArchive::is_tensor(const PickleNode& node) const {
+  return is_parameter(node) || tensor_arguments(node).has_value();
+}
 
 /// An OrderedDict's come after its class, arguments and state.
 std::optional<std::span<const std::uint32_t>> TorchArchive::members(const PickleNode& node) const {
@@ -93,15 +141,19 @@ std::optional<std::span<const std::uint32_t>> TorchArchive::members(const Pickle
 }
 
 std::int64_t TorchArchive::integer(const PickleNode& node, const std::string& name, const char* what) const {
-  if (node.kind != PickleKind::integer || node.integer < 0) fail("tensor '", name, "': ", what, " is not an integer of at least 0");
+  if (node.kind != PickleKind::integer || node.integer < 0)
+    fail("tensor '", name, "': ", what, " is not an integer of at least 0");
   return node.integer;
 }
 
 std::vector<std::int64_t> TorchArchive::sizes(const PickleNode& node, const std::string& name, const char* what) const {
   const PickleNode* tuple = &node;
-  if (pickle_.is_a(node, "torch.Size") && pickle_.arguments(node).size() == 1) tuple = &pickle_[pickle_.arguments(node)[0]];
-  if (tuple->kind != PickleKind::tuple) fail("tensor '", name, "': ", what, " is a ", pickle_kind_name(tuple->kind), "; expected a tuple");
-  if (tuple->items.size() > 16) fail("tensor '", name, "': ", what, " has ", tuple->items.size(), " dimensions; at most 16 are read");
+  if (pickle_.is_a(node, "torch.Size") && pickle_.arguments(node).size() == 1)
+    tuple = &pickle_[pickle_.arguments(node)[0]];
+  if (tuple->kind != PickleKind::tuple)
+    fail("tensor '", name, "': ", what, " is a ", pickle_kind_name(tuple->kind), "; expected a tuple");
+  if (tuple->items.size() > 16)
+    fail("tensor '", name, "': ", what, " has ", tuple->items.size(), " dimensions; at most 16 are read");
   std::vector<std::int64_t> values;
   for (const std::uint32_t item : tuple->items) values.push_back(integer(pickle_[item], name, what));
   return values;
@@ -117,15 +169,18 @@ TorchTensor TorchArchive::tensor(const PickleNode& node, const std::string& name
     if (!found) fail("'", name, "' is a ", pickle_kind_name(node.kind), " and not a tensor");
   }
   const auto arguments = *found;
-  if (arguments.size() < 4) fail("tensor '", name, "' is described by ", arguments.size(), " numbers; at least 4 are wanted");
+  if (arguments.size() < 4)
+    fail("tensor '", name, "' is described by ", arguments.size(), " numbers; at least 4 are wanted");
   TorchTensor tensor;
   tensor.name = name;
   const auto [entry, storage_dtype] = storage_of(pickle_[arguments[0]], name);
   tensor.shape = sizes(pickle_[arguments[2]], name, "its shape");
   tensor.strides = sizes(pickle_[arguments[3]], name, "its strides");
-  if (tensor.shape.size() != tensor.strides.size()) fail("tensor '", name, "' has ", tensor.shape.size(), " sizes and ", tensor.strides.size(), " strides");
+  if (tensor.shape.size() != tensor.strides.size())
+    fail("tensor '", name, "' has ", tensor.shape.size(), " sizes and ", tensor.strides.size(), " strides");
   std::optional<DType> dtype = storage_dtype;
-  if (arguments.size() > 6 && pickle_[arguments[6]].kind == PickleKind::global) dtype = dtype_of(pickle_[arguments[6]].text);  // _rebuild_tensor_v3
+  if (arguments.size() > 6 && pickle_[arguments[6]].kind == PickleKind::global)
+    dtype = dtype_of(pickle_[arguments[6]].text);  // _rebuild_tensor_v3
   if (!dtype) fail("tensor '", name, "': its dtype is not known");
   tensor.dtype = *dtype;
   place(tensor, *entry, integer(pickle_[arguments[1]], name, "its offset"));
@@ -134,12 +189,14 @@ TorchTensor TorchArchive::tensor(const PickleNode& node, const std::string& name
 }
 
 /// ("storage", class, key, device, elements), by persistent id.
-std::pair<const ZipEntry*, std::optional<DType>> TorchArchive::storage_of(const PickleNode& node, const std::string& name) const {
+std::pair<const ZipEntry*, std::optional<DType>> TorchArchive::storage_of(const PickleNode& node,
+                                                                          const std::string& name) const {
   const PickleNode* id = node.kind == PickleKind::persistent ? &pickle_[node.items[0]] : nullptr;
   if (id == nullptr || id->kind != PickleKind::tuple || id->items.size() < 5 || pickle_[id->items[0]].text != "storage")
     fail("tensor '", name, "' has no storage in this file");
   const PickleNode &type = pickle_[id->items[1]], &key = pickle_[id->items[2]];
-  if (type.kind != PickleKind::global || key.kind != PickleKind::text) fail("tensor '", name, "': its storage has no name");
+  if (type.kind != PickleKind::global || key.kind != PickleKind::text)
+    fail("tensor '", name, "': its storage has no name");
   const auto found = entries_.find(concat(prefix_, "data/", key.text));
   if (found == entries_.end()) fail("tensor '", name, "': its storage '", key.text, "' is not in the archive");
   return {&found->second, dtype_of(type.text)};
@@ -151,16 +208,20 @@ void TorchArchive::place(TorchTensor& tensor, const ZipEntry& entry, std::int64_
   std::uint64_t last = 0;  // elements between the first and the last one
   bool none = false;
   for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-    const auto extent = static_cast<std::uint64_t>(tensor.shape[d]), stride = static_cast<std::uint64_t>(tensor.strides[d]);
+    const auto extent = static_cast<std::uint64_t>(tensor.shape[d]),
+               stride = static_cast<std::uint64_t>(tensor.strides[d]);
     if (extent == 0) none = true;
     if (extent < 2) continue;
-    if (stride != 0 && extent - 1 > (std::numeric_limits<std::uint64_t>::max() - last) / stride) fail("tensor '", tensor.name, "': its strides overflow");
-    if (stride == 0 && extent > limit + 1) fail("tensor '", tensor.name, "' repeats ", extent, " times what it holds once");
+    if (stride != 0 && extent - 1 > (std::numeric_limits<std::uint64_t>::max() - last) / stride)
+      fail("tensor '", tensor.name, "': its strides overflow");
+    if (stride == 0 && extent > limit + 1)
+      fail("tensor '", tensor.name, "' repeats ", extent, " times what it holds once");
     last += (extent - 1) * stride;
   }
   const auto first = static_cast<std::uint64_t>(offset);
   if (none ? first > limit : first >= limit || last >= limit - first)
-    fail("tensor '", tensor.name, "' reaches to element ", first, " + ", last, " of a storage with ", limit, " elements");
+    fail("tensor '", tensor.name, "' reaches to element ", first, " + ", last, " of a storage with ", limit,
+         " elements");
   tensor.begin = entry.begin + first * size;
   tensor.end = none ? tensor.begin : tensor.begin + (last + 1) * size;
 }
@@ -175,11 +236,14 @@ namespace {
 
 class Reader {
  public:
-  Reader(std::span<const std::byte> file, const std::string& path) : path_(path), archive_(file, path, allowed_names), pickle_(archive_.pickle()) {}
+  Reader(std::span<const std::byte> file, const std::string& path)
+      : path_(path), archive_(file, path, allowed_names), pickle_(archive_.pickle()) {}
 
   TorchFile read() {
-    if (archive_.is_tensor(pickle_.root())) add_tensor("", "", pickle_.root());
-    else walk("", "", pickle_.root(), 0);
+    if (archive_.is_tensor(pickle_.root()))
+      add_tensor("", "", pickle_.root());
+    else
+      walk("", "", pickle_.root(), 0);
     out_.storages = archive_.storages();
     return std::move(out_);
   }
@@ -199,12 +263,17 @@ class Reader {
     for (std::size_t i = 0; i + 1 < inside->size(); i += 2) {
       const PickleNode &key = pickle_[(*inside)[i]], &value = pickle_[(*inside)[i + 1]];
       if (++visited_ > pickle_.size()) fail("a dict contains itself, or is listed over and over");
-      std::string name = key.kind == Kind::text ? key.text : key.kind == Kind::integer ? std::to_string(key.integer) : "";
+      std::string name = key.kind == Kind::text      ? key.text
+                         : key.kind == Kind::integer ? std::to_string(key.integer)
+                                                     : "";
       if (name.empty()) fail("a key of '", prefix, "' is a ", pickle_kind_name(key.kind), "; names are wanted");
       if (!prefix.empty()) name = concat(prefix, ".", name);
-      if (archive_.is_tensor(value)) add_tensor(group, name, value);
-      else if (archive_.members(value)) walk(depth == 0 ? name : group, name, value, depth + 1);
-      else out_.left_aside.push_back(name);
+      if (archive_.is_tensor(value))
+        add_tensor(group, name, value);
+      else if (archive_.members(value))
+        walk(depth == 0 ? name : group, name, value, depth + 1);
+      else
+        out_.left_aside.push_back(name);
     }
   }
 
@@ -234,13 +303,16 @@ bool TorchTensor::contiguous() const {
   return true;
 }
 
-TorchFile parse_torch_file(std::span<const std::byte> file, const std::string& path) { return Reader(file, path).read(); }
+TorchFile parse_torch_file(std::span<const std::byte> file, const std::string& path) {
+  return Reader(file, path).read();
+}
 
 void verify_storage(std::span<const std::byte> file, const ZipEntry& storage, const std::string& path) {
   if (storage.crc32 == 0) return;
   const std::uint32_t found = crc32(file.subspan(storage.begin, storage.end - storage.begin));
   if (found != storage.crc32)
-    throw InputError(concat(path, ": bytes ", storage.begin, " to ", storage.end, " ('", storage.name, "') have CRC-32 ", found, ", but the archive says ", storage.crc32,
+    throw InputError(concat(path, ": bytes ", storage.begin, " to ", storage.end, " ('", storage.name,
+                            "') have CRC-32 ", found, ", but the archive says ", storage.crc32,
                             ": the file is damaged"));
 }
 

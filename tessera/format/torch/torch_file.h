@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Files of torch.save (zip format, PyTorch 1.6 and newer): a ZIP archive with NAME/data.pkl, which describes the object, and
-/// NAME/data/KEY, the bytes of each storage. Read as data (pickle.h): no class is made and no code runs.
+/// Files of torch.save (zip format, PyTorch 1.6 and newer): a ZIP archive with NAME/data.pkl, which describes the
+/// object, and NAME/data/KEY, the bytes of each storage. Read as data (pickle.h): no class is made and no code runs.
 /// Source: torch/serialization.py (_save), torch/_utils.py (_rebuild_tensor_v2 and its like).
 
 #include <cstddef>
@@ -15,24 +15,26 @@
 #include <vector>
 
 #include <tessera/base/file.h>
-#include <tessera/format/torch/pickle.h>
 #include <tessera/format/safetensors/safetensors.h>
+#include <tessera/format/torch/pickle.h>
 #include <tessera/format/torch/zip.h>
 
 namespace tessera::format {
 
 struct TorchTensor {
-  std::string name;                   ///< keys of nested dicts, joined by '.'; "" when the file is a tensor
-  std::string group;                  ///< the first of several keys: "model" of "model.h.0.bias"; "" for a name of one key
+  std::string name;   ///< keys of nested dicts, joined by '.'; "" when the file is a tensor
+  std::string group;  ///< the first of several keys: "model" of "model.h.0.bias"; "" for a name of one key
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  ///< in elements, none negative
-  std::uint64_t begin = 0, end = 0;   ///< bytes of the file, from the tensor's first element to the last one that its strides reach
-  std::size_t storage = 0;            ///< tensors with one storage share memory (tied weights)
-  bool contiguous() const;            ///< row-major without gaps: [begin, end) is the tensor
+  std::uint64_t begin = 0,
+                end = 0;  ///< bytes of the file, from the tensor's first element to the last one that its strides reach
+  std::size_t storage = 0;  ///< tensors with one storage share memory (tied weights)
+  bool contiguous() const;  ///< row-major without gaps: [begin, end) is the tensor
 };
 
-/// The archive with its pickle, for readers that know what structure to expect. `file` must outlive it; each thread has its own.
+/// The archive with its pickle, for readers that know what structure to expect. `file` must outlive it; each thread has
+/// its own.
 class TorchArchive {
  public:
   /// `path` is for messages, `allowed` as in parse_pickle. Throws InputError.
@@ -42,11 +44,14 @@ class TorchArchive {
   /// A dict's or an OrderedDict's key, value, key, value, ...; nothing: it is neither.
   std::optional<std::span<const std::uint32_t>> members(const PickleNode& node) const;
   bool is_tensor(const PickleNode& node) const;
-  /// The tensor that the node describes, checked against the bytes that are there; `name` is for messages. Throws InputError.
+  /// The tensor that the node describes, checked against the bytes that are there; `name` is for messages. Throws
+  /// InputError.
   TorchTensor tensor(const PickleNode& node, const std::string& name);
   /// A torch.Size or a tuple: at most 16 integers, none negative. Throws InputError.
   std::vector<std::int64_t> sizes(const PickleNode& node, const std::string& name, const char* what) const;
-  const std::vector<ZipEntry>& storages() const { return storages_; }  ///< of the tensors so far, by TorchTensor::storage
+  const std::vector<ZipEntry>& storages() const {
+    return storages_;
+  }  ///< of the tensors so far, by TorchTensor::storage
 
  private:
   template <class... Parts>
@@ -72,15 +77,17 @@ struct TorchFile {
   std::vector<ZipEntry> storages;       ///< by TorchTensor::storage
 };
 
-/// Parses the archive that `file` is; `path` is for messages. Accepted roots: a tensor, a dict of tensors, dicts of dicts (at most 8 deep).
-/// Everything is checked against the bytes that are there. Classes other than tensors, parameters, storages, OrderedDict and Size end the
-/// reading, as files of older formats do. Throws InputError naming the tensor, the rule and the numbers.
+/// Parses the archive that `file` is; `path` is for messages. Accepted roots: a tensor, a dict of tensors, dicts of
+/// dicts (at most 8 deep). Everything is checked against the bytes that are there. Classes other than tensors,
+/// parameters, storages, OrderedDict and Size end the reading, as files of older formats do. Throws InputError naming
+/// the tensor, the rule and the numbers.
 TorchFile parse_torch_file(std::span<const std::byte> file, const std::string& path);
 
 /// Whether a storage's bytes have the checksum that the archive lists (0: none); throws InputError.
 void verify_storage(std::span<const std::byte> file, const ZipEntry& storage, const std::string& path);
 
-/// Whether the storages' bytes have the checksums that the archive lists (entries with checksum 0 were written without); throws InputError.
+/// Whether the storages' bytes have the checksums that the archive lists (entries with checksum 0 were written
+/// without); throws InputError.
 void verify_torch_file(std::span<const std::byte> file, const TorchFile& parsed, const std::string& path);
 
 }  // namespace tessera::format

@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
-#include <tessera/format/torch/dcp.h>
 #include <tessera/format/manifest/manifest.h>
+#include <tessera/format/torch/dcp.h>
 #include <tessera/format/torch/torch_file.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ std::uint64_t elements_of(const std::vector<std::int64_t>& shape) {
 
 /// A file of torch.save, open, with its parsed description; storages are verified once.
 struct OpenFile {
-  explicit OpenFile(const std::string& path) : mapping(path), parsed(parse_torch_file(mapping.bytes(), path)), verified(parsed.storages.size(), false) {}
+  explicit OpenFile(const std::string& path)
+      : mapping(path), parsed(parse_torch_file(mapping.bytes(), path)), verified(parsed.storages.size(), false) {}
   MappedFile mapping;
   TorchFile parsed;
   std::vector<bool> verified;
@@ -62,14 +63,16 @@ std::vector<std::byte> packed(std::span<const std::byte> stored, const TorchTens
 }
 
 /// Copies a box into the whole tensor.
-void place(std::span<const std::byte> box_bytes, const DcpBox& box, const std::vector<std::int64_t>& shape, std::size_t size, std::vector<std::byte>& whole) {
+void place(std::span<const std::byte> box_bytes, const DcpBox& box, const std::vector<std::int64_t>& shape,
+           std::size_t size, std::vector<std::byte>& whole) {
   if (box_bytes.empty()) return;
   const std::size_t dims = shape.size();
   const std::uint64_t row = (dims == 0 ? 1 : static_cast<std::uint64_t>(box.sizes[dims - 1])) * size;
   std::vector<std::int64_t> index(dims, 0);
   for (std::uint64_t from = 0; from < box_bytes.size(); from += row) {
     std::uint64_t to = 0;
-    for (std::size_t d = 0; d < dims; ++d) to = to * static_cast<std::uint64_t>(shape[d]) + static_cast<std::uint64_t>(box.offsets[d] + index[d]);
+    for (std::size_t d = 0; d < dims; ++d)
+      to = to * static_cast<std::uint64_t>(shape[d]) + static_cast<std::uint64_t>(box.offsets[d] + index[d]);
     std::memcpy(&whole[to * size], box_bytes.data() + from, row);
     for (std::size_t d = dims < 1 ? 0 : dims - 1; d-- > 0;) {
       if (++index[d] < box.sizes[d]) break;
@@ -87,7 +90,8 @@ struct Found {
   std::function<std::span<const std::byte>()> bytes;
 };
 
-void add_file(const std::string& path, const std::set<std::string>* wanted, std::vector<Found>& found, std::vector<std::string>& left_aside) {
+void add_file(const std::string& path, const std::set<std::string>* wanted, std::vector<Found>& found,
+              std::vector<std::string>& left_aside) {
   const auto file = std::make_shared<OpenFile>(path);
   for (const std::string& name : file->parsed.left_aside) left_aside.push_back(name);
   for (const TorchTensor& tensor : file->parsed.tensors) {
@@ -96,8 +100,13 @@ void add_file(const std::string& path, const std::set<std::string>* wanted, std:
       continue;
     }
     const auto buffer = std::make_shared<std::vector<std::byte>>();
-    found.push_back({tensor.name.empty() ? "weight" : tensor.name, tensor.group, tensor.dtype, tensor.shape,
-                     {tensor.contiguous() && tensor.begin != tensor.end ? file->mapping.bytes().data() : nullptr, tensor.begin, tensor.end}, [file, &tensor, buffer] {
+    found.push_back({tensor.name.empty() ? "weight" : tensor.name,
+                     tensor.group,
+                     tensor.dtype,
+                     tensor.shape,
+                     {tensor.contiguous() && tensor.begin != tensor.end ? file->mapping.bytes().data() : nullptr,
+                      tensor.begin, tensor.end},
+                     [file, &tensor, buffer] {
                        const auto stored = file->bytes(tensor);
                        if (tensor.contiguous()) return stored;
                        *buffer = packed(stored, tensor);
@@ -110,7 +119,9 @@ void add_index(const std::string& folder, std::vector<Found>& found, std::vector
   const Value index = read_json(path_join(folder, index_file));
   std::map<std::string, std::set<std::string>> by_file;
   for (const auto& [tensor, file] : index.at("weight_map").members()) {
-    if (!is_plain_file_name(file.as_string())) throw InputError(concat(file.where().str(), ": '", file.as_string(), "' is not the plain name of a file in this folder"));
+    if (!is_plain_file_name(file.as_string()))
+      throw InputError(
+          concat(file.where().str(), ": '", file.as_string(), "' is not the plain name of a file in this folder"));
     by_file[file.as_string()].insert(tensor);
   }
   for (const auto& [file, tensors] : by_file) {
@@ -121,7 +132,8 @@ void add_index(const std::string& folder, std::vector<Found>& found, std::vector
     if (found.size() - before != tensors.size()) {
       std::set<std::string> missing = tensors;
       for (std::size_t i = before; i < found.size(); ++i) missing.erase(found[i].name);
-      throw InputError(concat(path, ": tensor '", *missing.begin(), "' (and ", missing.size() - 1, " more) of ", index_file, " is not in it"));
+      throw InputError(concat(path, ": tensor '", *missing.begin(), "' (and ", missing.size() - 1, " more) of ",
+                              index_file, " is not in it"));
     }
   }
 }
@@ -133,7 +145,8 @@ void add_dcp(const std::string& folder, std::vector<Found>& found, std::vector<s
     const auto buffer = std::make_shared<std::vector<std::byte>>();
     found.push_back({tensor.name, tensor.group, tensor.dtype, tensor.shape, {nullptr, 0, 0}, [dcp, &tensor, buffer] {
                        buffer->assign(elements_of(tensor.shape) * dtype_size(tensor.dtype), std::byte{});
-                       for (const DcpBox& box : tensor.boxes) place(dcp->bytes(tensor, box), box, tensor.shape, dtype_size(tensor.dtype), *buffer);
+                       for (const DcpBox& box : tensor.boxes)
+                         place(dcp->bytes(tensor, box), box, tensor.shape, dtype_size(tensor.dtype), *buffer);
                        return std::span<const std::byte>(*buffer);
                      }});
   }
@@ -146,22 +159,29 @@ std::string choose_group(const std::vector<Found>& found, const std::string& wan
   groups.erase("");
   if (!wanted.empty()) {
     if (groups.contains(wanted)) return wanted;
-    throw InputError(concat(path, ": --group ", wanted, ": there is no such group; ", groups.empty() ? "its tensors are not grouped" : concat("the groups are ", join(std::vector<std::string>(groups.begin(), groups.end())))));
+    throw InputError(concat(
+        path, ": --group ", wanted, ": there is no such group; ",
+        groups.empty() ? "its tensors are not grouped"
+                       : concat("the groups are ", join(std::vector<std::string>(groups.begin(), groups.end())))));
   }
   std::vector<std::string> usual;
   for (const char* name : {"model", "module", "state_dict", "model_state_dict"})
     if (groups.contains(name)) usual.emplace_back(name);
   if (usual.size() == 1) return usual[0];
-  if (groups.empty() || std::any_of(found.begin(), found.end(), [](const Found& t) { return t.group.empty() && !t.shape.empty(); })) return "";
+  if (groups.empty() ||
+      std::any_of(found.begin(), found.end(), [](const Found& t) { return t.group.empty() && !t.shape.empty(); }))
+    return "";
   if (groups.size() == 1) return *groups.begin();
-  throw InputError(concat(path, " holds the groups ", join(std::vector<std::string>(groups.begin(), groups.end())), "; choose the weights with --group NAME"));
+  throw InputError(concat(path, " holds the groups ", join(std::vector<std::string>(groups.begin(), groups.end())),
+                          "; choose the weights with --group NAME"));
 }
 
 }  // namespace
 
 bool is_torch_weights(const std::string& path) {
   if (is_directory(path))
-    return path_exists(path_join(path, ".metadata")) || path_exists(path_join(path, weights_file)) || path_exists(path_join(path, index_file));
+    return path_exists(path_join(path, ".metadata")) || path_exists(path_join(path, weights_file)) ||
+           path_exists(path_join(path, index_file));
   const std::string lower = to_lower(path);
   return lower.ends_with(".bin") || lower.ends_with(".pt") || lower.ends_with(".pth");
 }
@@ -169,11 +189,17 @@ bool is_torch_weights(const std::string& path) {
 TorchWeights read_torch_weights(const std::string& path, const std::string& group, bool keep_tied) {
   TorchWeights out;
   std::vector<Found> found;
-  if (!is_directory(path)) add_file(path, nullptr, found, out.left_aside);
-  else if (path_exists(path_join(path, ".metadata"))) add_dcp(path, found, out.left_aside);
-  else if (path_exists(path_join(path, index_file))) add_index(path, found, out.left_aside);
-  else if (path_exists(path_join(path, weights_file))) add_file(path_join(path, weights_file), nullptr, found, out.left_aside);
-  else throw InputError(concat(path, ": holds neither ", weights_file, " nor ", index_file, " nor the .metadata of torch.distributed.checkpoint"));
+  if (!is_directory(path))
+    add_file(path, nullptr, found, out.left_aside);
+  else if (path_exists(path_join(path, ".metadata")))
+    add_dcp(path, found, out.left_aside);
+  else if (path_exists(path_join(path, index_file)))
+    add_index(path, found, out.left_aside);
+  else if (path_exists(path_join(path, weights_file)))
+    add_file(path_join(path, weights_file), nullptr, found, out.left_aside);
+  else
+    throw InputError(concat(path, ": holds neither ", weights_file, " nor ", index_file,
+                            " nor the .metadata of torch.distributed.checkpoint"));
 
   out.group = choose_group(found, group, path);
   std::map<std::tuple<const void*, std::uint64_t, std::uint64_t>, std::string> memories;

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint32_t local_signature = 0x04034b50, directory_signature = 0x02014b50, end_signature = 0x06054b50,
                         end64_signature = 0x06064b50, locator64_signature = 0x07064b50;
-constexpr std::uint64_t local_size = 30, directory_size = 46, end_size = 22, end64_size = 56, locator64_size = 20, longest_comment = 65535;
+constexpr std::uint64_t local_size = 30, directory_size = 46, end_size = 22, end64_size = 56, locator64_size = 20,
+                        longest_comment = 65535;
 constexpr std::uint32_t in_64_bits = 0xffffffff;
 
 /// Little-endian numbers at given places of the file.
@@ -55,11 +56,14 @@ Directory find_directory(const Bytes& bytes) {
   if (bytes.size() < end_size) bytes.fail("it has ", bytes.size(), " bytes");
   const std::uint64_t last = bytes.size() - end_size, first = last > longest_comment ? last - longest_comment : 0;
   for (std::uint64_t at = last + 1; at-- > first;) {
-    if (bytes.at<std::uint32_t>(at) != end_signature || at + end_size + bytes.at<std::uint16_t>(at + 20) != bytes.size()) continue;
+    if (bytes.at<std::uint32_t>(at) != end_signature ||
+        at + end_size + bytes.at<std::uint16_t>(at + 20) != bytes.size())
+      continue;
     if (at >= locator64_size && bytes.at<std::uint32_t>(at - locator64_size) == locator64_signature) {
       const auto far = bytes.at<std::uint64_t>(at - locator64_size + 8);
       bytes.require(far, end64_size, "its 64-bit end record");
-      if (bytes.at<std::uint32_t>(far) != end64_signature) bytes.fail("its 64-bit end record is not at ", far, ", where it is said to be");
+      if (bytes.at<std::uint32_t>(far) != end64_signature)
+        bytes.fail("its 64-bit end record is not at ", far, ", where it is said to be");
       return {bytes.at<std::uint64_t>(far + 48), bytes.at<std::uint64_t>(far + 40), bytes.at<std::uint64_t>(far + 32)};
     }
     return {bytes.at<std::uint32_t>(at + 16), bytes.at<std::uint32_t>(at + 12), bytes.at<std::uint16_t>(at + 10)};
@@ -72,7 +76,8 @@ struct Sizes {
 };
 
 /// Sizes that do not fit 32 bits stand in the extra field 1, only those, in the order plain, packed, local.
-Sizes sizes_of(const Bytes& bytes, std::uint64_t at, std::uint64_t extra, std::uint64_t extra_size, const std::string& name) {
+Sizes sizes_of(const Bytes& bytes, std::uint64_t at, std::uint64_t extra, std::uint64_t extra_size,
+               const std::string& name) {
   Sizes sizes{bytes.at<std::uint32_t>(at + 20), bytes.at<std::uint32_t>(at + 24), bytes.at<std::uint32_t>(at + 42)};
   const std::uint64_t end = extra + extra_size;
   while (end - extra >= 4) {
@@ -99,15 +104,18 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
   const Bytes bytes(file, path);
   const Directory directory = find_directory(bytes);
   bytes.require(directory.begin, directory.size, "its directory");
-  if (directory.entries > directory.size / directory_size) bytes.fail("a directory of ", directory.size, " bytes cannot hold ", directory.entries, " entries");
+  if (directory.entries > directory.size / directory_size)
+    bytes.fail("a directory of ", directory.size, " bytes cannot hold ", directory.entries, " entries");
 
   std::vector<ZipEntry> entries;
   std::set<std::string> names;
   std::uint64_t at = directory.begin;
   const std::uint64_t end = directory.begin + directory.size;
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
-    if (end - at < directory_size || bytes.at<std::uint32_t>(at) != directory_signature) bytes.fail("entry ", i, " of its directory is damaged");
-    const auto name_size = bytes.at<std::uint16_t>(at + 28), extra_size = bytes.at<std::uint16_t>(at + 30), comment_size = bytes.at<std::uint16_t>(at + 32);
+    if (end - at < directory_size || bytes.at<std::uint32_t>(at) != directory_signature)
+      bytes.fail("entry ", i, " of its directory is damaged");
+    const auto name_size = bytes.at<std::uint16_t>(at + 28), extra_size = bytes.at<std::uint16_t>(at + 30),
+               comment_size = bytes.at<std::uint16_t>(at + 32);
     const std::uint64_t whole = directory_size + name_size + extra_size + comment_size;
     if (whole > end - at) bytes.fail("entry ", i, " reaches beyond its directory");
     ZipEntry entry;
@@ -118,10 +126,13 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
     if (const auto method = bytes.at<std::uint16_t>(at + 10); method != 0)
       bytes.fail("entry '", entry.name, "' is compressed (method ", method, "); torch.save does not compress");
     const Sizes sizes = sizes_of(bytes, at, at + directory_size + name_size, extra_size, entry.name);
-    if (sizes.packed != sizes.plain) bytes.fail("entry '", entry.name, "' is not compressed, but has the sizes ", sizes.packed, " and ", sizes.plain);
+    if (sizes.packed != sizes.plain)
+      bytes.fail("entry '", entry.name, "' is not compressed, but has the sizes ", sizes.packed, " and ", sizes.plain);
     bytes.require(sizes.local, local_size, "an entry");
-    if (bytes.at<std::uint32_t>(sizes.local) != local_signature) bytes.fail("entry '", entry.name, "' is not at ", sizes.local, ", where it is said to be");
-    const std::uint64_t header = local_size + bytes.at<std::uint16_t>(sizes.local + 26) + bytes.at<std::uint16_t>(sizes.local + 28);
+    if (bytes.at<std::uint32_t>(sizes.local) != local_signature)
+      bytes.fail("entry '", entry.name, "' is not at ", sizes.local, ", where it is said to be");
+    const std::uint64_t header =
+        local_size + bytes.at<std::uint16_t>(sizes.local + 26) + bytes.at<std::uint16_t>(sizes.local + 28);
     bytes.require(sizes.local, header, "the header of an entry");
     entry.begin = sizes.local + header;
     bytes.require(entry.begin, sizes.plain, concat("entry '", entry.name, "'"));
@@ -135,7 +146,8 @@ std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::stri
   for (const ZipEntry& entry : entries) sorted.push_back(&entry);
   std::sort(sorted.begin(), sorted.end(), [](const ZipEntry* a, const ZipEntry* b) { return a->begin < b->begin; });
   for (std::size_t i = 1; i < sorted.size(); ++i)
-    if (sorted[i]->begin < sorted[i - 1]->end) bytes.fail("the entries '", sorted[i - 1]->name, "' and '", sorted[i]->name, "' overlap");
+    if (sorted[i]->begin < sorted[i - 1]->end)
+      bytes.fail("the entries '", sorted[i - 1]->name, "' and '", sorted[i]->name, "' overlap");
   return entries;
 }
 
@@ -150,7 +162,8 @@ constexpr std::array<std::array<std::uint32_t, 256>, 8> crc_tables = [] {
     tables[0][byte] = crc;
   }
   for (std::uint32_t byte = 0; byte < 256; ++byte)
-    for (std::size_t t = 1; t < 8; ++t) tables[t][byte] = tables[t - 1][byte] >> 8 ^ tables[0][tables[t - 1][byte] & 255];
+    for (std::size_t t = 1; t < 8; ++t)
+      tables[t][byte] = tables[t - 1][byte] >> 8 ^ tables[0][tables[t - 1][byte] & 255];
   return tables;
 }();
 

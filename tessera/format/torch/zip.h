@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// ZIP archives as torch.save writes them (PKWARE APPNOTE 6.3.3): entries that are stored, not compressed, so that each is a range of
-/// the file; 64-bit sizes.
+/// ZIP archives as torch.save writes them (PKWARE APPNOTE 6.3.3): entries that are stored, not compressed, so that each
+/// is a range of the file; 64-bit sizes.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +18,9 @@ struct ZipEntry {
   std::uint32_t crc32 = 0;           ///< of these bytes, as the archive says
 };
 
-/// The entries of the archive that `file` is, in the directory's order. Checked before anything is allocated: the directory lies in the
-/// file, every entry in front of it, no two overlap, names differ, nothing is compressed or encrypted. Throws InputError naming `path`,
-/// the entry, the rule and the numbers.
+/// The entries of the archive that `file` is, in the directory's order. Checked before anything is allocated: the
+/// directory lies in the file, every entry in front of it, no two overlap, names differ, nothing is compressed or
+/// encrypted. Throws InputError naming `path`, the entry, the rule and the numbers.
 std::vector<ZipEntry> parse_zip(std::span<const std::byte> file, const std::string& path);
 
 /// CRC-32 (ISO 3309, the ZIP's): crc32("123456789") == 0xCBF43926.

@@ -18,9 +18,9 @@ struct BinnedMatrix {
   std::int64_t column_stride;
   std::int64_t columns, period;
 };
-/// Adds the squares (floats, as torch forms them) of gradient_scale * g, of elements [begin, begin + n) of the flattened matrices, to their rows and
-/// columns; g points at the first of them. Row sums are left carried; the caller carries column sums before one of them
-/// has got 2^15 addends since it was carried last.
+/// Adds the squares (floats, as torch forms them) of gradient_scale * g, of elements [begin, begin + n) of the
+/// flattened matrices, to their rows and columns; g points at the first of them. Row sums are left carried; the caller
+/// carries column sums before one of them has got 2^15 addends since it was carried last.
 void bin_squares(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n, const BinnedMatrix& matrix);
 
 /// u[i] = row_factor[r] * column_factor[c] * (gradient_scale * g[i]) for the n elements from `begin` of a matrix as

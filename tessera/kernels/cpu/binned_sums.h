@@ -1,10 +1,11 @@
 #pragma once
 /// \file
-/// Many sums of floats that are not negative at a time, without rounding: the order of additions and how they are shared out over
-/// threads and ranks do not matter. (Demmel & Nguyen's binned sums with bins at fixed exponents.)
+/// Many sums of floats that are not negative at a time, without rounding: the order of additions and how they are
+/// shared out over threads and ranks do not matter. (Demmel & Nguyen's binned sums with bins at fixed exponents.)
 ///
 /// A sum is 8 doubles, bins: bin j holds multiples of its grid 2^(99 - 37 j), so adding to it is exact while fewer than
-/// 2^53 grids are in it. An addend is split over the bins; every finite float fits (the lowest grid is 2^-160). `bins` below means [bin_count][count].
+/// 2^53 grids are in it. An addend is split over the bins; every finite float fits (the lowest grid is 2^-160). `bins`
+/// below means [bin_count][count].
 
 #include <cstdint>
 

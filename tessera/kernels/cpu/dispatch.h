@@ -33,8 +33,8 @@ Isa isa();
 const char* isa_name(Isa isa);
 /// True when this machine can run it.
 bool supported(Isa isa);
-/// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX). Without them they are about five
-/// times slower than in fp32.
+/// True when matrix products in bf16 have instructions of their own (AVX512-BF16, AMX). Without them they are about
+/// five times slower than in fp32.
 bool has_bf16_instructions();
 
 /// One compiled set of the loops. The free functions of the other headers call table(isa()).

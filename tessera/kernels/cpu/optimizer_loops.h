@@ -38,13 +38,12 @@ inline __attribute__((always_inline)) void adamw_vector(const AdamwVectors& c, F
 
 template <bool DecayInGradient, class States>
 void adamw_range(const AdamwVectors& c, float* p, const float* g, const States& states, std::int64_t n) {
-  for_vectors(
-      n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
-        F32 pi = F32::load(p + i, lanes), m = states.load_a(i, lanes), v = states.load_b(i, lanes);
-        adamw_vector<DecayInGradient>(c, pi, F32::load(g + i, lanes), m, v);
-        pi.store(p + i, lanes);
-        states.store_both(i, lanes, m, v);
-      });
+  for_vectors(n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
+    F32 pi = F32::load(p + i, lanes), m = states.load_a(i, lanes), v = states.load_b(i, lanes);
+    adamw_vector<DecayInGradient>(c, pi, F32::load(g + i, lanes), m, v);
+    pi.store(p + i, lanes);
+    states.store_both(i, lanes, m, v);
+  });
 }
 
 void adamw_loop(float* p, const float* g, float* m, float* v, std::int64_t n, const AdamwArgs& a) {
@@ -79,14 +78,13 @@ inline __attribute__((always_inline)) void sgd_vector(const SgdVectors& c, F32& 
 
 template <int Momentum, class States>
 void sgd_range(const SgdVectors& c, float* p, const float* g, const States& states, std::int64_t n) {
-  for_vectors(
-      n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
-        F32 pi = F32::load(p + i, lanes), b = F32::of(0);
-        if constexpr (Momentum > 0) b = states.load_a(i, lanes);
-        sgd_vector<Momentum>(c, pi, F32::load(g + i, lanes), b);
-        pi.store(p + i, lanes);
-        if constexpr (Momentum > 0) states.store_a(i, lanes, b);
-      });
+  for_vectors(n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
+    F32 pi = F32::load(p + i, lanes), b = F32::of(0);
+    if constexpr (Momentum > 0) b = states.load_a(i, lanes);
+    sgd_vector<Momentum>(c, pi, F32::load(g + i, lanes), b);
+    pi.store(p + i, lanes);
+    if constexpr (Momentum > 0) states.store_a(i, lanes, b);
+  });
 }
 
 inline SgdVectors sgd_vectors(const SgdArgs& a) {
@@ -115,13 +113,12 @@ struct LionVectors {
 
 template <class States>
 void lion_range(const LionVectors& c, float* p, const float* g, const States& states, std::int64_t n) {
-  for_vectors(
-      n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
-        const F32 m = states.load_a(i, lanes), change = F32::load(g + i, lanes) * c.gradient_scale - m;
-        const F32 direction = sign(fma(change, c.one_minus_beta1, m));
-        (F32::load(p + i, lanes) * c.decay - c.learning_rate * direction).store(p + i, lanes);
-        states.store_a(i, lanes, fma(change, c.one_minus_beta2, m));
-      });
+  for_vectors(n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
+    const F32 m = states.load_a(i, lanes), change = F32::load(g + i, lanes) * c.gradient_scale - m;
+    const F32 direction = sign(fma(change, c.one_minus_beta1, m));
+    (F32::load(p + i, lanes) * c.decay - c.learning_rate * direction).store(p + i, lanes);
+    states.store_a(i, lanes, fma(change, c.one_minus_beta2, m));
+  });
 }
 
 inline LionVectors lion_vectors(const LionArgs& a) {
@@ -144,11 +141,10 @@ void lion_bf16_loop(float* p, const float* g, std::uint16_t* m, std::int64_t n, 
 void adagrad_loop(float* p, const float* g, float* s, std::int64_t n, const AdagradArgs& a) {
   const F32 learning_rate = rounded(a.learning_rate), epsilon = rounded(a.epsilon), decay = rounded(a.weight_decay),
             scale = rounded(a.gradient_scale);
-  for_vectors(
-      n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
-        const F32 pi = F32::load(p + i, lanes), gi = fma(pi, decay, F32::load(g + i, lanes) * scale);
-        const F32 sum = fma(gi, gi, F32::load(s + i, lanes));
-        (pi - learning_rate * gi / (sqrt(sum) + epsilon)).store(p + i, lanes);
-        sum.store(s + i, lanes);
-      });
+  for_vectors(n, [&](std::int64_t i, int lanes) __attribute__((always_inline)) {
+    const F32 pi = F32::load(p + i, lanes), gi = fma(pi, decay, F32::load(g + i, lanes) * scale);
+    const F32 sum = fma(gi, gi, F32::load(s + i, lanes));
+    (pi - learning_rate * gi / (sqrt(sum) + epsilon)).store(p + i, lanes);
+    sum.store(s + i, lanes);
+  });
 }

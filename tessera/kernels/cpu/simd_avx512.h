@@ -16,8 +16,7 @@ struct F32 {
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   static F32 from_bf16(const void* p) {
     const __m256i words = _mm256_loadu_si256(static_cast<const __m256i*>(p));
-    return {_mm512_castsi512_ps(
-        _mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, words), 16))};
+    return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, words), 16))};
   }
   /// bf16: to nearest, ties to even; a NaN becomes 0x7fc0.
   void to_bf16(void* p) const {

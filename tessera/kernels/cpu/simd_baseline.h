@@ -79,9 +79,7 @@ struct F64x8 {
     return found;
   }
   /// Halves are added until one is left.
-  double sum() const {
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-  }
+  double sum() const { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
   void add_square(const float* p) {
     for (int i = 0; i < 8; ++i) v[i] += static_cast<double>(p[i]) * p[i];
   }

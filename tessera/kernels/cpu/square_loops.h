@@ -65,11 +65,10 @@ void bin_squares_loop(const float* g, float gradient_scale, std::int64_t begin, 
     for (std::int64_t k = 0; k < count; k += chunk) {
       const int width = static_cast<int>(count - k < chunk ? count - k : chunk);
       float x[chunk] = {};
-      for_vectors(
-          width, [&](std::int64_t v, int lanes) __attribute__((always_inline)) {
-            const F32 scaled = F32::load(g + i + k + v, lanes) * scale;
-            (scaled * scaled).store(x + v, lanes);
-          });
+      for_vectors(width, [&](std::int64_t v, int lanes) __attribute__((always_inline)) {
+        const F32 scaled = F32::load(g + i + k + v, lanes) * scale;
+        (scaled * scaled).store(x + v, lanes);
+      });
       bin_chunk(x, width, column_bins + k, m.column_stride, row, first_bin);
     }
     for (int j = first_bin; j < bin_count; ++j) m.row_bins[j * m.row_stride + r] += row[j].sum();

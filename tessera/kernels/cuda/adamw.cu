@@ -15,8 +15,8 @@ struct Scalars {
 };
 
 // One element a thread: 16 bytes read and 12 written for about 12 flops, so it is bound by memory whatever the grid.
-__global__ void adamw_elements(float* __restrict__ p, const float* __restrict__ g, float* __restrict__ m, float* __restrict__ v,
-                               std::int64_t n, Scalars c) {
+__global__ void adamw_elements(float* __restrict__ p, const float* __restrict__ g, float* __restrict__ m,
+                               float* __restrict__ v, std::int64_t n, Scalars c) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
     const float gi = __fmul_rn(g[i], c.gradient_scale);
@@ -35,14 +35,19 @@ void adamw(float* p, const float* g, float* m, float* v, std::int64_t n, const A
   if (n == 0) return;
   const double correction1 = 1 - std::pow(a.beta1, static_cast<double>(a.step));
   const double correction2 = 1 - std::pow(a.beta2, static_cast<double>(a.step));
-  const Scalars c = {static_cast<float>(1 - a.learning_rate * a.weight_decay), static_cast<float>(1 - a.beta1),
-                     static_cast<float>(a.beta2), static_cast<float>(1 - a.beta2),
-                     static_cast<float>(a.learning_rate / correction1), static_cast<float>(std::sqrt(correction2)),
-                     static_cast<float>(a.epsilon), static_cast<float>(a.gradient_scale)};
+  const Scalars c = {static_cast<float>(1 - a.learning_rate * a.weight_decay),
+                     static_cast<float>(1 - a.beta1),
+                     static_cast<float>(a.beta2),
+                     static_cast<float>(1 - a.beta2),
+                     static_cast<float>(a.learning_rate / correction1),
+                     static_cast<float>(std::sqrt(correction2)),
+                     static_cast<float>(a.epsilon),
+                     static_cast<float>(a.gradient_scale)};
   constexpr int threads = 256;
   constexpr std::int64_t most_blocks = 132 * 16;  // enough to fill an H100/H200; the loop takes the rest
   const std::int64_t blocks = (n + threads - 1) / threads;
-  adamw_elements<<<static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks), threads, 0, static_cast<cudaStream_t>(stream)>>>(p, g, m, v, n, c);
+  adamw_elements<<<static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks), threads, 0,
+                   static_cast<cudaStream_t>(stream)>>>(p, g, m, v, n, c);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
     throw std::runtime_error(std::string("[cuda adamw] launch failed: ") + cudaGetErrorString(error));
 }

@@ -33,14 +33,16 @@ std::optional<std::string> Arrivals::look(const std::vector<Rank>& ranks, Time n
   }
   if (now < notice_) return std::nullopt;
   notice_ += seconds(next_);
-  std::string text = concat("waited ", std::chrono::duration_cast<std::chrono::seconds>(now - *since_).count(), " s for ",
-                            ranks_text(missing), " of this host to come to tessera::init(); here: ", ranks_text(here));
+  std::string text =
+      concat("waited ", std::chrono::duration_cast<std::chrono::seconds>(now - *since_).count(), " s for ",
+             ranks_text(missing), " of this host to come to tessera::init(); here: ", ranks_text(here));
   std::size_t left = described;
   for (const Rank& rank : ranks) {
     if (rank.came || left == 0) continue;
     --left;
     const auto status = read_status_(rank.pid);
-    text += concat("\n  rank ", rank.rank, " (pid ", rank.pid, "): ", status ? state_text(status->state) : "no such process");
+    text += concat("\n  rank ", rank.rank, " (pid ", rank.pid,
+                   "): ", status ? state_text(status->state) : "no such process");
   }
   return text;
 }

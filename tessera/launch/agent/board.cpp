@@ -56,13 +56,13 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
   board.fd_ = UniqueFd(memfd_create("tessera-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!board.fd_ || fchmod(board.fd_.get(), 0600) != 0 || ftruncate(board.fd_.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(board.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    throw InputError(concat("no shared memory for the board of ", slots, " ranks (", bytes, " bytes): ",
-                            std::strerror(errno)));
+    throw InputError(
+        concat("no shared memory for the board of ", slots, " ranks (", bytes, " bytes): ", std::strerror(errno)));
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board.fd_.get(), 0);
   if (memory == MAP_FAILED) {
-    throw InputError(concat("the board of ", slots, " ranks (", bytes, " bytes) cannot be mapped: ",
-                            std::strerror(errno)));
+    throw InputError(
+        concat("the board of ", slots, " ranks (", bytes, " bytes) cannot be mapped: ", std::strerror(errno)));
   }
   board.bytes_ = bytes;
   board.header_ = static_cast<BoardHeader*>(memory);  // a new memfd is all zero, which is every field's beginning
@@ -78,7 +78,7 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
 }
 
 Board Board::open(int fd) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd, &info) != 0) throw InputError(concat("descriptor ", fd, " is no board: ", std::strerror(errno)));
   const auto reject = [&](const auto&... why) {
     throw InputError(concat("descriptor ", fd, " is no board of this build of tessera: ", why...));

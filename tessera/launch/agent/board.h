@@ -4,16 +4,16 @@
 /// own slot (heartbeat, progress, what it is doing, its last 4,096 collectives); the agent and `tessera top` read them,
 /// also after the rank has died. Torch-free.
 ///
-/// It is a memfd: nothing in the file system, gone with its last holder. The agent passes it as TESSERA_BOARD_FD; a rank
-/// that another launcher started makes one of its own with a single slot, so that `tessera top` finds it too (it looks
-/// for descriptors named "memfd:tessera-board" of this user).
+/// It is a memfd: nothing in the file system, gone with its last holder. The agent passes it as TESSERA_BOARD_FD; a
+/// rank that another launcher started makes one of its own with a single slot, so that `tessera top` finds it too (it
+/// looks for descriptors named "memfd:tessera-board" of this user).
 ///
 /// Every field that more than one process touches is an atomic; times are CLOCK_MONOTONIC nanoseconds, 0 = never. A
 /// reader believes nothing: texts may be cut or torn, counts absurd (a rank may have died while writing, or overwritten
 /// its slot in its death throes).
 
-#include <tessera/launch/watch/record.h>
 #include <tessera/launch/agent/unique_fd.h>
+#include <tessera/launch/watch/record.h>
 
 #include <sys/types.h>
 
@@ -29,14 +29,14 @@ namespace tessera::launch {
 
 /// What a rank is doing.
 enum class RankState : std::uint32_t {
-  none,        ///< has not come to tessera::init() (a foreign program never does: it is watched by its pidfd only)
-  joining,     ///< inside tessera::init()
+  none,     ///< has not come to tessera::init() (a foreign program never does: it is watched by its pidfd only)
+  joining,  ///< inside tessera::init()
   running,
   evaluating,
   saving,
-  leaving,     ///< inside tessera::shutdown()
-  left,        ///< done with tessera; what follows is not watched
-  failed,      ///< `error` says why
+  leaving,  ///< inside tessera::shutdown()
+  left,     ///< done with tessera; what follows is not watched
+  failed,   ///< `error` says why
 };
 const char* state_name(RankState state);
 
@@ -44,45 +44,45 @@ const char* state_name(RankState state);
 struct alignas(64) RankSlot {
   std::atomic<std::int32_t> rank, pid;
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> generation;      ///< of the restart that wrote this slot
+  std::atomic<std::uint32_t> generation;  ///< of the restart that wrote this slot
 
-  std::atomic<std::int64_t> heartbeat_ns;     ///< written every 100 ms by a thread of its own
-  std::atomic<std::uint64_t> progress;        ///< counts finished collectives, micro-batches and steps
-  std::atomic<std::int64_t> progress_ns;      ///< when it last changed
+  std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a thread of its own
+  std::atomic<std::uint64_t> progress;     ///< counts finished collectives, micro-batches and steps
+  std::atomic<std::int64_t> progress_ns;   ///< when it last changed
 
   std::atomic<std::int64_t> step, total_steps;
-  std::atomic<std::int64_t> first_step_ns;    ///< end of the first step of this generation (for restart times)
-  std::atomic<std::int64_t> step_ns;          ///< duration of the last step
-  std::atomic<std::int64_t> p99_step_ns;      ///< of the last 100 steps
+  std::atomic<std::int64_t> first_step_ns;  ///< end of the first step of this generation (for restart times)
+  std::atomic<std::int64_t> step_ns;        ///< duration of the last step
+  std::atomic<std::int64_t> p99_step_ns;    ///< of the last 100 steps
   std::atomic<double> tokens_per_second, loss;
-  std::atomic<std::int64_t> memory_bytes;     ///< resident set
-  std::atomic<std::int64_t> cpu_ns;           ///< user + system time of the process
-  std::atomic<std::int64_t> comm_ns;          ///< total time that callers were blocked in collectives
+  std::atomic<std::int64_t> memory_bytes;  ///< resident set
+  std::atomic<std::int64_t> cpu_ns;        ///< user + system time of the process
+  std::atomic<std::int64_t> comm_ns;       ///< total time that callers were blocked in collectives
   /// What this rank waits in, as its watcher saw it: 1 + the id of an entry of the ring when every thread that starts
   /// collectives is blocked in one; 0 when it computes. And since when.
   std::atomic<std::uint64_t> blocked_in;
   std::atomic<std::int64_t> blocked_since_ns;
 
-  std::atomic<std::int64_t> verdict_ns;       ///< when `error` was written
-  char error[1024];                           ///< why the rank fails, in its own words; ends with NUL
-  char phase[32];                             ///< "forward", "save checkpoint-200": for people
+  std::atomic<std::int64_t> verdict_ns;  ///< when `error` was written
+  char error[1024];                      ///< why the rank fails, in its own words; ends with NUL
+  char phase[32];                        ///< "forward", "save checkpoint-200": for people
 
   static constexpr std::size_t ring_size = 4096;
-  std::atomic<std::uint64_t> next_entry;      ///< id of the entry to be written next; entry i lies in ring[i % ring_size]
-  Entry ring[ring_size];                      ///< an entry is whole when its id is the expected one before and after copying
+  std::atomic<std::uint64_t> next_entry;  ///< id of the entry to be written next; entry i lies in ring[i % ring_size]
+  Entry ring[ring_size];  ///< an entry is whole when its id is the expected one before and after copying
 };
 
 struct alignas(64) BoardHeader {
-  char magic[8];                              ///< "TESSBRD" + NUL
-  std::uint32_t version;                      ///< board_version
+  char magic[8];          ///< "TESSBRD" + NUL
+  std::uint32_t version;  ///< board_version
   std::uint32_t slots;
-  std::uint64_t slot_bytes;                   ///< sizeof(RankSlot) of the program that made it
-  std::int32_t agent_pid;                     ///< 0: made by a rank itself
-  std::int32_t world_size, first_rank;        ///< slot i belongs to rank first_rank + i
-  std::atomic<std::uint32_t> generation;      ///< of the running ranks; an older rank must stop
-  char job[64];                               ///< for people: the program and its output folder
-  std::atomic<std::uint32_t> stop;            ///< the agent asks the ranks to end (a peer failed): blocked collectives throw
-  char stop_reason[1024];                     ///< why, written before `stop` is set
+  std::uint64_t slot_bytes;               ///< sizeof(RankSlot) of the program that made it
+  std::int32_t agent_pid;                 ///< 0: made by a rank itself
+  std::int32_t world_size, first_rank;    ///< slot i belongs to rank first_rank + i
+  std::atomic<std::uint32_t> generation;  ///< of the running ranks; an older rank must stop
+  char job[64];                           ///< for people: the program and its output folder
+  std::atomic<std::uint32_t> stop;  ///< the agent asks the ranks to end (a peer failed): blocked collectives throw
+  char stop_reason[1024];           ///< why, written before `stop` is set
 };
 
 constexpr std::uint32_t board_version = 1;
@@ -101,10 +101,10 @@ class Board {
   Board& operator=(Board&& other) noexcept;
 
   explicit operator bool() const { return header_ != nullptr; }
-  int fd() const { return fd_.get(); }   ///< of create(); -1 after open()
+  int fd() const { return fd_.get(); }  ///< of create(); -1 after open()
   int slots() const;
   BoardHeader& header() const { return *header_; }
-  RankSlot& slot(int i) const;           ///< throws Error when out of range
+  RankSlot& slot(int i) const;  ///< throws Error when out of range
 
  private:
   UniqueFd fd_;

@@ -5,9 +5,9 @@
 /// here (launcher.cpp).
 
 #include <tessera/launch/agent/arrivals.h>
+#include <tessera/launch/agent/local_rank.h>
 #include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/watch/life.h>
-#include <tessera/launch/agent/local_rank.h>
 #include <tessera/launch/watch/stacks.h>
 #include <tessera/launch/watch/verdict.h>
 

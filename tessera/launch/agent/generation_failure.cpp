@@ -90,8 +90,8 @@ void Generation::judge_failures() {
   const bool all_seen = running() == 0;
   const auto settle = sure == Guilt::killed ? milliseconds(0) : sure == Guilt::victim ? settle_victim : settle_failed;
   if (!all_seen && waited < settle) return;
-  // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while others that only heard of
-  // it are gone already.
+  // One that has told why it fails ends by itself, and its exit code is the job's: it may be ending a write, while
+  // others that only heard of it are gone already.
   const bool ending = !candidates[first].status && candidates[first].verdict_ns != 0 &&
                       seconds_since(candidates[first].verdict_ns) < host_.options.grace_seconds;
   if (ending) return;

@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/generation.h>
-#include <tessera/launch/fleet/host.h>
 #include <tessera/launch/agent/ports.h>
+#include <tessera/launch/fleet/host.h>
 
 namespace tessera::launch {
 

@@ -15,34 +15,34 @@ namespace tessera::launch {
 struct LaunchOptions {
   int num_processes = 1;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;             ///< 0: a free port is chosen; given and in use: InputError before anything starts
-  bool prefix_output = true;       ///< "[rank 1] " before each line of every rank; false: ranks write straight through
-  int threads_per_process = 0;     ///< sets OMP_NUM_THREADS when > 0 or unset: cores / num_processes, at least 1
-  double grace_seconds = 2;        ///< after the first failure everything is gone within this: SIGTERM, then SIGKILL
-  bool prefix_rank0 = true;        ///< false: rank 0 writes straight through (it may draw a progress line)
-  double stop_seconds = 60;        ///< after SIGINT/SIGTERM to the agent: time to save before SIGKILL
-  std::string job;                 ///< for people and TESSERA_JOB: the program and its output folder; empty: the command
+  int master_port = 0;          ///< 0: a free port is chosen; given and in use: InputError before anything starts
+  bool prefix_output = true;    ///< "[rank 1] " before each line of every rank; false: ranks write straight through
+  int threads_per_process = 0;  ///< sets OMP_NUM_THREADS when > 0 or unset: cores / num_processes, at least 1
+  double grace_seconds = 2;     ///< after the first failure everything is gone within this: SIGTERM, then SIGKILL
+  bool prefix_rank0 = true;     ///< false: rank 0 writes straight through (it may draw a progress line)
+  double stop_seconds = 60;     ///< after SIGINT/SIGTERM to the agent: time to save before SIGKILL
+  std::string job;              ///< for people and TESSERA_JOB: the program and its output folder; empty: the command
 
   // Several hosts: one agent each (fleet.h).
   int num_machines = 1;
   int machine_rank = 0;
-  std::optional<Secret> secret;     ///< what all agents of the job share; none: drawn here (one host only)
-  std::string host_label;           ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
+  std::optional<Secret> secret;  ///< what all agents of the job share; none: drawn here (one host only)
+  std::string host_label;        ///< "node7": "[node7 rank 3] " before each line; empty: "[rank 3] "
 
   // Life watching (life.h). A program that never comes to tessera::init() is watched by its pidfd only.
-  int max_restarts = 0;             ///< times that all ranks are started again after a failure
-  double monitor_interval = 0.1;    ///< seconds between two looks at the heartbeats; the end of a process is seen at once
-  double heartbeat_timeout = 2.5;   ///< a rank whose heartbeat is older than this is frozen; 0: never
-  double hang_timeout = 0;          ///< seconds without progress that are a hang; 0: max(5 s, 5 x p99 step); < 0: never
-  bool only_report = false;         ///< frozen and hanging ranks are named, but the job goes on (for debugging)
+  int max_restarts = 0;           ///< times that all ranks are started again after a failure
+  double monitor_interval = 0.1;  ///< seconds between two looks at the heartbeats; the end of a process is seen at once
+  double heartbeat_timeout = 2.5;  ///< a rank whose heartbeat is older than this is frozen; 0: never
+  double hang_timeout = 0;         ///< seconds without progress that are a hang; 0: max(5 s, 5 x p99 step); < 0: never
+  bool only_report = false;        ///< frozen and hanging ranks are named, but the job goes on (for debugging)
 
   // Output of the ranks (output.h).
-  std::string log_dir;          ///< files of every rank's output and the agent's reports; empty: none
-  int tee = 3;                  ///< with log_dir, what also comes here: 1 standard output, 2 standard error, 3 both
-  std::map<int, int> tee_of_rank;   ///< local ranks that differ from `tee`
-  std::vector<int> shown_ranks;     ///< local ranks whose output comes here at all; empty: all
-  bool bind_cores = false;      ///< each rank keeps to its own share of this host's cores
-  std::string bind_core_list;   ///< the cores to share out, "0-3,8"; empty: all that this process may use
+  std::string log_dir;             ///< files of every rank's output and the agent's reports; empty: none
+  int tee = 3;                     ///< with log_dir, what also comes here: 1 standard output, 2 standard error, 3 both
+  std::map<int, int> tee_of_rank;  ///< local ranks that differ from `tee`
+  std::vector<int> shown_ranks;    ///< local ranks whose output comes here at all; empty: all
+  bool bind_cores = false;         ///< each rank keeps to its own share of this host's cores
+  std::string bind_core_list;      ///< the cores to share out, "0-3,8"; empty: all that this process may use
 };
 
 /// Runs the job to its end and returns the exit code of the first rank that failed (128 + signal for a signal), 0 when

@@ -2,9 +2,9 @@
 /// \file
 /// One rank as its agent holds it: the process, and its output on the way to ours.
 
-#include <tessera/launch/fleet/host.h>
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/fleet/host.h>
 
 #include <poll.h>
 

@@ -141,12 +141,12 @@ std::string find_program(const std::string& name) {
     throw InputError(concat("cannot start '", name, "': ", path, " ", why));
   };
   const auto is_file = [](const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
   };
   if (name.empty()) throw InputError("cannot start a program without a name");
   if (name.find('/') != std::string::npos) {
-    struct stat info {};
+    struct stat info{};
     if (::stat(name.c_str(), &info) != 0) throw InputError(concat("cannot start '", name, "': ", std::strerror(errno)));
     if (!S_ISREG(info.st_mode)) refuse(name, "is not a file");
     if (::access(name.c_str(), X_OK) != 0) refuse(name, "is not executable (chmod +x, or name its interpreter)");

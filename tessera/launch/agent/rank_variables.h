@@ -2,9 +2,9 @@
 /// \file
 /// The environment of a rank: torchrun's variables, and what only our own programs read (TESSERA_*).
 
-#include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/fleet/fleet.h>
 
 #include <string>
 
@@ -14,8 +14,8 @@ namespace tessera::launch {
 struct Inheritance {
   int board_fd = -1;
   int secret_fd = -1;
-  std::string store;  ///< "host:port" of the agents' store; empty: none
-  std::string job;    ///< the job's id
+  std::string store;   ///< "host:port" of the agents' store; empty: none
+  std::string job;     ///< the job's id
   std::string memory;  ///< folder in memory that outlives the ranks; empty: none
 };
 

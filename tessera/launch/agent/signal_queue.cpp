@@ -9,7 +9,7 @@
 namespace tessera::launch {
 
 SignalQueue::SignalQueue() {
-  struct sigaction hangup {};
+  struct sigaction hangup{};
   ::sigaction(SIGHUP, nullptr, &hangup);
   sigset_t queued;
   ::sigemptyset(&queued);
@@ -19,7 +19,7 @@ SignalQueue::SignalQueue() {
   fd_.reset(::signalfd(-1, &queued, SFD_CLOEXEC | SFD_NONBLOCK));
   TESSERA_CHECK(fd_, "signalfd: ", std::strerror(errno));
   // Whoever started the agent may ignore SIGCHLD; then the kernel would collect the ranks before their end is seen.
-  struct sigaction standard {};
+  struct sigaction standard{};
   standard.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &standard, &child_before_);
   ::pthread_sigmask(SIG_BLOCK, &queued, &mask_before_);

@@ -8,9 +8,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/store/hmac.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/fleet/ssh.h>
+#include <tessera/launch/store/hmac.h>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -88,7 +88,7 @@ Secret parse_secret(const std::string& digits, const std::string& where) {
 }
 
 Secret read_secret_file(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (::stat(path.c_str(), &info) != 0) throw InputError(concat("--secret_file ", path, ": ", std::strerror(errno)));
   if ((info.st_mode & 077) != 0) {
     throw InputError(concat("--secret_file ", path, ": others can read or write it; chmod 600 ", path));

@@ -96,13 +96,16 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
       hosts.push_back(host);
     }
   }
-  if (hosts.empty() && given.exclude.empty() && given.include.starts_with("localhost:")) {  // DeepSpeed: devices of this host
+  if (hosts.empty() && given.exclude.empty() &&
+      given.include.starts_with("localhost:")) {  // DeepSpeed: devices of this host
     const std::string devices = given.include.substr(10);
     if (given.per_machine || given.total) {
-      throw InputError(concat("--include ", given.include, " already says how many ranks: do not give their number beside it"));
+      throw InputError(
+          concat("--include ", given.include, " already says how many ranks: do not give their number beside it"));
     }
     for (const std::string& device : split(devices, ',')) {
-      if (!parse_int(device)) throw InputError(concat("--include ", given.include, ": expected numbers of devices: localhost:0,1"));
+      if (!parse_int(device))
+        throw InputError(concat("--include ", given.include, ": expected numbers of devices: localhost:0,1"));
     }
     options.num_processes = static_cast<int>(split(devices, ',').size());
     result.exports.insert(result.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", devices));

@@ -2,9 +2,9 @@
 /// \file
 /// The command line of `tessera launch`, with the names that users of accelerate, torchrun and DeepSpeed know.
 
+#include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/cli/emit.h>
 #include <tessera/launch/fleet/hostfile.h>
-#include <tessera/launch/agent/launcher.h>
 #include <string>
 #include <vector>
 
@@ -28,8 +28,8 @@ struct LaunchCommand {
 };
 
 /// Options end at the first word that is not one (the program), or after "--". --x_y and --x-y are the same; values
-/// follow as the next word or after '='. Reads the hostfile, and the files of training (training_flags.h). Throws InputError: unknown option (with the nearest name),
-/// missing or bad value, contradictions, no program.
+/// follow as the next word or after '='. Reads the hostfile, and the files of training (training_flags.h). Throws
+/// InputError: unknown option (with the nearest name), missing or bad value, contradictions, no program.
 LaunchCommand parse_launch_command(const std::vector<std::string>& arguments);
 
 /// The options that make an agent on another host do as `options` say; parse_launch_command reads them back.

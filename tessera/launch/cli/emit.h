@@ -2,8 +2,8 @@
 /// \file
 /// `tessera launch --emit`: a ready job file for a batch system, with one agent per host in it.
 
-#include <tessera/launch/fleet/hostfile.h>
 #include <tessera/launch/agent/launcher.h>
+#include <tessera/launch/fleet/hostfile.h>
 #include <string>
 #include <vector>
 
@@ -25,7 +25,7 @@ struct EmitJob {
   LaunchOptions options;
   std::vector<std::string> command;
   EmitOptions emission;
-  std::string secret_hex;  ///< 64 digits for the manifest's Secret (Kubernetes)
+  std::string secret_hex;                 ///< 64 digits for the manifest's Secret (Kubernetes)
   std::vector<std::string> exports = {};  ///< NAME or NAME=VALUE for the ranks
 };
 

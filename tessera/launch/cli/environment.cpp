@@ -3,8 +3,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/fleet/hostfile.h>
 #include <tessera/launch/agent/ports.h>
+#include <tessera/launch/fleet/hostfile.h>
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -78,9 +78,7 @@ std::optional<int> take_local_rank(std::vector<std::string>& arguments) {
 }
 
 /// A port that every rank of a job derives alike from the job's id, between 20000 and 29999.
-int port_from_job(const std::string& job) {
-  return 20000 + static_cast<int>(fnv1a(job) % 10000);
-}
+int port_from_job(const std::string& job) { return 20000 + static_cast<int>(fnv1a(job) % 10000); }
 
 /// Names of one launcher's variables. Empty: it has none for that.
 struct Family {

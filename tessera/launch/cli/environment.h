@@ -26,7 +26,8 @@ struct RankEnvironment {
   int board_fd = -1;   ///< TESSERA_BOARD_FD: inherited memfd of this host's board (launch/agent/board.h)
   int generation = 0;  ///< TESSERA_GENERATION: 0 at first, one more with each restart of the world
   std::string job;     ///< TESSERA_JOB: the job's id, equal on all ranks; empty: none given
-  std::string memory_folder = {};  ///< TESSERA_MEMORY: a folder in memory that outlives the ranks (launch/agent/memory_folder.h)
+  std::string memory_folder =
+      {};  ///< TESSERA_MEMORY: a folder in memory that outlives the ranks (launch/agent/memory_folder.h)
 };
 
 /// Reads, in this order: RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun, by

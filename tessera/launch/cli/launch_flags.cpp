@@ -280,9 +280,7 @@ std::vector<LaunchFlag> make_flags() {
       {{"--emit"},
        "KIND",
        "slurm: sbatch script; kubernetes: manifest; hostfile: of --host_list or --hostfile",
-       [](C& c, V&, S n, S s) {
-         c.emit = one_of(n, s, {"slurm", "kubernetes", "hostfile"});
-       }},
+       [](C& c, V&, S n, S s) { c.emit = one_of(n, s, {"slurm", "kubernetes", "hostfile"}); }},
       {{"--job_name"},
        "NAME",
        "its name (default tessera)",
@@ -337,8 +335,10 @@ std::vector<LaunchFlag> make_flags() {
               "is not needed: name the interpreter as the program, "
               "tessera launch [options] python3 -m MODULE [arguments]"),
       refused({"--run_path"}, "", "runs a file through Python's runpy; name the program itself"),
-      refused({"--autotuning"}, "MODE", "looks for a fast configuration by trying many; tessera bench compares strategies"),
-      refused({"--elastic_training"}, "", "lets a job change its size; a checkpoint resumes on any number of processes instead"),
+      refused({"--autotuning"}, "MODE",
+              "looks for a fast configuration by trying many; tessera bench compares strategies"),
+      refused({"--elastic_training"}, "",
+              "lets a job change its size; a checkpoint resumes on any number of processes instead"),
       refused({"--tpu"}, "", "asks for TPUs; Tessera runs on CPUs and NVIDIA GPUs"),
       refused({"--mps"}, "", "asks for Apple GPUs; Tessera runs on CPUs and NVIDIA GPUs"),
   };
@@ -349,7 +349,8 @@ std::vector<LaunchFlag> make_flags() {
 const std::vector<LaunchFlag>& launch_flags() {
   static const std::vector<LaunchFlag> all = [] {
     std::vector<LaunchFlag> flags = make_flags();
-    const auto end = std::find_if(flags.begin(), flags.end(), [](const LaunchFlag& flag) { return flag.names.empty() && flag.help.empty(); });
+    const auto end = std::find_if(flags.begin(), flags.end(),
+                                  [](const LaunchFlag& flag) { return flag.names.empty() && flag.help.empty(); });
     std::vector<LaunchFlag> training = training_flags();
     flags.insert(end, std::make_move_iterator(training.begin()), std::make_move_iterator(training.end()));
     return flags;

@@ -5,8 +5,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/fleet/fleet_link.h>
 #include <tessera/launch/agent/ports.h>
+#include <tessera/launch/fleet/fleet_link.h>
 #include <algorithm>
 #include <chrono>
 #include <set>

@@ -3,9 +3,9 @@
 /// The thread by which an agent keeps contact with the job's store (fleet.h): it joins, beats its heart, carries what
 /// this machine reports to the others and brings back what they reported. The agent's own loop never waits for it.
 
+#include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/store/store_client.h>
-#include <tessera/launch/agent/unique_fd.h>
 
 #include <chrono>
 #include <condition_variable>

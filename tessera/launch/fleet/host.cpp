@@ -7,9 +7,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/store/hmac.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/store/hmac.h>
 #include <cerrno>
 #include <cstring>
 #include <span>

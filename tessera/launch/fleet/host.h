@@ -4,13 +4,13 @@
 /// output, the rendezvous store, the agents of other hosts, the board.
 
 #include <tessera/launch/agent/board.h>
-#include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/agent/guardian.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/memory_folder.h>
 #include <tessera/launch/agent/oom.h>
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/signal_queue.h>
+#include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/store/store_server.h>
 
 #include <memory>

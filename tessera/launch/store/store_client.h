@@ -32,7 +32,7 @@ struct StoreClientOptions {
   Secret secret{};
   int generation = -1;  ///< of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
-      30000};  ///< in which refused connections are retried: the store may be late
+      30000};                                       ///< in which refused connections are retried: the store may be late
   std::chrono::milliseconds answer_timeout{30000};  ///< beyond a call's own timeout: then the store's agent is lost
   /// Asked about every 100 ms by calls that wait for a key: a text ends the call with StoreLost(text), the client stays
   /// usable. For the agent's stop flag. Called by whatever threads call the client.

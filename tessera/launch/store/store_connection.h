@@ -3,8 +3,8 @@
 /// The server's end of one connection of the rendezvous store: bytes in, checked messages out, and back. Knows the
 /// protocol (store_wire.h), not what the requests mean.
 
-#include <tessera/launch/store/store_wire.h>
 #include <tessera/launch/agent/unique_fd.h>
+#include <tessera/launch/store/store_wire.h>
 
 #include <chrono>
 #include <cstdint>

@@ -4,8 +4,8 @@
 /// secret. Protocol: store_wire.h. Others get a closed connection, and can hold neither descriptors nor memory for
 /// long.
 
-#include <tessera/launch/store/store_secret.h>
 #include <tessera/launch/agent/unique_fd.h>
+#include <tessera/launch/store/store_secret.h>
 
 #include <chrono>
 #include <cstddef>

@@ -77,7 +77,8 @@ std::optional<double> seconds_since_start(pid_t pid) {
   if (!(fields >> ticks)) return std::nullopt;
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 std::string state_text(char state) {

@@ -1,8 +1,8 @@
 #include <tessera/launch/watch/wait_graph.h>
 
 #include <tessera/base/text.h>
-#include <tessera/launch/watch/proc_status.h>
 #include <tessera/launch/fleet/rank_list.h>
+#include <tessera/launch/watch/proc_status.h>
 
 #include <algorithm>
 #include <map>

@@ -64,8 +64,8 @@ class PartOfBackward {
   bool before_;
 };
 
-/// The leaves that require grad from which `outputs` were computed, each once. Undefined outputs are passed over. Visits
-/// the whole graph.
+/// The leaves that require grad from which `outputs` were computed, each once. Undefined outputs are passed over.
+/// Visits the whole graph.
 std::vector<at::Tensor> leaves_behind(const std::vector<at::Tensor>& outputs);
 
 /// Calls `hook(parameter)` each time that a gradient was accumulated into parameter.grad(). Several hooks of a

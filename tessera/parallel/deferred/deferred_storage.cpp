@@ -38,7 +38,7 @@ template struct Reveal<ThrowFlag, &c10::StorageImpl::throw_on_immutable_data_ptr
 
 // key_set_ is protected: a derived class may form the pointer to it.
 struct KeySetOf : c10::TensorImpl {
-  static c10::DispatchKeySet c10::TensorImpl::*member() { return &KeySetOf::key_set_; }
+  static c10::DispatchKeySet c10::TensorImpl::* member() { return &KeySetOf::key_set_; }
 };
 
 constexpr const char* absent_text =

@@ -5,8 +5,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include <tessera/base/error.h>
-#include <tessera/parallel/recompute/checkpoint_environment.h>
 #include <tessera/parallel/autograd/saved_tensors.h>
+#include <tessera/parallel/recompute/checkpoint_environment.h>
 
 #include <atomic>
 #include <exception>

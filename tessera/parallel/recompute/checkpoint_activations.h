@@ -66,9 +66,8 @@ CheckpointCounts checkpoint_counts();
 /// PyTorch's checkpoint() (that name is the checkpoint/ layer's here): runs f(inputs...) and returns what it returns
 /// (any type). Undefined inputs are fine.
 template <class F, class... Inputs>
-requires(sizeof...(Inputs) > 0 && (std::same_as<Inputs, at::Tensor> && ...) &&
-         std::invocable<F&, const Inputs&...>) auto checkpointed(const CheckpointOptions& options, F f,
-                                                                 const Inputs&... inputs) {
+  requires(sizeof...(Inputs) > 0 && (std::same_as<Inputs, at::Tensor> && ...) && std::invocable<F&, const Inputs&...>)
+auto checkpointed(const CheckpointOptions& options, F f, const Inputs&... inputs) {
   const auto region = std::make_shared<F>(std::move(f));
   const auto again = [region]<std::size_t... I>(std::span<const at::Tensor> tensors, std::index_sequence<I...>) {
     (void)(*region)(tensors[I]...);
@@ -81,8 +80,8 @@ requires(sizeof...(Inputs) > 0 && (std::same_as<Inputs, at::Tensor> && ...) &&
 
 /// For a number of inputs that is known when it runs: f(const std::vector<at::Tensor>&).
 template <class F>
-requires std::invocable < F&, const std::vector<at::Tensor>
-& > auto checkpointed(const CheckpointOptions& options, F f, const std::vector<at::Tensor>& inputs) {
+  requires std::invocable<F&, const std::vector<at::Tensor>&>
+auto checkpointed(const CheckpointOptions& options, F f, const std::vector<at::Tensor>& inputs) {
   const auto region = std::make_shared<F>(std::move(f));
   const parallel::CheckpointScope scope(options, inputs, [region](std::span<const at::Tensor> tensors) {
     (void)(*region)(std::vector<at::Tensor>(tensors.begin(), tensors.end()));
@@ -91,7 +90,8 @@ requires std::invocable < F&, const std::vector<at::Tensor>
 }
 
 template <class F, class... Inputs>
-requires(!std::convertible_to<F, CheckpointOptions>) auto checkpointed(F f, const Inputs&... inputs) {
+  requires(!std::convertible_to<F, CheckpointOptions>)
+auto checkpointed(F f, const Inputs&... inputs) {
   return checkpointed(CheckpointOptions{}, std::move(f), inputs...);
 }
 

@@ -52,9 +52,7 @@ concept HasRows = requires(const T& value) {
   { RowsOf<T>::rows(value) } -> std::convertible_to<std::int64_t>;
 };
 template <class T>
-concept HasVisit = requires(T& value) {
-  visit_tensors(value, [](at::Tensor&) {});
-};
+concept HasVisit = requires(T& value) { visit_tensors(value, [](at::Tensor&) {}); };
 
 /// each(element) for the elements of a container; a type without any has none.
 template <class T>

@@ -34,7 +34,7 @@ thread_local PrivateBuffers::Copies* current = nullptr;
 
 // key_set_ is protected: a derived class may form the pointer to it.
 struct KeySetOf : c10::TensorImpl {
-  static c10::DispatchKeySet c10::TensorImpl::*member() { return &KeySetOf::key_set_; }
+  static c10::DispatchKeySet c10::TensorImpl::* member() { return &KeySetOf::key_set_; }
 };
 
 void set_key(const at::Tensor& tensor, bool on) {

@@ -1,5 +1,5 @@
-// Whole parameters for the ranks that write them: every rank sends its pieces straight to the owners, nobody gathers what it does not
-// write. On one host a message is read where the shard lies.
+// Whole parameters for the ranks that write them: every rank sends its pieces straight to the owners, nobody gathers
+// what it does not write. On one host a message is read where the shard lies.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -25,12 +25,14 @@ struct Managed {
   std::size_t index;  // into named_parameters()
 };
 
-/// Parameters that every rank holds whole, by name: then a single rank writes them as Hugging Face's own writer orders them.
+/// Parameters that every rank holds whole, by name: then a single rank writes them as Hugging Face's own writer orders
+/// them.
 std::vector<std::size_t> undivided(const std::vector<ShardedParameter>& parameters) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (!parameters[i].divided) order.push_back(i);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return parameters[a].name < parameters[b].name; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return parameters[a].name < parameters[b].name; });
   return order;
 }
 
@@ -69,9 +71,10 @@ void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
 /// This rank's pieces of what others own, to them, in delivery order.
 class Outbox {
  public:
-  /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most `most_messages` are on
-  /// their way at a time: start() waits for the first of them.
-  Outbox(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners, std::size_t most_messages)
+  /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most
+  /// `most_messages` are on their way at a time: start() waits for the first of them.
+  Outbox(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners,
+         std::size_t most_messages)
       : shards_(shards), pieces_(pieces), owners_(owners), most_messages_(most_messages) {}
 
   /// Starts what precedes pieces[end]; what is read is not to change before finish().
@@ -137,8 +140,8 @@ void Sharded::deliver_like(const std::vector<at::Tensor>& held, const std::vecto
   impl_->deliver(held, owners, keep, /*lies_with_peers=*/false);
 }
 
-void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
-                            bool lies_with_peers) const {
+void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
+                            const PieceVisitor& keep, bool lies_with_peers) const {
   TESSERA_CHECK(owners.size() == local_.size() && held.size() == owners.size(), owners.size(), " owners for ",
                 held.size(), " tensors of ", local_.size(), " parameters");
   const at::NoGradGuard no_grad;
@@ -162,12 +165,13 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
       shard_owners.push_back(owners[m.index] - (rank - own));  // the ranks of a shard group follow one another
     }
   }
-  // Shards are read where they lie: all messages are sent at once, so that nobody waits for a rank that is still busy with what it
-  // owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks are done in the order in which
-  // both start them. In these cases each follows what precedes it in delivery order; as all ranks do, the first that is not done yet
-  // waits for nobody.
+  // Shards are read where they lie: all messages are sent at once, so that nobody waits for a rank that is still busy
+  // with what it owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks
+  // are done in the order in which both start them. In these cases each follows what precedes it in delivery order; as
+  // all ranks do, the first that is not done yet waits for nobody.
   const bool in_order = !lies_with_peers || shards.backend() == "nccl";
-  Outbox outbox(shards, pieces, shard_owners, lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
+  Outbox outbox(shards, pieces, shard_owners,
+                lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
   if (!in_order) outbox.start(members.size());
   at::Tensor message;
   for (std::size_t i = 0; i < members.size(); ++i) {

@@ -58,14 +58,17 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   if (options_.reduction != comm::Reduction::mean && options_.reduction != comm::Reduction::sum)
     throw InputError("sharding: gradients are reduced by mean or sum; min, max and product are no gradients");
   if (!(options_.first_bucket_mb > 0) || !(options_.bucket_mb > 0))
-    throw InputError(concat("sharding: first_bucket_mb = ", options_.first_bucket_mb, ", bucket_mb = ", options_.bucket_mb,
-                            "; both must be above 0"));
+    throw InputError(concat("sharding: first_bucket_mb = ", options_.first_bucket_mb,
+                            ", bucket_mb = ", options_.bucket_mb, "; both must be above 0"));
   if (!(options_.gradient_predivide_factor > 0))
-    throw InputError(concat("sharding: gradient_predivide_factor = ", options_.gradient_predivide_factor, " must be above 0"));
-  if (options_.logical_shards < 0 || (options_.logical_shards > 0 && options_.logical_shards % context_.data_parallel.size() != 0))
+    throw InputError(
+        concat("sharding: gradient_predivide_factor = ", options_.gradient_predivide_factor, " must be above 0"));
+  if (options_.logical_shards < 0 ||
+      (options_.logical_shards > 0 && options_.logical_shards % context_.data_parallel.size() != 0))
     throw InputError(concat("data parallelism: logical_shards = ", options_.logical_shards,
-                            " micro-batches of a step do not divide by the ", context_.data_parallel.size(), " ranks of group '",
-                            context_.data_parallel.name(), "'; use a multiple of every number of ranks that the run may have"));
+                            " micro-batches of a step do not divide by the ", context_.data_parallel.size(),
+                            " ranks of group '", context_.data_parallel.name(),
+                            "'; use a multiple of every number of ranks that the run may have"));
   if (options_.compression && options_.logical_shards > 0)
     throw InputError("sharding: compressed gradients have no fixed order; leave logical_shards or the compression out");
   const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
@@ -79,7 +82,8 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
                               context_.data_parallel.name(), "' works on ", context_.data_parallel.device().str(),
                               "; move the module there first"));
   parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
-  if (options_.broadcast_buffers) parallel::require_same_structure(context_.data_parallel, buffers_of(module_), "buffer");
+  if (options_.broadcast_buffers)
+    parallel::require_same_structure(context_.data_parallel, buffers_of(module_), "buffer");
   choose_groups();
   const bool alone = context_.data_parallel.size() == 1 && !options_.reshard_alone;
   const bool converts = options_.param_dtype.has_value();
@@ -94,7 +98,8 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   list_local_parts();
   if (options_.buffer_dtype)
     for (const NamedTensor& b : buffers_of(module_))
-      if (at::isFloatingType(b.tensor.scalar_type())) at::Tensor(b.tensor).set_data(b.tensor.to(*options_.buffer_dtype));
+      if (at::isFloatingType(b.tensor.scalar_type()))
+        at::Tensor(b.tensor).set_data(b.tensor.to(*options_.buffer_dtype));
 }
 
 /// The parameters go first: they must not call an engine that is gone.
@@ -118,8 +123,8 @@ void Sharded::Impl::choose_groups() {
     shards = options_.shard_group_size;
   }
   if (shards < 1 || all.size() % shards != 0)
-    throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(), "' do not divide into shard groups of ",
-                            shards, " (shard_group_size); use a divisor"));
+    throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(),
+                            "' do not divide into shard groups of ", shards, " (shard_group_size); use a divisor"));
   const auto alone = [&](const char* name) { return comm::Group(comm::make_local_backend(name, all.device())); };
   context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
   context_.copies = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("copy") : comm::Group();
@@ -142,13 +147,14 @@ void Sharded::Impl::choose_groups() {
 
 /// Everyone gets rank 0's values; hashes prove it where the values stay whole.
 void Sharded::Impl::share_values() {
-  if (options_.sync_module_states) parallel::broadcast_tensors(context_.data_parallel, tensors_of(parameters_.parameters));
+  if (options_.sync_module_states)
+    parallel::broadcast_tensors(context_.data_parallel, tensors_of(parameters_.parameters));
   parallel::require_same_bits(context_.data_parallel, parameters_.parameters, "parameter");
   broadcast_buffers();
 }
 
-/// Parameters that stay the module's own (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored ones): memory, values
-/// from the caller's `load`, rank 0's for everyone.
+/// Parameters that stay the module's own (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored
+/// ones): memory, values from the caller's `load`, rank 0's for everyone.
 void Sharded::Impl::fill_unmanaged(bool sync) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own, deferred_ones;
@@ -181,9 +187,11 @@ void Sharded::Impl::make_reducer() {
   std::vector<NamedTensor> trained;
   for (const NamedTensor& p : parameters_.parameters)
     if (p.tensor.requires_grad()) trained.push_back(p);
-  // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are scattered.
+  // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are
+  // scattered.
   std::shared_ptr<parallel::Compression> compression = options_.compression;
-  const bool any_fp64 = std::any_of(trained.begin(), trained.end(), [](const NamedTensor& p) { return p.tensor.scalar_type() == at::kDouble; });
+  const bool any_fp64 = std::any_of(trained.begin(), trained.end(),
+                                    [](const NamedTensor& p) { return p.tensor.scalar_type() == at::kDouble; });
   if (!compression && options_.reduce_dtype && options_.logical_shards == 0 && !any_fp64) {
     if (options_.reduce_dtype == at::kBFloat16) compression = parallel::make_compression("bf16");
     if (options_.reduce_dtype == at::kHalf) compression = parallel::make_compression("fp16");
@@ -205,7 +213,8 @@ void Sharded::Impl::make_reducer() {
 void Sharded::Impl::make_groups() {
   const bool sharded = strategy_.shard_parameters;
   plan_ = sharded ? parallel::group_by_units(parameters_, options_.wrap, options_.persistence_threshold)
-                  : parallel::group_by_buckets(parameters_, to_bytes(options_.first_bucket_mb), to_bytes(options_.bucket_mb));
+                  : parallel::group_by_buckets(parameters_, to_bytes(options_.first_bucket_mb),
+                                               to_bytes(options_.bucket_mb));
   context_.guardian = this;
   context_.param_dtype = options_.param_dtype;
   context_.load = options_.load;
@@ -217,7 +226,8 @@ void Sharded::Impl::make_groups() {
     return parallel::zeros_in_file(options_.offload_folder, sizes, options);
   };
   warn_of_stored_views();
-  for (const GroupPlan& group : plan_.groups) groups_.push_back(std::make_unique<FlatGroup>(context_, group, parameters_));
+  for (const GroupPlan& group : plan_.groups)
+    groups_.push_back(std::make_unique<FlatGroup>(context_, group, parameters_));
   fill_unmanaged(context_.sync);
   broadcast_buffers();
 
@@ -225,19 +235,25 @@ void Sharded::Impl::make_groups() {
   std::vector<layout::UnitPolicy> policies;
   for (const parallel::UnitPlan& unit : plan_.units) {
     layout::UnitPolicy policy;
-    const bool stays = std::any_of(unit.groups.begin(), unit.groups.end(), [&](std::size_t g) { return plan_.groups[g].stays_whole; });
+    const bool stays =
+        std::any_of(unit.groups.begin(), unit.groups.end(), [&](std::size_t g) { return plan_.groups[g].stays_whole; });
     policy.release_after_forward = !stays && after_forward && (!unit.root || options_.reshard_root);
     policy.release_after_backward = !stays;
     policy.release_when_left = unit.root && options_.reshard_root && after_forward;
-    policy.expects_gradients = std::any_of(unit.groups.begin(), unit.groups.end(), [&](std::size_t g) { return plan_.groups[g].trained; });
+    policy.expects_gradients =
+        std::any_of(unit.groups.begin(), unit.groups.end(), [&](std::size_t g) { return plan_.groups[g].trained; });
     policies.push_back(policy);
   }
-  residency_.emplace(std::move(policies),
-                     layout::ResidencyOptions{.forward_prefetch = options_.forward_prefetch && options_.overlap_comm && !options_.data_dependent,
-                                              .backward_prefetch = options_.overlap_comm && !options_.data_dependent ? options_.backward_prefetch : layout::BackwardPrefetch::none,
-                                              .prefetch_depth = options_.limit_all_gathers ? 1 : 3});
+  residency_.emplace(
+      std::move(policies),
+      layout::ResidencyOptions{
+          .forward_prefetch = options_.forward_prefetch && options_.overlap_comm && !options_.data_dependent,
+          .backward_prefetch = options_.overlap_comm && !options_.data_dependent ? options_.backward_prefetch
+                                                                                 : layout::BackwardPrefetch::none,
+          .prefetch_depth = options_.limit_all_gathers ? 1 : 3});
 
-  // In the order in which gradients will roughly be complete: the last unit first, the root and what lies everywhere last.
+  // In the order in which gradients will roughly be complete: the last unit first, the root and what lies everywhere
+  // last.
   std::vector<FlatGroup*> trained;
   const auto add = [&](bool late) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -250,16 +266,17 @@ void Sharded::Impl::make_groups() {
   add(true);
   gradients_ = std::make_unique<parallel::ShardGradients>(
       context_, trained,
-      parallel::ShardGradientsOptions{.reduction = options_.reduction,
-                                      .predivide_factor = options_.gradient_predivide_factor,
-                                      .logical_shards = options_.logical_shards,
-                                      .reduce_dtype = options_.reduce_dtype,
-                                      .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
-                                      .wait_at_once = !options_.overlap_comm,
-                                      .reduce_at_end = options_.data_dependent,
-                                      .keep_whole_while_paused = !strategy_.shard_gradients,
-                                      .check_finite = options_.check_finite,
-                                      .compression = options_.compression},
+      parallel::ShardGradientsOptions{
+          .reduction = options_.reduction,
+          .predivide_factor = options_.gradient_predivide_factor,
+          .logical_shards = options_.logical_shards,
+          .reduce_dtype = options_.reduce_dtype,
+          .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
+          .wait_at_once = !options_.overlap_comm,
+          .reduce_at_end = options_.data_dependent,
+          .keep_whole_while_paused = !strategy_.shard_gradients,
+          .check_finite = options_.check_finite,
+          .compression = options_.compression},
       [this](std::size_t unit) { execute(residency_->gradients_complete(unit)); });
   for (std::size_t g = 0; g < trained.size(); ++g)
     for (std::size_t m = 0; m < trained[g]->members().size(); ++m)
@@ -277,7 +294,8 @@ void Sharded::Impl::warn_of_stored_views() const {
     for (const std::size_t i : group.parameters) {
       const NamedTensor& p = parameters_.parameters[i];
       if (!parallel::is_deferred(p.tensor) && parallel::stored_views(p.tensor, all) > 0)
-        log::warning("sharding: somebody holds a view of parameter '", p.name, "' (a member like wt = weight.t(), or detach()): it keeps the "
+        log::warning("sharding: somebody holds a view of parameter '", p.name,
+                     "' (a member like wt = weight.t(), or detach()): it keeps the "
                      "memory and the values of this moment; make such views in forward");
     }
 }
@@ -286,7 +304,8 @@ void Sharded::Impl::list_local_parts() {
   std::map<std::size_t, ShardedParameter> by_index;
   for (const auto& group : groups_) {
     if (!group->trained()) continue;
-    for (const FlatGroup::Member& m : group->members()) by_index[m.index] = {m.name, m.sizes, m.begin, m.local, /*divided=*/true};
+    for (const FlatGroup::Member& m : group->members())
+      by_index[m.index] = {m.name, m.sizes, m.begin, m.local, /*divided=*/true};
   }
   for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
     const NamedTensor& p = parameters_.parameters[i];
@@ -302,9 +321,10 @@ void Sharded::Impl::list_local_parts() {
 void Sharded::Impl::check_frozen() const {
   for (const std::size_t i : frozen_)
     if (const NamedTensor& p = parameters_.parameters[i]; p.tensor.requires_grad())
-      throw Error(concat("data parallelism: parameter '", p.name,
-                         "' was frozen when the module was wrapped and requires grad now; its gradients are not reduced; wrap "
-                         "the module again after unfreezing"));
+      throw Error(
+          concat("data parallelism: parameter '", p.name,
+                 "' was frozen when the module was wrapped and requires grad now; its gradients are not reduced; wrap "
+                 "the module again after unfreezing"));
 }
 
 void Sharded::Impl::require_alive() const {
@@ -338,11 +358,13 @@ void Sharded::Impl::execute(const layout::Residency::Actions& actions) {
 }
 
 constexpr const char* stepped_in_scope =
-    "sharding: an optimizer (or load_parameters) changed the shards while a tessera::unsharded scope holds whole parameters, whose values are those from before; "
+    "sharding: an optimizer (or load_parameters) changed the shards while a tessera::unsharded scope holds whole "
+    "parameters, whose values are those from before; "
     "end the scope before optimizer.step()";
 
-/// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward used.) Version
-/// counters do not tell of all changes (torch::optim::SGD writes through data()), so a reduction outside of no_sync() counts, too.
+/// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward
+/// used.) Version counters do not tell of all changes (torch::optim::SGD writes through data()), so a reduction outside
+/// of no_sync() counts, too.
 void Sharded::Impl::expire_if_changed() {
   const std::uint32_t version = context_.shard_version.current_version();
   if ((version == seen_version_ && !may_have_stepped_) || residency_->in_backward()) return;
@@ -353,9 +375,9 @@ void Sharded::Impl::expire_if_changed() {
   execute(residency_->release_all());
 }
 
-/// data_dependent: every rank says which units it needs; what anyone needs all gather. One such exchange of a rank belongs to one of
-/// every other, whatever they are doing: a rank that is ahead, in backward say, serves one that is behind. Returns how many ranks
-/// have nothing left to ask for.
+/// data_dependent: every rank says which units it needs; what anyone needs all gather. One such exchange of a rank
+/// belongs to one of every other, whatever they are doing: a rank that is ahead, in backward say, serves one that is
+/// behind. Returns how many ranks have nothing left to ask for.
 int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool done) {
   at::Tensor shared = at::zeros({static_cast<std::int64_t>(plan_.units.size()) + 1}, at::kInt);
   for (const std::size_t unit : wanted) shared[static_cast<std::int64_t>(unit)] = 1;
@@ -397,9 +419,10 @@ void Sharded::Impl::enter(std::span<const std::size_t> units, bool writes, const
   require_alive();
   const c10::InferenceMode ordinary(false);  // buffers outlive an evaluation's inference mode
   if (writes && writable_ == 0)
-    throw Error(concat("sharding: operator ", op, " would change a whole parameter of unit '", plan_.units[units.front()].name,
-                       "', which only a part of this rank holds; give optimizers sharded.parameters(), and change values inside "
-                       "tessera::unsharded(sharded, {.write_back = true})"));
+    throw Error(concat(
+        "sharding: operator ", op, " would change a whole parameter of unit '", plan_.units[units.front()].name,
+        "', which only a part of this rank holds; give optimizers sharded.parameters(), and change values inside "
+        "tessera::unsharded(sharded, {.write_back = true})"));
   expire_if_changed();
   if (options_.data_dependent) {
     std::vector<std::size_t> wanted;
@@ -499,13 +522,15 @@ void Sharded::Impl::throw_not_finite(double norm) {
   std::string where;
   const std::vector<std::string> all = parallel::all_gather_text(context_.data_parallel, mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty()) where += concat(where.empty() ? ": first " : ", ", "on rank ", rank, " in '", all[rank], "'");
+    if (!all[rank].empty())
+      where += concat(where.empty() ? ": first " : ", ", "on rank ", rank, " in '", all[rank], "'");
   if (where.empty())
     for (const ShardedParameter& p : local_)
       if (where.empty() && p.local.grad().defined() && !at::isfinite(p.local.grad()).all().item<bool>())
         where = concat(": in the reduced gradient of '", p.name, "'");
-  throw Error(concat("sharding: the gradient norm is ", norm, where,
-                     "; the run diverged (lower the learning rate, clip earlier, scale the loss) or its data is damaged"));
+  throw Error(
+      concat("sharding: the gradient norm is ", norm, where,
+             "; the run diverged (lower the learning rate, clip earlier, scale the loss) or its data is damaged"));
 }
 
 void Sharded::Impl::hold(std::span<const std::size_t> units, bool writable) {
@@ -553,7 +578,8 @@ std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string
     for (const NamedTensor& p : parameters_.parameters) found = found || p.name == name;  // one that stays as it is
     if (!found) {
       const auto near = nearest(name, known);
-      throw InputError(concat("sharding: the module has no parameter '", name, "'", near ? concat("; did you mean '", *near, "'?") : ""));
+      throw InputError(concat("sharding: the module has no parameter '", name, "'",
+                              near ? concat("; did you mean '", *near, "'?") : ""));
     }
   }
   return {units.begin(), units.end()};

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The sharding engine behind tessera::Sharded: it executes what layout::Residency decides, when operators touch managed
-/// parameters and when backward begins and ends. One mutex serialises everything; collectives start in the order of
-/// the events and run on the backend's own thread.
+/// The sharding engine behind tessera::Sharded: it executes what layout::Residency decides, when operators touch
+/// managed parameters and when backward begins and ends. One mutex serialises everything; collectives start in the
+/// order of the events and run on the backend's own thread.
 ///
 ///   forward    an operator meets parameters of unit k -> enter(): gather k, gather k+1 ahead, wait for k, drop k-1
 ///   backward   the same; a gradient is there -> ShardGradients; all gradients of k are there -> drop k, reduce them
@@ -11,9 +11,9 @@
 #include <tessera/layout/residency.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/parallel/sharding/reducer.h>
 #include <tessera/parallel/sharding/flat_group.h>
 #include <tessera/parallel/sharding/module_units.h>
+#include <tessera/parallel/sharding/reducer.h>
 #include <tessera/parallel/sharding/shard_gradients.h>
 #include <tessera/parallel/sharding/strategy.h>
 
@@ -94,9 +94,9 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   std::uint32_t seen_version_ = 0;
   bool may_have_stepped_ = false;  ///< gradients were reduced since the last look at the shards
   std::atomic<int> pauses_ = 0;
-  int scopes_ = 0;             ///< unsharded scopes that are open
-  int writable_ = 0;           ///< those in which parameters may be changed
-  bool failed_ = false;        ///< a collective of this engine failed: the ranks have parted
+  int scopes_ = 0;       ///< unsharded scopes that are open
+  int writable_ = 0;     ///< those in which parameters may be changed
+  bool failed_ = false;  ///< a collective of this engine failed: the ranks have parted
   std::string failure_;
   std::vector<parallel::Subscription> hooks_;
   parallel::Subscription listening_;

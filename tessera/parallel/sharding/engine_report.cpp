@@ -49,7 +49,8 @@ ShardingMemory Sharded::Impl::memory() const {
   using parallel::BufferUse;
   ShardingMemory result;
   for (const auto& group : groups_)
-    result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes()) : static_cast<std::int64_t>(group->shard().nbytes());
+    result.shards += group->stays_whole() ? static_cast<std::int64_t>(group->whole().nbytes())
+                                          : static_cast<std::int64_t>(group->shard().nbytes());
   const auto add_plain = [&](const NamedTensor& p) { result.shards += static_cast<std::int64_t>(p.tensor.nbytes()); };
   if (plain())
     for (const NamedTensor& p : parameters_.parameters) add_plain(p);

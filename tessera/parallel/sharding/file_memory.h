@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Tensors in memory that is mapped from a file: where a machine without accelerators offloads to. The kernel writes the pages
-/// out when memory is short and reads them back when they are touched.
+/// Tensors in memory that is mapped from a file: where a machine without accelerators offloads to. The kernel writes
+/// the pages out when memory is short and reads them back when they are touched.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>
@@ -10,8 +10,9 @@
 
 namespace tessera::parallel {
 
-/// [sizes], zero, of `options`' dtype on the CPU, in an unnamed file in `folder` (empty: TMPDIR, else /tmp) that disappears with the
-/// tensor. Throws Error with path and reason when the file cannot be made or the disk has not enough room.
+/// [sizes], zero, of `options`' dtype on the CPU, in an unnamed file in `folder` (empty: TMPDIR, else /tmp) that
+/// disappears with the tensor. Throws Error with path and reason when the file cannot be made or the disk has not
+/// enough room.
 at::Tensor zeros_in_file(const std::string& folder, at::IntArrayRef sizes, at::TensorOptions options);
 
 }  // namespace tessera::parallel

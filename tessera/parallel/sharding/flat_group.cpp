@@ -49,7 +49,8 @@ at::Tensor FlatGroup::part_of(const at::Tensor& like_shard, std::size_t m) const
 
 at::Tensor FlatGroup::gather(const at::Tensor& like_shard) const {
   const comm::Tag tag(concat("all of ", name_));
-  at::Tensor whole = at::empty({layout_.padded}, like_shard.options().requires_grad(false).device(context_.shards.device()));
+  at::Tensor whole =
+      at::empty({layout_.padded}, like_shard.options().requires_grad(false).device(context_.shards.device()));
   context_.shards.all_gather(whole, like_shard.detach().contiguous().to(whole.device())).wait();
   return whole;
 }
@@ -79,12 +80,14 @@ void FlatGroup::take_values() {
     whole = comm::empty_shared(context_.shards, {layout_.padded}, options.dtype(dtype_));
     whole.zero_();
   }
-  shard_ = slice_of_whole ? own_slice(whole) : context_.allocate_shard({layout_.shard_numel()}, options.dtype(shard_dtype_));
+  shard_ =
+      slice_of_whole ? own_slice(whole) : context_.allocate_shard({layout_.shard_numel()}, options.dtype(shard_dtype_));
   storage_ = std::make_unique<ManagedStorage>(
       *context_.guardian, unit_, layout_.padded, dtype_, device,
-      concat("the parameters of unit '", name_,
-             "' are sharded over ranks and not here now: an operator on them brings them back by itself, data_ptr() does "
-             "not; read them inside tessera::unsharded(...)"));
+      concat(
+          "the parameters of unit '", name_,
+          "' are sharded over ranks and not here now: an operator on them brings them back by itself, data_ptr() does "
+          "not; read them inside tessera::unsharded(...)"));
   if (dtype_ != shard_dtype_) storage_->cast_inputs(true);
 
   for (std::size_t m = 0; m < members_.size(); ++m) {
@@ -121,10 +124,9 @@ FlatGroup::~FlatGroup() {
     if (work_.done()) gathering_.reset();
     for (const Member& member : members_)
       if (storage_->owns(member.parameter))
-        ManagedStorage::abandon(
-            member.parameter,
-            at::full({}, std::numeric_limits<double>::quiet_NaN(), at::TensorOptions(dtype_).device(shard_.device()))
-                .expand(member.sizes));
+        ManagedStorage::abandon(member.parameter, at::full({}, std::numeric_limits<double>::quiet_NaN(),
+                                                           at::TensorOptions(dtype_).device(shard_.device()))
+                                                      .expand(member.sizes));
   } catch (const std::exception&) {  // a process that ends after an error
   }
 }
@@ -132,7 +134,8 @@ FlatGroup::~FlatGroup() {
 void FlatGroup::start_gather() {
   const comm::Tag tag(concat("gather ", name_));
   const at::NoGradGuard no_grad;
-  gathering_ = stays_whole_ ? storage_->buffer() : context_.pool.take(layout_.padded, dtype_, BufferUse::whole_parameters);
+  gathering_ =
+      stays_whole_ ? storage_->buffer() : context_.pool.take(layout_.padded, dtype_, BufferUse::whole_parameters);
   if (dtype_ != shard_dtype_) own_slice(gathering_).copy_(shard_);
   const bool in_place = dtype_ != shard_dtype_ || stays_whole_;
   at::Tensor source = in_place ? own_slice(gathering_) : shard_;
@@ -173,16 +176,18 @@ void FlatGroup::restore() {
   const at::NoGradGuard no_grad;
   TESSERA_CHECK(present(), "restore() of unit '", name_, "' while it is absent");
   for (const Member& member : members_)
-    ManagedStorage::abandon(member.parameter,
-                            whole().narrow(0, member.offset, member.numel).view(member.sizes).to(shard_dtype_, false, true));
+    ManagedStorage::abandon(
+        member.parameter,
+        whole().narrow(0, member.offset, member.numel).view(member.sizes).to(shard_dtype_, false, true));
 }
 
 void FlatGroup::check_owned() const {
   for (const Member& member : members_)
     if (!storage_->owns(member.parameter))
-      throw Error(concat("sharding: the memory of parameter '", member.name,
-                         "' was replaced after the module was sharded (module->to(), set_data(), or an assignment); convert or "
-                         "move the module before it is sharded, and change values inside tessera::unsharded(..., write_back)"));
+      throw Error(
+          concat("sharding: the memory of parameter '", member.name,
+                 "' was replaced after the module was sharded (module->to(), set_data(), or an assignment); convert or "
+                 "move the module before it is sharded, and change values inside tessera::unsharded(..., write_back)"));
 }
 
 std::int64_t FlatGroup::numel() const {

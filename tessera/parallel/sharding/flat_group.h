@@ -4,7 +4,8 @@
 /// there. Two forms:
 ///
 ///   sharded                shard [padded / S] stays; whole [padded] comes from the pool, and goes back to it
-///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute dtype: memory of its own)
+///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute dtype:
+///   memory of its own)
 ///
 /// S = ranks of the shard group. All-gather writes the whole buffer in place; the module's parameters are views of it.
 
@@ -34,7 +35,7 @@ struct ShardingContext {
   /// Of all local parts: an optimizer that changes any of them in place is seen by one look.
   c10::VariableVersion shard_version{0};
   std::optional<at::ScalarType> param_dtype = {};
-  bool sync = false;  ///< rank 0's values for everyone
+  bool sync = false;                                                                  ///< rank 0's values for everyone
   std::function<at::Tensor(at::IntArrayRef, at::TensorOptions)> allocate_shard = {};  ///< zero-filled
   std::function<bool(const std::string&, at::IntArrayRef, std::int64_t, at::Tensor)> load = {};
 };
@@ -43,16 +44,16 @@ class FlatGroup {
  public:
   struct Member {
     std::string name;
-    at::Tensor parameter;             ///< the module's own
-    std::size_t index;                ///< in ModuleParameters::parameters
+    at::Tensor parameter;  ///< the module's own
+    std::size_t index;     ///< in ModuleParameters::parameters
     std::vector<std::int64_t> sizes;
     std::int64_t offset = 0, numel = 0;  ///< in the flat buffer
     std::int64_t begin = 0;              ///< first element of the parameter that this rank holds
     at::Tensor local = {};               ///< [held elements], a view of the shard; a leaf that requires grad if trained
   };
 
-  /// Takes over the parameters: copies this rank's part (or loads it), makes them views of the managed storage. Parameters hold
-  /// their values, the same on all ranks, unless `load` provides them.
+  /// Takes over the parameters: copies this rank's part (or loads it), makes them views of the managed storage.
+  /// Parameters hold their values, the same on all ranks, unless `load` provides them.
   FlatGroup(ShardingContext& context, const GroupPlan& plan, const ModuleParameters& module);
   /// The parameters that are still here get NaN of their sizes without memory; restore() first to keep the values.
   ~FlatGroup();
@@ -80,9 +81,9 @@ class FlatGroup {
   bool stays_whole() const { return stays_whole_; }
   const layout::FlatLayout& flat_layout() const { return layout_; }
   const std::vector<Member>& members() const { return members_; }
-  at::ScalarType dtype() const { return dtype_; }          ///< of whole parameters
+  at::ScalarType dtype() const { return dtype_; }  ///< of whole parameters
   at::ScalarType shard_dtype() const { return shard_dtype_; }
-  const at::Tensor& shard() const { return shard_; }       ///< [padded / S]
+  const at::Tensor& shard() const { return shard_; }  ///< [padded / S]
   const at::Tensor& whole() const { return storage_->buffer(); }
   bool present() const { return storage_->present(); }
   layout::Range held() const { return held_; }

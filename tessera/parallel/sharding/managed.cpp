@@ -17,7 +17,7 @@ namespace {
 /// StorageImpl can be told to throw when its data is read, but not to stop it: the flag is private and has no
 /// unsetter. Naming a private member in an explicit instantiation is allowed, and this is what it is for.
 bool& throws_when_read(c10::StorageImpl& storage);
-template <bool c10::StorageImpl::*flag>
+template <bool c10::StorageImpl::* flag>
 struct Reach {
   friend bool& throws_when_read(c10::StorageImpl& storage) { return storage.*flag; }
 };

@@ -25,15 +25,17 @@ struct IValue;
 
 namespace tessera::parallel {
 
-/// The key; free in LibTorch 2.11, above Autograd and Autocast. Deferred construction (parallel/deferred/deferred.h) uses it, too.
+/// The key; free in LibTorch 2.11, above Autograd and Autocast. Deferred construction (parallel/deferred/deferred.h)
+/// uses it, too.
 inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
 
 /// Who makes parameters present. Called on the thread that runs the operator, which may be any.
 class Guardian {
  public:
   virtual ~Guardian() = default;
-  /// `op` (its full name, for messages) is about to read the parameters of `units` (ascending, each once), or to write some of
-  /// them (`writes`). On return they are present and stay so until leave(). An exception keeps the operator from running.
+  /// `op` (its full name, for messages) is about to read the parameters of `units` (ascending, each once), or to write
+  /// some of them (`writes`). On return they are present and stay so until leave(). An exception keeps the operator
+  /// from running.
   virtual void enter(std::span<const std::size_t> units, bool writes, const char* op) = 0;
   virtual void leave(std::span<const std::size_t> units) noexcept = 0;
 };
@@ -51,9 +53,9 @@ class ManagedStorage {
   ManagedStorage(const ManagedStorage&) = delete;
   ManagedStorage& operator=(const ManagedStorage&) = delete;
 
-  /// Makes `parameter` (any strided tensor with a grad slot of its own: a leaf) a view of elements [offset, offset + numel)
-  /// with `sizes` and dense `strides`, in this storage's dtype, and gives it the key. TensorImpl, requires_grad and hooks
-  /// survive; its former memory is let go. Does not copy values.
+  /// Makes `parameter` (any strided tensor with a grad slot of its own: a leaf) a view of elements [offset, offset +
+  /// numel) with `sizes` and dense `strides`, in this storage's dtype, and gives it the key. TensorImpl, requires_grad
+  /// and hooks survive; its former memory is let go. Does not copy values.
   void adopt(const at::Tensor& parameter, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides);
   /// True while `parameter` is still what adopt() made of it (module->to() and set_data replace the memory silently).
   bool owns(const at::Tensor& parameter) const;
@@ -87,29 +89,31 @@ class ManagedStorage {
 /// What another owner of the key does with an operator: true when it has run it and left the results on the stack in
 /// place of the arguments; false to let it run as usual (managed arguments are then made present).
 using KeyFallback = bool (*)(const c10::OperatorHandle& op, c10::DispatchKeySet keys, std::vector<c10::IValue>* stack);
-/// A key has one fallback in the whole process, and it lives here; deferred construction is asked first by it, when the key is
-/// included in this thread's state (c10::impl::IncludeDispatchKeyGuard) or when an argument carries the key over a
-/// storage that is not managed. To keep calls nested in an operator from coming back, run it under
-/// c10::impl::ExcludeDispatchKeyGuard(managed_key). Operators that only make views or look at metadata (view, t, detach,
-/// set_data, requires_grad_, size, empty_like, reshape and to() as long as they need not copy, ...) never get here: the key is
-/// registered as a fallthrough for them; what they make shares the storage and inherits the key, and a factory or a copy
-/// that they end in comes here by itself. Call once, before the first tensor gets the key; registers the key's fallback.
+/// A key has one fallback in the whole process, and it lives here; deferred construction is asked first by it, when the
+/// key is included in this thread's state (c10::impl::IncludeDispatchKeyGuard) or when an argument carries the key over
+/// a storage that is not managed. To keep calls nested in an operator from coming back, run it under
+/// c10::impl::ExcludeDispatchKeyGuard(managed_key). Operators that only make views or look at metadata (view, t,
+/// detach, set_data, requires_grad_, size, empty_like, reshape and to() as long as they need not copy, ...) never get
+/// here: the key is registered as a fallthrough for them; what they make shares the storage and inherits the key, and a
+/// factory or a copy that they end in comes here by itself. Call once, before the first tensor gets the key; registers
+/// the key's fallback.
 void set_deferred_fallback(KeyFallback fallback);
 
 /// The storage that manages `tensor`, if any.
 ManagedStorage* managed_storage(const at::Tensor& tensor);
 inline bool is_managed(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(managed_key); }
 
-/// Tensors that alias the memory of `parameter`, which is not managed yet, besides `parameters` (several of them may share
-/// it): a view that a constructor stored would keep the old memory when the parameter is adopted. Saved tensors of a
-/// graph that still lives count, too.
+/// Tensors that alias the memory of `parameter`, which is not managed yet, besides `parameters` (several of them may
+/// share it): a view that a constructor stored would keep the old memory when the parameter is adopted. Saved tensors
+/// of a graph that still lives count, too.
 std::size_t stored_views(const at::Tensor& parameter, std::span<const at::Tensor> parameters);
 
-/// For code that reads parameters by raw pointers: makes them present while it lives. Tensors that are not managed cost a
-/// look at their key set. (nn/ reaches it through nn/present.h, being below this layer.)
+/// For code that reads parameters by raw pointers: makes them present while it lives. Tensors that are not managed cost
+/// a look at their key set. (nn/ reaches it through nn/present.h, being below this layer.)
 class Present {
  public:
-  explicit Present(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors, const char* op = "data_ptr");
+  explicit Present(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
+                   const char* op = "data_ptr");
   ~Present();
   Present(const Present&) = delete;
   Present& operator=(const Present&) = delete;

@@ -26,8 +26,8 @@ template <class Value, class... Types>
 constexpr bool one_of = (std::is_same_v<Value, Types> || ...);
 /// Types without tensors; one that is missing here does not compile.
 template <class Value>
-requires one_of<Value, bool, std::int64_t, double, at::Scalar, c10::SymInt, c10::SymIntArrayRef,
-                at::OptionalSymIntArrayRef, std::array<bool, 3>>
+  requires one_of<Value, bool, std::int64_t, double, at::Scalar, c10::SymInt, c10::SymIntArrayRef,
+                  at::OptionalSymIntArrayRef, std::array<bool, 3>>
 void look(Arguments&, const Value&) {}
 
 template <class Op, class Schema = typename Op::schema>

@@ -59,7 +59,8 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
                             std::int64_t persistence_threshold) {
   GroupingPlan plan;
   std::vector<std::size_t> small;
-  const auto add_unit = [&](const std::string& name, bool root, const std::vector<std::size_t>& parameters, bool whole) {
+  const auto add_unit = [&](const std::string& name, bool root, const std::vector<std::size_t>& parameters,
+                            bool whole) {
     std::map<std::pair<at::ScalarType, bool>, std::vector<std::size_t>> kinds;  // (dtype, frozen)
     for (const std::size_t p : parameters) {
       const at::Tensor& tensor = module.parameters[p].tensor;

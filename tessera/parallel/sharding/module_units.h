@@ -41,12 +41,12 @@ struct GroupingPlan {
   std::vector<GroupPlan> groups;
 };
 
-/// Units by `policy`; parameters of at most `persistence_threshold` elements form a unit "small parameters" of their own, which
-/// stays whole between steps.
+/// Units by `policy`; parameters of at most `persistence_threshold` elements form a unit "small parameters" of their
+/// own, which stays whole between steps.
 GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPolicy& policy,
                             std::int64_t persistence_threshold);
-/// Where whole parameters stay: trained parameters in buckets of about `bucket_bytes`, in the reverse order of registration,
-/// which is roughly the order of their gradients; each bucket is a unit. Frozen ones are left alone.
+/// Where whole parameters stay: trained parameters in buckets of about `bucket_bytes`, in the reverse order of
+/// registration, which is roughly the order of their gradients; each bucket is a unit. Frozen ones are left alone.
 GroupingPlan group_by_buckets(const ModuleParameters& module, std::int64_t first_bucket_bytes,
                               std::int64_t bucket_bytes);
 

@@ -280,8 +280,8 @@ void Reducer::start(Bucket& bucket) {
   } else if (options_.compression) {
     const at::Tensor gradients = bucket.flat.narrow(0, 0, bucket.flat.numel() - bucket.tail.numel());
     // Not the bucket's number: another first order than the learned one makes other buckets.
-    const std::string key =
-        concat(parameters_[bucket.parameters.front()].name, " and ", count - 1, " more, ", gradients.numel(), " elements");
+    const std::string key = concat(parameters_[bucket.parameters.front()].name, " and ", count - 1, " more, ",
+                                   gradients.numel(), " elements");
     bucket.work = options_.compression->reduce(
         {key, gradients, bucket.segments, group_, options_.reduction, gradients, /*scatter=*/false});
     bucket.tail_work = group_.all_reduce(bucket.tail, options_.reduction);

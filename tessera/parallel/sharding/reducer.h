@@ -5,8 +5,8 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
-#include <tessera/parallel/sharding/bucket.h>
 #include <tessera/parallel/replicas.h>
+#include <tessera/parallel/sharding/bucket.h>
 
 #include <atomic>
 #include <functional>

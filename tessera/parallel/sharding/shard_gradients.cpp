@@ -96,8 +96,8 @@ void ShardGradients::on_gradient(std::size_t g, std::size_t m) {
     throw Error(concat("sharding: the gradient of '", member.name,
                        "' is sparse; only dense gradients are reduced (Embedding: sparse = false)"));
   if (grad.sizes() != at::IntArrayRef(member.sizes))
-    throw Error(concat("sharding: the gradient of '", member.name, "' is ", describe(grad), " but the parameter is of shape ",
-                       at::IntArrayRef(member.sizes)));
+    throw Error(concat("sharding: the gradient of '", member.name, "' is ", describe(grad),
+                       " but the parameter is of shape ", at::IntArrayRef(member.sizes)));
   if (grad.requires_grad())
     throw Error(concat("sharding: backward with create_graph = true; the reduced gradient of '", member.name,
                        "' has no graph (use torch::autograd::grad for the inner derivative)"));
@@ -168,18 +168,21 @@ void ShardGradients::start(Flat& flat) {
   if (fixed_order()) return start_fixed_order(flat);
 
   const bool fresh = std::none_of(flat.in_sum.begin(), flat.in_sum.end(), [](bool in) { return in; });
-  const bool straight = fresh && flat.buffer.scalar_type() == flat.sum.scalar_type() && flat.buffer.device() == flat.sum.device();
-  flat.result = straight ? flat.sum : context_.pool.take(flat.group->flat_layout().shard_numel(), flat.buffer.scalar_type(), BufferUse::gradients);
+  const bool straight =
+      fresh && flat.buffer.scalar_type() == flat.sum.scalar_type() && flat.buffer.device() == flat.sum.device();
+  flat.result = straight ? flat.sum
+                         : context_.pool.take(flat.group->flat_layout().shard_numel(), flat.buffer.scalar_type(),
+                                              BufferUse::gradients);
   const bool predivide = options_.predivide_factor != 1 && options_.reduction == comm::Reduction::mean;
   if (predivide) flat.buffer.mul_(1.0 / options_.predivide_factor);
   const comm::Reduction reduction = predivide ? comm::Reduction::sum : options_.reduction;
-  flat.work = options_.compression
-                  ? options_.compression->reduce({group.name(), flat.buffer, flat.segments, context_.shards, reduction, flat.result, true})
-                  : context_.shards.reduce_scatter(flat.result, flat.buffer, reduction);
+  flat.work = options_.compression ? options_.compression->reduce({group.name(), flat.buffer, flat.segments,
+                                                                   context_.shards, reduction, flat.result, true})
+                                   : context_.shards.reduce_scatter(flat.result, flat.buffer, reduction);
 }
 
-/// sum = ((sum + x_0) + x_1) + ... in the order of the data-parallel ranks. With copies of the shards (HSDP) the sum travels from
-/// one shard group to the next, each adding its own ranks' parts.
+/// sum = ((sum + x_0) + x_1) + ... in the order of the data-parallel ranks. With copies of the shards (HSDP) the sum
+/// travels from one shard group to the next, each adding its own ranks' parts.
 void ShardGradients::start_fixed_order(Flat& flat) {
   if (options_.reduction == comm::Reduction::mean) flat.buffer.mul_(1.0 / static_cast<double>(options_.logical_shards));
   for (std::size_t m = 0; m < flat.in_sum.size(); ++m)
@@ -268,7 +271,8 @@ void ShardGradients::share_usage() {
 void ShardGradients::learn_order() {
   std::vector<std::int64_t> order(completed_.begin(), completed_.end());
   for (const std::size_t g : order_)
-    if (std::find(completed_.begin(), completed_.end(), g) == completed_.end()) order.push_back(static_cast<std::int64_t>(g));
+    if (std::find(completed_.begin(), completed_.end(), g) == completed_.end())
+      order.push_back(static_cast<std::int64_t>(g));
   at::Tensor shared = at::tensor(order, at::kLong).to(context_.data_parallel.device());
   const comm::Tag tag("order of reductions");
   context_.data_parallel.broadcast(shared, 0).wait();

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Gradients on their way from autograd to the shards: each unit's gradients fill a flat buffer, which is reduced and
-/// scattered as soon as it is full; the ranks' sums lie in shards. (Where nothing is sharded: Reducer, parallel/sharding/reducer.h.)
+/// scattered as soon as it is full; the ranks' sums lie in shards. (Where nothing is sharded: Reducer,
+/// parallel/sharding/reducer.h.)
 
 #include <tessera/comm/group.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
@@ -23,8 +24,8 @@ struct ShardGradientsOptions {
   std::int64_t logical_shards = 0;
   std::optional<at::ScalarType> reduce_dtype;
   bool find_unused_parameters = false;
-  bool wait_at_once = false;         ///< no overlap
-  bool reduce_at_end = false;        ///< all reductions when backward ends, in one order, whatever was used
+  bool wait_at_once = false;             ///< no overlap
+  bool reduce_at_end = false;            ///< all reductions when backward ends, in one order, whatever was used
   bool keep_whole_while_paused = false;  ///< ZeRO-1: paused backwards accumulate locally
   bool check_finite = true;
   std::shared_ptr<Compression> compression;
@@ -32,14 +33,16 @@ struct ShardGradientsOptions {
 
 /// The life of one flat gradient in a backward:
 ///
-///   empty --first gradient: buffer from the pool--> filling --all there--> full --its turn--> reducing --> added to the shard
+///   empty --first gradient: buffer from the pool--> filling --all there--> full --its turn--> reducing --> added to
+///   the shard
 ///
-/// Reductions start in one order on all ranks: at first the reverse of the groups' order, later that in which rank 0's gradients
-/// were complete. At most two flat gradients are alive beyond the one that fills: the oldest reduction is waited for.
-/// The caller serialises all calls (the engine's mutex).
+/// Reductions start in one order on all ranks: at first the reverse of the groups' order, later that in which rank 0's
+/// gradients were complete. At most two flat gradients are alive beyond the one that fills: the oldest reduction is
+/// waited for. The caller serialises all calls (the engine's mutex).
 class ShardGradients {
  public:
-  /// `groups`: the trained ones; they outlive this. `complete(unit)` is called when the last gradient of a unit is there.
+  /// `groups`: the trained ones; they outlive this. `complete(unit)` is called when the last gradient of a unit is
+  /// there.
   ShardGradients(ShardingContext& context, std::vector<FlatGroup*> groups, const ShardGradientsOptions& options,
                  std::function<void(std::size_t unit)> complete);
 
@@ -69,9 +72,9 @@ class ShardGradients {
     at::Tensor buffer;                ///< [padded], reduce dtype
     std::vector<bool> ready, filled;  ///< in this backward; with contents (also of paused backwards)
     std::size_t pending = 0;
-    at::Tensor sum;                   ///< [padded / S]: reduced gradients
-    std::vector<bool> in_sum;         ///< members whose part of `sum` counts
-    at::Tensor result;                ///< [padded / S] of the reduction under way
+    at::Tensor sum;            ///< [padded / S]: reduced gradients
+    std::vector<bool> in_sum;  ///< members whose part of `sum` counts
+    at::Tensor result;         ///< [padded / S] of the reduction under way
     comm::Work work;
     bool across_started = false;
     std::vector<CompressedSegment> segments;
@@ -96,8 +99,8 @@ class ShardGradients {
   ShardGradientsOptions options_;
   std::function<void(std::size_t)> complete_;
   std::vector<Flat> flats_;
-  std::vector<std::size_t> order_;        ///< of reductions
-  std::vector<std::size_t> completed_;    ///< in this backward
+  std::vector<std::size_t> order_;      ///< of reductions
+  std::vector<std::size_t> completed_;  ///< in this backward
   std::vector<std::size_t> pending_of_unit_;
   std::size_t next_ = 0;
   std::deque<std::size_t> reducing_;

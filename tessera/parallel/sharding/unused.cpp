@@ -17,8 +17,9 @@ void throw_unused(const comm::Group& group, const std::vector<std::string>& name
   std::size_t count = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i].empty() || ++count > most) continue;
-    named.push_back(concat("'", names[i], "' on ",
-                           ranks[i].size() == texts.size() ? std::string("every rank") : concat("rank ", join(ranks[i]))));
+    named.push_back(
+        concat("'", names[i], "' on ",
+               ranks[i].size() == texts.size() ? std::string("every rank") : concat("rank ", join(ranks[i]))));
   }
   throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", names.size(),
                      " parameters: ", join(named), count > most ? ", ..." : "",

@@ -21,8 +21,8 @@ class BpeModel {
  public:
   static constexpr std::int32_t no_token = -1;
 
-  /// byte_ids: the symbol of each byte, or no_token: such bytes become `unknown.id` (dropped without one; with `fuse` one
-  /// for each run of them). Of equal pairs the last counts.
+  /// byte_ids: the symbol of each byte, or no_token: such bytes become `unknown.id` (dropped without one; with `fuse`
+  /// one for each run of them). Of equal pairs the last counts.
   struct Unknown {
     std::int32_t id = no_token;
     bool fuse = false;

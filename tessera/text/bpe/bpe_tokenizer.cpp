@@ -1,9 +1,9 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/text/bpe/bpe_tokenizer.h>
+#include <tessera/text/bpe/word_cache.h>
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/unicode/utf8.h>
-#include <tessera/text/bpe/word_cache.h>
 
 #include <deque>
 

@@ -1,8 +1,8 @@
 #include <tessera/base/error.h>
 #include <tessera/text/bpe/bpe_train.h>
 #include <tessera/text/bpe/byte_alphabet.h>
-#include <tessera/text/unicode/utf8.h>
 #include <tessera/text/bpe/word_count.h>
+#include <tessera/text/unicode/utf8.h>
 
 #include <algorithm>
 #include <array>

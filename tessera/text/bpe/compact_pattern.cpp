@@ -230,18 +230,11 @@ CodeSet to_set(const std::array<CodeRange, N>& ranges) {
 }  // namespace
 
 const std::vector<CodeRange>* property_ranges(std::string_view name) {
-  static const std::map<std::string_view, CodeSet> all = {{"", to_set(space_ranges)},
-                                                          {"L", to_set(letter_ranges)},
-                                                          {"Lu", to_set(upper_ranges)},
-                                                          {"Ll", to_set(lower_ranges)},
-                                                          {"Lt", to_set(title_ranges)},
-                                                          {"Lm", to_set(modifier_letter_ranges)},
-                                                          {"Lo", to_set(other_letter_ranges)},
-                                                          {"M", to_set(mark_ranges)},
-                                                          {"N", to_set(number_ranges)},
-                                                          {"Nd", to_set(decimal_ranges)},
-                                                          {"P", to_set(punctuation_ranges)},
-                                                          {"S", to_set(symbol_ranges)}};
+  static const std::map<std::string_view, CodeSet> all = {
+      {"", to_set(space_ranges)},          {"L", to_set(letter_ranges)},      {"Lu", to_set(upper_ranges)},
+      {"Ll", to_set(lower_ranges)},        {"Lt", to_set(title_ranges)},      {"Lm", to_set(modifier_letter_ranges)},
+      {"Lo", to_set(other_letter_ranges)}, {"M", to_set(mark_ranges)},        {"N", to_set(number_ranges)},
+      {"Nd", to_set(decimal_ranges)},      {"P", to_set(punctuation_ranges)}, {"S", to_set(symbol_ranges)}};
   const auto found = all.find(name);
   return found == all.end() ? nullptr : &found->second;
 }

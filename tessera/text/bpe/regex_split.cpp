@@ -80,11 +80,11 @@ class Rewriter {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    throw InputError(
-        concat(where_, ": regular expression with ", what, " at offset ", at_,
-               " is not supported (plain characters, classes, groups, lookahead, \\s and \\p{L Lu Ll Lt Lm Lo M N Nd P S} "
-               "are): ",
-               pattern_));
+    throw InputError(concat(
+        where_, ": regular expression with ", what, " at offset ", at_,
+        " is not supported (plain characters, classes, groups, lookahead, \\s and \\p{L Lu Ll Lt Lm Lo M N Nd P S} "
+        "are): ",
+        pattern_));
   }
 
   char peek(std::size_t ahead) const { return at_ + ahead < pattern_.size() ? pattern_[at_ + ahead] : '\0'; }

@@ -105,7 +105,8 @@ void order_marks(std::vector<std::uint32_t>& codes, const Tables& tables) {
   for (std::size_t begin = 0; begin < codes.size();) {
     std::size_t end = begin;
     while (end < codes.size() && class_of(codes[end]) != 0) ++end;
-    std::stable_sort(codes.begin() + static_cast<std::ptrdiff_t>(begin), codes.begin() + static_cast<std::ptrdiff_t>(end),
+    std::stable_sort(codes.begin() + static_cast<std::ptrdiff_t>(begin),
+                     codes.begin() + static_cast<std::ptrdiff_t>(end),
                      [&](std::uint32_t a, std::uint32_t b) { return class_of(a) < class_of(b); });
     begin = end + 1;
   }
@@ -153,8 +154,8 @@ template <class Settled>
 std::string_view rewrite(std::string_view text, std::string& storage, bool composed, const Settled& settled) {
   const Tables& tables = Tables::get();
   std::vector<std::uint32_t> codes;
-  std::size_t copied = 0;   // text before it is in storage
-  std::size_t last = 0;     // beginning of the last settled code point (or of the text)
+  std::size_t copied = 0;  // text before it is in storage
+  std::size_t last = 0;    // beginning of the last settled code point (or of the text)
   bool changed = false;
   for (std::size_t at = 0; at < text.size();) {
     if (static_cast<unsigned char>(text[at]) < 0x80) {
@@ -197,9 +198,8 @@ std::string_view rewrite(std::string_view text, std::string& storage, bool compo
 
 std::string_view to_nfc(std::string_view text, std::string& storage) {
   const Tables& tables = Tables::get();
-  return rewrite(text, storage, true, [&](std::uint32_t code) {
-    return code < first_unsettled || !tables.of(code).unsettled_in_c;
-  });
+  return rewrite(text, storage, true,
+                 [&](std::uint32_t code) { return code < first_unsettled || !tables.of(code).unsettled_in_c; });
 }
 
 std::string_view to_nfd(std::string_view text, std::string& storage) {

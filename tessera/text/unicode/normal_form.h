@@ -9,7 +9,8 @@
 namespace tessera::text {
 
 /// Normal form C (canonical decomposition, then composition) of well-formed UTF-8. Returns `text` itself where it is
-/// normal already (found out at GB/s for ASCII, some 300 MB/s otherwise), else a view of `storage`, which is overwritten.
+/// normal already (found out at GB/s for ASCII, some 300 MB/s otherwise), else a view of `storage`, which is
+/// overwritten.
 std::string_view to_nfc(std::string_view text, std::string& storage);
 
 /// Normal form D (canonical decomposition); otherwise the same.

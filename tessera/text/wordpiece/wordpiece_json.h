@@ -22,7 +22,7 @@ std::shared_ptr<const Tokenizer> read_wordpiece(const Value& root, std::string t
 
 /// The tokenizer.json that BertTokenizer makes of vocab.txt (a token a line; the line number is the id) and
 /// tokenizer_config.json ("" for its defaults). Throws InputError naming `path` and the line.
-std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std::string& path, const std::string& config_json,
-                                         const std::string& config_path);
+std::string tokenizer_json_of_vocabulary(std::string_view vocabulary, const std::string& path,
+                                         const std::string& config_json, const std::string& config_path);
 
 }  // namespace tessera::text

@@ -1,8 +1,8 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
-#include <tessera/text/unicode/utf8.h>
 #include <tessera/text/bpe/word_cache.h>
+#include <tessera/text/unicode/utf8.h>
 #include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <algorithm>

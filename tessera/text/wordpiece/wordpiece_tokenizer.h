@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// BERT's tokenizer as tokenizer.json or vocab.txt describes it: added tokens and normalization, words between white space
-/// and punctuation, then WordPiece; and what encoders need besides: special tokens around one text or two, token types.
+/// BERT's tokenizer as tokenizer.json or vocab.txt describes it: added tokens and normalization, words between white
+/// space and punctuation, then WordPiece; and what encoders need besides: special tokens around one text or two, token
+/// types.
 
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/normalizer.h>
@@ -21,9 +22,9 @@ namespace tessera::text {
 
 /// The decoder of a tokenizer.json.
 struct WordPieceDecoder {
-  bool joins = true;            ///< false: there is none, tokens stand between blanks
-  std::string prefix = "##";    ///< taken off a token, which then joins the one before it; others get a blank
-  bool cleanup = true;          ///< "do n't ." becomes "don't."
+  bool joins = true;          ///< false: there is none, tokens stand between blanks
+  std::string prefix = "##";  ///< taken off a token, which then joins the one before it; others get a blank
+  bool cleanup = true;        ///< "do n't ." becomes "don't."
 };
 
 /// The special tokens by role; nullopt where the vocabulary lacks one.
@@ -51,7 +52,8 @@ struct WordPieceParts {
   std::string json, config_json;                      ///< what save() writes
 };
 
-/// Immutable: any number of threads may use one object at the same time. end_of_text() is empty: BERT's texts have none.
+/// Immutable: any number of threads may use one object at the same time. end_of_text() is empty: BERT's texts have
+/// none.
 class WordPieceTokenizer final : public Tokenizer {
  public:
   /// Throws InputError for contradicting added tokens.

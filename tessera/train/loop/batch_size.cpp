@@ -17,11 +17,13 @@ bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const nn::OutOfMemory*>(&error) ||
       dynamic_cast<const c10::OutOfMemoryError*>(&error))
     return true;
-  // c10's CPU allocator has no type of its own; oneDNN tells no reason when the scratch memory of a product is not to be had
+  // c10's CPU allocator has no type of its own; oneDNN tells no reason when the scratch memory of a product is not to
+  // be had
   static constexpr std::array texts = {"can't allocate memory", "not enough memory", "could not create a primitive",
                                        "could not execute a primitive"};
   const std::string text = error.what();
-  return std::any_of(texts.begin(), texts.end(), [&](const char* part) { return text.find(part) != std::string::npos; });
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
 bool fits_everywhere(const comm::Group& group, const std::function<void()>& probe) {
@@ -43,8 +45,10 @@ std::string halve_batch_size(OptimizationConfig& config) {
   std::int64_t& rows = config.per_device_train_batch_size;
   const std::int64_t before = rows, all = rows * config.gradient_accumulation_steps;
   if (rows == 1)
-    throw Error("--auto_find_batch_size: not even one row per process fits into memory; lower --block_size, add --gradient_checkpointing, "
-                "or divide the model (--fsdp full_shard)");
+    throw Error(
+        "--auto_find_batch_size: not even one row per process fits into memory; lower --block_size, add "
+        "--gradient_checkpointing, "
+        "or divide the model (--fsdp full_shard)");
   rows /= 2;
   while (all % rows != 0) --rows;
   config.gradient_accumulation_steps = all / rows;
@@ -55,13 +59,16 @@ std::string halve_batch_size(OptimizationConfig& config) {
 void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
   if (!config.optimization.auto_find_batch_size) return;
   if (config.parallel.deterministic_reduce)
-    throw InputError("--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; give "
-                     "--per_device_train_batch_size yourself");
+    throw InputError(
+        "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; "
+        "give "
+        "--per_device_train_batch_size yourself");
   const std::string& strategy = config.sharding.strategy;
   if (ranks > 1 && strategy != "ddp" && strategy != "zero1")
-    throw InputError(concat("--auto_find_batch_size: with the strategy ", strategy, " over ", ranks,
-                            " processes, forward and backward are collective, and a process that runs out of memory would leave the "
-                            "others waiting; use ddp or zero1, or give --per_device_train_batch_size yourself"));
+    throw InputError(
+        concat("--auto_find_batch_size: with the strategy ", strategy, " over ", ranks,
+               " processes, forward and backward are collective, and a process that runs out of memory would leave the "
+               "others waiting; use ddp or zero1, or give --per_device_train_batch_size yourself"));
 }
 
 }  // namespace tessera::train

@@ -21,8 +21,7 @@ data::Batch to_device(data::Batch batch, c10::Device device) {
 }
 
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,
-                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together,
-                     bool nan_filter) {
+                     const comm::Group& group, std::optional<at::ScalarType> narrow, bool together, bool nan_filter) {
   const comm::Tag tag("evaluation");
   const std::int64_t begin_ns = monotonic_ns();
   const at::NoGradGuard no_grad;
@@ -74,7 +73,8 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
     total_left_out += field(rank, own_batches + 1);
   }
   EvalMetrics metrics;
-  metrics.loss = total_tokens == 0 && total_left_out > 0 ? std::numeric_limits<double>::quiet_NaN() : total_sum / total_tokens;
+  metrics.loss =
+      total_tokens == 0 && total_left_out > 0 ? std::numeric_limits<double>::quiet_NaN() : total_sum / total_tokens;
   metrics.tokens = static_cast<std::int64_t>(total_tokens);
   metrics.rows = dataset.size();
   metrics.batches = batches;

@@ -11,8 +11,8 @@ namespace tessera::train {
 
 /// Every block once, in batches of `batch_size` (the last may be smaller): rank r of R takes the batches r, R + r, ...
 /// Their sums are added in fp64 in the order of the batches, so the bits do not depend on the number of ranks (one
-/// thread each). The model is left in training mode as it was. `narrow`: forward under autocast (nn/autocast.h), as in training.
-/// `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
+/// thread each). The model is left in training mode as it was. `narrow`: forward under autocast (nn/autocast.h), as in
+/// training. `together`: a forward pass is collective (parameters are divided over ranks), so every rank does as many.
 /// `nan_filter`: batches whose loss is not finite are left out, as long as there is another one (transformers'
 /// logging_nan_inf_filter). Collective. Fills loss, tokens, rows, batches and seconds.
 EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset, std::int64_t batch_size,

@@ -2,7 +2,8 @@
 /// \file
 /// --deterministic_reduce: a step is V = --logical_shards micro-batches, whatever the number of processes; their
 /// gradients and losses are added in their order, so weights, norms and losses have the same bits for every number of
-/// processes that divides V (docs/strategies.md). With W processes, rank r computes micro-batches r, W + r, 2 W + r, ...
+/// processes that divides V (docs/strategies.md). With W processes, rank r computes micro-batches r, W + r, 2 W + r,
+/// ...
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/run_config.h>

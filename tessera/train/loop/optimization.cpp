@@ -43,9 +43,11 @@ parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
     } else if (key == "use_reentrant") {
       value.as_bool();
     } else {
-      const std::vector<std::string> known = {"every", "names", "part", "preserve_rng_state", "early_stop", "offload_inputs_to", "use_reentrant"};
+      const std::vector<std::string> known = {
+          "every", "names", "part", "preserve_rng_state", "early_stop", "offload_inputs_to", "use_reentrant"};
       const auto near = nearest(key, known);
-      throw InputError(concat(flag, ": unknown key ", key, near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(known))));
+      throw InputError(concat(flag, ": unknown key ", key,
+                              near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(known))));
     }
   }
   return plan;
@@ -96,7 +98,8 @@ Value to_value(const optim::PlateauState& state) {
 void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
                           const checkpoint::RunState& saved) {
   if (loss_scale && saved.loss_scale > 0)
-    loss_scale->set_state({saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
+    loss_scale->set_state(
+        {saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
   if (plateau && !saved.schedule_state.is_null()) restore_plateau(*plateau, saved.schedule_state);
 }
 
@@ -113,7 +116,8 @@ void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, cons
                        const std::string& folder, const std::string& stem, const checkpoint::Reading& reading) {
   const checkpoint::StoredState stored(folder, stem, reading);
   auto state = optimizer.state();
-  std::sort(state.begin(), state.end(), [](const auto& a, const auto& b) { return a.first < b.first; });  // as they lie in the files
+  std::sort(state.begin(), state.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });  // as they lie in the files
   std::size_t restored = 0;
   for (const auto& [name, own] : state) {
     const format::StoredTensor* whole = stored.find(name);

@@ -10,8 +10,8 @@
 #include <tessera/optim/loss_scale.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/optim/plateau.h>
-#include <tessera/parallel/recompute/checkpoint_plan.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/recompute/checkpoint_plan.h>
 #include <tessera/train/loop/run_plan.h>
 
 #include <memory>
@@ -23,8 +23,9 @@ namespace tessera::train {
 /// --optim and its parameters. Throws InputError for --optim_args that are not pairs.
 optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config);
 
-/// --gradient_checkpointing_kwargs: every, names, part, preserve_rng_state, early_stop, offload_inputs_to; Hugging Face's use_reentrant
-/// is accepted (there is one implementation, which is not re-entrant). Throws InputError for others, with the nearest.
+/// --gradient_checkpointing_kwargs: every, names, part, preserve_rng_state, early_stop, offload_inputs_to; Hugging
+/// Face's use_reentrant is accepted (there is one implementation, which is not re-entrant). Throws InputError for
+/// others, with the nearest.
 parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config);
 
 /// Over this rank's parts of the parameters that are trained; weight decay skips biases and norms.
@@ -45,9 +46,9 @@ void restore_plateau(optim::Plateau& plateau, const Value& stored);
 void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
                           const checkpoint::RunState& saved);
 
-/// Puts back what a checkpoint in `folder` saved: of each tensor the part that this rank holds, whatever ranks and strategy it was
-/// saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors. `stem`: of the state's files
-/// (format/manifest/state_folder.h).
+/// Puts back what a checkpoint in `folder` saved: of each tensor the part that this rank holds, whatever ranks and
+/// strategy it was saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors. `stem`:
+/// of the state's files (format/manifest/state_folder.h).
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
                        const std::string& folder, const std::string& stem = "optimizer",
                        const checkpoint::Reading& reading = {});

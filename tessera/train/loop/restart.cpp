@@ -33,7 +33,8 @@ void mark_output(const std::string& output_dir, const Restart& restart) {
 
 void unmark_output(const std::string& output_dir) { remove_tree(mark_path(output_dir)); }
 
-std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output, const Restart& restart) {
+std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output,
+                                                                      const Restart& restart) {
   const std::string mark = mark_path(output.output_dir);
   if (restart.generation == 0 || restart.job.empty() || !path_exists(mark) || trim(read_file(mark)) != restart.job)
     return std::nullopt;
@@ -45,7 +46,8 @@ std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const Outp
     return missing || written < begun;  // half written, or an earlier run's
   });
   if (restart.memory_folder.empty()) return folders;
-  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(restart.memory_folder)) folders.push_back(folder);
+  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(restart.memory_folder))
+    folders.push_back(folder);
   std::stable_sort(folders.begin(), folders.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return folders;
 }

@@ -16,7 +16,8 @@ namespace tessera::train {
 struct Restart {
   int generation = 0;  ///< 0: the first
   std::string job;     ///< empty: not started by our agent
-  std::string memory_folder = {};  ///< of the agent, where this job's ranks keep copies (--checkpoint_in_memory); empty: none
+  std::string memory_folder =
+      {};  ///< of the agent, where this job's ranks keep copies (--checkpoint_in_memory); empty: none
 };
 
 /// From the environment (TESSERA_GENERATION, TESSERA_JOB, TESSERA_MEMORY).
@@ -28,9 +29,10 @@ void mark_output(const std::string& output_dir, const Restart& restart);
 /// Removes the mark: the job is done.
 void unmark_output(const std::string& output_dir);
 
-/// The checkpoints that this job has written so far, on the disk and in memory, newest first, whole or not: a rank that was started again goes on from the newest
-/// whole one, and begins as the job did at first where there is none. nullopt: this is no restart, or the failed generations had not begun
-/// to write: everything is as at the first start.
-std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output, const Restart& restart);
+/// The checkpoints that this job has written so far, on the disk and in memory, newest first, whole or not: a rank that
+/// was started again goes on from the newest whole one, and begins as the job did at first where there is none.
+/// nullopt: this is no restart, or the failed generations had not begun to write: everything is as at the first start.
+std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output,
+                                                                      const Restart& restart);
 
 }  // namespace tessera::train

@@ -29,7 +29,7 @@ struct RunPlan {
   std::int64_t warmup_steps = 0;
   std::int64_t resumed_step = 0;     ///< steps done when this process started
   std::int64_t resumed_samples = 0;  ///< rows consumed by then
-  std::int64_t repeated_rows = 0;    ///< how far the rows go back there (ignore_data_skip: to the beginning of the epoch)
+  std::int64_t repeated_rows = 0;  ///< how far the rows go back there (ignore_data_skip: to the beginning of the epoch)
 
   std::int64_t logging_steps = 10;  ///< 0: not by steps
   std::int64_t eval_every = 0;      ///< likewise
@@ -53,8 +53,8 @@ struct RunPlan {
   bool evaluates_after(std::int64_t steps) const;
   bool saves_after(std::int64_t steps) const;
 
-  /// What a checkpoint after `steps` says of the plan: step, samples, epoch, max_steps, num_train_epochs, train_batch_size
-  /// and the intervals. The rest of `state` stays.
+  /// What a checkpoint after `steps` says of the plan: step, samples, epoch, max_steps, num_train_epochs,
+  /// train_batch_size and the intervals. The rest of `state` stays.
   void write_to(checkpoint::RunState& state, std::int64_t steps) const;
 };
 
@@ -63,10 +63,11 @@ struct ResumePoint {
   std::int64_t step = 0, samples = 0;
 };
 
-/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. Shares of all steps
-/// (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become ceil(total x share), as
-/// transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With dataloader_drop_last an epoch has the
-/// rows of its whole steps. Fewer blocks than one step takes: InputError with the numbers.
+/// Epochs become steps as ceil(num_train_epochs x train_blocks / rows_per_step); max_steps > 0 wins. Shares of all
+/// steps (warmup_ratio when warmup_steps is 0; logging_steps, eval_steps, save_steps below 1) become ceil(total x
+/// share), as transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With
+/// dataloader_drop_last an epoch has the rows of its whole steps. Fewer blocks than one step takes: InputError with the
+/// numbers.
 RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {});
 

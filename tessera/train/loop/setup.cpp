@@ -81,7 +81,8 @@ void warn_of_large_rank(const models::LanguageModel& model) {
 
 /// Freezes the model and puts adapters on it when the configuration asks for them; those of an adapter folder are
 /// there.
-std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config, std::int64_t rank) {
+std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config,
+                                                  std::int64_t rank) {
   const std::string& folder = config.model.model_name_or_path;
   const bool loaded = !folder.empty() && checkpoint::is_adapter_folder(folder);
   if (config.model.lora_r == 0 && !loaded) return std::nullopt;
@@ -105,8 +106,8 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
   return lora;
 }
 
-/// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is made whole
-/// first.)
+/// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is
+/// made whole first.)
 bool keeps_parts_only(const RunConfig& config, const comm::World& world) {
   return world.size() > 1 && world.device().is_cpu() && config::shards_parameters(config.sharding.strategy) &&
          config.sharding.cpu_ram_efficient_loading;
@@ -199,17 +200,17 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
 
   const bool want_validation =
       config.output.eval_strategy != "no" || config.output.do_eval || !config.data.validation_file.empty();
-  setup.datasets =
-      open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
-                         world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
+  setup.datasets = open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
+                                      world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
   if (world.rank() == 0) {
     for (const std::string& warning : setup.datasets.warnings) log::warning(warning);
     for (const std::string& note : setup.datasets.notes) log::info(note);
   }
 
   if (config.optimization.bf16 && world.device().is_cpu() && !kernels::has_bf16_instructions() && world.rank() == 0)
-    log::warning("--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
-                 "slower than fp32 ones; leave the flag out");
+    log::warning(
+        "--bf16: this processor has no bf16 instructions (AVX512-BF16 or AMX), so bf16 products are several times "
+        "slower than fp32 ones; leave the flag out");
 
   ResumePoint from;
   if (!setup.resume_folder.empty()) {
@@ -227,7 +228,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
                    ": the order of the data changes at step ", from.step);
   }
   if (!weights_folder.empty())
-    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_reading);
+    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter,
+                                                           setup.resume_reading);
   setup.plan =
       make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
   if (!parts_only) setup.model->to(world.device());

@@ -26,7 +26,7 @@ namespace tessera::train {
 struct Setup {
   RunConfig config;
   std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
-  std::optional<models::LoraConfig> lora;   ///< only adapters are trained; the model's own weights are frozen
+  std::optional<models::LoraConfig> lora;        ///< only adapters are trained; the model's own weights are frozen
   std::shared_ptr<const text::Tokenizer> tokenizer;
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
   data::Datasets datasets;
@@ -34,29 +34,29 @@ struct Setup {
   std::string resume_folder;                   ///< empty: from the start
   std::optional<checkpoint::RunState> resume;  ///< what it held, without the optimizer's tensors
   checkpoint::Reading resume_reading;          ///< how its tensors are read
-  /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is null,
-  /// from their initialisers.
+  /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is
+  /// null, from their initialisers.
   std::shared_ptr<const models::WeightSource> weights;
   RunPlan plan;
 };
 
 /// Where a run begins.
 struct Start {
-  std::string checkpoint;  ///< to resume from; empty: at step 0
+  std::string checkpoint;            ///< to resume from; empty: at step 0
   checkpoint::Reading reading = {};  ///< how its tensors are read
-  bool named = false;      ///< by the user: this one and no other
-  bool restarted = false;  ///< the job has written something before
-  bool overwrite = false;  ///< what a failed generation of this very job wrote may be replaced
+  bool named = false;                ///< by the user: this one and no other
+  bool restarted = false;            ///< the job has written something before
+  bool overwrite = false;            ///< what a failed generation of this very job wrote may be replaced
 };
 
-/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest one of the job; and whether the output
-/// folder may be used at all. Its small files are whole; its tensors are to be examined while they are loaded (checkpoint/choose.h), and
-/// when they are not whole, reject_start() comes next. `rejected`: folders that are not to be chosen. Collective. Throws InputError on one
-/// rank, FailedElsewhere on the others.
+/// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest one of the job; and
+/// whether the output folder may be used at all. Its small files are whole; its tensors are to be examined while they
+/// are loaded (checkpoint/choose.h), and when they are not whole, reject_start() comes next. `rejected`: folders that
+/// are not to be chosen. Collective. Throws InputError on one rank, FailedElsewhere on the others.
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected = {});
 
-/// The checkpoint of `start` is not whole: sets a damaged one aside, and returns, so that choose_start() can find another. Throws as
-/// choose_start() when the user has named the folder. Collective.
+/// The checkpoint of `start` is not whole: sets a damaged one aside, and returns, so that choose_start() can find
+/// another. Throws as choose_start() when the user has named the folder. Collective.
 void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding);
 
 /// The ranks of a world that examine a checkpoint together. The world must outlive what is returned.

@@ -69,14 +69,17 @@ double optimizer_bytes(const OptimizationConfig& config) {
   return 2 * moment;
 }
 
-/// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the squares.
-std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained, int shard_ranks) {
+/// Averages over rows and columns, on every rank, and, of parameters of one dimension, this rank's share of the
+/// squares.
+std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained,
+                             int shard_ranks) {
   std::int64_t numbers = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!trained[i] || parameters[i].numel() == 0) continue;
     const std::vector<std::int64_t>& shape = parameters[i].shape;
-    numbers += shape.size() < 2 ? parameters[i].numel() / shard_ranks
-                                : parameters[i].numel() / shape.back() + parameters[i].numel() / shape[shape.size() - 2];
+    numbers += shape.size() < 2
+                   ? parameters[i].numel() / shard_ranks
+                   : parameters[i].numel() / shape.back() + parameters[i].numel() / shape[shape.size() - 2];
   }
   return 4 * numbers;
 }
@@ -96,7 +99,8 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
   shape.gated = dynamic_cast<const models::Llama*>(&model) != nullptr;
   const std::int64_t heads = std::max<std::int64_t>(1, number({"n_head", "num_attention_heads"}, 1));
   shape.key_value_width = number({"num_key_value_heads"}, heads) * number({"head_dim"}, shape.width / heads);
-  const std::int64_t every = config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;
+  const std::int64_t every =
+      config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;
   return layout::activation_bytes(shape, tokens, every > 0 ? (shape.blocks + every - 1) / every : 0);
 }
 
@@ -144,7 +148,8 @@ std::vector<std::string> block_classes(const torch::nn::Module& model) {
 }
 
 std::vector<std::vector<std::string>> unit_table(std::vector<ShardingUnit> units, bool prefetches) {
-  const bool known = std::any_of(units.begin(), units.end(), [](const ShardingUnit& unit) { return !unit.prefetch.empty(); });
+  const bool known =
+      std::any_of(units.begin(), units.end(), [](const ShardingUnit& unit) { return !unit.prefetch.empty(); });
   if (prefetches && !known)
     for (std::size_t i = 0; i + 1 < units.size(); ++i) units[i].prefetch = units[i + 1].name;
   struct Row {
@@ -157,7 +162,8 @@ std::vector<std::vector<std::string>> unit_table(std::vector<ShardingUnit> units
     Row row{prefix, unit.prefetch, 1, number, number, unit.numel, unit.shard_bytes, unit.present_bytes};
     if (!rows.empty() && number >= 0) {
       Row& before = rows.back();
-      if (before.name == prefix && before.last + 1 == number && before.numel == row.numel && before.present == row.present) {
+      if (before.name == prefix && before.last + 1 == number && before.numel == row.numel &&
+          before.present == row.present) {
         before.last = number;
         ++before.count;
         if (!before.prefetch.empty()) before.prefetch = "the next one";
@@ -199,7 +205,8 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   if (s.strategy == "ddp" && s.cpu_offload == "none" && s.grad_compression == "none") return "";
   std::string text = s.strategy;
   if (sharded.shard_ranks() > 1) text += concat(" over ", sharded.shard_ranks(), " processes");
-  if (sharded.shard_ranks() > 1 && sharded.replicate_ranks() > 1) text += concat(", ", sharded.replicate_ranks(), " copies");
+  if (sharded.shard_ranks() > 1 && sharded.replicate_ranks() > 1)
+    text += concat(", ", sharded.replicate_ranks(), " copies");
   if (s.cpu_offload != "none") text += ", offload " + s.cpu_offload;
   if (s.param_dtype != "fp32") text += ", parameters " + s.param_dtype;
   if (s.reduce_dtype != "fp32") text += ", gradients reduced in " + s.reduce_dtype;
@@ -207,13 +214,15 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   return text;
 }
 
-layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, int rank) {
+layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
+                                   int rank) {
   const parallel::Strategy& row = parallel::find_strategy(config.sharding.strategy);
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
   if (dtype(config.sharding.param_dtype))  // what is gathered is narrow, the shards are not
     for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
   std::vector<bool> trained;
-  for (const parallel::NamedTensor& parameter : parameters.parameters) trained.push_back(parameter.tensor.requires_grad());
+  for (const parallel::NamedTensor& parameter : parameters.parameters)
+    trained.push_back(parameter.tensor.requires_grad());
   layout::StateBytesOptions options;
   options.shard_optimizer = row.shard_optimizer;
   options.shard_gradients = row.shard_gradients;
@@ -229,11 +238,13 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   options.optimizer_per_element = optimizer_bytes(config.optimization);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;
   layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
-  if (config.optimization.optim == "adafactor") bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
+  if (config.optimization.optim == "adafactor")
+    bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
   return bytes;
 }
 
-Value predicted_memory(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, std::int64_t rank, std::int64_t tokens) {
+Value predicted_memory(const RunConfig& config, const models::LanguageModel& model, int shard_ranks, std::int64_t rank,
+                       std::int64_t tokens) {
   const layout::StateBytes bytes = predicted_bytes(config, model, shard_ranks, static_cast<int>(rank % shard_ranks));
   return Value::make_object({{"parameters", Value::of(bytes.parameters)},
                              {"gradients", Value::of(bytes.gradients)},
@@ -242,8 +253,8 @@ Value predicted_memory(const RunConfig& config, const models::LanguageModel& mod
                              {"activations", Value::of(predicted_activations(config, model, tokens))}});
 }
 
-std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model, const Sharded& sharded,
-                                           std::int64_t rank) {
+std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model,
+                                           const Sharded& sharded, std::int64_t rank) {
   const std::string strategy = describe_strategy(config, sharded);
   if (strategy.empty()) return {};
   std::vector<std::string> lines = {"sharding: " + strategy};
@@ -252,8 +263,9 @@ std::vector<std::string> describe_sharding(const RunConfig& config, const models
   const layout::StateBytes bytes =
       predicted_bytes(config, model, sharded.shard_ranks(), static_cast<int>(rank % sharded.shard_ranks()));
   const auto text = [](std::int64_t n) { return format_bytes(static_cast<std::uint64_t>(n)); };
-  lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients), " gradients + ",
-                         text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers), " on the way"));
+  lines.push_back(concat("state per process: ", text(bytes.parameters), " parameters + ", text(bytes.gradients),
+                         " gradients + ", text(bytes.optimizer), " optimizer, and at most ", text(bytes.buffers),
+                         " on the way"));
   return lines;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// What a run trains a model for: the next token, hidden tokens (BERT's masked language modelling), or classes of texts. Follows from
-/// the model and from the training file.
+/// What a run trains a model for: the next token, hidden tokens (BERT's masked language modelling), or classes of
+/// texts. Follows from the model and from the training file.
 
 #include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
@@ -10,14 +10,15 @@
 
 namespace tessera::train {
 
-/// For the model to be made: an encoder gets the head that the training file asks for, with the file's classes: where its lines have
-/// labels that of a classifier (unless it is one that knows them all), else that of masked language modelling. Reads the labels of
-/// the file.
+/// For the model to be made: an encoder gets the head that the training file asks for, with the file's classes: where
+/// its lines have labels that of a classifier (unless it is one that knows them all), else that of masked language
+/// modelling. Reads the labels of the file.
 models::ConfigEdit task_edit(const DataConfig& config);
 
-/// The data as the model wants them, which make_batch() turns into batches of its objective. `block_size`: see open_datasets. Throws
-/// InputError when tokenizer or file do not fit the task.
-data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model, const text::Tokenizer& tokenizer,
-                                  std::int64_t block_size, bool want_validation, const data::ReadProgress& progress);
+/// The data as the model wants them, which make_batch() turns into batches of its objective. `block_size`: see
+/// open_datasets. Throws InputError when tokenizer or file do not fit the task.
+data::Datasets open_task_datasets(const RunConfig& config, const models::LanguageModel& model,
+                                  const text::Tokenizer& tokenizer, std::int64_t block_size, bool want_validation,
+                                  const data::ReadProgress& progress);
 
 }  // namespace tessera::train

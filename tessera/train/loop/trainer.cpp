@@ -28,7 +28,8 @@ RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::W
   return here;
 }
 
-std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes, const Start& start) {
+std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolved, comm::World& ranks,
+                                   std::int64_t process_bytes, const Start& start) {
   Setup setup;
   agree(ranks.group(), [&] {
     setup = prepare(config, ranks, start);
@@ -39,9 +40,11 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
 }
 
-/// From the newest whole checkpoint, or whatever the settings say. Checksums are taken of what is loaded, so that nothing is read twice; what
-/// has been loaded from one that turns out to be damaged is dropped, and the next one is tried.
-std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks, std::int64_t process_bytes) {
+/// From the newest whole checkpoint, or whatever the settings say. Checksums are taken of what is loaded, so that
+/// nothing is read twice; what has been loaded from one that turns out to be damaged is dropped, and the next one is
+/// tried.
+std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks,
+                                            std::int64_t process_bytes) {
   std::set<std::string> rejected;
   for (;;) {
     Start start = choose_start(config, ranks, rejected);

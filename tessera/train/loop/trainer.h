@@ -10,9 +10,9 @@
 namespace tessera::train {
 
 /// Trains as `config` says, on the ranks of tessera::world() (init() first), and leaves in output_dir what
-/// docs/architecture.md lists under "Files of a run": a Hugging Face folder, checkpoint-N/, metrics.jsonl, report.html. `resolved` is the
-/// configuration with its origins, for the report. Collective. Returns done, stopped (SIGTERM: after saving) or
-/// interrupted (SIGINT).
+/// docs/architecture.md lists under "Files of a run": a Hugging Face folder, checkpoint-N/, metrics.jsonl, report.html.
+/// `resolved` is the configuration with its origins, for the report. Collective. Returns done, stopped (SIGTERM: after
+/// saving) or interrupted (SIGINT).
 ///
 /// What is wrong with configuration or input throws InputError before anything is written, on every rank with the same
 /// exit code; only one rank's error has a message (setup.h, agree). Later failures throw Error.

@@ -11,8 +11,8 @@
 #include <tessera/comm/recorder.h>
 #include <tessera/models/checkpoint_blocks.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/train/loop/restart.h>
 #include <tessera/train/inference/unigram.h>
+#include <tessera/train/loop/restart.h>
 
 namespace tessera::train {
 namespace {
@@ -29,8 +29,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       configuration_(configuration),
       world_(world()),
       plan_(setup_.plan),
-      sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train,
-               sampling_seed(setup_.config), plan_.rows_per_step()),
+      sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train, sampling_seed(setup_.config),
+               plan_.rows_per_step()),
       loss_scale_(make_loss_scale(setup_.config.optimization)),
       schedule_(make_schedule(setup_.config.optimization, plan_)),
       plateau_(optim::make_plateau(schedule_)),
@@ -65,7 +65,7 @@ void TrainingLoop::open_output() {
 /// Collective; wrong class names and the like throw the same on every rank.
 void TrainingLoop::shard_model() {
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, world_.group());
-  bool filled = false;  // a model that is not divided after all is not asked for
+  bool filled = false;            // a model that is not divided after all is not asked for
   std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
   if (setup_.weights)
     options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
@@ -81,7 +81,8 @@ void TrainingLoop::shard_model() {
   sharded_.emplace(*setup_.model, std::move(options));
   if (unreadable) std::rethrow_exception(unreadable);
   if (setup_.weights && !filled)
-    for (const auto& item : setup_.model->named_parameters()) setup_.weights->read(item.key(), 0, item.value().detach());
+    for (const auto& item : setup_.model->named_parameters())
+      setup_.weights->read(item.key(), 0, item.value().detach());
   setup_.weights.reset();
   if (setup_.config.optimization.gradient_checkpointing)
     checkpointing_ = models::checkpoint_blocks(*setup_.model, checkpoint_plan(setup_.config.optimization));
@@ -90,9 +91,11 @@ void TrainingLoop::shard_model() {
 ExitCode TrainingLoop::run() {
   open_output();
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
-  for (const std::string& line : describe_sharding(setup_.config, *setup_.model, *sharded_, world_.rank())) journal_.note(line);
+  for (const std::string& line : describe_sharding(setup_.config, *setup_.model, *sharded_, world_.rank()))
+    journal_.note(line);
   if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps()); betas && !optimizer_->set_betas(*betas))
-    journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim, " has no betas, so only the learning rate is cycled"));
+    journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim,
+                         " has no betas, so only the learning rate is cycled"));
   prepare_measuring();
   totals_.startup_seconds = seconds_since_process_start();
   if (setup_.config.output.profile) {
@@ -133,8 +136,8 @@ ExitCode TrainingLoop::run() {
   return finish(StopRequest::none);
 }
 
-/// Ranks that should hold the same parameters compare them now and then: a flipped bit, or an update that is not the same everywhere, is
-/// found here and not in a model that does not learn. Collective.
+/// Ranks that should hold the same parameters compare them now and then: a flipped bit, or an update that is not the
+/// same everywhere, is found here and not in a model that does not learn. Collective.
 void TrainingLoop::check_replicas() {
   const std::int64_t every = setup_.config.output.check_replicas_steps;
   if (every <= 0 || step_ % every != 0 || world_.size() == 1) return;
@@ -200,7 +203,8 @@ ExitCode TrainingLoop::finish(StopRequest stop) {
     journal_.close();
     if (stop == StopRequest::none) unmark_output(setup_.config.output.output_dir);
     if (!describe_strategy(setup_.config, *sharded_).empty() && !last_log_.memory_kinds.empty())
-      journal_.note("memory of rank 0: " + compare_memory(predicted_memory(0), to_json(last_log_.memory_kinds.front())));
+      journal_.note("memory of rank 0: " +
+                    compare_memory(predicted_memory(0), to_json(last_log_.memory_kinds.front())));
     for (const std::string& line :
          describe_end(setup_, totals_, first_sample_, last_sample_, output_->path("report.html")))
       journal_.note(line);

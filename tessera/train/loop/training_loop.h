@@ -1,25 +1,25 @@
 #pragma once
 /// \file
-/// The loop of a run, as one object: what it owns, and its parts, each in a file of its own: training_loop.cpp (from the first step to
-/// the end), training_step.cpp (one step), training_saves.cpp (checkpoints and the finished model), training_numbers.cpp (what is
-/// measured and told).
+/// The loop of a run, as one object: what it owns, and its parts, each in a file of its own: training_loop.cpp (from
+/// the first step to the end), training_step.cpp (one step), training_saves.cpp (checkpoints and the finished model),
+/// training_numbers.cpp (what is measured and told).
 
 #include <tessera/comm/world.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/optim/plateau.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/reporting/advice.h>
-#include <tessera/train/saving/best_model.h>
-#include <tessera/train/reporting/journal.h>
 #include <tessera/train/loop/optimization.h>
-#include <tessera/train/reporting/output.h>
-#include <tessera/train/saving/saver.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/signals.h>
+#include <tessera/train/reporting/advice.h>
+#include <tessera/train/reporting/journal.h>
+#include <tessera/train/reporting/output.h>
 #include <tessera/train/reporting/summary.h>
 #include <tessera/train/reporting/trace.h>
 #include <tessera/train/reporting/window.h>
+#include <tessera/train/saving/best_model.h>
+#include <tessera/train/saving/saver.h>
 
 #include <cmath>
 #include <limits>
@@ -34,10 +34,11 @@ inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
 class TrainingLoop {
  public:
-  /// Divides the model and makes its optimizer; nothing is written yet. Collective. `process_bytes`: resident before anything was made.
+  /// Divides the model and makes its optimizer; nothing is written yet. Collective. `process_bytes`: resident before
+  /// anything was made.
   TrainingLoop(Setup setup, const Value& configuration, std::int64_t process_bytes);
-  /// Whether forward and backward of a micro-batch with the longest rows fit into the memory of every rank. Collective; no gradient
-  /// stays.
+  /// Whether forward and backward of a micro-batch with the longest rows fit into the memory of every rank. Collective;
+  /// no gradient stays.
   bool fits();
   /// Trains to the end, or until a signal. Collective.
   ExitCode run();
@@ -52,7 +53,8 @@ class TrainingLoop {
 
   void shard_model();
   Value predicted_memory(int rank) const {
-    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(), rank, plan_.batch_size * row_tokens());
+    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(), rank,
+                                   plan_.batch_size * row_tokens());
   }
   void open_output();
   void enter(Phase phase, std::string_view name);
@@ -70,7 +72,8 @@ class TrainingLoop {
   bool evaluate();
   void open_savers();
   void save();
-  /// --checkpoint_in_memory: a checkpoint in the agent's folder in memory, for the ranks that are started after a failure.
+  /// --checkpoint_in_memory: a checkpoint in the agent's folder in memory, for the ranks that are started after a
+  /// failure.
   void save_in_memory();
   /// A checkpoint by all ranks, beside the training (saver.h).
   void save_parts(Saver& saver, std::int64_t keep);
@@ -102,7 +105,8 @@ class TrainingLoop {
   std::optional<at::ScalarType> eval_narrow() const;
   /// Steps that the schedule has gone on: those that --fp16 skipped do not count.
   std::int64_t scheduled_steps() const { return step_ - (loss_scale_ ? loss_scale_->state().skipped_steps : 0); }
-  /// What every gradient is multiplied by on its way over the ranks, and divided by in the optimizer (gradient_predivide_factor).
+  /// What every gradient is multiplied by on its way over the ranks, and divided by in the optimizer
+  /// (gradient_predivide_factor).
   double wire_factor() const;
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
   bool divided() const { return sharded_->shard_ranks() > 1; }
@@ -125,12 +129,12 @@ class TrainingLoop {
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
 
-  std::int64_t step_ = 0;  // done
-  std::int64_t saved_step_ = -1;  // of the newest checkpoint that exists
+  std::int64_t step_ = 0;              // done
+  std::int64_t saved_step_ = -1;       // of the newest checkpoint that exists
   std::optional<Saver> saver_;         // save_state_dict_type sharded
   std::optional<Saver> memory_saver_;  // checkpoint_in_memory
   Saver* saving_ = nullptr;            // the one that is busy; the same on every rank
-  std::int64_t skipped_steps_ = 0;  // whose gradients were not finite (--fp16, --nan_policy skip)
+  std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)
   std::int64_t skipped_in_a_row_ = 0;  // of --nan_policy skip
   double grad_norm_ = 0, learning_rate_ = 0;
   PhaseClock clock_;

@@ -39,9 +39,10 @@ void TrainingLoop::count_step(double seconds, double cpu_seconds) {
 void TrainingLoop::log(bool tell) {
   const std::int64_t steps = window_.steps();
   const PhaseSeconds phases = clock_.take();
-  StepMetrics metrics = window_.close(world_.group(), phases,
-                                      memory_by_kind(*setup_.model, *sharded_, *optimizer_, process_bytes_, peak_resident_bytes()),
-                                      at::get_num_threads());
+  StepMetrics metrics =
+      window_.close(world_.group(), phases,
+                    memory_by_kind(*setup_.model, *sharded_, *optimizer_, process_bytes_, peak_resident_bytes()),
+                    at::get_num_threads());
   metrics.step = step_;
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;
@@ -68,14 +69,15 @@ std::optional<at::ScalarType> TrainingLoop::eval_narrow() const {
 bool TrainingLoop::evaluate() {
   const comm::LifeState evaluating(launch::RankState::evaluating);
   enter(Phase::other, "evaluate");
-  EvalMetrics metrics = train::evaluate(*setup_.model, *setup_.datasets.validation,
-                                        setup_.config.optimization.per_device_eval_batch_size, world_.group(), eval_narrow(), divided(),
-                                        setup_.config.output.logging_nan_inf_filter);
+  EvalMetrics metrics =
+      train::evaluate(*setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size,
+                      world_.group(), eval_narrow(), divided(), setup_.config.output.logging_nan_inf_filter);
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
   totals_.eval_loss = metrics.loss;
-  if (plateau_ && step_ > plan_.resumed_step) plateau_->update(metric_of(metrics, setup_.config.output.metric_for_best_model));
+  if (plateau_ && step_ > plan_.resumed_step)
+    plateau_->update(metric_of(metrics, setup_.config.output.metric_for_best_model));
   const bool best = best_.update(metrics);
   journal_.evaluated(metrics);
   write_report();
@@ -135,10 +137,10 @@ void TrainingLoop::write_report() {
   report.communication = communication_table();
   report.memory = Value::make_array();
   for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
-  for (int rank = 0; rank < world_.size(); ++rank)
-    report.predicted_memory.push_back(predicted_memory(rank));
+  for (int rank = 0; rank < world_.size(); ++rank) report.predicted_memory.push_back(predicted_memory(rank));
   if (!describe_strategy(setup_.config, *sharded_).empty())
-    for (const auto& cells : unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))) {
+    for (const auto& cells :
+         unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))) {
       Value row = Value::make_array();
       for (const std::string& cell : cells) row.push_back(Value::of(cell));
       report.units.push_back(std::move(row));

@@ -203,10 +203,11 @@ checkpoint::RunState TrainingLoop::run_state() const {
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
   state.total_flos = flops_per_token() * static_cast<double>(state.num_input_tokens_seen);
   state.configuration = config::stored_configuration(setup_.config);
-  state.mesh = Value::make_object({{"ranks", Value::of(static_cast<std::int64_t>(world_.size()))},
-                                   {"strategy", Value::of(setup_.config.sharding.strategy)},
-                                   {"shard_ranks", Value::of(static_cast<std::int64_t>(sharded_->shard_ranks()))},
-                                   {"replicate_ranks", Value::of(static_cast<std::int64_t>(sharded_->replicate_ranks()))}});
+  state.mesh =
+      Value::make_object({{"ranks", Value::of(static_cast<std::int64_t>(world_.size()))},
+                          {"strategy", Value::of(setup_.config.sharding.strategy)},
+                          {"shard_ranks", Value::of(static_cast<std::int64_t>(sharded_->shard_ranks()))},
+                          {"replicate_ranks", Value::of(static_cast<std::int64_t>(sharded_->replicate_ranks()))}});
   return state;
 }
 

@@ -23,15 +23,16 @@ std::vector<data::Batch> TrainingLoop::read_step() const {
   return batches;
 }
 
-/// The counts of the whole step, whose scored tokens the loss is divided by, whether anyone was asked to stop, and whether all have
-/// written their parts of a checkpoint.
+/// The counts of the whole step, whose scored tokens the loss is divided by, whether anyone was asked to stop, and
+/// whether all have written their parts of a checkpoint.
 TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) const {
   const comm::Tag tag("step");
   const StepCounts own = count(batches);
   const StopRequest asked = signals_.requested();
   at::Tensor all =
       at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored, std::int64_t{asked == StopRequest::terminate},
-                  std::int64_t{asked == StopRequest::interrupt}, own.inputs, std::int64_t{saving_ != nullptr && saving_->ended()}},
+                  std::int64_t{asked == StopRequest::interrupt}, own.inputs,
+                  std::int64_t{saving_ != nullptr && saving_->ended()}},
                  at::kLong)
           .to(world_.device());  // [7]
   world_.group().all_reduce(all).wait();
@@ -47,14 +48,15 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
 
 /// Forward and backward of each micro-batch. The loss of the step is the mean over its scored tokens, wherever they
 /// are, so each share is divided by the count of all ranks and micro-batches, and the reduction is a sum. The last
-/// backward reduces; in fixed order each does. Without average_tokens_across_devices it is the mean over the ranks of the mean over the
-/// rank's own scored tokens.
+/// backward reduces; in fixed order each does. Without average_tokens_across_devices it is the mean over the ranks of
+/// the mean over the rank's own scored tokens.
 void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) {
   double share = 1.0 / static_cast<double>(all_ranks.scored_tokens), logged = 1;
   if (!setup_.config.optimization.average_tokens_across_devices) {
     const std::int64_t own = count(batches).scored_tokens;
     const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * world_.size());
-    logged = own_share / share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
+    logged = own_share /
+             share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
     share = own_share;
   }
   const double scale = share * wire_factor() * (loss_scale_ ? loss_scale_->scale() : 1.0);
@@ -81,8 +83,8 @@ double TrainingLoop::wire_factor() const {
   return predivide == 1 ? 1 : world_.size() / predivide;
 }
 
-/// Clipping and the optimizer step in one pass over the gradients. With --fp16 a step whose gradients overflowed is skipped; returns
-/// whether it was taken.
+/// Clipping and the optimizer step in one pass over the gradients. With --fp16 a step whose gradients overflowed is
+/// skipped; returns whether it was taken.
 bool TrainingLoop::update_weights() {
   const auto& config = setup_.config.optimization;
   grad_norm_ = sharded_->grad_norm();
@@ -102,8 +104,8 @@ bool TrainingLoop::update_weights() {
   return good;
 }
 
-/// Every rank has the same norm, so all decide alike: whether the step may be taken. One tells what is wrong with it. Collective where it
-/// is not finite.
+/// Every rank has the same norm, so all decide alike: whether the step may be taken. One tells what is wrong with it.
+/// Collective where it is not finite.
 bool TrainingLoop::check_norm() {
   if (std::isfinite(grad_norm_)) {
     skipped_in_a_row_ = 0;
@@ -118,16 +120,19 @@ bool TrainingLoop::check_norm() {
   const OutputConfig& output = setup_.config.output;
   if (output.nan_policy == "skip" && ++skipped_in_a_row_ <= output.nan_skip_limit) {
     if (world_.rank() == 0)
-      log::warning("step ", step_ + 1, " is skipped (--nan_policy skip; ", skipped_in_a_row_, " in a row, at most ", output.nan_skip_limit,
-                   "): the gradient norm is ", format_real(grad_norm_), "; weights and optimizer stay as they are",
-                   where.empty() ? "" : concat(" (", where, ")"));
+      log::warning("step ", step_ + 1, " is skipped (--nan_policy skip; ", skipped_in_a_row_, " in a row, at most ",
+                   output.nan_skip_limit, "): the gradient norm is ", format_real(grad_norm_),
+                   "; weights and optimizer stay as they are", where.empty() ? "" : concat(" (", where, ")"));
     return false;
   }
   finish_saving();  // what is being written is of a step before this one, and good
   if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
   throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
-                     output.nan_policy == "skip" ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same") : std::string(),
-                     ": the training diverged. Lower --learning_rate (now ", format_real(setup_.config.optimization.learning_rate),
+                     output.nan_policy == "skip"
+                         ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same")
+                         : std::string(),
+                     ": the training diverged. Lower --learning_rate (now ",
+                     format_real(setup_.config.optimization.learning_rate),
                      "), add --warmup_steps, or clip with --max_grad_norm; the last checkpoint is unharmed",
                      where.empty() ? "" : concat(" (", where, ")")));
 }

@@ -46,10 +46,12 @@ Advice input_advice(double share) {
 
 Advice communication_advice(const Utilization& run, double share) {
   if (run.gathers_parameters)
-    return {"communication-bound",
-            concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
-                   run.ranks == 2 ? " process" : " processes", ": raise --per_device_train_batch_size (now ", run.micro_batch,
-                   "), which computes more with what is gathered, or divide less (--zero_stage 2, --shard_group_size)")};
+    return {
+        "communication-bound",
+        concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
+               run.ranks == 2 ? " process" : " processes", ": raise --per_device_train_batch_size (now ",
+               run.micro_batch,
+               "), which computes more with what is gathered, or divide less (--zero_stage 2, --shard_group_size)")};
   return {"communication-bound",
           concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
                  run.ranks == 2 ? " process" : " processes", ": raise --gradient_accumulation_steps (now ",

@@ -47,7 +47,8 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
   const double now = unix_seconds();
   try {
     std::string folder = config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir;
-    if (!config_.run_name.empty()) folder = path_join(folder, file_name_of(config_.run_name));  // TensorBoard shows the folder's name
+    if (!config_.run_name.empty())
+      folder = path_join(folder, file_name_of(config_.run_name));  // TensorBoard shows the folder's name
     events_.emplace(folder, now, resumed_step_ + 1);
   } catch (const Error& error) {
     throw InputError(concat("--logging_dir: ", error.what()));

@@ -4,10 +4,10 @@
 
 #include <tessera/comm/world.h>
 #include <tessera/format/tensorboard.h>
+#include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/output.h>
 #include <tessera/train/reporting/progress.h>
-#include <tessera/train/loop/setup.h>
 
 #include <optional>
 #include <string>

@@ -59,17 +59,20 @@ std::string python_round(double value, int places) {
 }
 
 std::string hf_line(const StepMetrics& m, bool texts) {
-  std::string line = dictionary({{"loss", texts ? short_text(m.loss) : python_round(m.loss, 4)},
-                                 {"grad_norm", texts ? short_text(m.grad_norm) : python_repr(m.grad_norm, 6)},
-                                 {"learning_rate", texts ? short_text(m.learning_rate) : python_repr(m.learning_rate, 6)},
-                                 {"epoch", texts ? short_text(m.epoch) : python_round(m.epoch, 2)}});
+  std::string line =
+      dictionary({{"loss", texts ? short_text(m.loss) : python_round(m.loss, 4)},
+                  {"grad_norm", texts ? short_text(m.grad_norm) : python_repr(m.grad_norm, 6)},
+                  {"learning_rate", texts ? short_text(m.learning_rate) : python_repr(m.learning_rate, 6)},
+                  {"epoch", texts ? short_text(m.epoch) : python_round(m.epoch, 2)}});
   if (m.num_input_tokens_seen >= 0)
     line.insert(line.size() - 1, concat(", 'num_input_tokens_seen': ", m.num_input_tokens_seen));
   return line;
 }
 
 std::string hf_line(const EvalMetrics& m, bool texts) {
-  const auto rounded = [&](double value, int places) { return texts ? short_text(value) : python_round(value, places); };
+  const auto rounded = [&](double value, int places) {
+    return texts ? short_text(value) : python_round(value, places);
+  };
   return dictionary({{"eval_loss", texts ? short_text(m.loss) : python_repr(m.loss, 6)},
                      {"eval_runtime", rounded(m.seconds, 4)},
                      {"eval_samples_per_second", rounded(rate(m.rows, m.seconds), 3)},
@@ -78,7 +81,9 @@ std::string hf_line(const EvalMetrics& m, bool texts) {
 }
 
 std::string hf_line(const RunTotals& t, bool texts) {
-  const auto rounded = [&](double value, int places) { return texts ? short_text(value) : python_round(value, places); };
+  const auto rounded = [&](double value, int places) {
+    return texts ? short_text(value) : python_round(value, places);
+  };
   return dictionary({{"train_runtime", rounded(t.seconds, 4)},
                      {"train_samples_per_second", rounded(rate(t.rows, t.seconds), 3)},
                      {"train_steps_per_second", rounded(rate(t.steps_here, t.seconds), 3)},

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Log lines as Hugging Face's Trainer prints them (a Python dictionary per line, in transformers 4 of numbers, in 5 of texts), for people
-/// and scripts that read those.
+/// Log lines as Hugging Face's Trainer prints them (a Python dictionary per line, in transformers 4 of numbers, in 5 of
+/// texts), for people and scripts that read those.
 
 #include <tessera/train/reporting/metrics.h>
 
@@ -20,7 +20,8 @@ std::string python_round(double value, int places);
 /// {'loss': 10.5949, 'grad_norm': 188.293, 'learning_rate': 4.58e-05, 'epoch': 0.25}: loss rounded to 4 places, epoch
 /// to 2 (transformers/trainer.py, _maybe_log_save_evaluate; trainer_callback.py, ProgressCallback). grad_norm,
 /// learning_rate and eval_loss have 6 significant digits where transformers prints up to 17.
-/// With `texts` as transformers 5 has it: every real is a text of 4 significant digits, {'loss': '10.59', 'grad_norm': '188.3', ...}.
+/// With `texts` as transformers 5 has it: every real is a text of 4 significant digits, {'loss': '10.59', 'grad_norm':
+/// '188.3', ...}.
 std::string hf_line(const StepMetrics& metrics, bool texts = false);
 /// {'eval_loss': ..., 'eval_runtime': ..., 'eval_samples_per_second': ..., 'eval_steps_per_second': ..., 'epoch': ...}.
 std::string hf_line(const EvalMetrics& metrics, bool texts = false);

@@ -62,9 +62,9 @@ struct RunTotals {
   double peak_flops_per_second = 0;  ///< of all ranks in a matrix product (utilization.h); 0: unknown
   double total_flops = 0;            ///< of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;
-  double unigram_entropy = 0;   ///< of the training data, nats per token (unigram.h)
-  std::string reason = "done";  ///< done | terminated | interrupted
-  std::string advice;           ///< what limited the run (advice.h)
+  double unigram_entropy = 0;                 ///< of the training data, nats per token (unigram.h)
+  std::string reason = "done";                ///< done | terminated | interrupted
+  std::string advice;                         ///< what limited the run (advice.h)
   Value communication = Value::make_array();  ///< of rank 0: communication_table() (report.h)
 };
 

@@ -11,8 +11,8 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/models/load.h>
-#include <tessera/train/reporting/report.h>
 #include <tessera/train/loop/restart.h>
+#include <tessera/train/reporting/report.h>
 
 namespace tessera::train {
 namespace {
@@ -64,12 +64,14 @@ std::string OutputFolder::save_checkpoint(const Setup& setup, checkpoint::Tensor
                                           const checkpoint::RunState& state) {
   const std::int64_t keep = setup.config.output.save_total_limit;
   if (setup.lora)
-    return checkpoint::save_adapter_checkpoint(folder_, std::move(trained), *setup.lora, tokenizer_of(setup), state, keep);
-  return checkpoint::save_checkpoint(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup), state, keep);
+    return checkpoint::save_adapter_checkpoint(folder_, std::move(trained), *setup.lora, tokenizer_of(setup), state,
+                                               keep);
+  return checkpoint::save_checkpoint(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup), state,
+                                     keep);
 }
 
-std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::checkpoint_settings(const Setup& setup,
-                                                                                                       checkpoint::RunState state) {
+std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::checkpoint_settings(
+    const Setup& setup, checkpoint::RunState state) {
   const std::shared_ptr<const text::Tokenizer> tokenizer = setup.tokenizer_fits_data ? setup.tokenizer : nullptr;
   state.optimizer_apart = true;
   return [config = setup.model->hf_config(), tokenizer, state = std::move(state)](const std::string& folder) {
@@ -80,7 +82,8 @@ std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolde
   };
 }
 
-void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state) {
+void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trained,
+                              const checkpoint::RunState& state) {
   if (setup.lora)
     checkpoint::write_adapter_folder(folder_, std::move(trained), *setup.lora, tokenizer_of(setup));
   else

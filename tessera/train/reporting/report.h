@@ -11,14 +11,14 @@
 namespace tessera::train {
 
 struct Report {
-  std::string title;                   ///< "gpt2, 10.0 M parameters"
-  std::vector<std::string> facts;      ///< one line under the title: "2 processes", "Debian 12", ...
-  std::string footer;                  ///< versions, time
-  std::vector<Value> metrics;          ///< the lines of metrics.jsonl
-  Value configuration;                 ///< sections of {"name": {"value": ..., "origin": ...}}
-  Value communication;                 ///< communication_table()
+  std::string title;                             ///< "gpt2, 10.0 M parameters"
+  std::vector<std::string> facts;                ///< one line under the title: "2 processes", "Debian 12", ...
+  std::string footer;                            ///< versions, time
+  std::vector<Value> metrics;                    ///< the lines of metrics.jsonl
+  Value configuration;                           ///< sections of {"name": {"value": ..., "origin": ...}}
+  Value communication;                           ///< communication_table()
   Value predicted_memory = Value::make_array();  ///< state bytes per rank as they follow from the settings, by kind
-  Value units = Value::make_array();             ///< what is gathered and dropped as one: rows of cells, the headings first
+  Value units = Value::make_array();   ///< what is gathered and dropped as one: rows of cells, the headings first
   Value memory = Value::make_array();  ///< array by rank of {kind: bytes}, the parts of the last peak
   double unigram_entropy = 0;          ///< drawn as a yardstick into the loss; 0: not
   std::string advice;                  ///< what limits the run, one line; empty: not known
@@ -30,9 +30,9 @@ struct Report {
 std::string render(const Report& report);
 
 /// The communication table of this process, from comm::recorder(): an array, by operation, of {operation, count,
-/// payload_bytes, wire_bytes (by theory), moved_bytes (by the backends), seconds_waited, seconds_in_flight, hidden_share}.
-/// hidden_share: of the time between start and end, how much did not block the caller; an upper bound of what was
-/// hidden under computing, since a collective that nobody waits for counts as in flight.
+/// payload_bytes, wire_bytes (by theory), moved_bytes (by the backends), seconds_waited, seconds_in_flight,
+/// hidden_share}. hidden_share: of the time between start and end, how much did not block the caller; an upper bound of
+/// what was hidden under computing, since a collective that nobody waits for counts as in flight.
 Value communication_table();
 
 }  // namespace tessera::train

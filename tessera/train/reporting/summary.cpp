@@ -100,9 +100,11 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
              " epochs")};
   const auto& parallel = setup.config.parallel;
   if (parallel.deterministic_reduce)
-    lines.push_back(concat("fixed order: ", plural(parallel.logical_shards, "logical shard", "logical shards"),
-                           " of ", plan.batch_size, " rows, 1 thread per process; the same bits for any number of "
-                           "processes that divides ", parallel.logical_shards));
+    lines.push_back(concat("fixed order: ", plural(parallel.logical_shards, "logical shard", "logical shards"), " of ",
+                           plan.batch_size,
+                           " rows, 1 thread per process; the same bits for any number of "
+                           "processes that divides ",
+                           parallel.logical_shards));
   if (setup.lora) lines.insert(lines.begin() + 1, "LoRA:  " + models::describe_trainable(*setup.model));
   if (setup.resume) {
     lines.push_back(concat("resumed from ", setup.resume_folder, " at step ", plan.resumed_step));

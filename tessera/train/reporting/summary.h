@@ -2,9 +2,9 @@
 /// \file
 /// A run in words: what is said at its start and its end, the head of its report, and a sample of what it learnt.
 
+#include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
 #include <tessera/train/reporting/report.h>
-#include <tessera/train/loop/setup.h>
 
 #include <string>
 #include <vector>

@@ -36,8 +36,9 @@ std::string label(const char* what, int rank, int track, std::string_view text) 
 // {"ph":"X"}: something with a beginning and an end.
 std::string span(std::string_view name, const char* category, int rank, int track, std::int64_t begin_ns,
                  std::int64_t end_ns, const std::string& arguments = "") {
-  return concat("{\"ph\":\"X\",\"name\":", quoted(name), ",\"cat\":\"", category, "\",\"pid\":", rank, ",\"tid\":", track,
-                ",\"ts\":", microseconds(begin_ns), ",\"dur\":", microseconds(std::max<std::int64_t>(0, end_ns - begin_ns)),
+  return concat("{\"ph\":\"X\",\"name\":", quoted(name), ",\"cat\":\"", category, "\",\"pid\":", rank,
+                ",\"tid\":", track, ",\"ts\":", microseconds(begin_ns),
+                ",\"dur\":", microseconds(std::max<std::int64_t>(0, end_ns - begin_ns)),
                 arguments.empty() ? "" : concat(",\"args\":{", arguments, "}"), "}");
 }
 
@@ -104,10 +105,11 @@ void Trace::collect() {
 }
 
 std::string Trace::events(int rank, std::int64_t zero_ns) const {
-  std::string text = concat(label("process_name", rank, 0, concat("rank ", rank)), ",\n{\"ph\":\"M\",\"name\":",
-                            "\"process_sort_index\",\"ts\":0,\"pid\":", rank, ",\"tid\":0,\"args\":{\"sort_index\":", rank,
-                            "}},\n", label("thread_name", rank, phase_track, "phases"), ",\n",
-                            label("thread_name", rank, wait_track, "waits for other ranks"));
+  std::string text =
+      concat(label("process_name", rank, 0, concat("rank ", rank)),
+             ",\n{\"ph\":\"M\",\"name\":", "\"process_sort_index\",\"ts\":0,\"pid\":", rank,
+             ",\"tid\":0,\"args\":{\"sort_index\":", rank, "}},\n", label("thread_name", rank, phase_track, "phases"),
+             ",\n", label("thread_name", rank, wait_track, "waits for other ranks"));
   const auto add = [&](const std::string& event) { text.append(",\n").append(event); };
   for (const Span& s : phases_) {
     add(span(s.name, "phase", rank, phase_track, s.begin_ns - zero_ns, s.end_ns - zero_ns));
@@ -139,7 +141,8 @@ std::string merge_traces(const Trace& mine, std::int64_t zero_ns, const comm::Gr
   const std::string events = mine.events(group.rank(), zero_ns);
   const int ranks = group.size();
   // Lengths and counts first, then the texts, each padded to the longest.
-  at::Tensor head = at::tensor({static_cast<std::int64_t>(events.size()), mine.dropped()}, at::kLong).to(group.device());
+  at::Tensor head =
+      at::tensor({static_cast<std::int64_t>(events.size()), mine.dropped()}, at::kLong).to(group.device());
   at::Tensor heads = at::empty({ranks, 2}, head.options());
   group.all_gather(heads, head).wait();
   heads = heads.cpu();

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// OUT/trace.json (--profile): one timeline of all ranks in Chrome's trace format, which ui.perfetto.dev and
-/// chrome://tracing open. A process row per rank: what it does (data, forward, backward, ...), where it waits for others,
-/// and a track per group with its collectives.
+/// chrome://tracing open. A process row per rank: what it does (data, forward, backward, ...), where it waits for
+/// others, and a track per group with its collectives.
 
 #include <tessera/base/clock.h>
 #include <tessera/comm/recorder.h>

@@ -27,7 +27,8 @@ void Window::begin_step(const StepCounts& all_ranks) { counts_ = all_ranks; }
 void Window::add_loss(double cross_entropy) {
   double loss = hf_loss_scale_ ? cross_entropy / static_cast<double>(counts_.labels_not_ignored) : cross_entropy;
   if (nan_filter_ && !std::isfinite(loss))
-    loss = losses_.empty() ? 0 : std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
+    loss = losses_.empty() ? 0
+                           : std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(losses_.size());
   losses_.push_back(loss);
 }
 

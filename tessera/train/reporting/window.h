@@ -20,11 +20,13 @@ StepCounts count(const std::vector<data::Batch>& batches);
 
 /// The loss is the mean over the scored tokens of the window. With hf_loss_scale it is what transformers' Trainer
 /// prints: for each step the sum of the cross-entropies by the number of labels (!= -100, the first of each row
-/// included although nothing predicts it), of these the mean over the steps of the window. With nan_filter a loss that is not
-/// finite counts as the mean of this rank's earlier ones in the window (transformers' logging_nan_inf_filter), as 0 when there is none.
+/// included although nothing predicts it), of these the mean over the steps of the window. With nan_filter a loss that
+/// is not finite counts as the mean of this rank's earlier ones in the window (transformers' logging_nan_inf_filter),
+/// as 0 when there is none.
 class Window {
  public:
-  explicit Window(bool hf_loss_scale, bool nan_filter = false) : hf_loss_scale_(hf_loss_scale), nan_filter_(nan_filter) {}
+  explicit Window(bool hf_loss_scale, bool nan_filter = false)
+      : hf_loss_scale_(hf_loss_scale), nan_filter_(nan_filter) {}
 
   void begin_step(const StepCounts& all_ranks);
   /// This rank's sum of cross-entropies of a micro-batch of that step.

@@ -74,7 +74,8 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
     const auto parameters = model.named_parameters();
     for (const auto& [name, tensor] : adapters) {
       const at::Tensor* parameter = parameters.find(name);
-      if (parameter == nullptr) throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
+      if (parameter == nullptr)
+        throw InputError(concat(folder, ": the adapters of ", name, " are not among this run's"));
       parameter->copy_(tensor.view(parameter->sizes()));
     }
     return;

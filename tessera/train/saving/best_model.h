@@ -15,12 +15,12 @@
 
 namespace tessera::train {
 
-/// The metric of that name, with or without "eval_": loss or perplexity. Throws InputError for others (config::validate has refused
-/// them before).
+/// The metric of that name, with or without "eval_": loss or perplexity. Throws InputError for others (config::validate
+/// has refused them before).
 double metric_of(const EvalMetrics& metrics, const std::string& name);
 
-/// Of greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but of perplexity,
-/// too, less is better.
+/// Of greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but
+/// of perplexity, too, less is better.
 bool greater_is_better(const OutputConfig& config);
 
 class BestModel {
@@ -28,7 +28,8 @@ class BestModel {
   /// `resumed`: what the run's earlier part found, or nullptr.
   BestModel(const OutputConfig& config, const checkpoint::RunState* resumed);
 
-  /// After an evaluation: true when it is the best so far. Nothing is counted unless the configuration asks for a best model.
+  /// After an evaluation: true when it is the best so far. Nothing is counted unless the configuration asks for a best
+  /// model.
   bool update(const EvalMetrics& metrics);
   /// The same with the metric's value, whichever metric the configuration names.
   bool update(double value, std::int64_t step);
@@ -51,7 +52,8 @@ class BestModel {
   std::string checkpoint_, checkpoint_before_;  // before_: what checkpoint_ was before the last saving()
 };
 
-/// Gives the trained parameters the values of a checkpoint of the same model. Collective. Throws InputError when a tensor is missing.
+/// Gives the trained parameters the values of a checkpoint of the same model. Collective. Throws InputError when a
+/// tensor is missing.
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder);
 
 }  // namespace tessera::train

@@ -34,7 +34,8 @@ void GatheredTensors::sort() {
 }
 
 at::Tensor GatheredTensors::make(std::size_t index) {
-  TESSERA_CHECK(index == next_, "tensor ", index, " is asked for, but ", next_, " is the next one that all ranks gather");
+  TESSERA_CHECK(index == next_, "tensor ", index, " is asked for, but ", next_,
+                " is the next one that all ranks gather");
   ++next_;
   const comm::Tag tag("gather for saving");
   return items_[index].whole();
@@ -45,8 +46,8 @@ checkpoint::TensorSources GatheredTensors::sources() {
   const auto slot = std::make_shared<at::Tensor>();
   checkpoint::TensorSources sources;
   for (std::size_t i = 0; i < items_.size(); ++i)
-    sources.push_back(checkpoint::tensor_source(items_[i].source.name, items_[i].type, items_[i].source.shape,
-                                                [this, i] { return make(i); }, slot));
+    sources.push_back(checkpoint::tensor_source(
+        items_[i].source.name, items_[i].type, items_[i].source.shape, [this, i] { return make(i); }, slot));
   return sources;
 }
 

@@ -60,7 +60,8 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& gr
   plan.trained.begin = tensors.size();
   for (const std::size_t i : sharded.delivery_order())
     if (plan.owners[i] == group.rank())
-      tensors.push_back({parameters[i].name, checkpoint::dtype_of(parameters[i].local.scalar_type()), parameters[i].shape});
+      tensors.push_back(
+          {parameters[i].name, checkpoint::dtype_of(parameters[i].local.scalar_type()), parameters[i].shape});
   plan.trained.end = tensors.size();
   add_untrained(plan.untrained_first, model.untrained.size());
   plan.weights.written = !plan.weights.tensors.empty();
@@ -80,7 +81,8 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& gro
   std::vector<std::int64_t> divided_bytes, whole_bytes;
   for (std::size_t i = 0; i < model.states.size(); ++i) {
     const HeldState& state = model.states[i];
-    const std::vector<std::int64_t> shape = state.parameter != nullptr ? state.parameter->shape : state.held.sizes().vec();
+    const std::vector<std::int64_t> shape =
+        state.parameter != nullptr ? state.parameter->shape : state.held.sizes().vec();
     const bool is_divided = state.parameter != nullptr && state.parameter->divided;
     (is_divided ? divided : whole).push_back({i, shape, is_divided});
     (is_divided ? divided_bytes : whole_bytes).push_back(bytes_of(shape, state.held.scalar_type()));
@@ -95,11 +97,10 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& gro
     if (owners[i] == group.rank()) own.push_back(whole[i]);
 
   // as the reference writer orders them
-  std::sort(own.begin(), own.end(), [&](const State& a, const State& b) {
-    return model.states[a.place].name < model.states[b.place].name;
-  });
-  plan.states.name = part_name(model.states_stem, static_cast<std::size_t>(group.rank()) + 1,
-                               static_cast<std::size_t>(group.size()));
+  std::sort(own.begin(), own.end(),
+            [&](const State& a, const State& b) { return model.states[a.place].name < model.states[b.place].name; });
+  plan.states.name =
+      part_name(model.states_stem, static_cast<std::size_t>(group.rank()) + 1, static_cast<std::size_t>(group.size()));
   plan.states.written = !own.empty() || group.size() == 1;  // one rank has no index that could say that there are none
   for (const State& state : own) {
     const auto& [name, held, parameter] = model.states[state.place];
@@ -109,7 +110,10 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& gro
     plan.states.tensors.push_back({name, dtype, plain ? state.shape : std::vector<std::int64_t>{held.numel()}});
     const std::int64_t begin = state.divided ? parameter->begin : 0;
     plan.state_pieces.push_back(
-        {name, dtype, state.shape, {{plan.states.name, name, layout::flat_region(state.shape, begin, begin + held.numel())}}});
+        {name,
+         dtype,
+         state.shape,
+         {{plan.states.name, name, layout::flat_region(state.shape, begin, begin + held.numel())}}});
   }
 }
 
@@ -136,8 +140,8 @@ format::TensorSpec parse_spec(const Value& value) {
   return {value.items().at(0).as_string(), *dtype, parse_numbers(value.items().at(2))};
 }
 
-/// Whole, at rank 0: lists of states that are laid out like the parameters (those of a list have the names' first word in common), then
-/// what every rank has whole anyway.
+/// Whole, at rank 0: lists of states that are laid out like the parameters (those of a list have the names' first word
+/// in common), then what every rank has whole anyway.
 void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group& group) {
   const std::vector<ShardedParameter>& parameters = model.sharded->named_parameters();
   std::map<const ShardedParameter*, std::size_t> index;
@@ -219,8 +223,9 @@ Value to_value(const PartReport& report) {
       weights.push_back(to_value(tensor.name, tensor.dtype, tensor.shape));
     for (const format::StoredTensor& state : model.states) {
       const layout::Region& region = state.pieces.at(0).region;
-      states.push_back(Value::make_array({to_value(state.name, state.dtype, state.shape), Value::of(state.pieces[0].file),
-                                          Value::of(region.begin), Value::of(region.end)}));
+      states.push_back(
+          Value::make_array({to_value(state.name, state.dtype, state.shape), Value::of(state.pieces[0].file),
+                             Value::of(region.begin), Value::of(region.end)}));
     }
     models.push_back(Value::make_object({{"weights_file", Value::of(model.weights.name)},
                                          {"weights", Value::make_array(std::move(weights))},

@@ -153,7 +153,7 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
     job.outcome.folder = job.contents.folder;
     job.temporary = job.contents.folder + ".tmp";
     if (group_.rank() == 0) guarded(error_, [&] { remove_tree(job.temporary); });  // of a run that died while it saved
-    group_.barrier().wait();  // nobody writes before that
+    group_.barrier().wait();                                                       // nobody writes before that
   }
   for (const SavedModel& model : job.models)
     job.parts.emplace_back().plan = plan_save(model, group_, job.contents.optimizer, job.contents.full);
@@ -213,11 +213,13 @@ void Saver::copy() {
     for (const std::vector<std::size_t>& list : part.plan.delivered_states) {
       std::vector<at::Tensor> held;
       for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].held);
-      model.sharded->deliver_like(held, std::vector<int>(held.size(), 0), [&](std::size_t, std::int64_t, const at::Tensor& piece) {
-        guarded(error_, [&] { part.states->append(piece); });
-      });
+      model.sharded->deliver_like(held, std::vector<int>(held.size(), 0),
+                                  [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+                                    guarded(error_, [&] { part.states->append(piece); });
+                                  });
     }
-    for (const std::size_t i : part.plan.own_states) guarded(error_, [&] { part.states->append(model.states[i].held); });
+    for (const std::size_t i : part.plan.own_states)
+      guarded(error_, [&] { part.states->append(model.states[i].held); });
   }
 }
 
@@ -264,9 +266,11 @@ void Saver::publish(const std::vector<Value>& reports) {
     for (format::ManifestFile& index : write_indexes(job.temporary, job.models[m], m, parts, in_pieces))
       manifest.files.push_back(std::move(index));
   format::write_manifest(job.temporary, manifest);
-  // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own checksum.
+  // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own
+  // checksum.
   for (const format::ManifestFile& file : manifest.files)
-    if (!file.name.ends_with(".safetensors")) checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
+    if (!file.name.ends_with(".safetensors"))
+      checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
   checkpoint::forget_pages(path_join(job.temporary, format::kManifestName));
   format::read_manifest(job.temporary);
   checkpoint::publish_written_folder(job.temporary, job.outcome.folder);
@@ -314,9 +318,7 @@ SaveOutcome Saver::end(std::string errors) {
 }
 
 /// What cannot be removed now, while a disk fails, is tried again with every save.
-void Saver::remove_leftovers() {
-  std::erase_if(leftovers_, remove_or_warn);
-}
+void Saver::remove_leftovers() { std::erase_if(leftovers_, remove_or_warn); }
 
 std::optional<SaveOutcome> Saver::finish() {
   std::optional<SaveOutcome> outcome;

@@ -2,15 +2,19 @@
 /// \file
 /// Checkpoints of a running training, SHARDED: every rank writes what it holds, while the training goes on.
 ///
-///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer states stay where they
+///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer states
+///   stay where they
 ///                are. The step goes on after this copy.
 ///   thread       each rank writes its files into checkpoint-N.tmp.PID, forces them to the disk, reads them back
-///   advance()    when all ranks have ended (ended(), which the loop sums up before every step): they tell each other what they wrote;
-///                rank 0's thread writes indexes and manifest, renames the folder, and only then removes old checkpoints
+///   advance()    when all ranks have ended (ended(), which the loop sums up before every step): they tell each other
+///   what they wrote;
+///                rank 0's thread writes indexes and manifest, renames the folder, and only then removes old
+///                checkpoints
 ///   advance()    again: every rank knows that the checkpoint exists
 ///
-/// When anything fails on any rank, at any of these points, the checkpoint is dropped on all of them: the temporary folder goes, what
-/// was there before is untouched, training goes on, and the outcome says why. The layout of the folder: docs/checkpoints.md.
+/// When anything fails on any rank, at any of these points, the checkpoint is dropped on all of them: the temporary
+/// folder goes, what was there before is untouched, training goes on, and the outcome says why. The layout of the
+/// folder: docs/checkpoints.md.
 
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/shard_file.h>
@@ -35,19 +39,20 @@ namespace tessera::train {
 /// What became of a save; the same on every rank but for the times, which are this rank's.
 struct SaveOutcome {
   std::int64_t step = 0;
-  std::string folder;        ///< where it is, or would have been
-  std::string error = {};    ///< why there is none; empty: it was written
-  std::int64_t bytes = 0;    ///< of all ranks' tensors
-  double stall_seconds = 0;  ///< that the training waited for this save: the copy, agreeing, and what finish() waited
-  double write_seconds = 0;  ///< write and fsync of this rank's files
+  std::string folder;          ///< where it is, or would have been
+  std::string error = {};      ///< why there is none; empty: it was written
+  std::int64_t bytes = 0;      ///< of all ranks' tensors
+  double stall_seconds = 0;    ///< that the training waited for this save: the copy, agreeing, and what finish() waited
+  double write_seconds = 0;    ///< write and fsync of this rank's files
   std::int64_t own_bytes = 0;  ///< of this rank's files
 };
 
-/// "step 3 is not saved, and training goes on; earlier checkpoints are unharmed: rank 0: cannot write ...": what a run says then.
+/// "step 3 is not saved, and training goes on; earlier checkpoints are unharmed: rank 0: cannot write ...": what a run
+/// says then.
 std::string not_saved_text(const SaveOutcome& outcome);
 
-/// What any rank complains of, "" where all is well, as one text that is the same on every rank: "rank 1: cannot write ...".
-/// Collective.
+/// What any rank complains of, "" where all is well, as one text that is the same on every rank: "rank 1: cannot write
+/// ...". Collective.
 std::string errors_of_all(const comm::Group& group, const std::string& own);
 
 /// Once a checkpoint is there: calls what removes old ones. What it throws is a warning.
@@ -59,7 +64,8 @@ bool remove_or_warn(const std::string& folder);
 
 struct SaverOptions {
   std::string output_dir;  ///< of checkpoint-STEP; empty: every save names its folder
-  bool in_memory = true;   ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
+  bool in_memory =
+      true;  ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
 };
 
 /// Everything of a save that is not a tensor.
@@ -67,16 +73,19 @@ struct SaveContents {
   std::int64_t step = 0;
   bool optimizer = true;  ///< false: weights only
   bool full = false;      ///< rank 0 writes everything, in whole tensors that the others send it in messages of 1 MiB
-  /// The checkpoint's folder, which is replaced if it is there; it is written as FOLDER.tmp. Empty: OUTPUT_DIR/checkpoint-STEP.
+  /// The checkpoint's folder, which is replaced if it is there; it is written as FOLDER.tmp. Empty:
+  /// OUTPUT_DIR/checkpoint-STEP.
   std::string folder = {};
-  /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0 by the writing thread, with values of
-  /// its own.
+  /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0 by the writing thread,
+  /// with values of its own.
   std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
-  /// Called on rank 0 by the writing thread once the folder has its name: removes old checkpoints. What it throws is a warning.
+  /// Called on rank 0 by the writing thread once the folder has its name: removes old checkpoints. What it throws is a
+  /// warning.
   std::function<void()> prune = {};
 };
 
-/// All ranks of a group have one. All members are to be called by one thread; those marked collective by all ranks at the same point.
+/// All ranks of a group have one. All members are to be called by one thread; those marked collective by all ranks at
+/// the same point.
 class Saver {
  public:
   /// Collective. Removes what runs that died while saving have left in the output folder.
@@ -94,10 +103,11 @@ class Saver {
   /// What became of the last save that has ended; empty: none has.
   const std::optional<SaveOutcome>& last() const { return last_; }
 
-  /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional; the first save
-  /// makes what is missing.
+  /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional;
+  /// the first save makes what is missing.
   void prepare(const Sharded& sharded, const optim::Optimizer& optimizer);
-  /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer talk.
+  /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer
+  /// talk.
   void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
     save({{.sharded = &sharded, .states = held_states(sharded, optimizer)}}, std::move(contents));
   }
@@ -129,7 +139,7 @@ class Saver {
   std::unique_ptr<Job> job_;
   std::optional<SaveOutcome> last_;
   std::vector<std::string> leftovers_;  // temporary folders of dropped checkpoints that could not be removed yet
-  std::string error_;  // of this rank's part; written by the thread before ended_
+  std::string error_;                   // of this rank's part; written by the thread before ended_
   std::atomic<bool> ended_ = false, cancelled_ = false;
   std::thread thread_;
 };

@@ -47,8 +47,8 @@ BenchOperation::BenchOperation(std::string op, const comm::Group& group, std::in
   if (op_ == "barrier") return;
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
   const std::int64_t step = element_bytes * size_;
-  const bool in_parts = op_ == "all_gather" || op_ == "reduce_scatter" || op_ == "all_to_all" || op_ == "scatter" ||
-                        op_ == "gather";
+  const bool in_parts =
+      op_ == "all_gather" || op_ == "reduce_scatter" || op_ == "all_to_all" || op_ == "scatter" || op_ == "gather";
   const std::int64_t unit = in_parts ? step : element_bytes;
   bytes_ = (bytes + unit - 1) / unit * unit;
   elements_ = bytes_ / element_bytes;

@@ -19,8 +19,10 @@ class BenchOperation {
   BenchOperation(std::string op, const comm::Group& group, std::int64_t bytes, at::ScalarType dtype, bool shared);
 
   const std::string& op() const { return op_; }
-  std::int64_t bytes() const { return bytes_; }       ///< of the larger tensor
-  std::int64_t wire_bytes() const { return wire_; }   ///< that the busiest rank must at least send (launch/watch/record.h)
+  std::int64_t bytes() const { return bytes_; }  ///< of the larger tensor
+  std::int64_t wire_bytes() const {
+    return wire_;
+  }  ///< that the busiest rank must at least send (launch/watch/record.h)
 
   /// Runs it once on numbers that differ by rank and place; throws Error when an element of the result is wrong.
   /// The tensors hold zeros afterwards, so that sums stay small however often it runs.

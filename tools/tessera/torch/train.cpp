@@ -17,7 +17,8 @@ namespace {
 comm::Facts settings_of(const RunConfig& config) {
   comm::Facts facts;
   for (const config::Field& field : config::fields()) {
-    if (field.name == "num_processes" || field.name == "threads_per_process" || field.name == "main_process_port") continue;
+    if (field.name == "num_processes" || field.name == "threads_per_process" || field.name == "main_process_port")
+      continue;
     facts.emplace_back(concat("--", field.name), dump_json(field.get(config)));
   }
   return facts;
