@@ -38,25 +38,25 @@ std::vector<std::pair<std::int64_t, std::string>> numbered_folders(const std::st
 
 }  // namespace
 
-std::vector<engine::Training*> engine::AcceleratorState::trained() const {
+std::vector<faces::Training*> faces::AcceleratorState::trained() const {
   if (prepared.empty()) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
   std::vector<Training*> trainings;
   for (const auto& one : prepared) trainings.push_back(&one->training);
   return trainings;
 }
 
-const engine::LoaderState* engine::AcceleratorState::ending_loader() const {
+const faces::LoaderState* faces::AcceleratorState::ending_loader() const {
   for (const DataLoader& loader : loaders)
     if (loader.state().end_of_loader) return &loader.state();
   return nullptr;
 }
 
-bool engine::AcceleratorState::stand_in() const {
+bool faces::AcceleratorState::stand_in() const {
   const auto last = loader_group->last.lock();
   return last && last->stand_in;
 }
 
-void engine::AcceleratorState::check_uneven(std::int64_t accumulation) const {
+void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
   const auto last = loader_group->last.lock();
   if (!last || last->batches <= last->common) return;
   const Training& training = *trained().front();
@@ -86,7 +86,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
     config_.optimization.fp16 = precision == "fp16";
     config_.optimization.bf16 = precision == "bf16";
   }
-  world_ = &engine::ensure_world(config_);
+  world_ = &faces::ensure_world(config_);
   train::set_threads(config_.parallel.threads_per_process, world_->local_size());
   if (is_main_process())
     for (const std::string& note : resolved.notes) log::warning(note);
@@ -105,10 +105,10 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
     throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
                             given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
                             ": give each model with its optimizer, both in the same order"));
-  std::vector<std::unique_ptr<engine::PreparedTraining>> made;
+  std::vector<std::unique_ptr<faces::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
-    made.push_back(std::make_unique<engine::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
-                                                              given.updates[i]));
+    made.push_back(std::make_unique<faces::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
+                                                             given.updates[i]));
     made.back()->training.zero_grad();
   }
   Prepared prepared;
@@ -125,23 +125,23 @@ void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
   config.optim = settings.name;
   config.learning_rate = settings.lr;
   config.optim_args = settings.arguments;
-  given.updates.push_back(engine::configured_update(config, engine::decay_everything(settings.weight_decay)));
+  given.updates.push_back(faces::configured_update(config, faces::decay_everything(settings.weight_decay)));
 }
 
 DataLoader Accelerator::prepare_one(const DataLoader& loader) {
   const LoaderOptions& options = loader.options();
   state_->loaders.emplace_back(loader.source(), options,
-                               engine::BatchPlan{.rows = loader.rows(),
-                                                 .batch_size = options.batch_size,
-                                                 .ranks = num_processes(),
-                                                 .drop_last = options.drop_last,
-                                                 .even_batches = options_.even_batches,
-                                                 .split_batches = options_.split_batches},
+                               faces::BatchPlan{.rows = loader.rows(),
+                                                .batch_size = options.batch_size,
+                                                .ranks = num_processes(),
+                                                .drop_last = options.drop_last,
+                                                .even_batches = options_.even_batches,
+                                                .split_batches = options_.split_batches},
                                process_index(), device(), state_->loader_group);
   return state_->loaders.back();
 }
 
-engine::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
+faces::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
   if (prepared.schedules == prepared.trainings.size())
     throw InputError(concat("Accelerator: prepare was given more schedules than the ", prepared.trainings.size(),
                             " optimizers of this call: give a schedule together with its optimizer"));
@@ -149,20 +149,20 @@ engine::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
 }
 
 PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
-  engine::PreparedTraining& own = next_scheduled(prepared);
-  own.training.set_schedule(engine::rate_schedule(schedule));
+  faces::PreparedTraining& own = next_scheduled(prepared);
+  own.training.set_schedule(faces::rate_schedule(schedule));
   return PreparedScheduler(state_, own);
 }
 
 PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const {
-  engine::PreparedTraining& own = next_scheduled(prepared);
+  faces::PreparedTraining& own = next_scheduled(prepared);
   own.torch_scheduler = &scheduler;
   return PreparedScheduler(state_, own);
 }
 
 void PreparedOptimizer::step() {
   if (!state_->sync_gradients) return;
-  engine::Training& own = prepared_->training;
+  faces::Training& own = prepared_->training;
   const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
   const double before = scale();
   prepared_->step_was_skipped = !own.step();
@@ -199,12 +199,12 @@ Accelerator::Scope Accelerator::accumulate() {
     state_->sync_gradients = state_->micro_steps % accumulation_ == 0;
   }
   state_->check_uneven(accumulation_);
-  for (engine::Training* training : trainings) training->expect_step(state_->sync_gradients);
+  for (faces::Training* training : trainings) training->expect_step(state_->sync_gradients);
   return Scope();
 }
 
 Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
-  engine::LoaderGroup& loaders = *state_->loader_group;
+  faces::LoaderGroup& loaders = *state_->loader_group;
   const auto even_before = std::exchange(loaders.even_batches, even_batches ? even_batches : loaders.even_batches);
   const bool join_before = std::exchange(loaders.join, true);
   return Scope([state = state_, even_before, join_before] {
@@ -217,13 +217,13 @@ void Accelerator::backward(const at::Tensor& loss) {
   const auto trainings = state_->trained();
   state_->check_uneven(accumulation_);
   trainings.front()->backward(has_joined() ? loss * 0 : loss);  // of whichever models it comes; they are set up alike
-  for (engine::Training* training : trainings) training->gradients_changed();
+  for (faces::Training* training : trainings) training->gradients_changed();
 }
 
 Accelerator::Scope Accelerator::no_sync() {
-  for (engine::Training* training : state_->trained()) training->expect_step(false);
+  for (faces::Training* training : state_->trained()) training->expect_step(false);
   return Scope([state = state_] {
-    for (engine::Training* training : state->trained()) training->expect_step(true);
+    for (faces::Training* training : state->trained()) training->expect_step(true);
   });
 }
 
@@ -232,23 +232,23 @@ double Accelerator::clip_grad_norm_(double max_norm) {
   const auto trainings = state_->trained();
   if (trainings.size() == 1) return trainings.front()->clip(max_norm);
   double squares = 0;
-  for (engine::Training* training : trainings) squares += training->gradient_norm() * training->gradient_norm();
-  for (engine::Training* training : trainings) training->clip_by(std::sqrt(squares), max_norm);
+  for (faces::Training* training : trainings) squares += training->gradient_norm() * training->gradient_norm();
+  for (faces::Training* training : trainings) training->clip_by(std::sqrt(squares), max_norm);
   return std::sqrt(squares);
 }
 
 void Accelerator::clip_grad_value_(double limit) {
   if (!sync_gradients()) return;
-  for (engine::Training* training : state_->trained())
+  for (faces::Training* training : state_->trained())
     training->sharded().clip_grad_value(limit * (training->loss_scale() ? training->loss_scale()->scale() : 1));
 }
 
-at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return engine::gather_rows(world_->group(), tensor); }
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return faces::gather_rows(world_->group(), tensor); }
 
 at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor) const {
   const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
   const at::Tensor all = gather(has_joined() ? rows.narrow(0, 0, 0) : rows);
-  const engine::LoaderState* ending = state_->ending_loader();
+  const faces::LoaderState* ending = state_->ending_loader();
   if (ending == nullptr || ending->remainder == 0 || all.size(0) <= ending->remainder || tensor.dim() == 0) return all;
   return all.narrow(0, 0, ending->remainder);
 }
@@ -281,9 +281,9 @@ std::string Accelerator::save_state(const std::string& folder) {
                                           {"torch_scheduler_steps", scheduler_steps},
                                           {"loader_epochs", epochs},
                                           {"objects", Value::of(static_cast<std::int64_t>(objects_.size()))}});
-  engine::JsonFiles files;
+  faces::JsonFiles files;
   for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
-  engine::save_training_as_configured(trainings, target, state, files);
+  faces::save_training_as_configured(trainings, target, state, files);
   if (folder.empty() && options_.total_limit > 0)
     train::agree(world_->group(), [&] {
       if (!is_main_process()) return;
@@ -303,15 +303,15 @@ void Accelerator::load_state(const std::string& folder) {
     source = all.back().second;
   }
   train::agree(world_->group(), [&] {  // before anything changes
-    const std::int64_t saved = engine::read_state(source).at("objects").as_int();
+    const std::int64_t saved = faces::read_state(source).at("objects").as_int();
     if (saved != static_cast<std::int64_t>(objects_.size()))
       throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
                               objects_.size(), " are registered: register the same ones, in the same order"));
   });
-  const Value state = engine::load_training(trainings, source);
+  const Value state = faces::load_training(trainings, source);
   train::agree(world_->group(), [&] {
     for (std::size_t i = 0; i < objects_.size(); ++i)
-      objects_[i]->load_state(engine::read_json_file(source, object_file(i)));
+      objects_[i]->load_state(faces::read_json_file(source, object_file(i)));
     const auto& epochs = state.at("loader_epochs").items();
     for (std::size_t i = 0; i < std::min(epochs.size(), state_->loaders.size()); ++i)
       state_->loaders[i].set_epoch(epochs[i].as_int());
@@ -319,7 +319,7 @@ void Accelerator::load_state(const std::string& folder) {
   state_->micro_steps = state.at("micro_steps").as_int();
   const auto& scheduler_steps = state.at("torch_scheduler_steps").items();
   for (std::size_t i = 0; i < state_->prepared.size(); ++i) {
-    engine::PreparedTraining& own = *state_->prepared[i];
+    faces::PreparedTraining& own = *state_->prepared[i];
     if (own.torch_scheduler == nullptr) continue;  // torch's have no state; they count steps, and so can be wound on
     for (; own.torch_scheduler_steps < scheduler_steps.at(i).as_int(); ++own.torch_scheduler_steps)
       own.torch_scheduler->step();
@@ -334,8 +334,8 @@ void Accelerator::save_model(const std::string& folder, std::int64_t max_shard_b
   save_weights(*trainings.front(), folder, max_shard_bytes);
 }
 
-void Accelerator::save_weights(engine::Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
-  engine::save_weights(training, folder, max_shard_bytes);
+void Accelerator::save_weights(faces::Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
+  faces::save_weights(training, folder, max_shard_bytes);
 }
 
 Accelerator::Scope Accelerator::main_process_first() const {

@@ -74,7 +74,7 @@ class Stateful {
   virtual void load_state(const Value& state) = 0;
 };
 
-namespace engine {
+namespace faces {
 
 /// A model, its optimizer, its schedule.
 struct PreparedTraining {
@@ -104,13 +104,13 @@ struct AcceleratorState {
   void check_uneven(std::int64_t accumulation) const;
 };
 
-}  // namespace engine
+}  // namespace faces
 
 /// The module as the loop calls it: in the precision of the configuration; narrow outputs become fp32.
 template <class M>
 class PreparedModel {
  public:
-  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<engine::AcceleratorState> state, engine::Training& training)
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<faces::AcceleratorState> state, faces::Training& training)
       : module_(std::move(module)), state_(std::move(state)), training_(&training) {}
 
   template <class... Arguments>
@@ -124,18 +124,18 @@ class PreparedModel {
   void train(bool on = true) { module_->train(on); }
   void eval() { module_->eval(); }
   const std::shared_ptr<M>& module() const { return module_; }
-  engine::Training& training() const { return *training_; }
+  faces::Training& training() const { return *training_; }
 
  private:
   std::shared_ptr<M> module_;
-  std::shared_ptr<engine::AcceleratorState> state_;
-  engine::Training* training_;  // state_'s
+  std::shared_ptr<faces::AcceleratorState> state_;
+  faces::Training* training_;  // state_'s
 };
 
 /// Acts when gradients are in sync (at the end of a step), and only then.
 class PreparedOptimizer {
  public:
-  PreparedOptimizer(std::shared_ptr<engine::AcceleratorState> state, engine::PreparedTraining& prepared)
+  PreparedOptimizer(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
       : state_(std::move(state)), prepared_(&prepared) {}
   void step();
   void zero_grad();
@@ -143,21 +143,21 @@ class PreparedOptimizer {
   std::vector<double> learning_rates() const { return prepared_->training.update().learning_rates(); }
 
  private:
-  std::shared_ptr<engine::AcceleratorState> state_;
-  engine::PreparedTraining* prepared_;  // state_'s
+  std::shared_ptr<faces::AcceleratorState> state_;
+  faces::PreparedTraining* prepared_;  // state_'s
 };
 
 /// Takes one step per step of the optimizer that was taken: not one per rank, as Accelerate does.
 class PreparedScheduler {
  public:
-  PreparedScheduler(std::shared_ptr<engine::AcceleratorState> state, engine::PreparedTraining& prepared)
+  PreparedScheduler(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
       : state_(std::move(state)), prepared_(&prepared) {}
   void step();
   std::vector<double> get_last_lr() const { return prepared_->training.update().learning_rates(); }
 
  private:
-  std::shared_ptr<engine::AcceleratorState> state_;
-  engine::PreparedTraining* prepared_;  // state_'s
+  std::shared_ptr<faces::AcceleratorState> state_;
+  faces::PreparedTraining* prepared_;  // state_'s
 };
 
 class Accelerator {
@@ -310,17 +310,17 @@ class Accelerator {
   bool check_trigger();
 
   /// Of the index-th model.
-  engine::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
+  faces::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
 
  private:
   /// What one prepare() is given of models and optimizers.
   struct Given {
     std::vector<std::shared_ptr<torch::nn::Module>> modules;
-    std::vector<engine::MakeUpdate> updates;
+    std::vector<faces::MakeUpdate> updates;
   };
   /// What it made of them, and how much of that was given back.
   struct Prepared {
-    std::vector<engine::PreparedTraining*> trainings;
+    std::vector<faces::PreparedTraining*> trainings;
     std::size_t models = 0, optimizers = 0, schedules = 0;
   };
   template <class M>
@@ -332,7 +332,7 @@ class Accelerator {
     given.modules.push_back(holder.ptr());
   }
   void take(Given& given, torch::optim::Optimizer& optimizer) const {
-    given.updates.push_back(engine::torch_update(optimizer));
+    given.updates.push_back(faces::torch_update(optimizer));
   }
   void take(Given& given, const OptimizerSettings& settings) const;
   void take(Given&, const DataLoader&) const {}
@@ -356,9 +356,9 @@ class Accelerator {
   DataLoader give(Prepared&, const DataLoader& loader) { return prepare_one(loader); }
   PreparedScheduler give(Prepared& prepared, const optim::Schedule& schedule) const;
   PreparedScheduler give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const;
-  static engine::PreparedTraining& next_scheduled(Prepared& prepared);
+  static faces::PreparedTraining& next_scheduled(Prepared& prepared);
   DataLoader prepare_one(const DataLoader& loader);
-  static void save_weights(engine::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
+  static void save_weights(faces::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
   std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
   std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }
@@ -369,7 +369,7 @@ class Accelerator {
   RunConfig config_;
   std::int64_t accumulation_ = 1;
   comm::World* world_ = nullptr;
-  std::shared_ptr<engine::AcceleratorState> state_ = std::make_shared<engine::AcceleratorState>();
+  std::shared_ptr<faces::AcceleratorState> state_ = std::make_shared<faces::AcceleratorState>();
   std::vector<Stateful*> objects_;
   bool trigger_ = false;
 };

@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 void check(const BatchPlan& plan) {
   if (plan.rows < 0 || plan.batch_size < 1)
@@ -34,4 +34,4 @@ std::vector<std::int64_t> BatchPlan::positions(std::int64_t rank, std::int64_t b
   return positions;
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

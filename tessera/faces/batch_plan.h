@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 struct BatchPlan {
   std::int64_t rows = 0;        ///< of the data set
@@ -37,4 +37,4 @@ struct BatchPlan {
 /// Throws InputError for numbers that make no sense.
 void check(const BatchPlan& plan);
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

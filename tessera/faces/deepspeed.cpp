@@ -10,7 +10,7 @@
 #include <tessera/faces/folder.h>
 #include <tessera/train/loop/setup.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 namespace {
 
 constexpr const char* kLatest = "latest";
@@ -161,4 +161,4 @@ void DeepSpeedEngine::save_model(const std::string& folder) {
   save_weights(*training_, folder, std::int64_t{10} << 30);
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -38,7 +38,7 @@ struct InitializeOptions {
   comm::Group group = {};  ///< the data-parallel ranks; empty: all
 };
 
-namespace engine {
+namespace faces {
 
 /// The configuration that the options mean, for `ranks` data-parallel ranks: batch sizes are inferred from each other
 /// as DeepSpeed does. Throws InputError with all problems, each with file and line.
@@ -105,9 +105,9 @@ class DeepSpeedEngine {
   void save_model(const std::string& folder);
 
   /// What updates the weights: learning rates and states.
-  engine::Update& optimizer() { return training_->update(); }
+  faces::Update& optimizer() { return training_->update(); }
   Sharded& sharded() { return training_->sharded(); }
-  engine::Training& training() { return *training_; }
+  faces::Training& training() { return *training_; }
 
  protected:
   std::unique_ptr<Training> training_;  // its address stays when the engine is moved
@@ -118,11 +118,11 @@ class DeepSpeedEngine {
   bool applied_ = false;
 };
 
-}  // namespace engine
+}  // namespace faces
 
 /// An engine for modules of type M.
 template <class M>
-class Engine : public engine::DeepSpeedEngine {
+class Engine : public faces::DeepSpeedEngine {
  public:
   Engine(std::shared_ptr<M> module, const InitializeOptions& options)
       : DeepSpeedEngine(module, options), module_(std::move(module)) {}

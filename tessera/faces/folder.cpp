@@ -17,7 +17,7 @@
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/train/loop/setup.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 namespace {
 
 constexpr const char* kStateFile = "state.json";
@@ -299,4 +299,4 @@ void save_weights(Training& training, const std::string& folder, std::int64_t ma
   });
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

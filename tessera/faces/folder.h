@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, contents
 
@@ -56,4 +56,4 @@ Value read_json_file(const std::string& folder, const std::string& name);
 /// and their index; files of former saves are removed. Rank 0 writes them as the others send their parts. Collective.
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

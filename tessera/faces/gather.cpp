@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 at::Tensor gather_rows(const comm::Group& group, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
@@ -31,4 +31,4 @@ at::Tensor gather_rows(const comm::Group& group, const at::Tensor& tensor) {
   return at::cat(parts);
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -34,26 +34,26 @@ DataLoader::DataLoader(RowSource source, LoaderOptions options)
                   .even_batches = false},
                  0, c10::Device(c10::kCPU)) {}
 
-DataLoader::DataLoader(RowSource source, LoaderOptions options, engine::BatchPlan plan, std::int64_t rank,
-                       c10::Device device, std::shared_ptr<engine::LoaderGroup> group)
+DataLoader::DataLoader(RowSource source, LoaderOptions options, faces::BatchPlan plan, std::int64_t rank,
+                       c10::Device device, std::shared_ptr<faces::LoaderGroup> group)
     : source_(std::move(source)),
       options_(options),
       plan_(plan),
       rank_(rank),
       device_(device),
-      state_(std::make_shared<engine::LoaderState>()),
-      group_(group ? std::move(group) : std::make_shared<engine::LoaderGroup>()) {
+      state_(std::make_shared<faces::LoaderState>()),
+      group_(group ? std::move(group) : std::make_shared<faces::LoaderGroup>()) {
   if (!source_.read) throw InputError("data loader: the RowSource has no read function");
-  engine::check(plan_);
+  faces::check(plan_);
 }
 
-engine::BatchPlan DataLoader::plan() const {
-  engine::BatchPlan plan = plan_;
+faces::BatchPlan DataLoader::plan() const {
+  faces::BatchPlan plan = plan_;
   plan.even_batches = group_->even_batches.value_or(plan.even_batches);
   return plan;
 }
 
-std::int64_t DataLoader::batches(const engine::BatchPlan& plan) const {
+std::int64_t DataLoader::batches(const faces::BatchPlan& plan) const {
   return group_->join ? plan.most_batches() : plan.batches(rank_);
 }
 
@@ -76,7 +76,7 @@ DataLoader::Iterator::Iterator(DataLoader* loader)
       epoch_(loader->state_->epoch),
       next_(std::exchange(loader->skip_, 0)),
       count_(loader->batches(plan_)) {
-  engine::LoaderState& state = *loader_->state_;
+  faces::LoaderState& state = *loader_->state_;
   state.remainder = plan_.even_batches ? plan_.remainder() : 0;
   state.common = loader->group_->join ? count_ : plan_.fewest_batches();
   read();
@@ -88,7 +88,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
 }
 
 void DataLoader::Iterator::read() {
-  engine::LoaderState& state = *loader_->state_;
+  faces::LoaderState& state = *loader_->state_;
   if (next_ >= count_) {  // the pass is over
     state = {.epoch = epoch_ + 1};
     loader_ = nullptr;
@@ -97,7 +97,7 @@ void DataLoader::Iterator::read() {
   }
   const std::int64_t rank = loader_->rank_;
   state.stand_in = next_ >= plan_.batches(rank);
-  engine::BatchPlan filled = plan_;
+  faces::BatchPlan filled = plan_;
   filled.even_batches = true;  // a stand-in is what fills the last round then: rows from the start of the pass
   batch_ = loader_->source_.read(loader_->rows_of(epoch_, (state.stand_in ? filled : plan_).positions(rank, next_)));
   for (at::Tensor& tensor : batch_) tensor = tensor.to(loader_->device_);

@@ -34,7 +34,7 @@ struct LoaderOptions {
   bool drop_last = false;
 };
 
-namespace engine {
+namespace faces {
 /// What a loader tells of itself while it runs; of none: its values here.
 struct LoaderState {
   bool end_of_loader = false;  ///< the batch in use is the last of the pass
@@ -52,7 +52,7 @@ struct LoaderGroup {
   std::optional<bool> even_batches = {};  ///< instead of the plan's
   bool join = false;  ///< a rank without a batch gets a stand-in: every rank takes part in all rounds
 };
-}  // namespace engine
+}  // namespace faces
 
 /// One pass per begin(). A cheap handle: copies share the position (epoch). Not thread-safe.
 class DataLoader {
@@ -60,14 +60,14 @@ class DataLoader {
   /// Throws InputError for numbers that make no sense.
   DataLoader(RowSource source, LoaderOptions options);
   /// The share of one rank (Accelerator::prepare makes it).
-  DataLoader(RowSource source, LoaderOptions options, engine::BatchPlan plan, std::int64_t rank, c10::Device device,
-             std::shared_ptr<engine::LoaderGroup> group = {});
+  DataLoader(RowSource source, LoaderOptions options, faces::BatchPlan plan, std::int64_t rank, c10::Device device,
+             std::shared_ptr<faces::LoaderGroup> group = {});
 
   std::int64_t size() const { return batches(plan()) - skip_; }  ///< batches of a pass, on this rank
   std::int64_t rows() const { return source_.rows; }
   /// The order of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
-  const engine::LoaderState& state() const { return *state_; }
+  const faces::LoaderState& state() const { return *state_; }
   /// This loader without the first `batches` of its next pass, whose rows are not read. Passes after it are whole.
   DataLoader skip_first_batches(std::int64_t batches) const;
 
@@ -92,7 +92,7 @@ class DataLoader {
     void read();
 
     DataLoader* loader_ = nullptr;  // nullptr: the end
-    engine::BatchPlan plan_;
+    faces::BatchPlan plan_;
     std::int64_t epoch_ = 0, next_ = 0, count_ = 0;
     std::vector<at::Tensor> batch_;
   };
@@ -104,17 +104,17 @@ class DataLoader {
   const LoaderOptions& options() const { return options_; }
 
  private:
-  engine::BatchPlan plan() const;  // of a pass that begins now
-  std::int64_t batches(const engine::BatchPlan& plan) const;
+  faces::BatchPlan plan() const;  // of a pass that begins now
+  std::int64_t batches(const faces::BatchPlan& plan) const;
   std::vector<std::int64_t> rows_of(std::int64_t epoch, std::vector<std::int64_t> positions) const;
 
   RowSource source_;
   LoaderOptions options_;
-  engine::BatchPlan plan_;
+  faces::BatchPlan plan_;
   std::int64_t rank_ = 0, skip_ = 0;
   c10::Device device_;
-  std::shared_ptr<engine::LoaderState> state_;
-  std::shared_ptr<engine::LoaderGroup> group_;
+  std::shared_ptr<faces::LoaderState> state_;
+  std::shared_ptr<faces::LoaderGroup> group_;
 };
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/train/loop/optimization.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 PlateauRates::PlateauRates(const optim::Schedule& schedule, const std::vector<double>& bases) {
   for (const double base : bases) {
@@ -32,4 +32,4 @@ void PlateauRates::set_state(const Value& state) {
   for (auto& [base, plateau] : plateaus_) train::restore_plateau(plateau, *item++);
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 class PlateauRates {
  public:
@@ -31,4 +31,4 @@ class PlateauRates {
   std::map<double, optim::Plateau> plateaus_;  // by base rate
 };
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

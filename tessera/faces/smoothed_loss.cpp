@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 at::Tensor smoothed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
   if (!logits.defined() || !labels.defined() || logits.dim() < 2 ||
@@ -22,4 +22,4 @@ at::Tensor smoothed_loss(const at::Tensor& logits, const at::Tensor& labels, dou
                                 smoothing);
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -17,7 +17,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/stored_state.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 namespace {
 
 using torch::optim::OptimizerParamState;
@@ -212,4 +212,4 @@ MakeUpdate torch_update(torch::optim::Optimizer& optimizer) {
   };
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -129,21 +129,21 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
     throw InputError(
         "Trainer: --label_smoothing_factor needs TrainerOptions::outputs: a function of the module and a batch that "
         "returns the scores of the classes");
-  const comm::World& ranks = engine::ensure_world(config);
+  const comm::World& ranks = faces::ensure_world(config);
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   state_.is_world_process_zero = ranks.rank() == 0;
   if (state_.is_world_process_zero) {
     for (const std::string& note : options_.arguments.notes) log::warning(note);
     name_unused(options_.arguments);
   }
-  const engine::MakeUpdate update =
+  const faces::MakeUpdate update =
       options_.optimizer != nullptr
-          ? engine::torch_update(*options_.optimizer)
-          : engine::configured_update(config.optimization, engine::decay_matrices(config.optimization.weight_decay));
+          ? faces::torch_update(*options_.optimizer)
+          : faces::configured_update(config.optimization, faces::decay_matrices(config.optimization.weight_decay));
   const auto replicas = replicas_of(options_, ranks);
   if (replicas) options_.model->to(ranks.device());
-  training_ = std::make_unique<engine::Training>(options_.model, config,
-                                                 config.optimization.gradient_accumulation_steps, update);
+  training_ = std::make_unique<faces::Training>(options_.model, config, config.optimization.gradient_accumulation_steps,
+                                                update);
   if (replicas) data_parallel_.emplace(options_.model, *replicas);
 }
 
@@ -175,7 +175,7 @@ at::Tensor Trainer::mean_loss(torch::nn::Module& module, const TensorBatch& batc
   const double smoothing = options_.arguments.values.optimization.label_smoothing_factor;
   if (smoothing == 0) return options_.loss(module, batch);
   const at::Tensor labels = options_.labels ? options_.labels(batch) : batch.empty() ? at::Tensor() : batch.back();
-  return engine::smoothed_loss(engine::Training::widen(options_.outputs(module, batch)), labels, smoothing);
+  return faces::smoothed_loss(faces::Training::widen(options_.outputs(module, batch)), labels, smoothing);
 }
 
 /// Under DataParallel each replica has a loss, and their mean is taken, as transformers does.
@@ -189,10 +189,10 @@ at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
 void Trainer::set_schedule(const OptimizationConfig& config, const train::RunPlan& plan) {
   plateau_.reset();
   if (config.lr_scheduler_type != "reduce_lr_on_plateau")
-    return training_->set_schedule(engine::configured_schedule(config, plan.total_steps));
+    return training_->set_schedule(faces::configured_schedule(config, plan.total_steps));
   std::vector<double> bases;
   training_->update().set_learning_rates([&](double base) { return bases.emplace_back(base); });
-  plateau_ = std::make_shared<engine::PlateauRates>(train::make_schedule(config, plan), bases);
+  plateau_ = std::make_shared<faces::PlateauRates>(train::make_schedule(config, plan), bases);
   training_->set_schedule({[plateau = plateau_](std::int64_t, double base) { return plateau->rate(base); }, {}});
 }
 
@@ -206,7 +206,7 @@ TrainOutput Trainer::train() {
   check_evaluations();
   Value saved;
   if (const auto folder = checkpoint_to_resume()) {
-    saved = engine::load_training(*training_, *folder);
+    saved = faces::load_training(*training_, *folder);
     from = {saved.at("step").as_int(), saved.at("samples").as_int()};
   }
   const train::RunPlan plan =
@@ -305,9 +305,9 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
   const comm::Group& group = training_->group();
   const bool was_training = options_.model->is_training();
   options_.model->eval();
-  const engine::BatchPlan plan{.rows = source.rows,
-                               .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size,
-                               .ranks = group.size()};
+  const faces::BatchPlan plan{.rows = source.rows,
+                              .batch_size = options_.arguments.values.optimization.per_device_eval_batch_size,
+                              .ranks = group.size()};
   double sum = 0;
   std::vector<at::Tensor> outputs;
   for (std::int64_t i = 0; i < plan.batches(group.rank()); ++i) {
@@ -319,8 +319,8 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
     const nn::Autocast precision = training_->autocast();
     sum += mean_loss(*options_.model, batch).item<double>() * static_cast<double>(own);
     if (with_outputs) {
-      const at::Tensor rows = engine::gather_rows(
-          group, engine::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
+      const at::Tensor rows =
+          faces::gather_rows(group, faces::Training::widen(options_.outputs(*options_.model, batch)).narrow(0, 0, own));
       outputs.push_back(rows);
     }
   }

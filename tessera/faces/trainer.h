@@ -158,7 +158,7 @@ class Trainer {
   TrainerControl& control() { return control_; }
   int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
   const TrainingArguments& arguments() const { return options_.arguments; }
-  engine::Training& training() { return *training_; }
+  faces::Training& training() { return *training_; }
 
  private:
   struct Evaluated {
@@ -192,12 +192,12 @@ class Trainer {
   }
 
   TrainerOptions options_;
-  std::unique_ptr<engine::Training> training_;
+  std::unique_ptr<faces::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
   std::unique_ptr<train::Saver> saver_;   // since the first checkpoint of this train() and of this form
   double saving_epoch_ = 0;               // of the checkpoint that is being written
   std::optional<train::BestModel> best_;  // of train()
-  std::shared_ptr<engine::PlateauRates>
+  std::shared_ptr<faces::PlateauRates>
       plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
   TrainerState state_;
   TrainerControl control_;

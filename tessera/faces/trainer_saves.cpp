@@ -57,7 +57,7 @@ void Trainer::load_best_model() {
       log::warning("--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights stay");
     return;
   }
-  engine::load_training(*training_, folder, /*with_optimizer=*/false, /*with_random=*/false);
+  faces::load_training(*training_, folder, /*with_optimizer=*/false, /*with_random=*/false);
 }
 
 /// A checkpoint that cannot be written is dropped on every rank, and training goes on, as in `tessera train`.
@@ -82,8 +82,8 @@ void Trainer::save(const train::RunPlan& plan) {
   train::SaveContents contents{.step = state_.global_step, .full = full};
   contents.prune = [folder = output.output_dir, step = state_.global_step, keep = output.save_total_limit,
                     best = best_->checkpoint()] { checkpoint::prune_step_folders(folder, step, keep, best); };
-  engine::start_saving({training_.get()}, *saver_, std::move(contents), progress(plan),
-                       {{checkpoint::kTrainerStateFile, checkpoint::trainer_state(run_state(plan))}});
+  faces::start_saving({training_.get()}, *saver_, std::move(contents), progress(plan),
+                      {{checkpoint::kTrainerStateFile, checkpoint::trainer_state(run_state(plan))}});
   if (!beside) finish_saving();
 }
 
@@ -150,7 +150,7 @@ std::optional<std::string> Trainer::checkpoint_to_resume() const {
 void Trainer::save_model(const std::string& folder) {
   const std::string target = folder.empty() ? options_.arguments.values.output.output_dir : folder;
   if (target.empty()) throw InputError("Trainer: save_model needs a folder, or --output_dir");
-  engine::save_weights(*training_, target, 10'000'000'000);
+  faces::save_weights(*training_, target, 10'000'000'000);
 }
 
 }  // namespace tessera

@@ -14,7 +14,7 @@
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/sharding.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, std::int64_t accumulation,
                    const MakeUpdate& make_update, comm::Group group)
@@ -166,4 +166,4 @@ comm::World& ensure_world(const RunConfig& config) {
   return init(options);
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

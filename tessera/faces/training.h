@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// engine/: the faces of the systems that users know (DeepSpeed's initialize, Accelerate's Accelerator, Hugging Face's
+/// faces/: the faces of the systems that users know (DeepSpeed's initialize, Accelerate's Accelerator, Hugging Face's
 /// Trainer) around any torch::nn::Module. This header: what all three are made of, a module under training.
 ///
 ///   t.expect_step(last micro-batch?);              // before its forward: whether its backward reduces gradients
@@ -25,7 +25,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 /// What a schedule says after so many steps: the learning rate of a parameter group whose base rate is `base`, and, of
 /// one_cycle, the optimizer's betas.
@@ -130,4 +130,4 @@ RateSchedule configured_schedule(const OptimizationConfig& config, std::int64_t 
 /// Joins the job unless the program has done so (tessera::init).
 comm::World& ensure_world(const RunConfig& config);
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -6,7 +6,7 @@
 #include <tessera/optim/by_name.h>
 #include <tessera/train/loop/optimization.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 namespace {
 
 class OwnUpdate final : public Update {
@@ -62,4 +62,4 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
       };
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -17,7 +17,7 @@ namespace torch::optim {
 class Optimizer;
 }
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 class Update {
  public:
@@ -59,4 +59,4 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
 /// making.
 MakeUpdate torch_update(torch::optim::Optimizer& optimizer);
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -8,7 +8,7 @@
 #include <tessera/base/value.h>
 #include <tessera/checkpoint/files.h>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 WeightFiles::WeightFiles(std::string folder, const std::vector<format::TensorSpec>& tensors, std::int64_t max_bytes)
     : folder_(std::move(folder)), files_(1) {
@@ -74,4 +74,4 @@ void WeightFiles::close() {
   file_.reset();
 }
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::engine {
+namespace tessera::faces {
 
 /// One rank has one. Its functions throw Error when writing fails.
 class WeightFiles {
@@ -40,4 +40,4 @@ class WeightFiles {
   std::size_t opened_ = 0;
 };
 
-}  // namespace tessera::engine
+}  // namespace tessera::faces

@@ -10,7 +10,7 @@
 namespace {
 
 using namespace tessera;
-using engine::BatchPlan;
+using faces::BatchPlan;
 using Batches = std::vector<std::vector<std::int64_t>>;
 
 Batches all_batches(std::int64_t rows, std::int64_t size, bool drop_last) {
@@ -130,9 +130,9 @@ RC_GTEST_PROP(BatchPlan, without_what_fills_up_every_row_comes_once, ()) {
 }
 
 TEST(BatchPlan, says_what_does_not_fit) {
-  EXPECT_THROW(engine::check({.rows = 8, .batch_size = 0}), InputError);
+  EXPECT_THROW(faces::check({.rows = 8, .batch_size = 0}), InputError);
   try {
-    engine::check({.rows = 8, .batch_size = 6, .ranks = 4, .split_batches = true});
+    faces::check({.rows = 8, .batch_size = 6, .ranks = 4, .split_batches = true});
     FAIL();
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("batches of 6 rows among 4 processes"), std::string::npos) << error.what();

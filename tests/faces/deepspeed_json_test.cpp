@@ -13,7 +13,7 @@ using namespace tessera::testing;
 
 TEST(DeepSpeedJson, batch_sizes_follow_from_each_other) {
   const auto triple = [](const std::string& json, int ranks) {
-    const OptimizationConfig config = engine::read_configuration({.config = json}, ranks).optimization;
+    const OptimizationConfig config = faces::read_configuration({.config = json}, ranks).optimization;
     return std::pair(config.per_device_train_batch_size, config.gradient_accumulation_steps);
   };
   using Pair = std::pair<std::int64_t, std::int64_t>;
@@ -118,7 +118,7 @@ TEST(DeepSpeedJson, problems_are_told_with_file_and_line) {
   const std::string file = path_join(folder.path(), "ds.json");
   write_file_atomically(file, "{\n  \"train_batch_size\": 8,\n  \"gradient_cliping\": 1.0\n}\n");
   try {
-    engine::read_configuration({.config = file}, 1);
+    faces::read_configuration({.config = file}, 1);
     FAIL();
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("ds.json:3"), std::string::npos) << error.what();
@@ -127,7 +127,7 @@ TEST(DeepSpeedJson, problems_are_told_with_file_and_line) {
 }
 
 TEST(DeepSpeedJson, auto_is_filled_from_the_arguments) {
-  const RunConfig config = engine::read_configuration(
+  const RunConfig config = faces::read_configuration(
       {.config =
            R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto"})",
        .arguments = {"--per_device_train_batch_size=6", "--gradient_accumulation_steps=2", "--max_grad_norm=0.5"}},

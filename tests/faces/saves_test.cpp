@@ -81,7 +81,7 @@ struct Job {
   }
   /// Everything, whole, in one folder: what layouts are compared by.
   void save_whole(const std::string& folder) {
-    engine::save_training(accelerator.training(), folder, Value::make_object());
+    faces::save_training(accelerator.training(), folder, Value::make_object());
   }
 };
 
