@@ -2,7 +2,7 @@
 # edit here. NAME_cuda.cpp / NAME_none.cpp are chosen by the build instead of #ifdefs.
 
 add_library(tessera_flags INTERFACE)
-target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -g1)
+target_compile_options(tessera_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -g1 ${tessera_path_options})
 if(TESSERA_WERROR)
   target_compile_options(tessera_flags INTERFACE -Werror)
 endif()

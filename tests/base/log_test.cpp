@@ -10,9 +10,9 @@ namespace {
 
 /// What was written to stderr, digits as '#': the clock.
 std::string captured(void (*body)()) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   body();
-  std::string text = testing::internal::GetCapturedStderr();
+  std::string text = ::testing::internal::GetCapturedStderr();
   for (char& c : text)
     if (std::isdigit(static_cast<unsigned char>(c))) c = '#';
   return text;

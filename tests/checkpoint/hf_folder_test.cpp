@@ -8,6 +8,7 @@
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tests/paths.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -68,7 +69,7 @@ TEST_F(HfFolderTest, EveryDtypeShapeAndStrideSurvives) {
 // The fixture was made by the reference writer (tests/parity/safetensors_fixture.py).
 TEST_F(HfFolderTest, ReadingAndWritingAReferenceFileGivesTheSameBytes) {
   const std::string reference =
-      read_file(std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/safetensors/mixed.safetensors");
+      read_file(tessera::testing::source_path("tests/fixtures/safetensors/mixed.safetensors"));
   write_file_atomically(file("model.safetensors"), reference);
   const NamedTensors tensors = read_hf_weights(folder_.path());
   write_hf_folder(folder_.path(), tensors, Value::make_object(), nullptr);

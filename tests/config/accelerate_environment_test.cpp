@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/core/fields.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 #include <set>
@@ -17,7 +18,7 @@ using testing::Read;
 using testing::Words;
 using Variables = std::map<std::string, std::string>;
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/accelerate/";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/accelerate/");
 const Words names = {"deepspeed_fields", "deepspeed_file", "fsdp1",    "fsdp2",     "guide",
                      "hybrid",           "least",          "megatron", "multi_gpu", "no"};
 

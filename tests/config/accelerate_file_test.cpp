@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
+#include <tests/paths.h>
 
 #include <ctime>
 #include <set>
@@ -146,7 +147,7 @@ TEST(AccelerateFile, Fsdp) {
 // The file of the Hugging Face FSDP guide, as it stands there.
 TEST(AccelerateFile, TheGuidesFile) {
   Problems problems;
-  const std::string path = TESSERA_SOURCE_DIR "/tests/fixtures/accelerate/guide.yaml";
+  const std::string path = tessera::testing::source_path("tests/fixtures/accelerate/guide.yaml");
   const Read read = testing::read_of(read_accelerate_file(path, problems), problems);
   EXPECT_EQ(read.problems, Words{});
   EXPECT_EQ(read.settings_text(),

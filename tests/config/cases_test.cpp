@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tests/paths.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,7 +15,7 @@
 namespace tessera::config::testing {
 namespace {
 
-const std::string folder = TESSERA_SOURCE_DIR "/tests/config/cases";
+const std::string folder = tessera::testing::source_path("tests/config/cases");
 
 std::vector<std::string> case_files() {
   std::vector<std::string> paths;

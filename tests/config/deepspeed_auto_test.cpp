@@ -6,6 +6,7 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 
@@ -45,9 +46,9 @@ std::string canonical(const std::string& mismatch) {
   return out;
 }
 
-class DeepspeedAuto : public testing::Test {
+class DeepspeedAuto : public ::testing::Test {
  protected:
-  const Value cases_ = read_json(std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/deepspeed/auto.json");
+  const Value cases_ = read_json(tessera::testing::source_path("tests/fixtures/deepspeed/auto.json"));
   const TemporaryFolder folder_;
 
   Words run_flags(const Value& c) const {

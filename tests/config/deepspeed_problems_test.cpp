@@ -106,13 +106,13 @@ struct ProblemCase {
   const char *json, *problem;
 };
 
-class DeepspeedProblem : public testing::TestWithParam<ProblemCase> {};
+class DeepspeedProblem : public ::testing::TestWithParam<ProblemCase> {};
 
 TEST_P(DeepspeedProblem, Text) { EXPECT_EQ(problem_of(GetParam().json), GetParam().problem); }
 
 INSTANTIATE_TEST_SUITE_P(
     UnknownKeys, DeepspeedProblem,
-    testing::Values(
+    ::testing::Values(
         // DeepSpeed's own tests/unit/runtime/pipe/test_pipe.py
         ProblemCase{
             R"({"grandient_accumulation_steps": 1})",
@@ -144,16 +144,16 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     UnknownKeysOfLongSections, DeepspeedProblem,
-    testing::Values(ProblemCase{R"({"zero_optimization": {"stage3_param": 1}})",
-                                "deepspeed:1:40: unknown key zero_optimization.stage3_param; did you mean "
-                                "stage3_param_persistence_threshold?"},
-                    ProblemCase{
-                        R"({"zero_optimization": {"xyzzy": 1}})",
-                        "deepspeed:1:33: unknown key zero_optimization.xyzzy; docs/configuration.md lists the keys"}));
+    ::testing::Values(
+        ProblemCase{R"({"zero_optimization": {"stage3_param": 1}})",
+                    "deepspeed:1:40: unknown key zero_optimization.stage3_param; did you mean "
+                    "stage3_param_persistence_threshold?"},
+        ProblemCase{R"({"zero_optimization": {"xyzzy": 1}})",
+                    "deepspeed:1:33: unknown key zero_optimization.xyzzy; docs/configuration.md lists the keys"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DeepspeedProblem,
-    testing::Values(
+    ::testing::Values(
         ProblemCase{R"({"zero_optimization": 2})",
                     "deepspeed:1:23: zero_optimization is 2; it must be an object {...}"},
         ProblemCase{R"({"optimizer": "AdamW"})", "deepspeed:1:15: optimizer is 'AdamW'; it must be an object {...}"},
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     OldAndNew, DeepspeedProblem,
-    testing::Values(
+    ::testing::Values(
         ProblemCase{
             R"({"zero_optimization": {"stage": 2, "cpu_offload": true, "offload_optimizer": {"device": "cpu"}}})",
             "deepspeed:1:51: Cannot provide deprecated parameter 'cpu_offload' and replacing parameter "
@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     WhatDeepspeedRefuses, DeepspeedProblem,
-    testing::Values(
+    ::testing::Values(
         ProblemCase{"{\"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
                     "deepspeed:2:21: bf16.enabled and fp16.enabled (deepspeed:1): bfloat16 and fp16 modes cannot be "
                     "simultaneously enabled; switch one of them off"},
@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     OptimizerAndScheduler, DeepspeedProblem,
-    testing::Values(
+    ::testing::Values(
         ProblemCase{R"({"optimizer": {"type": "AdamWW"}})",
                     "deepspeed:1:24: optimizer.type 'AdamWW' is unknown; did you mean AdamW? (the types are AdamW, "
                     "Adam, Adagrad, Lion, Lamb, SGD, OneBitAdam)"},

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
+#include <tests/paths.h>
 
 #include <cstdlib>
 #include <ctime>
@@ -19,7 +20,7 @@ struct BatchCase {
   bool right;
 };
 
-class DeepspeedBatch : public testing::TestWithParam<BatchCase> {};
+class DeepspeedBatch : public ::testing::TestWithParam<BatchCase> {};
 
 std::string batch_json(std::int64_t batch, std::int64_t micro, std::int64_t steps) {
   Words parts;
@@ -47,9 +48,9 @@ TEST_P(DeepspeedBatch, Table) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Theirs, DeepspeedBatch,
-                         testing::Values(BatchCase{2, 32, 16, 1, true}, BatchCase{2, 32, 8, 2, true},
-                                         BatchCase{2, 33, 17, 2, false}, BatchCase{2, 32, 18, 1, false},
-                                         BatchCase{1, 64, 64, 1, true}, BatchCase{4, 64, 4, 4, true}));
+                         ::testing::Values(BatchCase{2, 32, 16, 1, true}, BatchCase{2, 32, 8, 2, true},
+                                           BatchCase{2, 33, 17, 2, false}, BatchCase{2, 32, 18, 1, false},
+                                           BatchCase{1, 64, 64, 1, true}, BatchCase{4, 64, 4, 4, true}));
 
 TEST(DeepspeedBatch, OneNumberIsEnough) {
   EXPECT_EQ(settings(R"({"train_batch_size": 64})"),
@@ -138,13 +139,13 @@ struct ActingCase {
   Texts settings;
 };
 
-class DeepspeedActs : public testing::TestWithParam<ActingCase> {};
+class DeepspeedActs : public ::testing::TestWithParam<ActingCase> {};
 
 TEST_P(DeepspeedActs, Settings) { EXPECT_EQ(settings(GetParam().json), GetParam().settings); }
 
 INSTANTIATE_TEST_SUITE_P(
     Precision, DeepspeedActs,
-    testing::Values(
+    ::testing::Values(
         ActingCase{R"({"fp16": {"enabled": true}})",
                    {{"fp16", "true"}, {"loss_scale_window", "1000"}, {"hysteresis", "2"}}},
         ActingCase{R"({"fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 4}})",
@@ -187,7 +188,7 @@ TEST(DeepspeedActs, WhatTheRunSaysFillsAuto) {
 
 INSTANTIATE_TEST_SUITE_P(
     Zero, DeepspeedActs,
-    testing::Values(
+    ::testing::Values(
         // DeepSpeed's tests/unit/v1/zero/test_zero_config.py: overlap_comm by stage
         ActingCase{R"({"zero_optimization": {"stage": 0}})", {{"zero_stage", "0"}}},
         ActingCase{R"({"zero_optimization": {"stage": 1}})", {{"zero_stage", "1"}, {"overlap_comm", "false"}}},
@@ -231,7 +232,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     OptimizerAndScheduler, DeepspeedActs,
-    testing::Values(
+    ::testing::Values(
         ActingCase{
             R"({"optimizer": {"type": "Adam", "params": {"lr": 1e-4, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 3e-7}}})",
             {{"optim", "adamw"},
@@ -327,7 +328,7 @@ TEST(DeepspeedNotes, WhatMeansSomethingElseHere) {
 
 // ---- whole files
 
-std::string fixture(const char* name) { return std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/deepspeed/" + name; }
+std::string fixture(const char* name) { return tessera::testing::source_path("tests/fixtures/deepspeed/") + name; }
 
 TEST(Deepspeed, HuggingFacesZero2WithAuto) {
   const Outcome o = read_case(fixture("zero2_auto.json"),

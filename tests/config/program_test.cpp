@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/paths.h>
 
 namespace tessera {
 namespace {
@@ -17,7 +18,7 @@ const launch::Environment no_job = {
     {"MASTER_ADDR", {}}, {"MASTER_PORT", {}}, {"TESSERA_BACKEND", {}}, {"TESSERA_LAUNCHER", {}}};
 
 launch::Captured tessera(const std::vector<std::string>& arguments, launch::Environment environment = no_job) {
-  std::vector<std::string> command = {TESSERA_BUILD_DIR "/tessera"};
+  std::vector<std::string> command = {tessera::testing::build_path("tessera")};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch::run_and_capture(command, environment, 30);
 }
@@ -112,9 +113,9 @@ TEST(Program, TheJobsSizeMustBeTheOneAskedFor) {
 TEST(Program, AMissingTensorPartIsNamed) {
   const TemporaryFolder folder;
   const std::string lonely = path_join(folder.path(), "tessera");
-  write_file_atomically(lonely, read_file(TESSERA_BUILD_DIR "/tessera"));
+  write_file_atomically(lonely, read_file(tessera::testing::build_path("tessera")));
   ASSERT_EQ(::chmod(lonely.c_str(), 0755), 0);
-  const auto run = launch::run_and_capture({lonely, "env"}, {{"LD_LIBRARY_PATH", TESSERA_BUILD_DIR}}, 30);
+  const auto run = launch::run_and_capture({lonely, "env"}, {{"LD_LIBRARY_PATH", tessera::testing::build_path()}}, 30);
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_TRUE(contains(run.err, "libtessera_tool.so does not exist: build it with `make build`")) << run.err;
 }

@@ -35,7 +35,7 @@ struct Read {
   }
 };
 
-class TesseraFile : public testing::Test {
+class TesseraFile : public ::testing::Test {
  protected:
   std::string file(const std::string& name, const std::string& text) const {
     const std::string path = path_join(folder_.path(), name);

@@ -9,6 +9,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/flag_reader.h>
+#include <tests/paths.h>
 
 #include <ctime>
 
@@ -45,7 +46,7 @@ Read flags(const Strings& words) {
   return read;
 }
 
-class TrainingArguments : public testing::Test {
+class TrainingArguments : public ::testing::Test {
  protected:
   std::string file(const std::string& name, const std::string& text) const {
     const std::string path = path_join(folder_.path(), name);
@@ -209,7 +210,7 @@ TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
 
 // Written by tests/parity/training_args_defaults.py: nothing in it asks for anything that is not here.
 TEST_F(TrainingArguments, WhatTransformersWritesIsReadWithoutComplaint) {
-  const std::string path = path_join(TESSERA_SOURCE_DIR, "tests/fixtures/training_args/defaults.json");
+  const std::string path = tessera::testing::source_path("tests/fixtures/training_args/defaults.json");
   const Value defaults = read_json(path);
   for (const auto& [key, value] : defaults.members()) EXPECT_NE(find_training_argument(key), nullptr) << key;
   EXPECT_GE(defaults.members().size(), 114u);
@@ -226,7 +227,7 @@ TEST_F(TrainingArguments, WhatTransformersWritesIsReadWithoutComplaint) {
 TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
   Problems problems;
   const Resolved resolved =
-      resolve_flags({path_join(TESSERA_SOURCE_DIR, "tests/fixtures/training_args/defaults_v4.json"), "--compat", "v4"},
+      resolve_flags({tessera::testing::source_path("tests/fixtures/training_args/defaults_v4.json"), "--compat", "v4"},
                     problems, [](const std::string&) { return std::optional<std::string>(); });
   EXPECT_EQ(problems.lines, Strings{});
   EXPECT_EQ(resolved.notes, Strings{});

@@ -7,6 +7,7 @@
 #include <tessera/data/objective_rows.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <functional>
 
@@ -85,7 +86,7 @@ class LabelledTest : public ::testing::Test {
   }
   static const text::WordPieceTokenizer& tokenizer() {
     static const auto loaded = std::dynamic_pointer_cast<const text::WordPieceTokenizer>(
-        text::load_tokenizer(TESSERA_SOURCE_DIR "/tests/fixtures/text/wordpiece/uncased.json"));
+        text::load_tokenizer(tessera::testing::source_path("tests/fixtures/text/wordpiece/uncased.json")));
     return *loaded;
   }
   TemporaryFolder folder_;

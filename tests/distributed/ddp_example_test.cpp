@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/paths.h>
 
 #include <cstdlib>
 #include <string>
@@ -15,7 +16,7 @@ namespace {
 
 using namespace tessera;
 
-const std::string example = TESSERA_BUILD_DIR "/examples/ddp_simple";
+const std::string example = tessera::testing::build_path("examples/ddp_simple");
 
 launch::Captured start(const std::vector<std::string>& command, launch::Environment environment = {}) {
   environment.emplace_back("OMP_NUM_THREADS", "1");
@@ -43,7 +44,7 @@ void expect_learning(const launch::Captured& run, int ranks) {
 }
 
 TEST(DdpExample, learns_under_tessera_launch) {
-  expect_learning(start({TESSERA_BUILD_DIR "/tessera", "launch", "--num_processes", "2", example}), 2);
+  expect_learning(start({tessera::testing::build_path("tessera"), "launch", "--num_processes", "2", example}), 2);
 }
 
 TEST(DdpExample, learns_alone) { expect_learning(start({example}), 1); }

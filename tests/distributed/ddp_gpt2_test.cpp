@@ -9,6 +9,7 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/ddp.h>
 #include <tests/distributed/harness.h>
+#include <tests/paths.h>
 
 #include <optional>
 
@@ -50,7 +51,7 @@ at::Tensor compared(const std::string& name, const at::Tensor& parameter) {
 }
 
 void compare(comm::World& world, bool adamw, int micro_batches) {
-  const Value config = read_json(TESSERA_SOURCE_DIR "/tests/fixtures/gpt2_tiny/config.json");
+  const Value config = read_json(source_path("tests/fixtures/gpt2_tiny/config.json"));
   const auto alone = models::make_model(config, 5), job = models::make_model(config, 5);
   alone->eval();  // no dropout: its random numbers would differ
   job->eval();

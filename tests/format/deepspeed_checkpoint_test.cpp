@@ -13,6 +13,7 @@
 #include <tessera/format/torch/pickle.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 #include <cstring>
@@ -29,7 +30,7 @@ using namespace std::string_literals;
 using tessera::testing::error_of;
 
 std::string fixture(const std::string& name) {
-  return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/deepspeed_checkpoint/" + name);
+  return tessera::testing::source_path("tests/fixtures/deepspeed_checkpoint/" + name);
 }
 
 struct Whole {

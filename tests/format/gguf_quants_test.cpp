@@ -7,6 +7,7 @@
 #include <tessera/format/gguf/gguf_quants.h>
 #include <tessera/format/half.h>
 #include <tessera/format/safetensors/safetensors.h>
+#include <tests/paths.h>
 
 #include <cmath>
 #include <cstring>
@@ -15,7 +16,7 @@
 namespace tessera::format {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/gguf/";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/gguf/");
 
 TEST(GgufQuants, EveryTypeEqualsTheReferenceToTheLastBit) {
   const GgufFile file(fixtures + "quants.gguf");

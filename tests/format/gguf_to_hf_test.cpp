@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/format/gguf/gguf_to_hf.h>
 #include <tessera/format/half.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +23,7 @@ using testing::little_endian;
 using testing::tiny_gpt2;
 using testing::tiny_llama;
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/gguf/";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/gguf/");
 
 /// A built file that owns its bytes, its plan and its tensors as floats.
 class Converted {

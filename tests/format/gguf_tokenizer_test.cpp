@@ -9,6 +9,7 @@
 #include <tessera/base/value.h>
 #include <tessera/format/gguf/gguf_to_hf.h>
 #include <tessera/text/tokenizer.h>
+#include <tests/paths.h>
 
 namespace tessera::format {
 namespace {
@@ -122,7 +123,7 @@ TEST(GgufTokenizer, OurOwnReaderReadsIt) {
         << pre;
   }
   // All bytes and SmolLM's splitting: the fixture has a merge of "1" and "2", but every digit is a word.
-  const GgufFile file(TESSERA_SOURCE_DIR "/tests/fixtures/gguf/llama_tiny.gguf");
+  const GgufFile file(tessera::testing::source_path("tests/fixtures/gguf/llama_tiny.gguf"));
   const TemporaryFolder folder;
   write_file_atomically(path_join(folder.path(), "tokenizer.json"),
                         read_gguf_tokenizer(file, read_gguf_model(file)).json);

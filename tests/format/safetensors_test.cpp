@@ -13,6 +13,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
+#include <tests/paths.h>
 
 namespace tessera::format {
 namespace {
@@ -291,7 +292,7 @@ TEST(Safetensors, FrontsThatCannotBe) {
 // bytes.
 TEST(Safetensors, SameBytesAsTheReferenceWriter) {
   for (const char* name : {"mixed.safetensors", "empty.safetensors"}) {
-    const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/safetensors/" + name;
+    const std::string path = tessera::testing::source_path("tests/fixtures/safetensors/") + name;
     const SafetensorsFile file(path);
     std::vector<TensorSource> sources;
     for (const TensorInfo& info : file.tensors()) {
@@ -303,7 +304,7 @@ TEST(Safetensors, SameBytesAsTheReferenceWriter) {
     write_safetensors(copy, sources, file.metadata());
     EXPECT_EQ(read_file(copy), read_file(path)) << name;
   }
-  const SafetensorsFile file(std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/safetensors/mixed.safetensors");
+  const SafetensorsFile file(tessera::testing::source_path("tests/fixtures/safetensors/mixed.safetensors"));
   EXPECT_EQ(file.tensors().size(), 17u);
   const TensorInfo* weights = file.find("a.float32");
   ASSERT_NE(weights, nullptr);

@@ -1,6 +1,7 @@
 // The index of tensors that are stored in pieces: what it accepts, and each rule violated.
 
 #include <tests/format/region_elements.h>
+#include <tests/paths.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -63,8 +64,7 @@ TEST(StateIndex, ReadsBackWhatItWrites) {
 }
 
 TEST(StateIndex, TheFormThatCheckpointsHave) {
-  const std::string path =
-      std::string(TESSERA_SOURCE_DIR) + "/tests/fixtures/state_index/optimizer.safetensors.index.json";
+  const std::string path = tessera::testing::source_path("tests/fixtures/state_index/optimizer.safetensors.index.json");
   const StateIndex index = parse_state_index(read_file(path), path);
   ASSERT_EQ(index.tensors.size(), 3u);
   EXPECT_EQ(index.tensors[0].pieces[1].region, layout::flat_region({4, 3}, 7, 12));

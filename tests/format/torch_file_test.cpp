@@ -12,6 +12,7 @@
 #include <tessera/format/torch/zip.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <cstring>
 #include <functional>
@@ -24,7 +25,7 @@ using namespace std::string_literals;
 using tessera::testing::error_of;
 
 std::string fixture(const std::string& name) {
-  return path_join(TESSERA_SOURCE_DIR, "tests/fixtures/torch_files/" + name);
+  return tessera::testing::source_path("tests/fixtures/torch_files/" + name);
 }
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 

@@ -23,6 +23,7 @@
 #include <tessera/base/text.h>
 
 #include <tests/fuzz/readers.h>
+#include <tests/paths.h>
 
 namespace tessera::testing {
 
@@ -40,7 +41,7 @@ struct Input {
 
 std::vector<Input> corpus(const std::string& name) {
   std::vector<Input> inputs;
-  const std::string folder = concat(TESSERA_SOURCE_DIR, "/tests/fuzz/corpus/", name);
+  const std::string folder = source_path(concat("tests/fuzz/corpus/", name));
   if (!std::filesystem::is_directory(folder)) return inputs;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     inputs.push_back({entry.path().filename().string(), read_file(entry.path().string())});

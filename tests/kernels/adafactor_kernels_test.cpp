@@ -14,7 +14,7 @@ using reference::Floats;
 
 namespace {
 
-struct AdafactorKernels : testing::TestWithParam<Isa> {
+struct AdafactorKernels : ::testing::TestWithParam<Isa> {
   const Table& k = table(GetParam());
 };
 
@@ -176,6 +176,6 @@ TEST_P(AdafactorKernels, DirectionsAndUpdatesFollowTheFormulas) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, AdafactorKernels, testing::ValuesIn(runnable()), name_of);
+INSTANTIATE_TEST_SUITE_P(Isa, AdafactorKernels, ::testing::ValuesIn(runnable()), name_of);
 
 }  // namespace

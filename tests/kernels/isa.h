@@ -12,6 +12,6 @@ inline std::vector<tessera::kernels::Isa> runnable() {
     if (tessera::kernels::supported(isa)) out.push_back(isa);
   return out;
 }
-inline std::string name_of(const testing::TestParamInfo<tessera::kernels::Isa>& info) {
+inline std::string name_of(const ::testing::TestParamInfo<tessera::kernels::Isa>& info) {
   return tessera::kernels::isa_name(info.param);
 }

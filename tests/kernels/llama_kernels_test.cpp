@@ -10,7 +10,7 @@ using reference::Floats;
 
 namespace {
 
-struct LlamaKernels : testing::TestWithParam<Isa> {
+struct LlamaKernels : ::testing::TestWithParam<Isa> {
   const Table& k = table(GetParam());
 };
 
@@ -106,6 +106,6 @@ TEST_P(LlamaKernels, RotaryTurnsHalvesAndBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, LlamaKernels, testing::ValuesIn(runnable()), name_of);
+INSTANTIATE_TEST_SUITE_P(Isa, LlamaKernels, ::testing::ValuesIn(runnable()), name_of);
 
 }  // namespace

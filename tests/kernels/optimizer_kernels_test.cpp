@@ -14,7 +14,7 @@ using reference::Floats;
 
 namespace {
 
-struct OptimizerKernels : testing::TestWithParam<Isa> {
+struct OptimizerKernels : ::testing::TestWithParam<Isa> {
   const Table& k = table(GetParam());
 };
 
@@ -232,6 +232,6 @@ TEST_P(OptimizerKernels, BlockSquaresHaveTheSameBitsOnEveryInstructionSet) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, OptimizerKernels, testing::ValuesIn(runnable()), name_of);
+INSTANTIATE_TEST_SUITE_P(Isa, OptimizerKernels, ::testing::ValuesIn(runnable()), name_of);
 
 }  // namespace

@@ -182,7 +182,7 @@ Bytes canonical(Bytes bytes, Number number) {
   return bytes;
 }
 
-struct ReduceKernel : testing::TestWithParam<Isa> {
+struct ReduceKernel : ::testing::TestWithParam<Isa> {
   const Table& k = table(GetParam());
 };
 
@@ -327,7 +327,7 @@ TEST_P(ReduceKernel, StreamCopyCopies) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, ReduceKernel, testing::ValuesIn(runnable()), name_of);
+INSTANTIATE_TEST_SUITE_P(Isa, ReduceKernel, ::testing::ValuesIn(runnable()), name_of);
 
 TEST(ReduceArguments, AreChecked) {
   const float x = 1;

@@ -10,7 +10,7 @@ using reference::Floats;
 
 namespace {
 
-struct RowKernels : testing::TestWithParam<Isa> {
+struct RowKernels : ::testing::TestWithParam<Isa> {
   const Table& k = table(GetParam());
 };
 
@@ -139,6 +139,6 @@ TEST_P(RowKernels, ColumnSumsAndAddedRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, RowKernels, testing::ValuesIn(runnable()), name_of);
+INSTANTIATE_TEST_SUITE_P(Isa, RowKernels, ::testing::ValuesIn(runnable()), name_of);
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <tessera/launch/cli/command_line.h>
 #include <tessera/launch/cli/emit.h>
 #include <tessera/launch/fleet/ssh.h>
+#include <tests/paths.h>
 
 namespace tessera::launch {
 namespace {
@@ -22,7 +23,7 @@ EmitJob job_of(const Strings& words) {
 
 /// The committed file; TESSERA_WRITE_GOLDEN=1 writes it anew.
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = concat(TESSERA_SOURCE_DIR, "/tests/fixtures/launch/", name);
+  const std::string path = tessera::testing::source_path(concat("tests/fixtures/launch/", name));
   if (std::getenv("TESSERA_WRITE_GOLDEN") != nullptr) write_file_atomically(path, text);
   EXPECT_EQ(read_file(path), text) << path;
 }

@@ -10,6 +10,7 @@
 #include <tessera/launch/cli/command_line.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -21,7 +22,7 @@ namespace {
 using Strings = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/accelerate/";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/accelerate/");
 
 /// All tests of this program: no default file of this user's.
 class NoDefaultFile : public ::testing::Environment {

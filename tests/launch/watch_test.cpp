@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include <tests/paths.h>
 #include <tests/stopwatch.h>
 #include "agent_under_test.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 Strings fake(const std::string& arguments) {
   Strings command = split(arguments, ' ');
-  command.insert(command.begin(), TESSERA_BUILD_DIR "/tests/fake_rank");
+  command.insert(command.begin(), tessera::testing::build_path("tests/fake_rank"));
   return command;
 }
 

@@ -13,6 +13,7 @@
 #include <tessera/text/wordpiece/wordpiece_tokenizer.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <cmath>
 #include <functional>
@@ -23,7 +24,7 @@ namespace {
 
 using tessera::testing::error_of;
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures");
 const std::string masked_folder = fixtures + "/bert_tiny", classifier_folder = fixtures + "/bert_classifier";
 
 void append(const Value& value, std::vector<double>& out) {

@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/models/load.h>
 #include <tessera/optim/optimizer.h>
+#include <tests/paths.h>
 
 #include <cstring>
 #include <filesystem>
@@ -70,9 +71,11 @@ std::int64_t count_scored(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(ignored).sum().item<std::int64_t>();
 }
 
-class LlamaParity : public testing::TestWithParam<const char*> {
+class LlamaParity : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string folder() const { return TESSERA_SOURCE_DIR "/tests/fixtures/llama/" + std::string(GetParam()); }
+  std::string folder() const {
+    return tessera::testing::source_path("tests/fixtures/llama/") + std::string(GetParam());
+  }
   Value numbers() const { return read_json(folder() + "/expected.json"); }
   at::Tensor tensor(const std::string& name) const {
     const format::SafetensorsFile file(folder() + "/expected.safetensors");
@@ -217,8 +220,8 @@ TEST_P(LlamaParity, WrittenBackByteForByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, LlamaParity,
-                         testing::Values("llama", "llama_biases_tied", "llama3_rope", "linear_rope", "dynamic_rope",
-                                         "yarn_rope", "mistral_window", "qwen2_windows", "qwen3"),
+                         ::testing::Values("llama", "llama_biases_tied", "llama3_rope", "linear_rope", "dynamic_rope",
+                                           "yarn_rope", "mistral_window", "qwen2_windows", "qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

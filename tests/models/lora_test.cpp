@@ -8,6 +8,7 @@
 #include <tessera/optim/optimizer.h>
 
 #include <tests/error_of.h>
+#include <tests/paths.h>
 
 #include <cmath>
 #include <set>
@@ -18,7 +19,7 @@ namespace {
 
 using tessera::testing::error_of;
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures");
 
 ModelConfig from(const std::string& path) {
   ModelConfig config;

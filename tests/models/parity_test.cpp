@@ -6,6 +6,7 @@
 #include <tessera/format/safetensors/safetensors.h>
 #include <tessera/models/load.h>
 #include <tessera/optim/optimizer.h>
+#include <tests/paths.h>
 
 #include <cstring>
 
@@ -13,7 +14,7 @@ using namespace tessera;
 
 namespace {
 
-const std::string folder = TESSERA_SOURCE_DIR "/tests/fixtures/gpt2_tiny";
+const std::string folder = tessera::testing::source_path("tests/fixtures/gpt2_tiny");
 
 ModelConfig from(const std::string& path) {
   ModelConfig config;

@@ -10,7 +10,7 @@ using compare::Tensors;
 
 namespace {
 
-struct LinearCrossEntropy : testing::Test {
+struct LinearCrossEntropy : ::testing::Test {
   void SetUp() override { at::manual_seed(0); }
 };
 

@@ -11,7 +11,7 @@ using compare::Tensors;
 
 namespace {
 
-struct Operations : testing::Test {
+struct Operations : ::testing::Test {
   void SetUp() override { at::manual_seed(0); }
 };
 

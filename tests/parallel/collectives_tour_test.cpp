@@ -3,6 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/paths.h>
 
 #include <string>
 #include <vector>
@@ -13,8 +14,8 @@ using namespace tessera;
 
 launch::Captured start(int ranks, const std::vector<std::string>& arguments = {}) {
   std::vector<std::string> command;
-  if (ranks > 1) command = {TESSERA_BUILD_DIR "/tessera", "launch", "--nproc_per_node", concat(ranks)};
-  command.push_back(TESSERA_BUILD_DIR "/examples/collectives_tour");
+  if (ranks > 1) command = {tessera::testing::build_path("tessera"), "launch", "--nproc_per_node", concat(ranks)};
+  command.push_back(tessera::testing::build_path("examples/collectives_tour"));
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 60);
 }

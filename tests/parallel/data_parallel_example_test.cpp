@@ -3,6 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/paths.h>
 
 #include <cstdlib>
 #include <string>
@@ -13,7 +14,7 @@ namespace {
 using namespace tessera;
 
 launch::Captured start(const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{TESSERA_BUILD_DIR "/examples/data_parallel"};
+  std::vector<std::string> command{tessera::testing::build_path("examples/data_parallel")};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);
 }

@@ -3,6 +3,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/paths.h>
 
 #include <cstdlib>
 #include <string>
@@ -12,11 +13,11 @@ namespace {
 
 using namespace tessera;
 
-const std::string examples = TESSERA_BUILD_DIR "/examples/";
+const std::string examples = tessera::testing::build_path("examples/");
 
 launch::Captured start(int ranks, const std::string& example, const std::vector<std::string>& arguments = {}) {
   std::vector<std::string> command;
-  if (ranks > 1) command = {TESSERA_BUILD_DIR "/tessera", "launch", "--num_processes", concat(ranks)};
+  if (ranks > 1) command = {tessera::testing::build_path("tessera"), "launch", "--num_processes", concat(ranks)};
   command.push_back(examples + example);
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch::run_and_capture(command, {{"OMP_NUM_THREADS", "1"}}, 90);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>
+#include <tests/paths.h>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -14,7 +15,7 @@ namespace tessera::structure {
 namespace {
 
 TEST(Layers, TheTreeObeysTheRules) {
-  for (const std::string& violation : check_tree(TESSERA_SOURCE_DIR)) ADD_FAILURE() << violation;
+  for (const std::string& violation : check_tree(tessera::testing::source_path())) ADD_FAILURE() << violation;
 }
 
 /// A tree with one file of the given text.

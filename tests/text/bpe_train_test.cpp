@@ -7,11 +7,12 @@
 #include <tessera/base/value.h>
 #include <tessera/text/bpe/bpe_train.h>
 #include <tessera/text/bpe/word_count.h>
+#include <tests/paths.h>
 
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/text");
 
 TEST(BpeTrain, LearnsTheMergesOfHuggingFace) {
   BpeTrainOptions options;

@@ -4,11 +4,12 @@
 
 #include <tessera/base/error.h>
 #include <tessera/text/chat_template.h>
+#include <tests/paths.h>
 
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/text");
 
 std::string joined(const std::vector<Piece>& pieces) {
   std::string text;

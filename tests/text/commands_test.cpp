@@ -7,20 +7,21 @@
 #include <tessera/format/indexed.h>
 #include <tessera/launch/agent/process.h>
 #include <tessera/text/tokenizer.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/text");
 
 class TextCommands : public ::testing::Test {
  protected:
   std::string at(const std::string& name) const { return path_join(folder_.path(), name); }
 
   static launch::Captured run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), TESSERA_BUILD_DIR "/tessera");
+    arguments.insert(arguments.begin(), tessera::testing::build_path("tessera"));
     return launch::run_and_capture(arguments, {}, 60);
   }
 

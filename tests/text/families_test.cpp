@@ -9,6 +9,7 @@
 #include <tessera/base/value.h>
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/unicode/normal_form.h>
+#include <tests/paths.h>
 
 #include <rapidcheck/gtest.h>
 
@@ -17,7 +18,7 @@
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/text");
 
 class Family : public ::testing::TestWithParam<const char*> {};
 

@@ -6,6 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
 #include <tessera/text/tokenizer.h>
+#include <tests/paths.h>
 
 #include <atomic>
 #include <thread>
@@ -14,7 +15,7 @@
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/text");
 
 struct Case {
   std::string text;

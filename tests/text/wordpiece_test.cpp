@@ -9,6 +9,7 @@
 #include <tessera/text/tokenizer_json.h>
 #include <tessera/text/wordpiece/bert_characters.h>
 #include <tessera/text/wordpiece/wordpiece_tokenizer.h>
+#include <tests/paths.h>
 
 #include <rapidcheck/gtest.h>
 
@@ -19,7 +20,7 @@
 namespace tessera::text {
 namespace {
 
-const std::string fixtures = TESSERA_SOURCE_DIR "/tests/fixtures/text/wordpiece";
+const std::string fixtures = tessera::testing::source_path("tests/fixtures/text/wordpiece");
 
 std::shared_ptr<const WordPieceTokenizer> load(const std::string& path) {
   return std::dynamic_pointer_cast<const WordPieceTokenizer>(load_tokenizer(path));

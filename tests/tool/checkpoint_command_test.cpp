@@ -7,6 +7,7 @@
 #include <tessera/format/manifest/manifest.h>
 #include <tessera/format/safetensors/safetensors.h>
 #include <tests/format/gguf_builder.h>
+#include <tests/paths.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,7 +17,7 @@
 namespace tessera::testing {
 namespace {
 
-const std::string fixture = TESSERA_SOURCE_DIR "/tests/fixtures/gguf/llama_tiny.gguf";
+const std::string fixture = source_path("tests/fixtures/gguf/llama_tiny.gguf");
 
 class CheckpointCommand : public ToolTest {
  protected:
@@ -49,7 +50,7 @@ class CheckpointCommand : public ToolTest {
   }
 };
 
-const std::string torch_files = TESSERA_SOURCE_DIR "/tests/fixtures/torch_files/";
+const std::string torch_files = source_path("tests/fixtures/torch_files/");
 
 TEST_F(CheckpointCommand, ConvertsAFileOfTorchSave) {
   const auto run = tessera({"checkpoint", "convert", torch_files + "state_dict.bin", at("out")});
@@ -89,7 +90,7 @@ TEST_F(CheckpointCommand, ConvertsAFolderOfTorchDistributedCheckpoint) {
 }
 
 TEST_F(CheckpointCommand, ConvertsACheckpointOfDeepspeed) {
-  const std::string checkpoints = TESSERA_SOURCE_DIR "/tests/fixtures/deepspeed_checkpoint/";
+  const std::string checkpoints = source_path("tests/fixtures/deepspeed_checkpoint/");
   make_folders(at("model"));
   write("model/config.json", "{\"model_type\": \"gpt2\"}");
   for (const std::string stage : {"zero2", "zero3_bf16"}) {

@@ -1,12 +1,13 @@
 #include "program.h"
 
+#include <tests/paths.h>
 #include <cmath>
 #include <cstring>
 
 namespace tessera::testing {
 namespace {
 
-const std::string model = TESSERA_SOURCE_DIR "/tests/fixtures/bert_tiny";
+const std::string model = source_path("tests/fixtures/bert_tiny");
 
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
@@ -105,7 +106,7 @@ TEST_F(EmbedTest, RefusesBadInput) {
     EXPECT_TRUE(contains(run.err, part)) << run.err;
   };
   refused(Strings{"embed", "--model", at("nowhere")} + good, "does not exist");
-  refused(Strings{"embed", "--model", TESSERA_SOURCE_DIR "/tests/fixtures/gpt2_tiny"} + good, "supported: bert");
+  refused(Strings{"embed", "--model", source_path("tests/fixtures/gpt2_tiny")} + good, "supported: bert");
   refused(Strings{"embed", "--model", model, "--pooling", "sum"} + good,
           "--pooling is sum; it must be auto, mean, cls or max");
   refused(Strings{"embed", "--model", model, "--replicas", "0"} + good, "--replicas is 0");

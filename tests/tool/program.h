@@ -14,6 +14,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/launch/agent/process.h>
+#include <tests/paths.h>
 
 namespace tessera::testing {
 
@@ -24,7 +25,7 @@ inline Strings operator+(Strings a, const Strings& b) {
   return a;
 }
 
-inline const std::string program = TESSERA_BUILD_DIR "/tessera";
+inline const std::string program = build_path("tessera");
 
 /// One thread per process: small models are not faster with more, and results do not depend on the machine. Nor on
 /// accelerate's default file of whoever runs the tests: HF_HOME is a folder that does not exist, unless `environment`
@@ -33,7 +34,7 @@ inline launch::Captured tessera(const Strings& arguments, launch::Environment en
   environment.emplace_back("OMP_NUM_THREADS", "1");
   const auto is_home = [](const auto& variable) { return variable.first == "HF_HOME"; };
   if (std::none_of(environment.begin(), environment.end(), is_home))
-    environment.emplace_back("HF_HOME", TESSERA_BUILD_DIR "/no_huggingface_home");
+    environment.emplace_back("HF_HOME", build_path("no_huggingface_home"));
   return launch::run_and_capture(Strings{program} + arguments, environment, 60);
 }
 

@@ -2,12 +2,13 @@
 
 #include "program.h"
 
+#include <tests/paths.h>
 #include <algorithm>
 
 namespace tessera::testing {
 namespace {
 
-const std::string model = TESSERA_SOURCE_DIR "/tests/fixtures/bert_tiny";
+const std::string model = source_path("tests/fixtures/bert_tiny");
 
 class TrainBertTest : public ToolTest {
  protected:

@@ -8,6 +8,7 @@
 #include <tessera/models/load.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/sharding.h>
+#include <tests/paths.h>
 
 namespace tessera::train {
 namespace {
@@ -92,7 +93,7 @@ TEST(ShardingOptions, ActivationsFollowFromTheFamily) {
                       "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,num_key_value_heads=1,head_dim=16,"
                       "intermediate_size=80,vocab_size=257"),
             3 * (6 * 32 + 2 * 16 + 3 * 80) + 4 * 32);
-  EXPECT_EQ(predicted(path_join(TESSERA_SOURCE_DIR, "tests/fixtures/bert_tiny"),
+  EXPECT_EQ(predicted(tessera::testing::source_path("tests/fixtures/bert_tiny"),
                       "num_hidden_layers=3,hidden_size=32,num_attention_heads=2,"
                       "intermediate_size=128"),
             3 * (8 * 32 + 2 * 128) + 4 * 32);

@@ -1,0 +1,16 @@
+// Where the tests find the source tree and the build folder. They are values of one generated file (tests/CMakeLists.txt) and no
+// macros of every unit, so that the compiler cache serves a clone in another folder.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera::testing {
+
+// The absolute path of a file in the source tree ("tests/fixtures/gpt2_tiny"), or of the tree itself.
+std::string source_path(std::string_view below = "");
+
+// The same in the build folder ("tessera", "examples/ddp_simple").
+std::string build_path(std::string_view below = "");
+
+}  // namespace tessera::testing
