@@ -67,8 +67,8 @@ build-times: $(STAMP)
 gpu-check: $(STAMP)
 	@tools/gpu_check.sh
 
-format:
-	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+format: $(STAMP)
+	@tools/format.sh
 
 tidy: build
 	@git ls-files 'tessera/*.cpp' 'tools/*.cpp' | xargs clang-tidy -p $(BUILD) --quiet

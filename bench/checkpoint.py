@@ -1,16 +1,17 @@
-"""What saving costs: GPT-2 with 124 M parameters (AdamW, fp32: 1.5 GB of state), two processes, against dd of the same bytes into the same
-folder. (What resuming costs: bench/resume.py.)
+"""What saving costs: GPT-2 with 124 M parameters (AdamW, fp32: 1.5 GB of state), two processes, against dd of the same
+bytes into the same folder. (What resuming costs: bench/resume.py.)
 
     python3 bench/checkpoint.py [--build build] [--folder DIR] [--strategies full_shard,ddp] [--saves 6] [--json FILE]
 
-`tessera train` saves every twelfth step. Stall: what the training waited, of the first save (which makes the pages of its copy)
-and of the later ones but the very last, whose writing the end of the training waits for. Write rate: what each process wrote, in its time (write and fsync), summed. After each save, while the
-training goes on, dd writes what each process wrote, side by side as they do (from memory, oflag=direct conv=fsync bs=4M): pairs.
-CRC: time that checksums take of the bytes of a process, at the rates of checksum_bench (copying with a checksum less copying, and
-the reading back), over the time from the beginning of a save to its end.
+`tessera train` saves every twelfth step. Stall: what the training waited, of the first save (which makes the pages of
+its copy) and of the later ones but the very last, whose writing the end of the training waits for. Write rate: what
+each process wrote, in its time (write and fsync), summed. After each save, while the training goes on, dd writes what
+each process wrote, side by side as they do (from memory, oflag=direct conv=fsync bs=4M): pairs. CRC: time that
+checksums take of the bytes of a process, at the rates of checksum_bench (copying with a checksum less copying, and the
+reading back), over the time from the beginning of a save to its end.
 
-Pairs are interleaved because the machine may be shared; ratios are medians over pairs. Exit code 1 when a bar fails: stall <= 0.15 s per
-GB of state from the second save on, write rate >= 70 % of dd, CRC <= 10 % of a save.
+Pairs are interleaved because the machine may be shared; ratios are medians over pairs. Exit code 1 when a bar fails:
+stall <= 0.15 s per GB of state from the second save on, write rate >= 70 % of dd, CRC <= 10 % of a save.
 """
 import argparse, json, os, re, shutil, statistics, subprocess, sys, tempfile, time
 
@@ -27,7 +28,8 @@ args = parser.parse_args()
 PROCS, EVERY = 2, 12  # processes; steps between saves: time for a save and for dd
 FLAGS = {"full_shard": ["--fsdp", "full_shard"], "ddp": [], "zero1": ["--zero_stage", "1"]}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-SAVED = re.compile(r"saved (\S+) \(([\d.]+) (\w+), training waited ([\d.]+) s, rank 0 wrote ([\d.]+) (\w+) in ([\d.]+) s\)")
+SAVED = re.compile(r"saved (\S+) \(([\d.]+) (\w+), training waited ([\d.]+) s, rank 0 wrote ([\d.]+) (\w+) in ([\d.]+) "
+                   r"s\)")
 median = statistics.median
 failed = []
 
@@ -56,7 +58,8 @@ def copies(checkpoint, folder):
 def dd(folder, sources):
     """Bytes per second of a dd for each source, side by side, of all together."""
     targets, begin = [os.path.join(folder, f"dd{i}") for i in range(len(sources))], time.monotonic()
-    running = [subprocess.Popen(["dd", f"if={source}", f"of={target}", "bs=4M", "oflag=direct", "conv=fsync"], stderr=subprocess.DEVNULL)
+    running = [subprocess.Popen(["dd", f"if={source}", f"of={target}", "bs=4M", "oflag=direct", "conv=fsync"],
+                                stderr=subprocess.DEVNULL)
                for source, target in zip(sources, targets)]
     codes = [one.wait() for one in running]
     seconds = time.monotonic() - begin
@@ -75,9 +78,10 @@ def save(strategy, folder, memory, checksum):
             file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
     out = os.path.join(folder, "out")
     run = subprocess.Popen(
-        [os.path.join(args.build, "tessera"), "train", "--config_name", "gpt2", "--tokenizer_name", "byte", "--train_file", text,
-         "--block_size", "32", "--per_device_train_batch_size", "1", "--max_steps", str(EVERY * args.saves + 3), "--save_steps", str(EVERY),
-         "--save_total_limit", "2", "--logging_steps", "1", "--report_to", "none", "--output_dir", out, "--num_processes", str(PROCS),
+        [os.path.join(args.build, "tessera"), "train", "--config_name", "gpt2", "--tokenizer_name", "byte",
+         "--train_file", text, "--block_size", "32", "--per_device_train_batch_size", "1",
+         "--max_steps", str(EVERY * args.saves + 3), "--save_steps", str(EVERY), "--save_total_limit", "2",
+         "--logging_steps", "1", "--report_to", "none", "--output_dir", out, "--num_processes", str(PROCS),
          "--threads_per_process", "1", *FLAGS[strategy]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     stalls, pairs, shares, lines, begun, sources = [], [], [], [], None, None
     for line in run.stdout:
@@ -98,7 +102,8 @@ def save(strategy, folder, memory, checksum):
         rate = PROCS * own / write
         sources = sources or copies(found[1], memory)
         pairs.append((rate, dd(out, sources)))
-        print(f"  save {len(stalls)}: {all_bytes / 1e9:.2f} GB, stall {stalls[-1]:.3f} s/GB, written at {rate / 1e9:.2f} GB/s, dd "
+        print(f"  save {len(stalls)}: {all_bytes / 1e9:.2f} GB, stall {stalls[-1]:.3f} s/GB, written at "
+              f"{rate / 1e9:.2f} GB/s, dd "
               f"{pairs[-1][1] / 1e9:.2f} GB/s, CRC {100 * shares[-1]:.1f} % of {whole:.2f} s", flush=True)
     if run.wait():
         sys.exit("the training failed:\n" + "".join(lines)[-3000:])
@@ -106,19 +111,22 @@ def save(strategy, folder, memory, checksum):
         sys.exit(f"{len(stalls)} saves were told:\n" + "".join(lines)[-3000:])
     first, later = stalls[0], stalls[1:-1]
     print(f"{strategy}: first stall {first:.3f} s/GB, later ones {', '.join(f'{s:.3f}' for s in later)}")
-    return {"first_stall_s_per_gb": first, "stall_s_per_gb": bar(f"{strategy}: stall, s per GB of state", median(later), 0.15),
+    return {"first_stall_s_per_gb": first,
+            "stall_s_per_gb": bar(f"{strategy}: stall, s per GB of state", median(later), 0.15),
             "gb_s": median(rate for rate, _ in pairs) * 1e-9, "dd_gb_s": median(raw for _, raw in pairs) * 1e-9,
-            "of_dd": bar(f"{strategy}: write rate over dd's", median(rate / raw for rate, raw in pairs), 0.7, at_most=False),
-            "crc_share": bar(f"{strategy}: CRC's share of a save", median(shares), 0.10)}
+            "of_dd": bar(f"{strategy}: write rate over dd's", median(rate / raw for rate, raw in pairs), 0.7,
+                         at_most=False), "crc_share": bar(f"{strategy}: CRC's share of a save", median(shares), 0.10)}
 
 
 def main():
     figures = {}
     checksum = json.loads(program([os.path.join(args.build, "bench", "checksum_bench"), "512"]).stdout)
-    print(f"checksum {checksum['crc_gb_s']:.1f} GB/s, copy {checksum['copy_gb_s']:.1f} GB/s, copy with checksum {checksum['copy_with_crc_gb_s']:.1f} GB/s")
+    print(f"checksum {checksum['crc_gb_s']:.1f} GB/s, copy {checksum['copy_gb_s']:.1f} GB/s, copy with checksum "
+          f"{checksum['copy_with_crc_gb_s']:.1f} GB/s")
     figures["checksum"] = checksum
     for strategy in args.strategies.split(","):
-        with tempfile.TemporaryDirectory(dir=args.folder) as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        with (tempfile.TemporaryDirectory(dir=args.folder) as folder,
+              tempfile.TemporaryDirectory(dir="/dev/shm") as memory):
             figures[strategy] = save(strategy, folder, memory, checksum)
     if args.json:
         with open(args.json, "w") as file:

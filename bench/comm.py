@@ -2,8 +2,9 @@
 
     bench/comm.sh BUILD [--rounds 15] [--quick] [--json FILE]
 
-Both backends take turns in the same processes (`tessera bench comm --backend shm,c10d_gloo`), each rank with an output of its
-own, every result checked. "x" is Gloo's time by ours, pair by pair: the median, and in brackets the 10th and 90th percentile.
+Both backends take turns in the same processes (`tessera bench comm --backend shm,c10d_gloo`), each rank with an output
+of its own, every result checked. "x" is Gloo's time by ours, pair by pair: the median, and in brackets the 10th and
+90th percentile.
 --quick leaves out the sizes above 16 MB of the sweep. Ends with 1 when a bar does not hold.
 """
 import argparse, json, os, subprocess, sys, time
@@ -23,9 +24,11 @@ rows = []  # (what, wanted ratio, measured JSON of ours, of theirs)
 
 def measure(ranks, ops, sizes, shared):
     """{(op, bytes): (ours, theirs)}."""
-    print(f"measuring: {ranks} ranks, {','.join(ops)}, {sizes}, {'arena' if shared else 'ordinary'} tensors ...", file=sys.stderr, flush=True)
-    command = [os.path.join(args.build, "tessera"), "bench", "comm", "--num_processes", str(ranks), "--backend", f"{args.ours},{args.theirs}",
-               "--op", ",".join(ops), "--bytes", sizes, "--rounds", str(args.rounds), "--json"] + (["--shared"] if shared else [])
+    print(f"measuring: {ranks} ranks, {','.join(ops)}, {sizes}, {'arena' if shared else 'ordinary'} tensors ...",
+          file=sys.stderr, flush=True)
+    command = [os.path.join(args.build, "tessera"), "bench", "comm", "--num_processes", str(ranks),
+               "--backend", f"{args.ours},{args.theirs}", "--op", ",".join(ops), "--bytes", sizes,
+               "--rounds", str(args.rounds), "--json"] + (["--shared"] if shared else [])
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
@@ -44,8 +47,9 @@ def size_text(size):
 
 def bar(where, wanted, pair):
     ours, theirs = pair
-    rows.append({"what": f"{where}: {ours['op']} {size_text(ours['bytes'])}", "bar": wanted, "ratio": theirs["time_ratio"], "p10": theirs["time_ratio_p10"],
-                 "p90": theirs["time_ratio_p90"], "ok": theirs["time_ratio"] >= wanted, "ours": ours, "theirs": theirs})
+    rows.append({"what": f"{where}: {ours['op']} {size_text(ours['bytes'])}", "bar": wanted,
+                 "ratio": theirs["time_ratio"], "p10": theirs["time_ratio_p10"], "p90": theirs["time_ratio_p90"],
+                 "ok": theirs["time_ratio"] >= wanted, "ours": ours, "theirs": theirs})
 
 
 begin = time.time()
@@ -55,12 +59,14 @@ for shared, wanted in ((True, (3, 5, 4)), (False, (2, 3, 3))):
         bar(f"2 ranks, {'arena' if shared else 'ordinary'}", ratio, found[op, 2**26])
 bar("2 ranks, ordinary", 3, measure(2, ["all_reduce"], "4K", False)["all_reduce", 4096])
 for shared in (True, False):
-    bar(f"4 ranks, {'arena' if shared else 'ordinary'}", 3, measure(4, ["all_reduce"], "64M", shared)["all_reduce", 2**26])
+    bar(f"4 ranks, {'arena' if shared else 'ordinary'}", 3,
+        measure(4, ["all_reduce"], "64M", shared)["all_reduce", 2**26])
 for op in OPS:
     for pair in measure(4, [op], "1K..16M" if args.quick else "1K..256M", False).values():
         bar("4 ranks, ordinary", 0.95, pair)
 
-print(f"{args.ours} against {args.theirs}, {args.rounds} interleaved pairs each, {os.cpu_count()} cores, {time.time() - begin:.0f} s\n")
+print(f"{args.ours} against {args.theirs}, {args.rounds} interleaved pairs each, {os.cpu_count()} cores, "
+      f"{time.time() - begin:.0f} s\n")
 print(f"{'what':44s} {'ours':>21s} {'theirs':>21s} {'bar':>6s}  measured")
 for row in rows:
     def figures(m):

@@ -2,12 +2,13 @@
 
     bench/compare.sh BUILD [--rounds 3] [--steps 12] [--configs 1,2,4] [--model tiny] [--json FILE]
 
-Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may be shared: read the ratios, and of the two
-ratios CPU-seconds per step is the steadier. Every Tessera run is the whole program (`tessera train`): data, logging and all.
-The losses of both sides are compared as well: a fast wrong answer is not a result.
+Runs are interleaved (peer, Tessera, peer, Tessera, ...) because the machine may be shared: read the ratios, and of the
+two ratios CPU-seconds per step is the steadier. Every Tessera run is the whole program (`tessera train`): data, logging
+and all. The losses of both sides are compared as well: a fast wrong answer is not a result.
 
-Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf" transformers.Trainer;
-"fsdp2" PyTorch's fully_shard, against --fsdp "full_shard auto_wrap"; "ds2", "ds3" DeepSpeed (if installed in the venv), against
+Peers: "single" eager PyTorch, one process x 2 threads; "ddp" DistributedDataParallel over Gloo; "hf"
+transformers.Trainer; "fsdp2" PyTorch's fully_shard, against --fsdp "full_shard auto_wrap"; "ds2", "ds3" DeepSpeed (if
+installed in the venv), against
 --zero_stage. --layers and --d choose another shape than --model's (6 and 512: "6 x 512").
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -28,7 +29,8 @@ parser.add_argument("--pairs", default="single:1x2,ddp:2x1,hf:2x1,ddp:4x1", help
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
-size = [f"--{name}={value}" for name, value in (("layers", args.layers), ("d", args.d), ("heads", args.d // 64)) if value]
+size = [f"--{name}={value}" for name, value in (("layers", args.layers), ("d", args.d), ("heads", args.d // 64))
+        if value]
 same_as = {"fsdp2": ["--fsdp", "full_shard auto_wrap"], "ds1": ["--zero_stage", "1"], "ds2": ["--zero_stage", "2"],
            "ds3": ["--zero_stage", "3"]}  # our flags for a peer's mode
 sys.path.insert(0, args.peers)
@@ -53,17 +55,19 @@ def write_inputs(folder):
 
 
 def run_peer(mode, procs, threads):
-    script = [os.path.join(args.peers, "train_peer.py"), "--mode", mode, "--model", args.model, "--steps", str(args.steps),
-              "--warmup", str(args.warmup), "--threads", str(threads), *size]
-    command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs), "--"] if procs > 1 else [f"{bin_dir}/python"]) + script
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore", HF_HUB_OFFLINE="1",
-               TOKENIZERS_PARALLELISM="false", PATH=bin_dir + ":" + os.environ["PATH"])
+    script = [os.path.join(args.peers, "train_peer.py"), "--mode", mode, "--model", args.model,
+              "--steps", str(args.steps), "--warmup", str(args.warmup), "--threads", str(threads), *size]
+    command = ([f"{bin_dir}/torchrun", "--standalone", "--nproc-per-node", str(procs), "--"] if procs > 1
+               else [f"{bin_dir}/python"]) + script
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", PYTHONWARNINGS="ignore",
+               HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PATH=bin_dir + ":" + os.environ["PATH"])
     env["PEER_T0"] = repr(time.time())
     out = subprocess.run(command, capture_output=True, text=True, env=env)
     for line in out.stdout.splitlines():
         if "PEER {" in line:
             r = json.loads(line[line.index("PEER {") + 5:])
-            return {"tok_s": r["tok_s"], "cpu_s": r["cpu_s_step"], "start": r["startup_s"], "losses": r["losses"], "rss": max(r["rss_mb"])}
+            return {"tok_s": r["tok_s"], "cpu_s": r["cpu_s_step"], "start": r["startup_s"], "losses": r["losses"],
+                    "rss": max(r["rss_mb"])}
     sys.exit(f"peer {mode} failed:\n{out.stderr[-3000:]}")
 
 
@@ -85,7 +89,8 @@ def main():
                 results[key][1].append(ours)
                 print(f"round {r} {key:12s} peer {peer['tok_s']:7.0f} tok/s {peer['cpu_s']:6.3f} cpu-s | "
                       f"tessera {ours['tok_s']:7.0f} tok/s {ours['cpu_s']:6.3f} cpu-s", flush=True)
-    print(f"\nGPT-2 {a.layers} x {a.d}, V {a.vocab}, T {a.T}, global batch {a.B}, fp32; medians of {args.rounds} interleaved rounds")
+    print(f"\nGPT-2 {a.layers} x {a.d}, V {a.vocab}, T {a.T}, global batch {a.B}, fp32; medians of {args.rounds} "
+          "interleaved rounds")
     print(f"{'peer':12s} {'tok/s':>8s} {'ours':>8s} {'ratio':>6s} | {'cpu-s/step':>10s} {'ours':>7s} {'ratio':>6s} | "
           f"{'start s':>8s} {'ours':>6s} | {'RSS MB':>7s} {'ours':>6s} | max loss difference")
     rows = []
@@ -99,8 +104,10 @@ def main():
         factor = a.T / (a.T - 1) if mode == "hf" else 1
         row["loss_difference"] = max(abs(x * factor - y) / y for x, y in zip(peers[0]["losses"], ours[0]["losses"]))
         rows.append(row)
-        print(f"{key:12s} {row['peer_tok_s']:8.0f} {row['tessera_tok_s']:8.0f} {row['speed_ratio']:6.2f} | {row['peer_cpu_s']:10.3f} "
-              f"{row['tessera_cpu_s']:7.3f} {row['cpu_ratio']:6.2f} | {row['peer_start']:8.1f} {row['tessera_start']:6.2f} | "
+        print(f"{key:12s} {row['peer_tok_s']:8.0f} {row['tessera_tok_s']:8.0f} {row['speed_ratio']:6.2f} | "
+              f"{row['peer_cpu_s']:10.3f} "
+              f"{row['tessera_cpu_s']:7.3f} {row['cpu_ratio']:6.2f} | {row['peer_start']:8.1f} "
+              f"{row['tessera_start']:6.2f} | "
               f"{row['peer_rss']:7.0f} {row['tessera_rss']:6.0f} | {row['loss_difference']:.1e}")
     if args.json:
         json.dump(rows, open(args.json, "w"), indent=2)

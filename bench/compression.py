@@ -3,25 +3,25 @@
 
   bench/compression.py [--steps 200] [--processes 2] [--fsdp full_shard] [METHOD ...]
 
-Prints one line per method: final training loss (mean of the last 20 steps), its difference to the uncompressed run, bytes
-sent per step and rank as the record of collectives counts them (everything, not gradients alone), time per step. The
-data are the repository's own documents, tokenized by bytes; the model is GPT-2, 2 layers of 128.
+Prints one line per method: final training loss (mean of the last 20 steps), its difference to the uncompressed run,
+bytes sent per step and rank as the record of collectives counts them (everything, not gradients alone), time per step.
+The data are the repository's own documents, tokenized by bytes; the model is GPT-2, 2 layers of 128.
 """
 import argparse, json, os, re, statistics, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-METHODS = ["none", "bf16", "fp16", "powersgd:rank=2,start=20", "powersgd:rank=8,start=20", "topk:ratio=0.1", "topk:ratio=0.01",
-           "onebit:warmup=20"]
+METHODS = ["none", "bf16", "fp16", "powersgd:rank=2,start=20", "powersgd:rank=8,start=20", "topk:ratio=0.1",
+           "topk:ratio=0.01", "onebit:warmup=20"]
 
 
 def run(options, method, text):
     with tempfile.TemporaryDirectory() as out:
         command = [f"{options.build}/tessera", "train", "--config_name", "gpt2-tiny", "--config_overrides",
-                   "n_layer=2,n_embd=128,n_head=4", "--tokenizer_name", "byte", "--train_file", text, "--block_size", "64",
-                   "--output_dir", f"{out}/run", "--max_steps", str(options.steps), "--per_device_train_batch_size", "8",
-                   "--learning_rate", "1e-3", "--warmup_steps", "10", "--lr_scheduler_type", "constant_with_warmup",
-                   "--logging_steps", "1", "--save_strategy", "no", "--num_processes", str(options.processes), "--seed", "1",
-                   "--grad_compression", method]
+                   "n_layer=2,n_embd=128,n_head=4", "--tokenizer_name", "byte", "--train_file", text,
+                   "--block_size", "64", "--output_dir", f"{out}/run", "--max_steps", str(options.steps),
+                   "--per_device_train_batch_size", "8", "--learning_rate", "1e-3", "--warmup_steps", "10",
+                   "--lr_scheduler_type", "constant_with_warmup", "--logging_steps", "1", "--save_strategy", "no",
+                   "--num_processes", str(options.processes), "--seed", "1", "--grad_compression", method]
         if options.fsdp:
             command += ["--fsdp", options.fsdp]
         done = subprocess.run(command, capture_output=True, text=True)

@@ -1,14 +1,16 @@
-"""The Llama family against its peers on this machine: training speed and memory against eager PyTorch running transformers'
-LlamaForCausalLM, loading against a plain program that reads the same bytes, generation against transformers.
+"""The Llama family against its peers on this machine: training speed and memory against eager PyTorch running
+transformers' LlamaForCausalLM, loading against a plain program that reads the same bytes, generation against
+transformers.
 
     bench/compare.sh BUILD --llama [--only speed,memory,load,generate] [--rounds 3] [--steps 6] [--json FILE]
 
-Rounds are interleaved (peer, Tessera, peer, ...) because the machine may be shared: of two ratios CPU-seconds is the steadier.
+Rounds are interleaved (peer, Tessera, peer, ...) because the machine may be shared: of two ratios CPU-seconds is the
+steadier.
 speed     6 layers x 512, 8 heads, 4 key heads, vocabulary 32000, 8 x 256 tokens a step, fp32, one process, 2 threads
-memory    the same with 12 layers (1.1 GB of parameters, gradients and moments): peak resident memory above the idle process,
-          which is one that has loaded the library (of the peer: PyTorch and transformers) and nothing else
-load      538 MB of fp32 (the shape of SmolLM2-135M, random), whole and in 5 shards: models::load_model in a fresh process
-          against read() of the same files into fresh memory; warm page cache, and cold (posix_fadvise DONTNEED)
+memory    the same with 12 layers (1.1 GB of parameters, gradients and moments): peak resident memory above the idle
+          process, which is one that has loaded the library (of the peer: PyTorch and transformers) and nothing else
+load      538 MB of fp32 (the shape of SmolLM2-135M, random), whole and in 5 shards: models::load_model in a fresh
+          process against read() of the same files into fresh memory; warm page cache, and cold (posix_fadvise DONTNEED)
 generate  the same model: 64 greedy tokens with the KV cache, 2 threads, prompt included
 """
 import argparse, glob, json, os, re, resource, statistics, tempfile
@@ -32,7 +34,8 @@ median = statistics.median
 
 
 def peer(*words, **options):
-    command = [os.path.join(args.venv, "bin", "python"), os.path.join(os.path.dirname(os.path.abspath(__file__)), "llama_peer.py"), *words]
+    command = [os.path.join(args.venv, "bin", "python"),
+               os.path.join(os.path.dirname(os.path.abspath(__file__)), "llama_peer.py"), *words]
     for name, value in dict(options, threads=args.threads).items():
         command += [f"--{name}", str(value)]
     return program(command, OMP_NUM_THREADS=str(args.threads), HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore").stdout
@@ -108,8 +111,9 @@ def speed():
 def memory():
     pairs = training(12)
     above = lambda r: r["rss"] - r["idle"]
-    return [row_of("memory: peak above idle", pairs, "<= 0.85", lambda p, o: above(o) / above(p), loss_difference=difference(pairs),
-                   states_mb=pairs[0][0]["parameters"] * 16 / 2**20, tessera_above_idle=median(above(o) for _, o in pairs),
+    return [row_of("memory: peak above idle", pairs, "<= 0.85", lambda p, o: above(o) / above(p),
+                   loss_difference=difference(pairs), states_mb=pairs[0][0]["parameters"] * 16 / 2**20,
+                   tessera_above_idle=median(above(o) for _, o in pairs),
                    peer_above_idle=median(above(p) for p, _ in pairs))]
 
 
@@ -153,8 +157,9 @@ def generate():
         def run(tokens):
             """Seconds that generating took, CPU seconds of the whole process."""
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            log = program([os.path.join(args.build, "tessera"), "generate", "--model_name_or_path", model, "--tokenizer_name", "byte",
-                           "--prompt", "It was a bright cold day in April", "--max_new_tokens", str(tokens), "--greedy",
+            log = program([os.path.join(args.build, "tessera"), "generate", "--model_name_or_path", model,
+                           "--tokenizer_name", "byte", "--prompt", "It was a bright cold day in April",
+                           "--max_new_tokens", str(tokens), "--greedy",
                            "--threads_per_process", str(args.threads)]).stderr
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             made, seconds = re.search(r"(\d+) tokens in ([0-9.e+-]+) s", log).groups()

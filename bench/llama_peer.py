@@ -1,8 +1,9 @@
-"""The peer of bench/llama.py: transformers' LlamaForCausalLM in eager PyTorch (sdpa attention, fused AdamW). Prints one JSON line.
+"""The peer of bench/llama.py: transformers' LlamaForCausalLM in eager PyTorch (sdpa attention, fused AdamW). Prints one
+JSON line.
 
     llama_peer.py save FOLDER            the initial weights as a Hugging Face folder (--shard SIZE: in shards)
-    llama_peer.py train                  steps on the token generator's rows: tok_s, cpu_s, losses, idle and peak resident MB
-    llama_peer.py generate FOLDER        greedy tokens with the KV cache: tok_s, cpu_s per token
+    llama_peer.py train                  steps on the token generator's rows: tok_s, cpu_s, losses, idle and peak
+    resident MB llama_peer.py generate FOLDER        greedy tokens with the KV cache: tok_s, cpu_s per token
 
 The shape is given by --layers --d --heads --kv --intermediate --vocab --T --tied.
 """
@@ -23,8 +24,8 @@ def parse():
     p = argparse.ArgumentParser()
     p.add_argument("what", choices=["save", "train", "generate"])
     p.add_argument("folder", nargs="?")
-    for name, value in dict(layers=6, d=512, heads=8, kv=4, intermediate=1376, vocab=32000, T=256, B=8, tied=0, steps=6, warmup=2,
-                            threads=2, tokens=64).items():
+    for name, value in dict(layers=6, d=512, heads=8, kv=4, intermediate=1376, vocab=32000, T=256, B=8, tied=0, steps=6,
+                            warmup=2, threads=2, tokens=64).items():
         p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--shard", default="100GB")
     return p.parse_args()
@@ -32,9 +33,10 @@ def parse():
 
 def build(a):
     torch.manual_seed(0)
-    config = LlamaConfig(num_hidden_layers=a.layers, hidden_size=a.d, num_attention_heads=a.heads, num_key_value_heads=a.kv,
-                         intermediate_size=a.intermediate, vocab_size=a.vocab, max_position_embeddings=max(a.T, 512),
-                         tie_word_embeddings=bool(a.tied), use_cache=False, eos_token_id=a.vocab - 1, dtype="float32")
+    config = LlamaConfig(num_hidden_layers=a.layers, hidden_size=a.d, num_attention_heads=a.heads,
+                         num_key_value_heads=a.kv, intermediate_size=a.intermediate, vocab_size=a.vocab,
+                         max_position_embeddings=max(a.T, 512), tie_word_embeddings=bool(a.tied), use_cache=False,
+                         eos_token_id=a.vocab - 1, dtype="float32")
     config._attn_implementation = "sdpa"
     return LlamaForCausalLM(config)
 
@@ -68,8 +70,9 @@ def train(a):
         optimizer.zero_grad(set_to_none=True)
         losses.append(float(loss.detach()))
         times.append(time.perf_counter() - begin)
-    return {"tok_s": a.B * a.T / statistics.median(times[a.warmup:]), "cpu_s": (time.process_time() - cpu) / (a.steps - a.warmup),
-            "losses": losses, "idle": IDLE_MB, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    return {"tok_s": a.B * a.T / statistics.median(times[a.warmup:]),
+            "cpu_s": (time.process_time() - cpu) / (a.steps - a.warmup), "losses": losses, "idle": IDLE_MB,
+            "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "parameters": sum(p.numel() for p in model.parameters())}
 
 
@@ -78,7 +81,8 @@ def generate(a):
     prompt = torch.tensor([list(b"It was a bright cold day in April")])
     cpu, begin = time.process_time(), time.perf_counter()
     with torch.inference_mode():
-        out = model.generate(prompt, max_new_tokens=a.tokens, min_new_tokens=a.tokens, do_sample=False, use_cache=True, pad_token_id=0)
+        out = model.generate(prompt, max_new_tokens=a.tokens, min_new_tokens=a.tokens, do_sample=False, use_cache=True,
+                             pad_token_id=0)
     made = out.shape[1] - prompt.shape[1]
     return {"tok_s": made / (time.perf_counter() - begin), "cpu_s": (time.process_time() - cpu) / made}
 

@@ -1,4 +1,5 @@
-"""What the comparisons share: rows of tokens for both sides, a run of `tessera train`, a run of any program that prints JSON."""
+"""What the comparisons share: rows of tokens for both sides, a run of `tessera train`, a run of any program that prints
+JSON."""
 import json, os, statistics, struct, subprocess, sys, tempfile, time
 
 LR, BETA2, DECAY = 3e-4, 0.95, 0.1  # of both sides
@@ -18,25 +19,29 @@ def write_rows(path, rows):
 
 def program(command, **environment):
     """Runs a program to its end; its standard output, or the end of ours with its errors."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE", **environment))
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace",
+                          env=dict(os.environ, OMP_WAIT_POLICY="PASSIVE", **environment))
     if done.returncode:
         sys.exit(f"{command[0]} failed:\n{done.stderr[-3000:]}")
     return done
 
 
 def run_tessera(build, folder, length, batch, steps, warmup, procs, threads, flags=()):
-    """The whole program: FOLDER/model trained on FOLDER/rows.bin, `batch` rows a step over all processes; `flags` besides."""
+    """The whole program: FOLDER/model trained on FOLDER/rows.bin, `batch` rows a step over all processes; `flags`
+    besides."""
     with tempfile.TemporaryDirectory() as out:
         begin = time.time()
         program([os.path.join(build, "tessera"), "train", "--model_name_or_path", f"{folder}/model",
-                 "--train_file", f"{folder}/rows.bin", "--block_size", str(length), "--train_sampling_strategy", "sequential",
-                 "--validation_split_percentage", "0", "--output_dir", f"{out}/run", "--max_steps", str(steps),
-                 "--per_device_train_batch_size", str(batch // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant",
-                 "--adam_beta2", str(BETA2), "--weight_decay", str(DECAY), "--max_grad_norm", "0", "--logging_steps", "1",
+                 "--train_file", f"{folder}/rows.bin", "--block_size", str(length),
+                 "--train_sampling_strategy", "sequential", "--validation_split_percentage", "0",
+                 "--output_dir", f"{out}/run", "--max_steps", str(steps), "--per_device_train_batch_size",
+                 str(batch // procs), "--learning_rate", str(LR), "--lr_scheduler_type", "constant", "--adam_beta2",
+                 str(BETA2), "--weight_decay", str(DECAY), "--max_grad_norm", "0", "--logging_steps", "1",
                  "--save_strategy", "no", "--num_processes", str(procs), "--threads_per_process", str(threads), *flags])
         lines = [json.loads(l) for l in open(f"{out}/run/metrics.jsonl")]
     steps_run = [l for l in lines if "event" not in l]
     timed = steps_run[warmup:]
     return {"tok_s": batch * length * 1e3 / statistics.median(s["step_time_ms"] for s in timed),
-            "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed), "start": steps_run[0]["wall_time_ms"] / 1e3 - begin,
-            "losses": [s["loss"] for s in steps_run], "rss": max(s["peak_memory_bytes"] for s in steps_run) / 2**20}
+            "cpu_s": sum(s["cpu_seconds"] for s in timed) / len(timed),
+            "start": steps_run[0]["wall_time_ms"] / 1e3 - begin, "losses": [s["loss"] for s in steps_run],
+            "rss": max(s["peak_memory_bytes"] for s in steps_run) / 2**20}

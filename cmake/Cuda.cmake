@@ -1,6 +1,7 @@
 # The CUDA plug-in libtessera_cuda.so: NCCL groups and CUDA kernels (tessera/**/*_cuda.cpp, tessera/kernels/cuda/*.cu).
 # It compiles and links on a machine without a GPU, and is dlopen'ed only when a run asks for --device cuda.
-# AUTO: built when nvcc of the wheel's major version (13) and nccl.h are found; ON: missing parts are an error; OFF: never.
+# AUTO: built when nvcc of the wheel's major version (13) and nccl.h are found; ON: missing parts are an error; OFF:
+# never.
 
 if(TESSERA_CUDA STREQUAL "OFF")
   message(STATUS "CUDA plug-in: OFF")
@@ -52,8 +53,8 @@ foreach(name c10_cuda torch_cuda)
   set_target_properties(torch::${name} PROPERTIES IMPORTED_LOCATION ${torch_root}/lib/lib${name}.so)
 endforeach()
 
-# Kernels see raw pointers only, so nvcc never meets a torch header: one custom command per file instead of a CUDA language
-# that CMake would probe for on every machine. sm_80 and sm_90, with PTX for what comes later.
+# Kernels see raw pointers only, so nvcc never meets a torch header: one custom command per file instead of a CUDA
+# language that CMake would probe for on every machine. sm_80 and sm_90, with PTX for what comes later.
 set(cuda_objects "")
 foreach(source ${cuda_kernels})
   get_filename_component(name ${source} NAME_WE)

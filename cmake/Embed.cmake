@@ -1,6 +1,7 @@
 # tessera_embed(NAME NAMESPACE symbol=file ...): the files become string constants of libtessera.so, declared by
 #   namespace NAMESPACE { extern const std::string_view symbol; }
-# in the header that uses them. Run as a script (cmake -P) this file writes the .cpp; nothing of it is in the source tree.
+# in the header that uses them. Run as a script (cmake -P) this file writes the .cpp; nothing of it is in the source
+# tree.
 
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   file(WRITE ${output} "#include <string_view>\n\nnamespace ${namespace} {\n")

@@ -10,8 +10,10 @@ target_include_directories(tessera_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tessera_flags INTERFACE TESSERA_VERSION="${PROJECT_VERSION}")
 set(tessera_core_optimization -O2)
 if(TESSERA_SANITIZE)
-  target_compile_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # g++ 12 warns inside std::function and std::regex under sanitizers
+  target_compile_options(tessera_flags INTERFACE
+    -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    # g++ 12 warns inside std::function and std::regex under sanitizers
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   set(tessera_core_optimization -O1)  # half the compile time
   target_link_options(tessera_flags INTERFACE -fsanitize=${TESSERA_SANITIZE})
 endif()
@@ -20,8 +22,10 @@ if(TESSERA_FUZZ)
   target_compile_options(tessera_flags INTERFACE -fsanitize=fuzzer-no-link)
   set(tessera_core_optimization -O2)  # millions of inputs pay for the compile time
   set(tessera_core_kind STATIC)       # a fuzzer then counts the edges of what its reader uses, and nothing else
-  # The search for the name that was meant compares every known name: with a callback for each comparison it takes most of the time.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/base/text.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize-coverage=trace-cmp)
+  # The search for the name that was meant compares every known name: with a callback for each comparison it takes most
+  # of the time.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/base/text.cpp
+    PROPERTIES COMPILE_OPTIONS -fno-sanitize-coverage=trace-cmp)
 endif()
 
 set_property(GLOBAL PROPERTY tessera_core_objects "")

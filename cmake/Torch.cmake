@@ -26,7 +26,8 @@ target_link_libraries(tessera_torch INTERFACE torch::torch_cpu torch::c10)
 target_link_options(tessera_torch INTERFACE -Wl,--allow-shlib-undefined)
 set(tessera_torch_rpath ${torch_root}/lib ${TESSERA_TORCH_DIR}/nvidia/cu13/lib)
 
-# Two precompiled headers, one per vocabulary: tensors (most of the library) and modules (models, module walking, tests).
+# Two precompiled headers, one per vocabulary: tensors (most of the library) and modules (models, module walking,
+# tests).
 set(pch_dir ${CMAKE_BINARY_DIR}/pch)
 foreach(kind aten module)
   if(NOT EXISTS ${pch_dir}/empty_${kind}.cpp)  # written once: a new time stamp would rebuild everything

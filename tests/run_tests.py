@@ -2,10 +2,11 @@
 
     python3 tests/run_tests.py BUILD_DIR [BUILD_DIR ...] [--only NAME,NAME]
 
-tests/FOLDER became BUILD_DIR/tests/FOLDER_tests (GoogleTest); tests/scripts/*.sh and tests/launchers/*.sh (run once, with the
-first build folder as argument) count as one test each: exit status 0 passes, 77 skips. They run one after another, because the multi-process tests
-use both cores of the smallest machine we support and time what they do. A program that crashes counts as one failure.
-The last line is "N passed, N failed"; the exit status is 0 only when nothing failed and something ran.
+tests/FOLDER became BUILD_DIR/tests/FOLDER_tests (GoogleTest); tests/scripts/*.sh and tests/launchers/*.sh (run once,
+with the first build folder as argument) count as one test each: exit status 0 passes, 77 skips. They run one after
+another, because the multi-process tests use both cores of the smallest machine we support and time what they do. A
+program that crashes counts as one failure. The last line is "N passed, N failed"; the exit status is 0 only when
+nothing failed and something ran.
 """
 import argparse, glob, json, os, subprocess, sys, tempfile, time
 
@@ -13,15 +14,16 @@ TIMEOUT = 900  # seconds for one program: far above the slowest; a hang must not
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-# Property tests draw the same cases in every run, so that a change is judged by what it changed. RC_PARAMS=seed=N draws others.
+# Property tests draw the same cases in every run, so that a change is judged by what it changed. RC_PARAMS=seed=N draws
+# others.
 os.environ.setdefault("RC_PARAMS", "seed=20261121")
 
 
 def execute(command):
     """(exit code, output); a timeout is exit code -1."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=TIMEOUT)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=TIMEOUT)
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired as e:
         return -1, (e.stdout or b"").decode(errors="replace") + f"\ntimed out after {TIMEOUT} s"
@@ -37,8 +39,8 @@ def google_test(program):
             return 0, 1, 0, text
     failures = [(f"{suite['name']}.{t['name']}", t["failures"]) for suite in report["testsuites"]
                 for t in suite["testsuite"] if t.get("failures")]
-    # What is lost in a long output: which tests, and why. Many measure time with real processes on a machine that others
-    # use as well, so a few failures are tried once more, alone; it is said, with the first failure's text.
+    # What is lost in a long output: which tests, and why. Many measure time with real processes on a machine that
+    # others use as well, so a few failures are tried once more, alone; it is said, with the first failure's text.
     text += "".join(f"\n{name}: {failure['failure'][:2000]}" for name, all_of_it in failures for failure in all_of_it)
     if code != 0 and 0 < len(failures) <= 3:
         again, _ = execute([program, "--gtest_brief=1", "--gtest_filter=" + ":".join(name for name, _ in failures)])
@@ -75,7 +77,8 @@ def main():
         begin = time.time()
         *counts, text = job()
         sums = [a + b for a, b in zip(sums, counts)]
-        print(f"{title:36s} {counts[0]:5d} passed {counts[1]:3d} failed {counts[2]:3d} skipped {time.time() - begin:7.1f} s", flush=True)
+        print(f"{title:36s} {counts[0]:5d} passed {counts[1]:3d} failed {counts[2]:3d} skipped "
+              f"{time.time() - begin:7.1f} s", flush=True)
         if counts[1]:
             print(text[-20000:], flush=True)
     print(f"{sums[0]} passed, {sums[1]} failed" + (f", {sums[2]} skipped" if sums[2] else ""))

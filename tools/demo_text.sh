@@ -5,10 +5,11 @@
 set -euo pipefail
 text=$1 kilobytes=${2:-}
 
-# Verse by verse with its reference (Ge1:1 ...). The references are taken off, since they would be a tenth of what the model
-# learns to write, and a chapter becomes a paragraph of verses with an empty line after it.
+# Verse by verse with its reference (Ge1:1 ...). The references are taken off, since they would be a tenth of what the
+# model learns to write, and a chapter becomes a paragraph of verses with an empty line after it.
 bible -p /usr/lib/ -f gen1:1-rev22:21 < /dev/null |
-  awk '{ split($1, place, ":"); if (NR > 1 && place[1] != chapter) print ""; chapter = place[1]; sub(/^[^ ]+ /, ""); print }' |
+  awk '{ split($1, place, ":"); if (NR > 1 && place[1] != chapter) print ""
+         chapter = place[1]; sub(/^[^ ]+ /, ""); print }' |
   { if [ -n "$kilobytes" ]; then head -c "$((kilobytes * 1000))"; cat > /dev/null; else cat; fi; } > "$text.new"
 if cmp -s "$text.new" "$text"; then rm "$text.new"; else mv "$text.new" "$text"; fi
 echo "text: $text, $(stat -c %s "$text") bytes (King James Version, Debian's bible-kjv)"

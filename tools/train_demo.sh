@@ -1,9 +1,10 @@
 #!/bin/bash
-# What `make train` runs: trains a small GPT-2 on the King James Bible with two processes that divide parameters, gradients and
-# optimizer states between them (FULL_SHARD), in about three minutes on two cores.
+# What `make train` runs: trains a small GPT-2 on the King James Bible with two processes that divide parameters,
+# gradients and optimizer states between them (FULL_SHARD), in about three minutes on two cores.
 # Everything is under out/: the text and its tokenizer in out/data, the run (model, metrics, report) in out/train.
 #
-#   tools/train_demo.sh [BUILD_FOLDER]        environment: TESSERA_DEMO_OUT, _STEPS, _PROCESSES, _FSDP, _MODEL (config overrides), _VOCAB, ...
+#   tools/train_demo.sh [BUILD_FOLDER]        environment: TESSERA_DEMO_OUT, _STEPS, _PROCESSES, _FSDP, _MODEL (config
+#   overrides), _VOCAB, ...
 set -euo pipefail
 build=$(cd "${1:-build}" && pwd)
 cd "$(dirname "$0")/.."
@@ -30,15 +31,19 @@ if [ ! -e "$tokenizer/tokenizer.json" ]; then
 fi
 
 "$build/tessera" train \
-  --config_name gpt2-tiny --config_overrides "$model,vocab_size=$vocabulary,n_positions=256" --tokenizer_name "$tokenizer" \
+  --config_name gpt2-tiny --config_overrides "$model,vocab_size=$vocabulary,n_positions=256" \
+  --tokenizer_name "$tokenizer" \
   --train_file "$text" --validation_split_percentage 1 --block_size "$block" \
-  --num_processes "$processes" --fsdp "$fsdp" --per_device_train_batch_size "$rows" --per_device_eval_batch_size "$rows" --max_steps "$steps" \
+  --num_processes "$processes" --fsdp "$fsdp" --per_device_train_batch_size "$rows" \
+  --per_device_eval_batch_size "$rows" --max_steps "$steps" \
   --learning_rate 1e-3 --lr_scheduler_type cosine --warmup_ratio 0.1 --weight_decay 0.1 --adam_beta2 0.98 \
-  --logging_steps 5 --eval_steps "$(((steps + 2) / 3))" --save_strategy epoch --output_dir "$out/train" --overwrite_output_dir
+  --logging_steps 5 --eval_steps "$(((steps + 2) / 3))" --save_strategy epoch --output_dir "$out/train" \
+  --overwrite_output_dir
 
 echo
 echo "sample:"
-"$build/tessera" generate --model_name_or_path "$out/train" --prompt "$prompt" --max_new_tokens 120 --temperature 0.8 --top_p 0.95 --seed 1
+"$build/tessera" generate --model_name_or_path "$out/train" --prompt "$prompt" --max_new_tokens 120 --temperature 0.8 \
+  --top_p 0.95 --seed 1
 echo
 echo "model:  $out/train"
 echo "report: $out/train/report.html"

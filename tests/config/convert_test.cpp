@@ -177,8 +177,10 @@ TEST(Convert, KindsAreGuessedFromTheKeys) {
 TEST(DumpYaml, WhatAnyReaderTakesForTheSame) {
   const std::string json =
       R"({"no": "no", "text": "plain words", "empty": "", "number": "1e8", "date": "2024-01-01", "sexagesimal": "1:30",
-    "colon": "a: b", "hash": "a #b", "dash": "- a", "quote": "it's", "lines": "a\nb", "star": "*", "tilde": "~", "space": " a",
-    "real": 1e-08, "whole": 100000000, "one": 1.0, "null": null, "yes": true, "list": ["a", "on", 3], "none": {}, "nothing": [],
+    "colon": "a: b", "hash": "a #b", "dash": "- a", "quote": "it's", "lines": "a\nb", "star": "*", "tilde": "~",
+    "space": " a",
+    "real": 1e-08, "whole": 100000000, "one": 1.0, "null": null, "yes": true, "list": ["a", "on", 3], "none": {},
+    "nothing": [],
     "deep": {"a": {"b": [{"c": 1}, []]}}})";
   const Value value = parse_json(json, "json");
   const std::string yaml = dump_yaml(value);

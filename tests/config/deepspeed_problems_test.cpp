@@ -13,7 +13,8 @@ TEST(DeepspeedMismatch, ListedTogether) {
   const std::string json =
       R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "2", "gradient_clipping": 0.5,
     "optimizer": {"type": "AdamW", "params": {"lr": 0.1, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.01}},
-    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 0.2, "warmup_num_steps": 5, "total_num_steps": 50}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 0.2, "warmup_num_steps": 5, )"
+      R"("total_num_steps": 50}},
     "fp16": {"enabled": true}, "bf16": {"enabled": false}, "zero_optimization": {"stage": 2}})";
   const Words flags = {"--per_device_train_batch_size",
                        "8",

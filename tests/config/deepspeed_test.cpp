@@ -62,10 +62,9 @@ TEST(DeepspeedBatch, OneNumberIsEnough) {
             (Texts{{"per_device_train_batch_size", "16"}}));
   EXPECT_EQ(settings(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"})"),
             (Texts{{"gradient_accumulation_steps", "8"}}));
-  EXPECT_EQ(
-      settings(
-          R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})"),
-      Texts{});
+  EXPECT_EQ(settings(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", )"
+                     R"("gradient_accumulation_steps": "auto"})"),
+            Texts{});
   EXPECT_EQ(settings(R"({"gradient_accumulation_steps": 4})"), (Texts{{"gradient_accumulation_steps", "4"}}));
   EXPECT_EQ(settings(R"({"train_batch_size": "64"})"), settings(R"({"train_batch_size": 6.4e1})"));
   EXPECT_EQ(settings("{}"), Texts{});
@@ -94,8 +93,8 @@ TEST(DeepspeedBatch, Problems) {
   EXPECT_EQ(problem_of(R"({"train_batch_size": true})"),
             "deepspeed:1:22: train_batch_size is true; it must be a whole number (2e8 is one)");
   EXPECT_EQ(
-      problem_of(
-          R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})"),
+      problem_of(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto", )"
+                 R"("gradient_accumulation_steps": "auto"})"),
       "deepspeed:1:22: - ds train_batch_size=64 vs hf train_batch_size (calculated)=8 (per_device_train_batch_size 8 "
       "from default, "
       "gradient_accumulation_steps 1 from default, 1 process): make them equal, or write \"auto\"");
@@ -151,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
         ActingCase{R"({"fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 4}})",
                    {{"fp16", "true"}, {"loss_scale", "128"}}},
         ActingCase{
-            R"({"fp16": {"enabled": "true", "loss_scale": 0, "initial_scale_power": 32, "loss_scale_window": 5e2, "hysteresis": 1,
+            R"({"fp16": {"enabled": "true", "loss_scale": 0, "initial_scale_power": 32, "loss_scale_window": 5e2,
+                "hysteresis": 1,
                      "consecutive_hysteresis": true, "min_loss_scale": 0.5}})",
             {{"fp16", "true"},
              {"loss_scale", "0"},
@@ -201,13 +201,13 @@ INSTANTIATE_TEST_SUITE_P(
         ActingCase{R"({"zero_optimization": {}})", {}},
         ActingCase{R"({"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e8}})",
                    {{"zero_stage", "2"}, {"overlap_comm", "true"}, {"reduce_bucket_size", "500000000"}}},
-        ActingCase{
-            R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1e5, "stage3_prefetch_bucket_size": 0}})",
-            {{"zero_stage", "3"},
-             {"overlap_comm", "true"},
-             {"persistence_threshold", "100000"},
-             {"backward_prefetch", "no_prefetch"},
-             {"forward_prefetch", "false"}}},
+        ActingCase{R"({"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1e5, )"
+                   R"("stage3_prefetch_bucket_size": 0}})",
+                   {{"zero_stage", "3"},
+                    {"overlap_comm", "true"},
+                    {"persistence_threshold", "100000"},
+                    {"backward_prefetch", "no_prefetch"},
+                    {"forward_prefetch", "false"}}},
         ActingCase{
             R"({"zero_optimization": {"stage": 3, "param_persistence_threshold": "10", "prefetch_bucket_size": 1e6}})",
             {{"zero_stage", "3"}, {"overlap_comm", "true"}, {"persistence_threshold", "10"}}},
@@ -219,11 +219,12 @@ INSTANTIATE_TEST_SUITE_P(
                    {{"zero_stage", "2"}, {"overlap_comm", "false"}}},
         ActingCase{R"({"zero_optimization": {"stage": 3, "cpu_offload_params": true}})",
                    {{"zero_stage", "3"}, {"overlap_comm", "true"}, {"cpu_offload", "params"}}},
+        ActingCase{R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none", "pin_memory": true}, )"
+                   R"("offload_param": {}}})",
+                   {{"zero_stage", "3"}, {"overlap_comm", "true"}}},
         ActingCase{
-            R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none", "pin_memory": true}, "offload_param": {}}})",
-            {{"zero_stage", "3"}, {"overlap_comm", "true"}}},
-        ActingCase{
-            R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"}, "offload_param": {"device": "cpu"}}})",
+            R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"}, )"
+            R"("offload_param": {"device": "cpu"}}})",
             {{"zero_stage", "3"}, {"overlap_comm", "true"}, {"cpu_offload", "all"}, {"offload_folder", "/tmp"}}},
         ActingCase{R"({"zero_optimization": {"stage": 3, "mics_shard_size": 2}})",
                    {{"strategy", "hybrid_shard"}, {"shard_group_size", "2"}, {"overlap_comm", "true"}}},
@@ -233,19 +234,19 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     OptimizerAndScheduler, DeepspeedActs,
     ::testing::Values(
-        ActingCase{
-            R"({"optimizer": {"type": "Adam", "params": {"lr": 1e-4, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 3e-7}}})",
-            {{"optim", "adamw"},
-             {"learning_rate", "1e-04"},
-             {"adam_beta1", "0.8"},
-             {"adam_beta2", "0.99"},
-             {"adam_epsilon", "1e-06"},
-             {"weight_decay", "3e-07"}}},
+        ActingCase{R"({"optimizer": {"type": "Adam", "params": {"lr": 1e-4, "betas": [0.8, 0.99], "eps": 1e-6, )"
+                   R"("weight_decay": 3e-7}}})",
+                   {{"optim", "adamw"},
+                    {"learning_rate", "1e-04"},
+                    {"adam_beta1", "0.8"},
+                    {"adam_beta2", "0.99"},
+                    {"adam_epsilon", "1e-06"},
+                    {"weight_decay", "3e-07"}}},
         ActingCase{R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})",
                    {{"optim", "adam"}, {"learning_rate", "0.001"}}},
-        ActingCase{
-            R"({"optimizer": {"type": "adamw", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}})",
-            {{"optim", "adamw"}}},
+        ActingCase{R"({"optimizer": {"type": "adamw", "params": {"lr": "auto", "betas": "auto", "eps": "auto", )"
+                   R"("weight_decay": "auto"}}})",
+                   {{"optim", "adamw"}}},
         ActingCase{R"({"optimizer": {"type": "Adagrad", "params": {"eps": 1e-9}}})",
                    {{"optim", "adagrad"}, {"learning_rate", "0.01"}, {"optim_args", R"({"eps":1e-09})"}}},
         ActingCase{R"({"optimizer": {"type": "Lion", "params": {"lr": 1e-4, "betas": [0.9, 0.99]}}})",
@@ -254,32 +255,34 @@ INSTANTIATE_TEST_SUITE_P(
                    {{"optim", "lamb"},
                     {"learning_rate", "0.01"},
                     {"optim_args", R"({"eps":1e-08,"max_trust_ratio":0.3,"adapt_undecayed":true})"}}},
+        ActingCase{R"({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentum": 0.9, "nesterov": true, )"
+                   R"("max_grad_norm": 0}}})",
+                   {{"optim", "sgd"}, {"learning_rate", "1"}, {"momentum", "0.9"}, {"nesterov", "true"}}},
+        ActingCase{R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, )"
+                   R"("warmup_num_steps": 1000}}})",
+                   {{"lr_scheduler_type", "warmup_lr"},
+                    {"lr_scheduler_kwargs", R"({"warmup_min_lr":0.0,"warmup_max_lr":0.001,"warmup_num_steps":1000})"}}},
         ActingCase{
-            R"({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentum": 0.9, "nesterov": true, "max_grad_norm": 0}}})",
-            {{"optim", "sgd"}, {"learning_rate", "1"}, {"momentum", "0.9"}, {"nesterov", "true"}}},
-        ActingCase{
-            R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 1000}}})",
-            {{"lr_scheduler_type", "warmup_lr"},
-             {"lr_scheduler_kwargs", R"({"warmup_min_lr":0.0,"warmup_max_lr":0.001,"warmup_num_steps":1000})"}}},
-        ActingCase{
-            R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto",
+            R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                "warmup_num_steps": "auto",
                      "total_num_steps": "auto", "warmup_type": "auto"}}})",
             {{"lr_scheduler_type", "warmup_decay_lr"},
              {"lr_scheduler_kwargs",
               R"({"warmup_max_lr":"auto","warmup_num_steps":"auto","total_num_steps":"auto"})"}}},
         ActingCase{
-            R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 1e3, "warmup_min_ratio": "0.1", "cos_min_ratio": 1e-3, "warmup_type": "Linear"}}})",
+            R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 1e3, )"
+            R"("warmup_min_ratio": "0.1", "cos_min_ratio": 1e-3, "warmup_type": "Linear"}}})",
             {{"lr_scheduler_type", "warmup_cosine_lr"},
              {"lr_scheduler_kwargs",
               R"({"total_num_steps":1000,"warmup_min_ratio":0.1,"cos_min_ratio":0.001,"warmup_type":"linear"})"}}},
-        ActingCase{
-            R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": [0.1], "cycle_momentum": false, "cycle_first_stair_count": 0}}})",
-            {{"lr_scheduler_type", "one_cycle"},
-             {"lr_scheduler_kwargs", R"({"cycle_min_lr":1e-04,"cycle_max_lr":0.1,"cycle_momentum":false})"}}},
-        ActingCase{
-            R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 0.01, "lr_range_test_staircase": true}}})",
-            {{"lr_scheduler_type", "lr_range_test"},
-             {"lr_scheduler_kwargs", R"({"lr_range_test_min_lr":0.01,"lr_range_test_staircase":true})"}}},
+        ActingCase{R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": [0.1], )"
+                   R"("cycle_momentum": false, "cycle_first_stair_count": 0}}})",
+                   {{"lr_scheduler_type", "one_cycle"},
+                    {"lr_scheduler_kwargs", R"({"cycle_min_lr":1e-04,"cycle_max_lr":0.1,"cycle_momentum":false})"}}},
+        ActingCase{R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 0.01, )"
+                   R"("lr_range_test_staircase": true}}})",
+                   {{"lr_scheduler_type", "lr_range_test"},
+                    {"lr_scheduler_kwargs", R"({"lr_range_test_min_lr":0.01,"lr_range_test_staircase":true})"}}},
         ActingCase{R"({"scheduler": {"type": "WarmupLR"}})", {{"lr_scheduler_type", "warmup_lr"}}},
         ActingCase{R"({"tensorboard": {"enabled": true, "output_path": "logs", "job_name": "train"}})",
                    {{"report_to", "tensorboard"}, {"logging_dir", "logs/train"}}},
@@ -302,14 +305,18 @@ TEST(DeepspeedNotes, OneForAllThatHasNoEffect) {
 }
 
 TEST(DeepspeedNotes, AskingForWhatHappensAnyway) {
-  EXPECT_EQ(
-      settings(
-          R"({"wall_clock_breakdown": false, "zero_optimization": {"contiguous_gradients": true, "allgather_partitions": true, "reduce_scatter": true,
-                       "round_robin_gradients": false, "stage3_gather_16bit_weights_on_model_save": "auto", "sub_group_size": "auto"},
-                       "activation_checkpointing": {"number_checkpoints": false, "partition_activations": false, "profile": null},
-                       "elasticity": {"enabled": false}, "compression_training": {"weight_quantization": {"shared_parameters": {"enabled": false}}},
-                       "compile": {"deepcompile": false}, "csv_monitor": {"enabled": false, "job_name": "x"}, "pipeline": {"stages": "auto"}})"),
-      Texts{});
+  EXPECT_EQ(settings(
+                R"({"wall_clock_breakdown": false, "zero_optimization": {"contiguous_gradients": true,
+              "allgather_partitions": true, "reduce_scatter": true,
+                       "round_robin_gradients": false, "stage3_gather_16bit_weights_on_model_save": "auto",
+                       "sub_group_size": "auto"},
+                       "activation_checkpointing": {"number_checkpoints": false, "partition_activations": false,
+                       "profile": null},
+                       "elasticity": {"enabled": false},
+                       "compression_training": {"weight_quantization": {"shared_parameters": {"enabled": false}}},
+                       "compile": {"deepcompile": false}, "csv_monitor": {"enabled": false, "job_name": "x"},
+                       "pipeline": {"stages": "auto"}})"),
+            Texts{});
 }
 
 TEST(DeepspeedNotes, WhatMeansSomethingElseHere) {

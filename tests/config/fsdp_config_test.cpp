@@ -40,7 +40,8 @@ std::string problem_of(const std::string& json) {
 // The example of the Hugging Face guide, and what accelerate's questionnaire writes for version 1 and 2.
 TEST(FsdpConfig, HuggingFacesKeys) {
   EXPECT_EQ(settings(R"({"backward_prefetch": "backward_pre", "forward_prefetch": "false", "limit_all_gathers": true,
-                         "use_orig_params": true, "sync_module_states": "True", "transformer_layer_cls_to_wrap": ["GPT2Block", "BertLayer"],
+                         "use_orig_params": true, "sync_module_states": "True",
+                         "transformer_layer_cls_to_wrap": ["GPT2Block", "BertLayer"],
                          "min_num_params": 0, "cpu_ram_efficient_loading": true, "activation_checkpointing": "yes",
                          "xla": false, "xla_fsdp_grad_ckpt": false})"),
             (Texts{{"backward_prefetch", "backward_pre"},
@@ -114,10 +115,9 @@ TEST(FsdpConfig, ReshardAfterForwardIsThreeThings) {
 }
 
 TEST(FsdpConfig, MixedPrecision) {
-  EXPECT_EQ(
-      settings(
-          R"({"mixed_precision_policy": {"param_dtype": "torch.bfloat16", "reduce_dtype": "float32", "output_dtype": null}})"),
-      (Texts{{"param_dtype", "torch.bfloat16"}, {"reduce_dtype", "float32"}}));
+  EXPECT_EQ(settings(R"({"mixed_precision_policy": {"param_dtype": "torch.bfloat16", "reduce_dtype": "float32", )"
+                     R"("output_dtype": null}})"),
+            (Texts{{"param_dtype", "torch.bfloat16"}, {"reduce_dtype", "float32"}}));
   EXPECT_EQ(settings(R"({"mixed_precision": "bf16"})"), (Texts{{"param_dtype", "bf16"}}));
   EXPECT_EQ(settings(R"({"mixed_precision": "no"})"), Texts{});
   EXPECT_EQ(problem_of(R"({"mixed_precision_policy": {"parm_dtype": "bf16"}})"),

@@ -87,10 +87,10 @@ TEST(Sharding, NamesOfOneStrategyAgree) {
 
 TEST(Sharding, ContradictionsAreListedTogether) {
   EXPECT_EQ(
-      problems_of(
-          {"--fsdp", "full_shard offload", "--zero_stage", "2", "--strategy", "zero1", "--cpu_offload", "optimizer",
-           "--fp16", "--bf16", "--fsdp_config",
-           R"({"sharding_strategy": "SHARD_GRAD_OP", "min_num_params": 1e9, "transformer_layer_cls_to_wrap": "GPT2Block"})"}),
+      problems_of({"--fsdp", "full_shard offload", "--zero_stage", "2", "--strategy", "zero1", "--cpu_offload",
+                   "optimizer", "--fp16", "--bf16", "--fsdp_config",
+                   R"({"sharding_strategy": "SHARD_GRAD_OP", "min_num_params": 1e9, )"
+                   R"("transformer_layer_cls_to_wrap": "GPT2Block"})"}),
       (Words{"fsdp_config:1 sharding_strategy SHARD_GRAD_OP, --fsdp full_shard, --zero_stage 2, --strategy zero1: "
              "these name different strategies; "
              "keep one of them",
@@ -155,9 +155,9 @@ TEST(Sharding, HuggingFacesClassesFindOurBlocks) {
 
 // The example of Hugging Face's distributed-training guide names classes and a size.
 TEST(Sharding, ClassesBeatSize) {
-  const Words guide = {
-      "--fsdp", "full_shard auto_wrap", "--fsdp_config",
-      R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], "fsdp_backward_prefetch": "backward_pre"})"};
+  const Words guide = {"--fsdp", "full_shard auto_wrap", "--fsdp_config",
+                       R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], )"
+                       R"("fsdp_backward_prefetch": "backward_pre"})"};
   const Resolved resolved = read(guide);
   EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, "transformer_based_wrap");
   EXPECT_EQ(resolved.origins.at("auto_wrap_policy"), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");

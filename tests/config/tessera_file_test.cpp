@@ -176,9 +176,9 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
 // The whole way: flags and files of other systems -> --print_config -> --config.
 TEST_F(TesseraFile, PrintedRunsResolveToThemselves) {
   const auto no_environment = [](const std::string&) { return std::optional<std::string>(); };
-  const std::string fsdp = file(
-      "fsdp.json",
-      R"({"transformer_layer_cls_to_wrap": "GPT2Block", "backward_prefetch": "backward_post", "activation_checkpointing": true})");
+  const std::string fsdp =
+      file("fsdp.json", R"({"transformer_layer_cls_to_wrap": "GPT2Block", "backward_prefetch": "backward_post", )"
+                        R"("activation_checkpointing": true})");
   const std::string args = file("args.yaml",
                                 "learning_rate: 1e-3\nreport_to: [tensorboard, wandb]\nfsdp: full_shard\nfsdp_config: "
                                 "{min_num_params: 0, forward_prefetch: false}\n");

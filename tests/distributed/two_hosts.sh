@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Two "hosts": network namespaces with IPC and process namespaces of their own, joined by a veth pair. Each runs two ranks
-# of the distributed tests' hier program through `tessera launch`; the bytes on the wire are read from the interface.
-# Needs root, ip and unshare; exits 77 (skipped) without them.
+# Two "hosts": network namespaces with IPC and process namespaces of their own, joined by a veth pair. Each runs two
+# ranks of the distributed tests' hier program through `tessera launch`; the bytes on the wire are read from the
+# interface. Needs root, ip and unshare; exits 77 (skipped) without them.
 #   tests/distributed/two_hosts.sh [BUILD_DIR]
 set -euo pipefail
 build=$(cd "${1:-build}" && pwd)
-[ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v unshare >/dev/null || { echo "skipped: needs root, ip, unshare"; exit 77; }
+[ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v unshare >/dev/null ||
+  { echo "skipped: needs root, ip, unshare"; exit 77; }
 a=tsa$$ b=tsb$$
 cleanup() {
   for pid in ${pids:-}; do kill -- "$pid" 2>/dev/null || true; done

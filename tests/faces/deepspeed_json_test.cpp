@@ -36,7 +36,8 @@ TEST(DeepSpeedJson, every_section_acts) {
     "train_batch_size": 24,
     "gradient_accumulation_steps": 3,
     "optimizer": {"type": "AdamW", "params": {"lr": 0.002, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}},
-    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.002, "warmup_num_steps": 4, "warmup_type": "linear"}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.002, "warmup_num_steps": 4,
+    "warmup_type": "linear"}},
     "gradient_clipping": 1.0,
     "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}
   })");
@@ -74,7 +75,8 @@ TEST(DeepSpeedJson, one_cycle_moves_rate_and_betas) {
   run_ranks(1, [](comm::World&) {
     auto engine = initialize(make_net(), {.config = R"({"train_batch_size": 8,
         "optimizer": {"type": "Adam", "params": {"lr": 0.01}},
-        "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.001, "cycle_max_lr": 0.01, "cycle_first_step_size": 2}}})"});
+        "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.001, "cycle_max_lr": 0.01,
+        "cycle_first_step_size": 2}}})"});
     std::vector<double> rates;
     for (int step = 0; step < 5; ++step) {
       rates.push_back(engine.get_lr().at(0));
@@ -128,8 +130,8 @@ TEST(DeepSpeedJson, problems_are_told_with_file_and_line) {
 
 TEST(DeepSpeedJson, auto_is_filled_from_the_arguments) {
   const RunConfig config = faces::read_configuration(
-      {.config =
-           R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto"})",
+      {.config = R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", )"
+                 R"("gradient_clipping": "auto"})",
        .arguments = {"--per_device_train_batch_size=6", "--gradient_accumulation_steps=2", "--max_grad_norm=0.5"}},
       2);
   EXPECT_EQ(config.optimization.per_device_train_batch_size, 6);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The newest checkpoint is damaged before a training resumes: the program itself, from the command line to its first step.
+"""The newest checkpoint is damaged before a training resumes: the program itself, from the command line to its first
+step.
 
     tests/faults/corrupt.py [--build DIR] [--trials 20 | --full] [--ranks 2] [--train_flags "--fsdp full_shard"]
 
-A bit, a cut, zeros, two shards that changed places, an edited number, a symbolic link, a missing file; each in a random file of the newest
-checkpoint-N. The run that resumes must name the file, go on from the checkpoint before, and train. (The 10,000 of
-sharding_tests --gtest_filter='CheckpointCorruption*' go through the same functions without the program around them.) One row of a table;
-exit code 1 unless every damage was found.
+A bit, a cut, zeros, two shards that changed places, an edited number, a symbolic link, a missing file; each in a random
+file of the newest checkpoint-N. The run that resumes must name the file, go on from the checkpoint before, and train.
+(The 10,000 of sharding_tests --gtest_filter='CheckpointCorruption*' go through the same functions without the program
+around them.) One row of a table; exit code 1 unless every damage was found.
 """
 import os
 import random
@@ -83,12 +84,14 @@ def damage(checkpoint):
 
 
 def resume(steps):
-    work = job.Job(training.command(options, text, output, "--resume_from_checkpoint", "true", *options.train_flags.split(),
+    work = job.Job(training.command(options, text, output,
+                                    "--resume_from_checkpoint", "true", *options.train_flags.split(),
                                     model=training.TINY_MODEL, steps=steps))
     return work.finish(120)[0], work
 
 
-first = job.Job(training.command(options, text, master, *options.train_flags.split(), model=training.TINY_MODEL, steps=3))
+first = job.Job(training.command(options, text, master, *options.train_flags.split(), model=training.TINY_MODEL,
+                                 steps=3))
 if first.finish(120)[0] != 0:
     sys.exit("the training failed:\n" + first.text()[-3000:])
 wrong, found, kinds, begun = [], 0, {}, time.monotonic()
@@ -110,5 +113,6 @@ while found + len(wrong) < options.trials and len(wrong) < 5:
 good = not wrong
 told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 job.row(f"damage before `--resume_from_checkpoint true`, {options.ranks} ranks, {options.trials} times",
-        f"found and named, checkpoint before taken: {found}/{options.trials} ({told}); {time.monotonic() - begun:.0f} s", "all", good)
+        f"found and named, checkpoint before taken: {found}/{options.trials} ({told}); "
+        f"{time.monotonic() - begun:.0f} s", "all", good)
 training.conclude(folder, good, wrong)

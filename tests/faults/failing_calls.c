@@ -1,11 +1,12 @@
 /* LD_PRELOAD library: on one rank, chosen system calls on the files of a checkpoint fail. Built by io_errors.py.
 
-   Calls on paths that hold FAULT_BELOW and "/checkpoint-", and fsyncs of FAULT_BELOW itself, are counted anew for each save: a save
-   begins with the first path checkpoint-N.tmp.*, and what follows on other checkpoints (renaming, pruning) belongs to it. In the save
-   of an even step N, call N/2 - 1 fails with FAULT_ERRNO, or, with FAULT_STICKY, that one and all that follow. Odd saves are left alone.
+   Calls on paths that hold FAULT_BELOW and "/checkpoint-", and fsyncs of FAULT_BELOW itself, are counted anew for each
+   save: a save begins with the first path checkpoint-N.tmp.*, and what follows on other checkpoints (renaming, pruning)
+   belongs to it. In the save of an even step N, call N/2 - 1 fails with FAULT_ERRNO, or, with FAULT_STICKY, that one
+   and all that follow. Odd saves are left alone.
 
-   FAULT_FLIP: that call, when it writes, succeeds, but another bit reaches the file: what a failing disk or cable does. Then FAULT_LOG
-   tells of flips alone.
+   FAULT_FLIP: that call, when it writes, succeeds, but another bit reaches the file: what a failing disk or cable does.
+   Then FAULT_LOG tells of flips alone.
 
    FAULT_RANK   the rank (its variable RANK)        FAULT_LOG   receives a line "SAVE CALL NAME PATH" for each failure
    FAULT_COUNT  nothing fails; every call is logged */
@@ -62,7 +63,8 @@ static int fails(const char* name, const char* path) {
     const long at = save / 2 - 1;
     if (getenv("FAULT_COUNT"))
       tell(name, path);
-    else if (save % 2 == 0 && (call == at || (call > at && getenv("FAULT_STICKY"))) && (!getenv("FAULT_FLIP") || strstr(name, "write")))
+    else if (save % 2 == 0 && (call == at || (call > at && getenv("FAULT_STICKY"))) &&
+             (!getenv("FAULT_FLIP") || strstr(name, "write")))
       failing = 1, tell(name, path);
     ++call;
   }
@@ -87,13 +89,13 @@ static int fails_fd(const char* name, int fd) {
   result name parameters { return fails(#name, path) ? -1 : REAL(name) arguments; }
 #define ON_FD(result, name, parameters, fd, arguments) \
   result name parameters { return fails_fd(#name, fd) ? -1 : REAL(name) arguments; }
-#define OPEN(name, parameters, path, passed)                  \
-  int name parameters {                                       \
-    va_list more;                                             \
-    va_start(more, flags);                                    \
+#define OPEN(name, parameters, path, passed)                                           \
+  int name parameters {                                                                \
+    va_list more;                                                                      \
+    va_start(more, flags);                                                             \
     const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? (mode_t)va_arg(more, int) : 0; \
-    va_end(more);                                             \
-    return fails(#name, path) ? -1 : REAL(name) passed;       \
+    va_end(more);                                                                      \
+    return fails(#name, path) ? -1 : REAL(name) passed;                                \
   }
 
 OPEN(open, (const char* path, int flags, ...), path, (path, flags, mode))
@@ -101,19 +103,19 @@ OPEN(open64, (const char* path, int flags, ...), path, (path, flags, mode))
 OPEN(openat, (int folder, const char* path, int flags, ...), path, (folder, path, flags, mode))
 OPEN(openat64, (int folder, const char* path, int flags, ...), path, (folder, path, flags, mode))
 /* The same for what writes: FAULT_FLIP changes a bit in the middle, in a copy that suits direct I/O. */
-#define WRITES(name, parameters, passed)                              \
-  ssize_t name parameters {                                           \
-    void* copy = NULL;                                                \
-    if (fails_fd(#name, fd)) {                                        \
-      if (errno != 0 || n == 0) return -1;                            \
-      if (posix_memalign(&copy, 4096, n) != 0) abort();               \
-      memcpy(copy, data, n);                                          \
-      ((unsigned char*)copy)[n / 2] ^= 16;                            \
-      data = copy;                                                    \
-    }                                                                 \
-    const ssize_t result = REAL(name) passed;                         \
-    free(copy);                                                       \
-    return result;                                                    \
+#define WRITES(name, parameters, passed)                \
+  ssize_t name parameters {                             \
+    void* copy = NULL;                                  \
+    if (fails_fd(#name, fd)) {                          \
+      if (errno != 0 || n == 0) return -1;              \
+      if (posix_memalign(&copy, 4096, n) != 0) abort(); \
+      memcpy(copy, data, n);                            \
+      ((unsigned char*)copy)[n / 2] ^= 16;              \
+      data = copy;                                      \
+    }                                                   \
+    const ssize_t result = REAL(name) passed;           \
+    free(copy);                                         \
+    return result;                                      \
   }
 WRITES(write, (int fd, const void* data, size_t n), (fd, data, n))
 WRITES(pwrite, (int fd, const void* data, size_t n, off_t at), (fd, data, n, at))

@@ -26,7 +26,8 @@ for trial in range(options.trials):
     times += [when - one.at for when, _ in one.said]
     left += one.left
 good = job.row(f"SIGSTOP one of {options.ranks} ranks for ever, {options.trials} times",
-               f"named within 3 s {named}/{options.trials}: {job.spread(times)}; left behind: {', '.join(left) or 'nothing'}",
+               f"named within 3 s {named}/{options.trials}: {job.spread(times)}; left behind: "
+               f"{', '.join(left) or 'nothing'}",
                "all within 3 s", named == options.trials and not left)
 
 # One job lives through all pauses.

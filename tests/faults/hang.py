@@ -3,7 +3,8 @@
 
     tests/faults/hang.py [--build DIR] [--trials 2 | --full] [--ranks 4]
 
-One row of a table; exit code 1 when the bar fails: the right rank every time, named within max(5 s, 5 x p99 step) and 1 s.
+One row of a table; exit code 1 when the bar fails: the right rank every time, named within max(5 s, 5 x p99 step) and 1
+s.
 """
 import random
 import sys
@@ -18,7 +19,8 @@ for trial in range(options.trials):
     work = job.launch(options, program_arguments=("--step_ms", "1", "--spin", f"{victim},200"))
     pids = work.ready(options.ranks)
     began = work.wait_for(rf"\[rank {victim}\] spins", timeout=60)
-    said = work.wait_for(r"^\[agent\] no progress for .*: rank (\d+) \(pid \d+\) has not come to all_reduce", timeout=30)
+    said = work.wait_for(r"^\[agent\] no progress for .*: rank (\d+) \(pid \d+\) has not come to all_reduce",
+                         timeout=30)
     code, _ = work.finish(60)
     late = said[0][0] - began[0][0] if said and began else float("inf")
     times.append(late)

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The disk fails while checkpoints are saved: every system call of a save on one rank, one after another; and a disk that is full.
+"""The disk fails while checkpoints are saved: every system call of a save on one rank, one after another; and a disk
+that is full.
 
     tests/faults/io_errors.py [--build DIR] [--ranks 2] [--only sweep|full_disk] [--train_flags "--fsdp full_shard"]
 
-sweep      A library that is loaded before libc's calls (failing_calls.c, built here with cc) lets the n-th call on the checkpoint's
-           files fail on one chosen rank, in every second save, for n over all calls of a save: once, or that one and all that follow;
-           or lets another bit than the program's reach the disk.
+sweep      A library that is loaded before libc's calls (failing_calls.c, built here with cc) lets the n-th call on the
+           checkpoint's files fail on one chosen rank, in every second save, for n over all calls of a save: once, or
+           that one and all that follow; or lets another bit than the program's reach the disk.
 full_disk  The output folder lies on a tmpfs (needs root) that is filled to the last byte; later it is freed.
 
-What must hold: the training ends with exit code 0 and with the very weights of a run that nothing happened to (so the ranks agree at
-every step); each failure is told with its cause, or the checkpoint is there and whole; the saves in between succeed; every
-checkpoint-N verifies. One row per kind; exit code 1 when one fails, 77 when nothing could run.
+What must hold: the training ends with exit code 0 and with the very weights of a run that nothing happened to (so the
+ranks agree at every step); each failure is told with its cause, or the checkpoint is there and whole; the saves in
+between succeed; every checkpoint-N verifies. One row per kind; exit code 1 when one fails, 77 when nothing could run.
 """
 import errno
 import os
@@ -42,7 +43,8 @@ KINDS = [("EIO", errno.EIO, {"FAULT_ERRNO": str(errno.EIO)}),
 def run(name, steps, environment=None, flags=()):
     """(exit code, output folder, lines) of a run of `steps` steps that saves after each."""
     output = os.path.join(folder, name)
-    work = job.Job(training.command(options, text, output, *flags, *options.train_flags.split(), model=training.TINY_MODEL, steps=steps),
+    work = job.Job(training.command(options, text, output, *flags, *options.train_flags.split(),
+                                    model=training.TINY_MODEL, steps=steps),
                    environment)
     code, _ = work.finish(300)
     return code, output, work
@@ -66,7 +68,8 @@ def calls_of(log):
 
 def sweep():
     library = os.path.join(folder, "failing_calls.so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, os.path.join(HERE, "failing_calls.c"), "-ldl"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, os.path.join(HERE, "failing_calls.c"), "-ldl"],
+                   check=True)
     good, any_calls = True, False
     for rank in range(options.ranks) if options.rank is None else [options.rank]:
         def injected(name, **more):
@@ -113,7 +116,8 @@ def judge(name, number, code, output, work, failed, steps, undisturbed, calls):
                     (f"checkpoint-{step}" in line or f"step {step} " in line)]
             if not said:
                 untold += 1
-                problems.append(f"save {step}: {failed[step][0]} failed, the checkpoint was dropped, and no warning names it and '{cause}'")
+                problems.append(f"save {step}: {failed[step][0]} failed, the checkpoint was dropped, and no warning "
+                                f"names it and '{cause}'")
         elif step not in there and code == 0:
             problems.append(f"checkpoint-{step} is missing although nothing failed in its save")
     damaged = training.not_whole(options, output)
@@ -122,13 +126,16 @@ def judge(name, number, code, output, work, failed, steps, undisturbed, calls):
         problems.append(f"left behind: {', '.join(training.unfinished(output))}")
     stories.extend(f"{name}: {problem}" for problem in problems[:4])
     complete = [failed[step][0] for step in failed if step in there]
-    tolerated = sorted({f"{call} of {re.sub(r'[.]tmp[.][0-9]+.*|checkpoint-[0-9]+', '...', path.rsplit('/', 1)[1])}" for _, call, path in complete})
+    tolerated = sorted({f"{call} of {re.sub(r'[.]tmp[.][0-9]+.*|checkpoint-[0-9]+', '...', path.rsplit('/', 1)[1])}"
+                        for _, call, path in complete})
     if tolerated:
         print(f"  {name}: complete although this failed: {', '.join(tolerated)}")
     names = sorted({call[1] for made in failed.values() for call in made[:1]})
     return job.row(f"{name}: call n of a save, n = 1..{calls}, {options.ranks} ranks",
-                   f"{len(failed)} saves hurt ({', '.join(names)}): {dropped} checkpoints dropped with a warning of the cause ({untold} without), "
-                   f"{len(complete)} complete all the same; {len(there)} checkpoints there, {len(damaged)} damaged; exit code {code}",
+                   f"{len(failed)} saves hurt ({', '.join(names)}): {dropped} checkpoints dropped with a warning of "
+                   f"the cause ({untold} without), "
+                   f"{len(complete)} complete all the same; {len(there)} checkpoints there, {len(damaged)} damaged; "
+                   f"exit code {code}",
                    "training ends, same weights, no damaged checkpoint, next save works", not problems)
 
 
@@ -143,7 +150,8 @@ def full_disk():
         print(f"skipped: a tmpfs mount is not allowed here ({mounted.stderr.strip()})")
         return None
     output, ballast, problems = os.path.join(disk, "out"), os.path.join(disk, "ballast"), []
-    work = job.Job(training.command(options, text, output, "--save_total_limit", "1", *options.train_flags.split(), steps=100_000))
+    work = job.Job(training.command(options, text, output,
+                                    "--save_total_limit", "1", *options.train_flags.split(), steps=100_000))
     failures, again, newest = [], [], 0
     try:
         if not work.wait_for(training.SAVED, timeout=60):
@@ -154,7 +162,8 @@ def full_disk():
                 fill(disk, ballast)  # again and again: what is removed meanwhile gives space
                 failures = work.wait_for(r"is not saved.*" + os.strerror(errno.ENOSPC), count=3, timeout=0.1, start=at)
             if len(failures) < 3:
-                problems.append(f"{len(failures)} warnings of the cause after the disk was filled:\n{work.text()[-2000:]}")
+                problems.append(f"{len(failures)} warnings of the cause after the disk was "
+                                f"filled:\n{work.text()[-2000:]}")
             if work.process.poll() is not None:
                 problems.append("the training ended")
             damaged = training.not_whole(options, output)
@@ -175,7 +184,8 @@ def full_disk():
         training.end(work)
         subprocess.run(["umount", "-l", disk])
     stories.extend(f"full disk: {problem}" for problem in problems[:4])
-    return job.row(f"disk full (tmpfs), {options.ranks} ranks", f"{len(failures)} saves failed with a warning of the cause, training went on; "
+    return job.row(f"disk full (tmpfs), {options.ranks} ranks",
+                   f"{len(failures)} saves failed with a warning of the cause, training went on; "
                    f"checkpoint-{newest} stayed whole; after space was freed {len(again)} of 3 saves worked",
                    "training goes on, old checkpoint whole, next save works", not problems)
 

@@ -25,8 +25,10 @@ def arguments(description, trials, full):
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (default: build)")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--trials", type=int, default=trials)
-    parser.add_argument("--full", action="store_const", dest="trials", const=full, help=f"{full} trials, as the bar says")
-    parser.add_argument("--program", default="loop_rank", help="loop_rank (collectives of ours) or fake_rank (no tensors)")
+    parser.add_argument("--full", action="store_const", dest="trials", const=full,
+                        help=f"{full} trials, as the bar says")
+    parser.add_argument("--program", default="loop_rank",
+                        help="loop_rank (collectives of ours) or fake_rank (no tensors)")
     parser.add_argument("--seed", type=int, default=None)
     return parser
 
@@ -82,7 +84,8 @@ class Job:
         self.incoming.put(None)
 
     def wait_for(self, pattern, count=1, timeout=60, start=0):
-        """The matches of `count` lines from line number `start` on: [(time, match)]; fewer after `timeout` or the end."""
+        """The matches of `count` lines from line number `start` on: [(time, match)]; fewer after `timeout` or the
+        end."""
         deadline, found, at = time.monotonic() + timeout, [], start
         while True:
             while at < len(self.lines):
@@ -180,5 +183,5 @@ def can_bind(port):
 
 def launch(options, extra=(), program_arguments=("--step_ms", "1"), environment=None):
     program = os.path.join(options.build, "tests", options.program)
-    return Job([os.path.join(options.build, "tessera"), "launch", "--nproc_per_node", str(options.ranks), *extra, program,
-                *program_arguments], environment)
+    return Job([os.path.join(options.build, "tessera"), "launch",
+                "--nproc_per_node", str(options.ranks), *extra, program, *program_arguments], environment)

@@ -17,7 +17,8 @@ chance = random.Random(options.seed)
 named, wrong, noticed, gone, left = 0, [], [], [], []
 for trial in range(options.trials):
     one = job.Hurt(options, chance, signal.SIGKILL, r"was killed by (SIG\w+)")
-    if one.groups() == [(str(one.victim), str(one.pid), "SIGKILL")] and one.code == 137 and one.text.count("[agent] rank ") == 1:
+    if one.groups() == [(str(one.victim), str(one.pid),
+                         "SIGKILL")] and one.code == 137 and one.text.count("[agent] rank ") == 1:
         named += 1
         noticed.append(one.said[0][0] - one.at)
     else:

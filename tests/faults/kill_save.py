@@ -3,10 +3,11 @@
 
     tests/faults/kill_save.py [--build DIR] [--trials 30 | --full] [--ranks 2] [--train_flags "--fsdp full_shard"]
 
-All trials happen to one output folder: each run is killed at a random moment (every other time while the folder of a checkpoint that
-is being written is there) and the next one continues with --resume_from_checkpoint true. One row of a table; exit code 1 unless
-every run resumed from a checkpoint at least as new as the newest that had been announced, lost at most --bar_lost steps, every
-checkpoint-N verified, and what the dead runs had half written was gone after the next save.
+All trials happen to one output folder: each run is killed at a random moment (every other time while the folder of a
+checkpoint that is being written is there) and the next one continues with --resume_from_checkpoint true. One row of a
+table; exit code 1 unless every run resumed from a checkpoint at least as new as the newest that had been announced,
+lost at most --bar_lost steps, every checkpoint-N verified, and what the dead runs had half written was gone after the
+next save.
 """
 import os
 import random
@@ -18,7 +19,8 @@ import job
 import training
 
 parser = training.arguments(__doc__, trials=30, full=300)
-parser.add_argument("--bar_lost", type=int, default=2, help="steps that may be lost: the one under way, and one whose checkpoint is being written")
+parser.add_argument("--bar_lost", type=int, default=2,
+                    help="steps that may be lost: the one under way, and one whose checkpoint is being written")
 options = parser.parse_args()
 options.seed = random.randrange(10**6) if options.seed is None else options.seed
 print(f"seed {options.seed}")
@@ -29,7 +31,8 @@ text, output = training.write_text(folder), os.path.join(folder, "out")
 
 def start():
     more = ["--resume_from_checkpoint", "true"] if training.steps_in(output) else []
-    return job.Job(training.command(options, text, output, "--save_total_limit", "3", *more, *options.train_flags.split()))
+    return job.Job(training.command(options, text, output,
+                                    "--save_total_limit", "3", *more, *options.train_flags.split()))
 
 
 def wait_for_half_written(seconds):
@@ -94,8 +97,10 @@ for trial in range(options.trials + 1):  # the last one only resumes
         break
 resumed = len(lost)
 good = not wrong and resumed == options.trials
-job.row(f"kill -9 during saves, {options.ranks} ranks, {options.trials} times ({whom['one rank']} of one rank, {whom['all']} of all)",
-        f"resumed {resumed}/{options.trials}; {half_written} left a half-written folder, which the next save removed; steps lost: "
+job.row(f"kill -9 during saves, {options.ranks} ranks, {options.trials} times ({whom['one rank']} of one rank, "
+        f"{whom['all']} of all)",
+        f"resumed {resumed}/{options.trials}; {half_written} left a half-written folder, which the next save removed; "
+        "steps lost: "
         f"{sum(lost)} in all, at most {max(lost, default=0)} at once; {time.monotonic() - begun:.0f} s",
         f"all resume, no manual step; at most {options.bar_lost} lost", good)
 training.conclude(folder, good, wrong)

@@ -3,12 +3,12 @@
 
     tests/faults/power_cut.py [--build DIR] [--trials 10 | --full] [--ranks 2] [--mount data=ordered] [--image_mb 256]
 
-The output folder lies on an ext4 file system of its own, in a file that is loop-mounted. At a random moment the file system is shut
-down with EXT4_IOC_SHUTDOWN and NOLOGFLUSH: nothing that was not forced to the disk survives, the journal's open transaction neither
-(linux/fs/ext4/ioctl.c). The processes are killed, the file system is mounted again, which replays its journal, and the next run
-continues with --resume_from_checkpoint true. One row of a table; exit code 1 unless every run resumed, from a checkpoint at least as
-new as the newest that had been announced ("saved ..."), and every checkpoint-N that was there verified. Needs root (mount); exit code
-77 where it cannot run.
+The output folder lies on an ext4 file system of its own, in a file that is loop-mounted. At a random moment the file
+system is shut down with EXT4_IOC_SHUTDOWN and NOLOGFLUSH: nothing that was not forced to the disk survives, the
+journal's open transaction neither (linux/fs/ext4/ioctl.c). The processes are killed, the file system is mounted again,
+which replays its journal, and the next run continues with --resume_from_checkpoint true. One row of a table; exit code
+1 unless every run resumed, from a checkpoint at least as new as the newest that had been announced ("saved ..."), and
+every checkpoint-N that was there verified. Needs root (mount); exit code 77 where it cannot run.
 """
 import fcntl
 import os
@@ -81,7 +81,8 @@ announced = told = at = 0
 try:
     for trial in range(options.trials + 1):  # the last one only resumes
         more = ["--resume_from_checkpoint", "true"] if trial else []
-        work = job.Job(training.command(options, text, output, "--save_total_limit", "2", *more, *options.train_flags.split()))
+        work = job.Job(training.command(options, text, output,
+                                        "--save_total_limit", "2", *more, *options.train_flags.split()))
         try:
             if trial > 0:
                 resumed = work.wait_for(training.RESUMED, timeout=60)
@@ -114,8 +115,10 @@ try:
 finally:
     unmount()
 good = not wrong and len(lost) == options.trials
-job.row(f"power cut (ext4 {options.mount}, shutdown without log flush) during saves, {options.ranks} ranks, {options.trials} times",
-        f"resumed {len(lost)}/{options.trials}; {half_written} left a half-written folder; damaged checkpoint-N: {damaged_seen}; steps "
+job.row(f"power cut (ext4 {options.mount}, shutdown without log flush) during saves, {options.ranks} ranks, "
+        f"{options.trials} times",
+        f"resumed {len(lost)}/{options.trials}; {half_written} left a half-written folder; damaged checkpoint-N: "
+        f"{damaged_seen}; steps "
         f"lost: {sum(lost)} in all, at most {max(lost, default=0)} at once; {time.monotonic() - begun:.0f} s",
         "all resume, no manual step", good)
 training.conclude(folder, good, wrong)

@@ -33,9 +33,9 @@ with open(os.path.join(folder, "text.txt"), "w") as file:
 work = job.Job([os.path.join(options.build, "tessera"), "train", "--config_name", "gpt2-tiny", "--config_overrides",
                 "n_layer=2,n_embd=32,n_head=2,vocab_size=257,n_positions=64,bos_token_id=256,eos_token_id=256",
                 "--tokenizer_name", "byte", "--train_file", os.path.join(folder, "text.txt"), "--block_size", "32",
-                "--per_device_train_batch_size", "2", "--max_steps", "1000000", "--logging_steps", "1", "--save_steps", "20",
-                "--save_total_limit", "2", "--output_dir", os.path.join(folder, "out"), "--num_processes",
-                str(options.ranks), "--max_restarts", str(options.trials)])
+                "--per_device_train_batch_size", "2", "--max_steps", "1000000", "--logging_steps", "1",
+                "--save_steps", "20", "--save_total_limit", "2", "--output_dir", os.path.join(folder, "out"),
+                "--num_processes", str(options.ranks), "--max_restarts", str(options.trials)])
 step_line = r"'loss': "
 saved_line = r"saved .*checkpoint-(\d+)"
 times, resumed, wrong = [], 0, []
@@ -57,7 +57,8 @@ for trial in range(options.trials):
     if not restart:
         wrong.append(f"restart {trial + 1} did not resume:\n" + "\n".join(line for _, line in work.lines[before:]))
         break
-    at = next(i for i, (when, line) in enumerate(work.lines) if i >= before and re.search(r"restart \d+: going on", line))
+    at = next(i for i, (when, line) in enumerate(work.lines) if i >= before
+              and re.search(r"restart \d+: going on", line))
     first = work.wait_for(step_line, timeout=60, start=at + 1)
     if not first:
         wrong.append("no step after the restart:\n" + work.text()[-3000:])
@@ -98,6 +99,6 @@ if options.peers and os.path.exists(torchrun):
         theirs.append(again[-1][0] - killed)
     work.process.terminate()
     work.finish(60)
-    job.row(f"the same with torchrun (monitor interval 0.1 s), {len(theirs)} times", f"first new step: {job.spread(theirs)}",
-            "for comparison", True)
+    job.row(f"the same with torchrun (monitor interval 0.1 s), {len(theirs)} times",
+            f"first new step: {job.spread(theirs)}", "for comparison", True)
 sys.exit(0 if good else 1)

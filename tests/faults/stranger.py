@@ -3,9 +3,9 @@
 
     tests/faults/stranger.py [--build DIR] [--trials 3 | --full] [--ranks 2] [--steps 1500]
 
-Random bytes, greetings under a wrong secret, a recorded session replayed, greetings cut short, frames with huge lengths,
-and 1,000 connections held open. Then: is the secret anywhere in the ranks' environment, arguments or output? Three rows
-of a table; exit code 1 when a bar fails. Times come from pairs of jobs, one left alone and one under attack.
+Random bytes, greetings under a wrong secret, a recorded session replayed, greetings cut short, frames with huge
+lengths, and 1,000 connections held open. Then: is the secret anywhere in the ranks' environment, arguments or output?
+Three rows of a table; exit code 1 when a bar fails. Times come from pairs of jobs, one left alone and one under attack.
 """
 import hashlib
 import hmac
@@ -176,11 +176,13 @@ def main():
             crashed.append(work.text())
     ratios = [attacked / alone for alone, attacked in zip(times[False], times[True])]
     attempts = ", ".join(f"{count} {kind}" for kind, count in sorted(tried.items()))
-    good = job.row(f"strangers on the store's port ({attempts})", f"bytes answered {answered}, jobs failed {len(crashed)}",
-                   "0 accepted, 0 crashes", answered == 0 and not crashed)
+    good = job.row(f"strangers on the store's port ({attempts})",
+                   f"bytes answered {answered}, jobs failed {len(crashed)}", "0 accepted, 0 crashes",
+                   answered == 0 and not crashed)
     ratio = statistics.median(ratios)
     good &= job.row(f"step time of {options.ranks} ranks under them, {options.trials} pairs of jobs",
-                    f"alone {statistics.median(times[False]):.3f} ms, attacked {statistics.median(times[True]):.3f} ms; "
+                    f"alone {statistics.median(times[False]):.3f} ms, attacked {statistics.median(times[True]):.3f} "
+                    "ms; "
                     f"median of the pairs' ratios {ratio:.3f}", "<= 1.05", ratio <= 1.05)
     good &= job.row("the job's secret in environment, arguments or output of agent and ranks",
                     ", ".join(sorted(set(exposed))) or "nowhere", "nowhere", not exposed)

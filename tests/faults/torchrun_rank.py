@@ -1,4 +1,5 @@
-"""torchrun's side of restart.py: a small model under DistributedDataParallel over Gloo; says when its first step is over."""
+"""torchrun's side of restart.py: a small model under DistributedDataParallel over Gloo; says when its first step is
+over."""
 import os
 
 import torch
@@ -6,7 +7,8 @@ import torch.distributed as dist
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(256, 128), torch.nn.Linear(128, 256)))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(256, 128),
+                                                                      torch.nn.Linear(128, 256)))
 optimizer = torch.optim.AdamW(model.parameters())
 step = 0
 while True:

@@ -46,9 +46,10 @@ def write_text(folder):
 def command(options, text, output, *more, model=MODEL, steps=1_000_000):
     """A run that saves after each step, quick and the same each time."""
     return [os.path.join(options.build, "tessera"), "train", "--config_name", "gpt2-tiny", "--config_overrides", model,
-            "--tokenizer_name", "byte", "--train_file", text, "--block_size", "32", "--per_device_train_batch_size", "2",
-            "--learning_rate", "1e-3", "--lr_scheduler_type", "constant", "--max_steps", str(steps), "--logging_steps", "1",
-            "--save_steps", "1", "--report_to", "none", "--output_dir", output, "--num_processes", str(options.ranks), *more]
+            "--tokenizer_name", "byte", "--train_file", text, "--block_size", "32",
+            "--per_device_train_batch_size", "2", "--learning_rate", "1e-3", "--lr_scheduler_type", "constant",
+            "--max_steps", str(steps), "--logging_steps", "1", "--save_steps", "1", "--report_to", "none",
+            "--output_dir", output, "--num_processes", str(options.ranks), *more]
 
 
 def arguments(description, trials, full):
@@ -116,10 +117,12 @@ def last_step(output):
 
 def not_whole(options, output):
     """The lines of `tessera checkpoint verify` about checkpoints that are not as they were written; [] when all are."""
-    done = subprocess.run([os.path.join(options.build, "tessera"), "checkpoint", "verify", output], capture_output=True, text=True)
+    done = subprocess.run([os.path.join(options.build, "tessera"), "checkpoint", "verify", output], capture_output=True,
+                          text=True)
     if done.returncode == 0:
         return []
-    return [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("whole")] or [f"exit code {done.returncode}"]
+    return [line for line in (done.stdout + done.stderr).splitlines()
+            if not line.startswith("whole")] or [f"exit code {done.returncode}"]
 
 
 def end(work, number=signal.SIGKILL):

@@ -64,7 +64,8 @@ TEST(Safetensors, AcceptsAWholeFile) {
   EXPECT_EQ(complaint(R"({"__metadata__":{"k":"v"},"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}   )", 8), "");
   // Empty tensors take no place, wherever they are listed; file order is that of the data, not of the header.
   const std::string empties =
-      R"({"b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"e":{"dtype":"F32","shape":[0,5],"data_offsets":[8,8]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
+      R"({"b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"e":{"dtype":"F32","shape":[0,5],"data_offsets":[8,)"
+      R"(8]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
   EXPECT_EQ(parse(file_bytes(empties, std::string(8, 'd'))).tensors[0].name, "a");
 }
 

@@ -111,7 +111,8 @@ TEST(StateIndex, EveryRuleHasItsMessage) {
       {with("[4]", concat(piece(0, 3), ",", piece(2, 4, "b.safetensors"))),
        "tensor 'w': elements [0, 3) of 'w' in a.safetensors and elements [2, 4) of 'w' in b.safetensors overlap"},
       {with("[4]", concat(piece(0, 2), ",", piece(2, 4))), "'w' in a.safetensors is two pieces"},
-      {R"({"format": "tessera-pieces-1", "metadata": {"total_size": 9}, "tensors": {"w": {"dtype": "F32", "shape": [2], "pieces": [)" +
+      {R"({"format": "tessera-pieces-1", "metadata": {"total_size": 9}, "tensors": {"w": {"dtype": "F32", )"
+       R"("shape": [2], "pieces": [)" +
            piece(0, 2) + "]}}}",
        "total_size is 9, but the tensors have 8 bytes"},
       {R"({"format": "tessera-pieces-1", "metadata": {"total_size": -8}, "tensors": {}})", "total_size is -8"},

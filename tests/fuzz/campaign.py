@@ -1,14 +1,16 @@
 """Feeds the fuzzers millions of inputs and keeps account of them.
 
-    cmake --preset fuzz && cmake --build --preset fuzz            (or fuzz-fast: without sanitizers, several times the inputs)
-    python3 tests/fuzz/campaign.py BUILD --inputs 5000000 --corpora DIR [--only NAME,NAME]
+    cmake --preset fuzz && cmake --build --preset fuzz            (or fuzz-fast: without sanitizers, several times the
+    inputs) python3 tests/fuzz/campaign.py BUILD --inputs 5000000 --corpora DIR [--only NAME,NAME]
 
-Readers take turns in chunks of at most --chunk inputs and --seconds, with one of a few lengths each, until each has taken
---inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk (reader, commit,
-sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is begun again with the
-same DIR goes on where it was, so new code wants a new DIR. What crashes, takes 20 minutes or asks for more than 64 MiB at once
-(the latter is only seen under sanitizers) is kept as DIR/crash/NAME-*, and its reader takes no more inputs; the exit status is
-then 1. The one wall-clock limit that matters ends a chunk early, so the programs may be stopped and continued at will.
+Readers take turns in chunks of at most --chunk inputs and --seconds, with one of a few lengths each, until each has
+taken
+--inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk (reader,
+commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is begun
+again with the same DIR goes on where it was, so new code wants a new DIR. What crashes, takes 20 minutes or asks for
+more than 64 MiB at once (the latter is only seen under sanitizers) is kept as DIR/crash/NAME-*, and its reader takes no
+more inputs; the exit status is then 1. The one wall-clock limit that matters ends a chunk early, so the programs may be
+stopped and continued at will.
 """
 import argparse, csv, glob, os, re, subprocess, sys, time
 
@@ -16,8 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 COLUMNS = ["reader", "commit", "sanitizers", "max_len", "inputs", "seconds", "status", "edges"]
 
-# Reader: (lengths of inputs, by turns; sources whose string literals are its dictionary). A reader that takes fixtures as they are has a
-# line in FIXTURES; the others begin with a byte that chooses, and start from tests/fuzz/corpus.
+# Reader: (lengths of inputs, by turns; sources whose string literals are its dictionary). A reader that takes fixtures
+# as they are has a line in FIXTURES; the others begin with a byte that chooses, and start from tests/fuzz/corpus.
 READERS = {
     "safetensors_header": ([256, 128, 512, 1024], ["format/safetensors/safetensors.cpp"]),
     "safetensors_index": ([256, 128, 512], ["format/safetensors/safetensors_index.cpp"]),
@@ -28,7 +30,8 @@ READERS = {
     "indexed": ([256, 128, 512, 1024], []),
     "training_args": ([64, 96, 64, 256], ["config/hf/training_args_rows.cpp", "config/fields*.cpp"]),
     "tessera_file": ([64, 96, 64, 256], ["config/fields*.cpp"]),
-    "accelerate_file": ([96, 64, 128, 512], ["config/accelerate_*.cpp", "config/accelerate/fsdp_config.cpp", "config/megatron_*.cpp"]),
+    "accelerate_file": ([96, 64, 128, 512],
+                        ["config/accelerate_*.cpp", "config/accelerate/fsdp_config.cpp", "config/megatron_*.cpp"]),
     "deepspeed": ([64, 96, 128, 512], []),
     "hjson": ([96, 256, 128, 512], []),
     "gguf": ([1024, 2048, 512, 3072], ["format/gguf*.cpp"]),
@@ -65,7 +68,8 @@ def dictionary(name, folder):
 
 def commit():
     """The last commit of the checkout; + where the torch-free part differs from it."""
-    git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, check=True).stdout.strip()
+    git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True,
+                                        check=True).stdout.strip()
     parts = [f"tessera/{layer}" for layer in ("base", "layout", "text", "format", "config", "launch")]
     return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", *parts) else "")
 
@@ -90,12 +94,14 @@ def chunk(args, name, length, inputs):
     corpus, crash, logs = (os.path.join(args.corpora, part) for part in (name, "crash", "log"))
     for folder in (corpus, crash, logs):
         os.makedirs(folder, exist_ok=True)
-    seeds = [os.path.join(HERE, "corpus", name)] + [os.path.join(HERE, "..", "fixtures", f) for f in FIXTURES.get(name, [])]
+    seeds = [os.path.join(HERE, "corpus", name)] + [os.path.join(HERE, "..", "fixtures", f)
+                                                    for f in FIXTURES.get(name, [])]
     log = os.path.join(logs, name)
     command = [os.path.join(args.build, "tests", "fuzz", f"{name}_fuzz"), f"-max_len={length}", f"-runs={inputs}",
-               f"-max_total_time={args.seconds}", "-timeout=1200", "-report_slow_units=1200", "-rss_limit_mb=2560", "-malloc_limit_mb=64",
-               "-entropic=0", "-reduce_inputs=0", "-reload=0", "-print_final_stats=1", f"-artifact_prefix={crash}/{name}-",
-               *dictionary(name, args.corpora), corpus, *filter(os.path.isdir, seeds)]
+               f"-max_total_time={args.seconds}", "-timeout=1200", "-report_slow_units=1200", "-rss_limit_mb=2560",
+               "-malloc_limit_mb=64", "-entropic=0", "-reduce_inputs=0", "-reload=0", "-print_final_stats=1",
+               f"-artifact_prefix={crash}/{name}-", *dictionary(name, args.corpora), corpus,
+               *filter(os.path.isdir, seeds)]
     # A quarter faster; a crash is looked at again without.
     environment = {**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=4:malloc_context_size=1"}
     if os.path.isdir("/dev/shm"):
@@ -134,9 +140,11 @@ def main():
             inputs, status, edges = chunk(args, name, length, min(args.chunk, left))
             seconds = time.time() - begin
             with open(counts, "a") as out:
-                print(name, code, sanitizers(args.build), length, inputs, f"{seconds:.1f}", status, edges, sep="\t", file=out)
+                print(name, code, sanitizers(args.build), length, inputs, f"{seconds:.1f}", status, edges, sep="\t",
+                      file=out)
             total = taken(counts)[name]
-            print(f"{time.strftime('%H:%M:%S')} {name}: {inputs} inputs of at most {length} bytes in {seconds:.0f} s, {edges} edges; "
+            print(f"{time.strftime('%H:%M:%S')} {name}: {inputs} inputs of at most {length} bytes in {seconds:.0f} s, "
+                  f"{edges} edges; "
                   f"{total} of {args.inputs}", flush=True)
             if status != 0 or inputs == 0:
                 crashed.add(name)

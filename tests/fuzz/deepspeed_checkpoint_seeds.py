@@ -1,8 +1,11 @@
-"""Makes inputs that deepspeed_checkpoint_fuzz can begin with: small checkpoints of two ranks, as DeepSpeed describes them.
+"""Makes inputs that deepspeed_checkpoint_fuzz can begin with: small checkpoints of two ranks, as DeepSpeed describes
+them.
 
-    python tests/fuzz/deepspeed_checkpoint_seeds.py DIR          (DIR/deepspeed_checkpoint gets them: the --corpora of campaign.py)
+    python tests/fuzz/deepspeed_checkpoint_seeds.py DIR          (DIR/deepspeed_checkpoint gets them: the --corpora of
+    campaign.py)
 
-Only what the reader looks at, by torch.save: an input is read in as many microseconds as it has bytes. Wants torch and deepspeed.
+Only what the reader looks at, by torch.save: an input is read in as many microseconds as it has bytes. Wants torch and
+deepspeed.
 """
 import io, os, sys, zipfile
 from collections import OrderedDict
@@ -32,7 +35,8 @@ def optimizer(**state):
 
 def model(shapes, module, **more):
     """`module`: buffers, and what stage 1 does not list."""
-    return description({"module": OrderedDict(module), "buffer_names": ["mean"], "param_shapes": [OrderedDict(group) for group in shapes], **more})
+    return description({"module": OrderedDict(module), "buffer_names": ["mean"],
+                        "param_shapes": [OrderedDict(group) for group in shapes], **more})
 
 
 def folder(files, tied=False):
@@ -67,9 +71,11 @@ def checkpoints():
     halves = {"frozen_param_shapes": {"f": Size([3])}, "frozen_param_fragments": {"f": torch.ones(2)}}
     return {
         "stage1": folder([(whole, model(two, module, shared_params=ties)), *ranks("optim", [one, one])]),
-        "bf16_optimizer": folder([(whole, model(two, module, shared_params=ties)), *ranks("optim", [bf16, bf16], "bf16_")], True),
+        "bf16_optimizer": folder([(whole, model(two, module, shared_params=ties)),
+                                  *ranks("optim", [bf16, bf16], "bf16_")], True),
         "stage2": folder([(whole, model([{"a": Size([3])}], mean, **parts)), *ranks("optim", lean)]),
-        "stage3": folder([*ranks("model", 2 * [model(two, mean, shared_params=ties, **halves)]), *ranks("optim", [three, three])], True),
+        "stage3": folder([*ranks("model", 2 * [model(two, mean, shared_params=ties, **halves)]),
+                          *ranks("optim", [three, three])], True),
     }
 
 

@@ -1,10 +1,12 @@
-"""Chooses the few inputs of a campaign that go to tests/fuzz/corpus, where fuzz_tests replays them and the next campaign begins.
+"""Chooses the few inputs of a campaign that go to tests/fuzz/corpus, where fuzz_tests replays them and the next
+campaign begins.
 
     python3 tests/fuzz/small_corpus.py BUILD --corpora DIR [--only NAME,NAME]
 
-For each reader: the inputs of DIR/NAME and of tests/fuzz/corpus/NAME that reach the most edges together, found by greedy set cover
-(the next one is the one that adds the most edges, the shorter of two); at most INPUTS of them and BYTES in all. Files whose name
-begins with "kept-" (what crashed once) stay whatever they add. BUILD is a build of the preset fuzz-fast.
+For each reader: the inputs of DIR/NAME and of tests/fuzz/corpus/NAME that reach the most edges together, found by
+greedy set cover (the next one is the one that adds the most edges, the shorter of two); at most INPUTS of them and
+BYTES in all. Files whose name begins with "kept-" (what crashed once) stay whatever they add. BUILD is a build of the
+preset fuzz-fast.
 """
 import argparse, glob, hashlib, os, subprocess, sys, tempfile
 
@@ -16,13 +18,15 @@ def edges_of(program, folders, scratch):
     """[(path, edges)] of the inputs in `folders`, from libFuzzer's own account of a merge."""
     control, merged = os.path.join(scratch, "control"), os.path.join(scratch, "merged")
     os.makedirs(merged)
-    done = subprocess.run([program, "-set_cover_merge=1", "-use_counters=0", f"-max_len={LONGEST}", f"-merge_control_file={control}", merged,
-                           *folders], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    done = subprocess.run([program, "-set_cover_merge=1", "-use_counters=0", f"-max_len={LONGEST}",
+                           f"-merge_control_file={control}", merged, *folders], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         sys.exit(f"{program} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     lines = open(control).read().splitlines()
     paths = lines[2:2 + int(lines[0])]
-    return [(paths[int(words[1])], set(map(int, words[2:]))) for words in map(str.split, lines) if words and words[0] == "FT"]
+    return [(paths[int(words[1])], set(map(int, words[2:]))) for words in map(str.split, lines) if words
+            and words[0] == "FT"]
 
 
 def cover(candidates):
@@ -70,7 +74,8 @@ def main():
         for new, data in inputs.items():
             with open(os.path.join(target, new), "wb") as out:
                 out.write(data)
-        print(f"{name}: {len(inputs)} of {len(candidates)} inputs, {sum(map(len, inputs.values()))} bytes, reach {len(reached)} of "
+        print(f"{name}: {len(inputs)} of {len(candidates)} inputs, {sum(map(len, inputs.values()))} bytes, reach "
+              f"{len(reached)} of "
               f"{len(every)} edges", flush=True)
 
 

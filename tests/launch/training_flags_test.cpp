@@ -87,7 +87,8 @@ TEST_F(TrainingFlagsTest, TheGuidesCommands) {
   write_file_atomically(
       at("fsdp_config/fsdp.json"),
       R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer", "BertLayer"],
-                            "fsdp_backward_prefetch": "backward_pre", "fsdp_forward_prefetch": true, "fsdp_limit_all_gathers": true,
+                            "fsdp_backward_prefetch": "backward_pre", "fsdp_forward_prefetch": true,
+                            "fsdp_limit_all_gathers": true,
                             "fsdp_use_orig_params": true, "fsdp_sync_module_states": true})");
   const LaunchCommand command = parse({"--fsdp=full shard", concat("--fsdp_config=", at("fsdp_config/"))});
   EXPECT_EQ(settings(command),

@@ -13,7 +13,8 @@ grep -q "4 processes" test.txt
 
 # One agent per "host" under mpirun, which tells each which it is.
 port=$((20000 + RANDOM % 8000))
-run -n 2 "$build/tessera" launch --num_machines 2 --machine_rank auto --main_process_ip 127.0.0.1 --main_process_port $port \
+run -n 2 "$build/tessera" launch --num_machines 2 --machine_rank auto --main_process_ip 127.0.0.1 \
+  --main_process_port $port \
   --nproc_per_node 2 "$build/tessera" test | tee agents.txt
 grep -q "\[rank 0\] 4 processes" agents.txt
 

@@ -1,7 +1,8 @@
 # A PyTorch script under `tessera launch`: it finds the standard variables, MASTER_PORT is free for its own store, and a
 # rank that dies is named while the script knows nothing of us.
 #
-#   PEERS=VENV tests/launchers/pytorch.sh [BUILD_FOLDER]     VENV: a Python environment with torch; else skipped (exit status 77)
+#   PEERS=VENV tests/launchers/pytorch.sh [BUILD_FOLDER]     VENV: a Python environment with torch; else skipped (exit
+#   status 77)
 set -euo pipefail
 python=${PEERS:-/nonexistent}/bin/python
 [ -x "$python" ] || { echo "skipped: no torch; PEERS names a Python environment with torch"; exit 77; }
@@ -21,7 +22,8 @@ dist.barrier()
 dist.destroy_process_group()
 PY
 # One rank dies; all start again, and the second time works.
-PATH=${PEERS}/bin:$PATH timeout 180 "$build/tessera" launch --num_processes 2 --max_restarts 1 script.py die > restart.txt 2>&1
+PATH=${PEERS}/bin:$PATH timeout 180 "$build/tessera" launch --num_processes 2 \
+  --max_restarts 1 script.py die > restart.txt 2>&1
 cat restart.txt
 grep -q "rank 1 (pid [0-9]*).*SIGKILL" restart.txt
 [ "$(grep -c "sum 3.0 of 2" restart.txt)" -ge 3 ]

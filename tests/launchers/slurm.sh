@@ -1,5 +1,6 @@
-# Slurm with two nodes on this machine: ranks by srun, agents by srun, the script of --emit slurm by sbatch. Slurm's daemons run
-# on temporary folders and free ports, see only their own /etc/hosts (the names node1 and node2), and are ended at the end.
+# Slurm with two nodes on this machine: ranks by srun, agents by srun, the script of --emit slurm by sbatch. Slurm's
+# daemons run on temporary folders and free ports, see only their own /etc/hosts (the names node1 and node2), and are
+# ended at the end.
 #
 #   tests/launchers/slurm.sh [BUILD_FOLDER]      needs root, slurmctld, slurmd, srun; else skipped (exit status 77)
 set -euo pipefail
@@ -75,7 +76,8 @@ echo "--- agents by srun"
 (umask 077; od -An -tx1 -N32 /dev/urandom | tr -d ' \n' > secret)
 timeout 60 srun -N2 -n2 "$build/tessera" launch --num_machines 2 --machine_rank auto --main_process_ip node1 \
   --main_process_port $((port + 3)) --secret_file secret --nproc_per_node 2 \
-  sh -c 'echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK"' > agents.txt 2>&1 ||
+  sh -c 'echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $GROUP_RANK"' \
+  > agents.txt 2>&1 ||
   { cat agents.txt; show_logs "agents"; }
 grep -o "rank . of 4, local . of 2, node ." agents.txt | sort > got
 printf 'rank %s of 4, local %s of 2, node %s\n' 0 0 0 1 1 0 2 0 1 3 1 1 | cmp - got

@@ -30,14 +30,16 @@ mkdir -p /run/sshd
 "$sshd" -D -f sshd_config -E sshd.log &
 sshd_pid=$!
 for _ in $(seq 50); do (echo > /dev/tcp/127.0.0.2/$port) 2> /dev/null && break; sleep 0.1; done
-export TESSERA_SSH="ssh -p $port -i $out/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+export TESSERA_SSH="ssh -p $port -i $out/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+TESSERA_SSH+=" -o LogLevel=ERROR"
 
 printf '127.0.0.1 slots=1 # this host\n127.0.0.2 slots=2\n' > hosts
 launch() { timeout 60 "$build/tessera" launch --hostfile hosts "$@"; }
 
 # Words arrive as they are, whatever the remote shell could make of them; output carries host and rank.
 launch --export "GREETING=it's \$HOME" sh -c 'echo "$GREETING|$1|$RANK/$WORLD_SIZE"' x 'a  b"\`*' > words.txt
-sort words.txt | cmp - <(printf '[%s rank %s] it'"'"'s $HOME|a  b"\\`*|%s/3\n' 127.0.0.1 0 0 127.0.0.2 1 1 127.0.0.2 2 2) ||
+sort words.txt |
+  cmp - <(printf '[%s rank %s] it'"'"'s $HOME|a  b"\\`*|%s/3\n' 127.0.0.1 0 0 127.0.0.2 1 1 127.0.0.2 2 2) ||
   { cat words.txt sshd.log; exit 1; }
 
 launch "$build/tessera" test | tee test.txt

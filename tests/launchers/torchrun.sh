@@ -1,6 +1,7 @@
 # torchrun as the launcher: our ranks join its store, also the one that its agent hosts.
 #
-#   PEERS=VENV tests/launchers/torchrun.sh [BUILD_FOLDER]     VENV: a Python environment with torch; else skipped (exit status 77)
+#   PEERS=VENV tests/launchers/torchrun.sh [BUILD_FOLDER]     VENV: a Python environment with torch; else skipped (exit
+#   status 77)
 set -euo pipefail
 torchrun=${PEERS:-/nonexistent}/bin/torchrun
 [ -x "$torchrun" ] || { echo "skipped: no torchrun; PEERS names a Python environment with torch"; exit 77; }

@@ -1,5 +1,5 @@
-# Two agents on loopback as two hosts: unequal processes, one failure on the one host ends both, a restart of both, an agent
-# that is killed or stopped.
+# Two agents on loopback as two hosts: unequal processes, one failure on the one host ends both, a restart of both, an
+# agent that is killed or stopped.
 #
 #   tests/launchers/two_agents.sh [BUILD_FOLDER]
 set -euo pipefail
@@ -28,7 +28,8 @@ ended() {
 
 agents plain 1 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $NODE_RANK"'
 ended 0 0
-cat plain.[01] | grep -o "rank . of 3 on ." | sort | cmp - <(printf 'rank %s of 3 on %s\n' 0 0 1 1 2 1) || { cat plain.*; exit 1; }
+cat plain.[01] | grep -o "rank . of 3 on ." | sort | cmp - <(printf 'rank %s of 3 on %s\n' 0 0 1 1 2 1) ||
+  { cat plain.*; exit 1; }
 
 agents train 1 1 -- "$build/tessera" test
 ended 0 0
@@ -40,7 +41,8 @@ ended 7 7
 [ $(($(date +%s) - begin)) -le 6 ] || { echo "a failure took too long to end the other host"; exit 1; }
 grep -q "rank 1 .*exit code 7" failure.0 || { cat failure.0; echo "the other host does not name the rank"; exit 1; }
 
-agents restart 1 1 --max_restarts 1 -- sh -c 'echo "generation $TESSERA_GENERATION"; [ $RANK$TESSERA_GENERATION = 10 ] && kill -9 $$; sleep 0.5'
+agents restart 1 1 --max_restarts 1 -- sh -c '
+echo "generation $TESSERA_GENERATION"; [ $RANK$TESSERA_GENERATION = 10 ] && kill -9 $$; sleep 0.5'
 ended 0 0
 cat restart.[01] | grep -c "generation 1" | grep -qx 2 || { cat restart.*; exit 1; }
 
@@ -56,6 +58,8 @@ sleep 0.2
 ! pgrep -f "^sleep 61$" > /dev/null || { echo "a rank was left running"; exit 1; }
 
 # Without a secret nobody meets on an address that others can reach.
-if "$build/tessera" launch --num_machines 2 --machine_rank 0 --main_process_ip 192.0.2.1 true 2> refused; then exit 1; fi
+if "$build/tessera" launch --num_machines 2 --machine_rank 0 --main_process_ip 192.0.2.1 true 2> refused; then
+  exit 1
+fi
 grep -q -- "--secret_file" refused
 echo ok

@@ -1,5 +1,6 @@
-"""Python's view of checkpoints: transformers opens OUT/checkpoint-N of a run that goes on, and what the run leaves at its end, as they
-are, and computes our logits (bound 1e-5 of the largest); safetensors opens every file, and the indexes say where everything is.
+"""Python's view of checkpoints: transformers opens OUT/checkpoint-N of a run that goes on, and what the run leaves at
+its end, as they are, and computes our logits (bound 1e-5 of the largest); safetensors opens every file, and the indexes
+say where everything is.
 
     python tests/parity/check_checkpoint.py [build]        (needs torch, transformers, safetensors)
 """
@@ -27,7 +28,8 @@ RUNS = [
     ("gpt2, ddp, 2 ranks", "gpt2-tiny", 2, [], True),
     ("gpt2, zero 1, 2 ranks, adafactor", "gpt2-tiny", 2, ["--zero_stage", "1", "--optim", "adafactor"], True),
     ("gpt2, 1 rank", "gpt2-tiny", 1, [], False),
-    ("gpt2, full_shard, 2 ranks, FULL", "gpt2-tiny", 2, ["--fsdp", "full_shard", "--save_state_dict_type", "full"], False),
+    ("gpt2, full_shard, 2 ranks, FULL", "gpt2-tiny", 2, ["--fsdp", "full_shard", "--save_state_dict_type", "full"],
+     False),
     ("llama, full_shard, 2 ranks", "llama-tiny", 2, ["--fsdp", "full_shard"], True),
     ("llama, hybrid_shard, 2 ranks", "llama-tiny", 2, ["--fsdp", "hybrid_shard", "--shard_group_size", "1"], True),
     ("llama, full_shard, 3 ranks, bf16", "llama-tiny", 3, ["--fsdp", "full_shard", "--bf16"], True),
@@ -39,7 +41,8 @@ def logits_of(build, folder, scratch):
     model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     problems = [f"{what}: {names}" for what, names in info.items() if names]
     file = os.path.join(scratch, "logits.safetensors")
-    subprocess.run([f"{build}/examples/next_token", folder, PROMPT, "--logits", file], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([f"{build}/examples/next_token", folder, PROMPT, "--logits", file], check=True,
+                   stdout=subprocess.DEVNULL)
     ours = load_file(file)
     with torch.no_grad():
         theirs = model.eval()(ours["ids"]).logits
@@ -66,7 +69,8 @@ def weight_files(folder):
 
 
 def states(folder):
-    """{name: whole tensor} of the optimizer, put together from the pieces that each rank has written (docs/checkpoints.md)."""
+    """{name: whole tensor} of the optimizer, put together from the pieces that each rank has written
+    (docs/checkpoints.md)."""
     index = os.path.join(folder, "optimizer.safetensors.index.json")
     if not os.path.exists(index):
         return load_file(os.path.join(folder, "optimizer.safetensors"))
@@ -108,10 +112,12 @@ def check(build, name, preset, ranks, flags, divided):
                 file.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
         out = f"{scratch}/out"
         command = [f"{build}/tessera", "train", "--config_name", preset, "--config_overrides",
-                   "vocab_size=257,bos_token_id=256,eos_token_id=256", "--tokenizer_name", "byte", "--train_file", f"{scratch}/text.txt",
-                   "--block_size", "64", "--per_device_train_batch_size", "2", "--learning_rate", "1e-3", "--max_steps", "300",
-                   "--save_steps", "50", "--logging_steps", "1", "--output_dir", out, "--num_processes", str(ranks), *flags]
-        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+                   "vocab_size=257,bos_token_id=256,eos_token_id=256", "--tokenizer_name", "byte",
+                   "--train_file", f"{scratch}/text.txt", "--block_size", "64", "--per_device_train_batch_size", "2",
+                   "--learning_rate", "1e-3", "--max_steps", "300", "--save_steps", "50", "--logging_steps", "1",
+                   "--output_dir", out, "--num_processes", str(ranks), *flags]
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               env=dict(os.environ, OMP_NUM_THREADS="1"))
         lines, worst, problems, opened_while_running = [], 0.0, [], 0
 
         def open_it(folder, what):

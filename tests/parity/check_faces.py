@@ -1,5 +1,5 @@
-"""What tessera::Accelerator and the DeepSpeed engine save, opened by Python's transformers as it is: save_model (one file, or several with an
-index) and checkpoints that every rank has written a part of (bound 1e-5 of the largest logit).
+"""What tessera::Accelerator and the DeepSpeed engine save, opened by Python's transformers as it is: save_model (one
+file, or several with an index) and checkpoints that every rank has written a part of (bound 1e-5 of the largest logit).
 
     python tests/parity/check_faces.py [build]        (needs torch, transformers, safetensors)
 """
@@ -18,7 +18,8 @@ disable_progress_bar()
 build = sys.argv[1] if len(sys.argv) > 1 else "build"
 failed = False
 with tempfile.TemporaryDirectory() as scratch:
-    subprocess.run([f"{build}/tests/faces_tests", "--gtest_filter=FaceSaves.a_model_of_hugging_face_is_opened_as_it_is"], check=True,
+    subprocess.run([f"{build}/tests/faces_tests",
+                    "--gtest_filter=FaceSaves.a_model_of_hugging_face_is_opened_as_it_is"], check=True,
                    stdout=subprocess.DEVNULL, env=dict(os.environ, TESSERA_SAVES=scratch))
     for face in ("accelerator", "deepspeed"):
         for name in ("", "state"):

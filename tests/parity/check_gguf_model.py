@@ -1,7 +1,8 @@
 """Compares a model that `tessera checkpoint convert` made from a GGUF file with transformers' own import of that file:
 logits of five prompts (largest difference relative to the largest logit) and forty greedy tokens of each.
 
-  python3 tests/parity/check_gguf_model.py FILE.gguf FOLDER [BUILD_FOLDER]      needs torch, transformers, gguf, safetensors
+  python3 tests/parity/check_gguf_model.py FILE.gguf FOLDER [BUILD_FOLDER]      needs torch, transformers, gguf,
+  safetensors
 """
 import os
 import subprocess
@@ -29,7 +30,8 @@ def main(gguf, folder, build="build"):
     for prompt in PROMPTS:
         with tempfile.TemporaryDirectory() as scratch:
             file = os.path.join(scratch, "logits.safetensors")
-            subprocess.run([f"{build}/examples/next_token", folder, prompt, "--logits", file], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([f"{build}/examples/next_token", folder, prompt, "--logits", file], check=True,
+                           stdout=subprocess.DEVNULL)
             ours = load_file(file)
         ids = tokenizer(prompt, return_tensors="pt").input_ids
         assert torch.equal(ids, ours["ids"]), (prompt, ids, ours["ids"])
@@ -39,7 +41,8 @@ def main(gguf, folder, build="build"):
         difference = ((ours["logits"] - theirs).abs().max() / theirs.abs().max()).item()
         worst = max(worst, difference)
         text = tokenizer.decode(greedy, skip_special_tokens=True)
-        command = [f"{build}/tessera", "generate", "--model_name_or_path", folder, "--prompt", prompt, "--max_new_tokens", "40", "--greedy"]
+        command = [f"{build}/tessera", "generate", "--model_name_or_path", folder, "--prompt", prompt,
+                   "--max_new_tokens", "40", "--greedy"]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
         same = output.rstrip("\n") == (prompt + text).rstrip("\n")
         different += not same

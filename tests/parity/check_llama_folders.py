@@ -1,5 +1,6 @@
-"""Python transformers reads the folders that Tessera writes: every fixture of tests/fixtures/llama goes through one step of
-`tessera train` with learning rate 0, and what comes out must hold the same weights, bit for bit, and give the same logits.
+"""Python transformers reads the folders that Tessera writes: every fixture of tests/fixtures/llama goes through one
+step of `tessera train` with learning rate 0, and what comes out must hold the same weights, bit for bit, and give the
+same logits.
 
     python tests/parity/check_llama_folders.py build/tessera        (needs torch, transformers, safetensors)
 """
@@ -26,14 +27,16 @@ def main(program):
         with tempfile.TemporaryDirectory() as folder:
             write_rows(f"{folder}/rows", tokens(1).tolist())
             done = subprocess.run(
-                [program, "train", "--model_name_or_path", before, "--train_file", f"{folder}/rows.bin", "--block_size", "12",
-                 "--validation_split_percentage", "0", "--output_dir", f"{folder}/out", "--max_steps", "1",
-                 "--per_device_train_batch_size", "2", "--learning_rate", "0", "--num_processes", "1"], capture_output=True, text=True)
+                [program, "train", "--model_name_or_path", before, "--train_file", f"{folder}/rows.bin",
+                 "--block_size", "12", "--validation_split_percentage", "0", "--output_dir", f"{folder}/out",
+                 "--max_steps", "1", "--per_device_train_batch_size", "2", "--learning_rate", "0",
+                 "--num_processes", "1"], capture_output=True, text=True)
             if done.returncode:
                 print(f"{name}: {done.stderr[-2000:]}")
                 wrong += 1
                 continue
-            model, info = AutoModelForCausalLM.from_pretrained(f"{folder}/out", dtype=torch.float32, output_loading_info=True)
+            model, info = AutoModelForCausalLM.from_pretrained(f"{folder}/out", dtype=torch.float32,
+                                                               output_loading_info=True)
             original = AutoModelForCausalLM.from_pretrained(before, dtype=torch.float32)
             with torch.no_grad():
                 logits = model.eval()(input_ids=tokens(99)).logits

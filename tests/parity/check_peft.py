@@ -36,11 +36,13 @@ def check(name, work):
         with open(at(file), "w") as out:
             for i in range(first, first + count):
                 out.write(f"the {i % 7} small stones of row {i % 11} form a mosaic.\n")
-    common = ["--train_file", at("train.txt"), "--validation_file", at("validation.txt"), "--block_size", str(T), "--lr_scheduler_type",
-              "constant", "--per_device_train_batch_size", "8", "--save_strategy", "no", "--tokenizer_name", "byte", "--seed", "3"]
+    common = ["--train_file", at("train.txt"), "--validation_file", at("validation.txt"), "--block_size", str(T),
+              "--lr_scheduler_type", "constant", "--per_device_train_batch_size", "8", "--save_strategy", "no",
+              "--tokenizer_name", "byte", "--seed", "3"]
     run("train", *shape, *common, "--learning_rate", "1e-2", "--max_steps", "40", "--output_dir", at("base"))
-    run("train", "--model_name_or_path", at("base"), *common, "--learning_rate", "1e-2", "--max_steps", "20", "--eval_steps", "20",
-        "--lora_r", "4", "--lora_alpha", "32", *targets, "--lora_merge", "--output_dir", at("out"))
+    run("train", "--model_name_or_path", at("base"), *common, "--learning_rate", "1e-2", "--max_steps", "20",
+        "--eval_steps", "20", "--lora_r", "4", "--lora_alpha", "32", *targets, "--lora_merge",
+        "--output_dir", at("out"))
     lines = [json.loads(line) for line in open(at("out", "metrics.jsonl"))]
     reported = [line["eval_loss"] for line in lines if "eval_loss" in line][0]
 
@@ -54,13 +56,14 @@ def check(name, work):
         merged = load(at("out", "merged"))(input_ids=ids).logits
     loss_error = abs(theirs.loss.item() - reported) / reported
     logit_error = ((merged - theirs.logits).abs().max() / theirs.logits.abs().max()).item()
-    print(f"{name}: loss of the base {plain:.6f}, with adapters {reported:.9g}; peft differs by {loss_error:.1e} relative; "
+    print(f"{name}: loss of the base {plain:.6f}, with adapters {reported:.9g}; peft differs by {loss_error:.1e} "
+          "relative; "
           f"merged logits by {logit_error:.1e}")
     assert loss_error < 1e-5 and logit_error < 1e-5 and reported < plain - 0.05
 
     peft.save_pretrained(at("again"))
-    say = lambda folder: run("generate", "--model_name_or_path", folder, "--tokenizer_name", "byte", "--prompt", "the 3 small", "--greedy",
-                             "--max_new_tokens", "20")
+    say = lambda folder: run("generate", "--model_name_or_path", folder, "--tokenizer_name", "byte",
+                             "--prompt", "the 3 small", "--greedy", "--max_new_tokens", "20")
     assert say(at("again")) == say(at("out")), "saved by peft, read by tessera"
 
 

@@ -1,37 +1,45 @@
-"""Makes tests/fixtures/deepspeed/auto.json: what transformers' HfTrainerDeepSpeedConfig makes of "auto", and which values it finds to differ.
+"""Makes tests/fixtures/deepspeed/auto.json: what transformers' HfTrainerDeepSpeedConfig makes of "auto", and which
+values it finds to differ.
 
     python tests/parity/deepspeed_auto.py      (transformers 5, deepspeed 0.18; not needed by `make test`)
 
-A case: the file, the settings of the run (all of those that transformers compares), the number of processes, the model's config.json;
-and what comes out: the file as transformers fills it, its mismatches, its complaint when the model has no hidden size, and, where
-nothing differs, the batch sizes that deepspeed's own DeepSpeedConfig infers.
+A case: the file, the settings of the run (all of those that transformers compares), the number of processes, the
+model's config.json; and what comes out: the file as transformers fills it, its mismatches, its complaint when the model
+has no hidden size, and, where nothing differs, the batch sizes that deepspeed's own DeepSpeedConfig infers.
 """
 import copy, json, os, types
 
 from deepspeed.runtime.config import DeepSpeedConfig
-from transformers import DistilBertConfig, GPT2Config, LlamaConfig, LlavaConfig, ResNetConfig, T5Config, TrainingArguments
+from transformers import (DistilBertConfig, GPT2Config, LlamaConfig, LlavaConfig, ResNetConfig, T5Config,
+                          TrainingArguments)
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "deepspeed", "auto.json")
 
 BATCH = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
 OPTIMIZER = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
-DECAY = {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto"}}
-ZERO3 = {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
-         "sub_group_size": 1e9, "stage3_gather_16bit_weights_on_model_save": True}
-EVERYTHING = {**BATCH, "gradient_clipping": "auto", "optimizer": OPTIMIZER, "scheduler": DECAY, "zero_optimization": ZERO3,
-              "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
+DECAY = {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                                             "warmup_num_steps": "auto", "total_num_steps": "auto"}}
+ZERO3 = {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+         "stage3_param_persistence_threshold": "auto", "sub_group_size": 1e9,
+         "stage3_gather_16bit_weights_on_model_save": True}
+EVERYTHING = {**BATCH, "gradient_clipping": "auto", "optimizer": OPTIMIZER, "scheduler": DECAY,
+              "zero_optimization": ZERO3, "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000,
+                                                   "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
               "bf16": {"enabled": "auto"}, "steps_per_print": 2000, "wall_clock_breakdown": False}
 
-RUN = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "learning_rate": 3e-4, "adam_beta1": 0.8, "adam_beta2": 0.99,
-       "adam_epsilon": 1e-6, "weight_decay": 0.01, "warmup_steps": 10, "max_steps": 100, "fp16": False, "bf16": True}
+RUN = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "learning_rate": 3e-4,
+       "adam_beta1": 0.8, "adam_beta2": 0.99, "adam_epsilon": 1e-6, "weight_decay": 0.01, "warmup_steps": 10,
+       "max_steps": 100, "fp16": False, "bf16": True}
 
 
 def explicit(**changes):
     """The file that says the same as RUN, but for the changes (dotted keys)."""
-    config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "train_batch_size": 16, "gradient_clipping": 0.5,
-              "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.01}},
-              "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 3e-4, "warmup_num_steps": 10, "total_num_steps": 100}},
+    config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "train_batch_size": 16,
+              "gradient_clipping": 0.5, "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.99],
+                                                                                  "eps": 1e-6, "weight_decay": 0.01}},
+              "scheduler": {"type": "WarmupDecayLR",
+                            "params": {"warmup_max_lr": 3e-4, "warmup_num_steps": 10, "total_num_steps": 100}},
               "fp16": {"enabled": False}, "bf16": {"enabled": True}}
     for path, value in changes.items():
         node = config
@@ -47,29 +55,36 @@ CASES = [
     ("everything", EVERYTHING, {}, 2, gpt2),
     ("fp16", EVERYTHING, {"fp16": True, "bf16": False}, 1, gpt2),
     ("no warm-up", EVERYTHING, {"warmup_steps": 0}, 1, LlamaConfig(hidden_size=40, num_attention_heads=4)),
-    ("0.9 h h is no whole number", {"zero_optimization": ZERO3}, {}, 1, LlamaConfig(hidden_size=38, num_attention_heads=1)),
+    ("0.9 h h is no whole number", {"zero_optimization": ZERO3}, {}, 1,
+     LlamaConfig(hidden_size=38, num_attention_heads=1)),
     ("hidden_sizes", {"zero_optimization": ZERO3}, {}, 1, ResNetConfig(hidden_sizes=[8, 72, 16, 24])),
-    ("text_config", {"zero_optimization": ZERO3}, {}, 1, LlavaConfig(text_config=LlamaConfig(hidden_size=56, num_attention_heads=4))),
+    ("text_config", {"zero_optimization": ZERO3}, {}, 1,
+     LlavaConfig(text_config=LlamaConfig(hidden_size=56, num_attention_heads=4))),
     ("d_model", {"zero_optimization": ZERO3}, {}, 1, T5Config(d_model=88)),
     ("dim", {"zero_optimization": ZERO3}, {}, 1, DistilBertConfig(dim=96, n_heads=4)),
     ("stage 2 fills the bucket only", {"zero_optimization": {**ZERO3, "stage": 2}}, {}, 1, gpt2),
-    ("explicit sizes stay", {"zero_optimization": {**ZERO3, "reduce_bucket_size": 1000000, "stage3_param_persistence_threshold": 7}}, {}, 1, gpt2),
+    ("explicit sizes stay", {"zero_optimization": {**ZERO3, "reduce_bucket_size": 1000000,
+                                                   "stage3_param_persistence_threshold": 7}}, {}, 1, gpt2),
     ("no hidden size", {"zero_optimization": ZERO3}, {}, 1, None),
     ("no model needed", {"zero_optimization": {"stage": 2}}, {}, 1, None),
     ("absent sections are not added", {}, {}, 1, gpt2),
     ("the same said twice", explicit(), {}, 2, gpt2),
-    ("everything differs", explicit(train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=1, gradient_clipping=1.0, optimizer__params__lr=1e-4,
-                                    optimizer__params__betas=[0.9, 0.999], optimizer__params__eps=1e-8, optimizer__params__weight_decay=0.1,
-                                    scheduler__params__warmup_max_lr=1e-3, scheduler__params__warmup_num_steps=20, scheduler__params__total_num_steps=200,
+    ("everything differs", explicit(train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=1,
+                                    gradient_clipping=1.0, optimizer__params__lr=1e-4,
+                                    optimizer__params__betas=[0.9, 0.999], optimizer__params__eps=1e-8,
+                                    optimizer__params__weight_decay=0.1, scheduler__params__warmup_max_lr=1e-3,
+                                    scheduler__params__warmup_num_steps=20, scheduler__params__total_num_steps=200,
                                     bf16__enabled=False), {}, 2, gpt2),
-    ("only the product differs", explicit(train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps="auto", train_batch_size=32), {}, 2, gpt2),
+    ("only the product differs", explicit(train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps="auto",
+                                          train_batch_size=32), {}, 2, gpt2),
     ("fp16 on both sides", explicit(fp16__enabled=True, bf16__enabled=False), {"fp16": True, "bf16": False}, 2, gpt2),
 ]
 
 
 def filled(config, run, world, model_config):
     ds = HfTrainerDeepSpeedConfig(copy.deepcopy(config))
-    args = types.SimpleNamespace(**run, world_size=world, save_on_each_node=False, fp16_full_eval=False, bf16_full_eval=False, warmup_ratio=0)
+    args = types.SimpleNamespace(**run, world_size=world, save_on_each_node=False, fp16_full_eval=False,
+                                 bf16_full_eval=False, warmup_ratio=0)
     args.get_warmup_steps = types.MethodType(TrainingArguments.get_warmup_steps, args)
     ds.trainer_config_process(args)
     model = types.SimpleNamespace() if model_config is None else types.SimpleNamespace(config=model_config)
@@ -87,15 +102,18 @@ for name, config, changes, world, model_config in CASES:
     run = {**RUN, **changes}
     out, mismatches, complaint = filled(config, run, world, model_config)
     case = {"name": name, "config": config, "run": run, "world": world,
-            "model": {"model_type": "none"} if model_config is None else json.loads(model_config.to_json_string(use_diff=False)),
+            "model": {"model_type": "none"} if model_config is None
+            else json.loads(model_config.to_json_string(use_diff=False)),
             "filled": out, "mismatches": mismatches, "complaint": complaint}
     for key in list(case["model"]):  # a size is all that counts
         if key not in ("hidden_size", "hidden_sizes", "text_config", "n_embd", "d_model", "dim", "model_type"):
             del case["model"][key]
     if "text_config" in case["model"]:
         case["model"]["text_config"] = {"hidden_size": model_config.text_config.hidden_size}
-    if world == 1 and not mismatches and "train_batch_size" in out:  # DeepSpeedConfig counts one process when none is initialized
-        ds = DeepSpeedConfig(copy.deepcopy({k: out[k] for k in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")}))
+    # DeepSpeedConfig counts one process when none is initialized
+    if world == 1 and not mismatches and "train_batch_size" in out:
+        ds = DeepSpeedConfig(copy.deepcopy({k: out[k] for k in ("train_batch_size", "train_micro_batch_size_per_gpu",
+                                                                "gradient_accumulation_steps")}))
         case["triple"] = [ds.train_batch_size, ds.train_micro_batch_size_per_gpu, ds.gradient_accumulation_steps]
     cases.append(case)
 

@@ -1,10 +1,11 @@
-"""Writes tests/optim/deepspeed_fixture.inc: what DeepSpeed's learning-rate schedules and dynamic loss scale, and torch's
-ReduceLROnPlateau, do step by step, for tests/optim.
+"""Writes tests/optim/deepspeed_fixture.inc: what DeepSpeed's learning-rate schedules and dynamic loss scale, and
+torch's ReduceLROnPlateau, do step by step, for tests/optim.
 
     python tests/parity/deepspeed_optim_fixture.py > tests/optim/deepspeed_fixture.inc
 
-The learning rate of step s is what the optimizer's group holds when step s is taken: the schedule's constructor sets that of step 0,
-its step() after each optimizer step the next. One group of parameters, so that WarmupCosineLR's first step is 0 for all.
+The learning rate of step s is what the optimizer's group holds when step s is taken: the schedule's constructor sets
+that of step 0, its step() after each optimizer step the next. One group of parameters, so that WarmupCosineLR's first
+step is 0 for all.
 """
 import contextlib
 import io
@@ -29,13 +30,17 @@ SCHEDULES = [
     ("WarmupLR", {"warmup_num_steps": 7, "warmup_min_lr": 1e-5, "warmup_max_lr": 3e-3, "warmup_type": "linear"}),
     ("WarmupLR", {"warmup_num_steps": 0, "warmup_min_lr": 1e-4}),
     ("WarmupDecayLR", {"total_num_steps": 20, "warmup_num_steps": 6}),
-    ("WarmupDecayLR", {"total_num_steps": 20, "warmup_num_steps": 6, "warmup_max_lr": 5e-4, "warmup_min_lr": 1e-5, "warmup_type": "linear"}),
+    ("WarmupDecayLR", {"total_num_steps": 20, "warmup_num_steps": 6, "warmup_max_lr": 5e-4, "warmup_min_lr": 1e-5,
+                       "warmup_type": "linear"}),
     ("WarmupDecayLR", {"total_num_steps": 4, "warmup_num_steps": 10}),
     ("WarmupCosineLR", {"total_num_steps": 20, "warmup_num_steps": 6}),
-    ("WarmupCosineLR", {"total_num_steps": 20, "warmup_num_steps": 6, "warmup_min_ratio": 0.1, "cos_min_ratio": 0.05, "warmup_type": "linear"}),
+    ("WarmupCosineLR", {"total_num_steps": 20, "warmup_num_steps": 6, "warmup_min_ratio": 0.1, "cos_min_ratio": 0.05,
+                        "warmup_type": "linear"}),
     ("OneCycle", ONE_CYCLE),
-    ("OneCycle", {**ONE_CYCLE, "decay_step_size": 3, "decay_lr_rate": 0.5, "decay_mom_rate": 0.01, "cycle_min_mom": 0.7, "cycle_max_mom": 0.95}),
-    ("OneCycle", {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-3, "cycle_first_step_size": 6, "cycle_momentum": False, "decay_step_size": 2}),
+    ("OneCycle", {**ONE_CYCLE, "decay_step_size": 3, "decay_lr_rate": 0.5, "decay_mom_rate": 0.01, "cycle_min_mom": 0.7,
+                  "cycle_max_mom": 0.95}),
+    ("OneCycle", {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-3, "cycle_first_step_size": 6, "cycle_momentum": False,
+                  "decay_step_size": 2}),
     ("LRRangeTest", {}),
     ("LRRangeTest", {"lr_range_test_min_lr": 1e-5, "lr_range_test_step_size": 4, "lr_range_test_step_rate": 2.5}),
     ("LRRangeTest", {"lr_range_test_min_lr": 1e-5, "lr_range_test_step_size": 4, "lr_range_test_staircase": True}),
@@ -50,9 +55,11 @@ SCALES = [
     (2, 8, 4, 2, True, "xx.x....x..xx..."),
 ]
 
-METRICS = [3.0, 2.5, 2.5, 2.499, 2.6, 2.4, 2.4, 2.4, 2.4, 2.39999, 2.5, 2.3, 2.31, 2.32, 2.33, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3, 2.3]
-PLATEAUS = [{}, {"patience": 2}, {"patience": 1, "factor": 0.5, "cooldown": 2, "min_lr": 2e-4}, {"patience": 1, "mode": "max"},
-            {"patience": 1, "threshold": 0.05, "threshold_mode": "abs"}, {"patience": 0, "factor": 0.3, "eps": 1e-4}]
+METRICS = [3.0, 2.5, 2.5, 2.499, 2.6, 2.4, 2.4, 2.4, 2.4, 2.39999, 2.5, 2.3, 2.31, 2.32, 2.33, 2.3, 2.3, 2.3, 2.3, 2.3,
+           2.3, 2.3]
+PLATEAUS = [{}, {"patience": 2}, {"patience": 1, "factor": 0.5, "cooldown": 2, "min_lr": 2e-4},
+            {"patience": 1, "mode": "max"}, {"patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
+            {"patience": 0, "factor": 0.3, "eps": 1e-4}]
 
 
 def optimizer():
@@ -83,17 +90,19 @@ def schedules():
 
 
 def scales():
-    print("struct DeepspeedScale { std::int64_t window; double initial, minimum; std::int64_t hysteresis; bool consecutive; const char* steps; double scales[32]; };")
+    print("struct DeepspeedScale { std::int64_t window; double initial, minimum; std::int64_t hysteresis; bool "
+          "consecutive; const char* steps; double scales[32]; };")
     print("constexpr DeepspeedScale deepspeed_scales[] = {")
     loss_scaler.dist.get_rank = lambda: 0
     for window, initial, minimum, hysteresis, consecutive, steps in SCALES:
-        scaler = loss_scaler.DynamicLossScaler(init_scale=initial, scale_window=window, min_scale=minimum, delayed_shift=hysteresis,
-                                               consecutive_hysteresis=consecutive)
+        scaler = loss_scaler.DynamicLossScaler(init_scale=initial, scale_window=window, min_scale=minimum,
+                                               delayed_shift=hysteresis, consecutive_hysteresis=consecutive)
         values = []
         for step in steps:
             scaler.update_scale(step == "x")
             values.append(scaler.cur_scale)
-        print(f'    {{{window}, {float(initial)}, {float(minimum)}, {hysteresis}, {"true" if consecutive else "false"}, "{steps}", {row(values)}}},')
+        print(f'    {{{window}, {float(initial)}, {float(minimum)}, {hysteresis}, '
+              f'{"true" if consecutive else "false"}, "{steps}", {row(values)}}},')
     print("};")
 
 
@@ -113,7 +122,8 @@ def plateaus():
 
 
 def main():
-    print(f"// Made by tests/parity/deepspeed_optim_fixture.py with deepspeed {deepspeed.__version__}, torch {torch.__version__}.")
+    print(f"// Made by tests/parity/deepspeed_optim_fixture.py with deepspeed {deepspeed.__version__}, torch "
+          f"{torch.__version__}.")
     print(f"constexpr double deepspeed_learning_rate = {LR};")
     schedules()
     scales()

@@ -20,7 +20,8 @@ from safetensors.numpy import save_file
 
 QUANTS = [T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q4_K, T.Q5_K, T.Q6_K]
 # Where in a block its f16 scales are.
-SCALES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}
+SCALES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q4_K: [0, 2], T.Q5_K: [0, 2],
+          T.Q6_K: [208]}
 
 
 def random_blocks(kind, rows, columns, rng):
@@ -73,7 +74,8 @@ def byte_alphabet():
 def add_vocabulary(writer):
     alphabet = byte_alphabet()
     merges = [("t", "h"), ("th", "e"), (alphabet[32], "the"), ("i", "n"), ("1", "2")]
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [alphabet[b] for b in range(256)] + [a + b for a, b in merges]
+    tokens = ["<|endoftext|>", "<|im_start|>",
+              "<|im_end|>"] + [alphabet[b] for b in range(256)] + [a + b for a, b in merges]
     types = [3, 3, 3] + [1] * (len(tokens) - 3)
     tokens += ["<note>", f"[PAD{len(tokens) + 1}]"]
     types += [4, 5]
@@ -87,7 +89,8 @@ def add_vocabulary(writer):
     writer.add_unk_token_id(0)
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
-    writer.add_chat_template("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}")
+    writer.add_chat_template("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% "
+                             "endfor %}")
     return len(tokens)
 
 

@@ -1,9 +1,10 @@
-"""Makes tests/fixtures/lora/{gpt2,llama}/: adapter folders as peft saves them for the tiny models beside, and what peft computes.
+"""Makes tests/fixtures/lora/{gpt2,llama}/: adapter folders as peft saves them for the tiny models beside, and what peft
+computes.
 
     python lora_fixture.py            (torch 2.11, transformers, peft 0.21.2; not needed by `make test`)
 
-expected.json: logits of tokens(99) with random adapters, PEFT's line about trainable parameters, mean losses and gradient norms
-(before clipping) of 20 AdamW steps of the adapters, each on the ids of tokens(step). One thread, fp32.
+expected.json: logits of tokens(99) with random adapters, PEFT's line about trainable parameters, mean losses and
+gradient norms (before clipping) of 20 AdamW steps of the adapters, each on the ids of tokens(step). One thread, fp32.
 """
 import json, os, shutil
 import torch
@@ -35,7 +36,8 @@ def make(name, base, options):
     out = os.path.join(FIXTURES, "lora", name)
     shutil.rmtree(out, ignore_errors=True)
     torch.manual_seed(11)
-    model = AutoModelForCausalLM.from_pretrained(os.path.join(FIXTURES, base), attn_implementation="eager", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(os.path.join(FIXTURES, base), attn_implementation="eager",
+                                                 dtype=torch.float32)
     assert model.config.vocab_size >= V
     peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **options)).train()
     with torch.no_grad():
@@ -54,7 +56,8 @@ def make(name, base, options):
         logits = peft(input_ids=torch.tensor(tokens(99))).logits
     trained = [p for p in peft.parameters() if p.requires_grad]
     counts = peft.get_nb_trainable_parameters()
-    line = f"trainable params: {counts[0]:,d} || all params: {counts[1]:,d} || trainable%: {100 * counts[0] / counts[1]:.4f}"
+    share = 100 * counts[0] / counts[1]
+    line = f"trainable params: {counts[0]:,d} || all params: {counts[1]:,d} || trainable%: {share:.4f}"
     optimizer = torch.optim.AdamW(trained, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1)
     losses, norms = [], []
     for step in range(STEPS):

@@ -1,11 +1,12 @@
-"""Makes tests/fixtures/bert_tiny/ and bert_classifier/: small random BERTs as transformers saves them, and what transformers
-computes with them.
+"""Makes tests/fixtures/bert_tiny/ and bert_classifier/: small random BERTs as transformers saves them, and what
+transformers computes with them.
 
     python make_bert_fixture.py            (torch 2.11, transformers; not needed by `make test`)
 
-bert_tiny holds a masked language model, the tokenizer of tests/fixtures/text/wordpiece, and sentence-transformers' modules
-(mean pooling, normalised). expected.json: ids, types, lengths (rows are padded), labels; hidden states; the first logits of each
-position; loss and gradient norm; embeddings of texts; losses and norms of AdamW steps. One thread; fp64 where a gradient is asked.
+bert_tiny holds a masked language model, the tokenizer of tests/fixtures/text/wordpiece, and sentence-transformers'
+modules (mean pooling, normalised). expected.json: ids, types, lengths (rows are padded), labels; hidden states; the
+first logits of each position; loss and gradient norm; embeddings of texts; losses and norms of AdamW steps. One thread;
+fp64 where a gradient is asked.
 """
 import json, os, shutil
 import torch
@@ -14,15 +15,17 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequ
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXTURES = os.path.join(HERE, "..", "fixtures")
 LENGTHS, T, V, STEPS, SHOWN = [11, 4, 7], 11, 600, 6, 5
-TEXTS = ["In the beginning God created the heaven and the earth.", "Don't panic!", "", "caf\u00e9 na\u00efve \u4e2d\u6587 [MASK] x",
-         "And the earth was without form, and void; and darkness was upon the face of the deep. And the Spirit of God moved upon the "
+TEXTS = ["In the beginning God created the heaven and the earth.", "Don't panic!", "",
+         "caf\u00e9 na\u00efve \u4e2d\u6587 [MASK] x", "And the earth was without form, and void; and darkness was "
+                                                       "upon the face of the deep. And the Spirit of God moved upon "
+                                                       "the "
          "face of the waters. And God said, Let there be light: and there was light."]
 
 
 def config(**more):
     return BertConfig(vocab_size=V, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40,
-                      max_position_embeddings=48, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3,
-                      **more)
+                      max_position_embeddings=48, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+                      initializer_range=0.3, **more)
 
 
 def numbers(seed, count, bound):
@@ -48,7 +51,8 @@ def norm(model):
 
 
 def randomise_small(model):
-    """Biases, norms and the padding row are constants at the start: give them values, so that a mistake with them shows."""
+    """Biases, norms and the padding row are constants at the start: give them values, so that a mistake with them
+    shows."""
     with torch.no_grad():
         for p in model.parameters():
             if p.dim() == 1:
@@ -78,8 +82,10 @@ def masked_lm():
     write("tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 48})
     write("modules.json", [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
                            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-                           {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])
-    write("1_Pooling/config.json", {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True,
+                           {"idx": 2, "name": "2", "path": "2_Normalize",
+                            "type": "sentence_transformers.models.Normalize"}])
+    write("1_Pooling/config.json",
+          {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True,
                                     "pooling_mode_max_tokens": False, "pooling_mode_mean_sqrt_len_tokens": False})
     write("sentence_bert_config.json", {"max_seq_length": 32, "do_lower_case": False})
     ids, types, mask, labels = batch(5)
@@ -101,8 +107,8 @@ def masked_lm():
         loss = trained(input_ids=ids, token_type_ids=types, attention_mask=mask.long(), labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
-        expected["steps"].append({"ids": ids.tolist(), "types": types.tolist(), "labels": labels.tolist(), "loss": float(loss),
-                                  "grad_norm": norm(trained)})
+        expected["steps"].append({"ids": ids.tolist(), "types": types.tolist(), "labels": labels.tolist(),
+                                  "loss": float(loss), "grad_norm": norm(trained)})
         optimizer.step()
     write("expected.json", expected)
 
@@ -111,7 +117,8 @@ def classifier():
     folder = os.path.join(FIXTURES, "bert_classifier")
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(2)
-    small = config(num_labels=3, id2label={0: "low", 1: "middle", 2: "high"}, label2id={"low": 0, "middle": 1, "high": 2})
+    small = config(num_labels=3, id2label={0: "low", 1: "middle", 2: "high"},
+                   label2id={"low": 0, "middle": 1, "high": 2})
     small.vocab_size, small.num_hidden_layers = 60, 1
     model = BertForSequenceClassification(small).eval()
     randomise_small(model)
@@ -123,8 +130,9 @@ def classifier():
     exact = BertForSequenceClassification.from_pretrained(folder).double()
     result = exact(**inputs, labels=labels)
     result.loss.backward()
-    json.dump({"ids": ids.tolist(), "types": types.tolist(), "lengths": LENGTHS, "labels": labels.tolist(), "logits": result.logits.tolist(),
-               "loss": float(result.loss), "grad_norm": norm(exact)}, open(os.path.join(folder, "expected.json"), "w"))
+    json.dump({"ids": ids.tolist(), "types": types.tolist(), "lengths": LENGTHS, "labels": labels.tolist(),
+               "logits": result.logits.tolist(), "loss": float(result.loss), "grad_norm": norm(exact)},
+              open(os.path.join(folder, "expected.json"), "w"))
 
 
 if __name__ == "__main__":

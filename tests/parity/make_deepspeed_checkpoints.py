@@ -1,13 +1,16 @@
-"""Makes tests/fixtures/deepspeed_checkpoint: ZeRO checkpoints of two processes (CPU, Gloo) and what DeepSpeed's own zero_to_fp32 makes of them.
+"""Makes tests/fixtures/deepspeed_checkpoint: ZeRO checkpoints of two processes (CPU, Gloo) and what DeepSpeed's own
+zero_to_fp32 makes of them.
 
     python tests/parity/make_deepspeed_checkpoints.py tests/fixtures/deepspeed_checkpoint [CASE ...]
 
-Each folder: latest, TAG/*_states.pt, expected.safetensors. Sizes are odd, so that every kind of padding occurs; two groups of parameters (with and without
-weight decay), a tied weight, a frozen parameter, buffers in bf16, fp16 and int64. Versions: DeepSpeed 0.19.8, PyTorch 2.11.
+Each folder: latest, TAG/*_states.pt, expected.safetensors. Sizes are odd, so that every kind of padding occurs; two
+groups of parameters (with and without weight decay), a tied weight, a frozen parameter, buffers in bf16, fp16 and
+int64. Versions: DeepSpeed 0.19.8, PyTorch 2.11.
 
-Of bf16_optimizer (stage 1 with gradients accumulated in fp32: BF16_Optimizer), zero_to_fp32 says that it "is not a zero checkpoint", since no file says the
-stage. Expected is what zero_to_fp32 makes of it once each file says stage 1, as ds_to_universal.py (_get_zero_stage) takes it, and every trained parameter is
-the one of the living engine (safe_get_full_fp32_param).
+Of bf16_optimizer (stage 1 with gradients accumulated in fp32: BF16_Optimizer), zero_to_fp32 says that it "is not a zero
+checkpoint", since no file says the stage. Expected is what zero_to_fp32 makes of it once each file says stage 1, as
+ds_to_universal.py (_get_zero_stage) takes it, and every trained parameter is the one of the living engine
+(safe_get_full_fp32_param).
 """
 import argparse
 import datetime
@@ -23,9 +26,10 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 import torch
 import torch.multiprocessing as mp
 
-CASES = {"zero1": (1, "fp32", {}), "zero2": (2, "fp32", {}), "zero3": (3, "fp32", {"stage3_param_persistence_threshold": 0, "sub_group_size": 10}),
-         "bf16_optimizer": (1, "bf16", {}),
-         "zero1_bf16": (1, "bf16", {}), "zero2_bf16": (2, "bf16", {}), "zero3_bf16": (3, "bf16", {"stage3_param_persistence_threshold": 0})}
+CASES = {"zero1": (1, "fp32", {}), "zero2": (2, "fp32", {}),
+         "zero3": (3, "fp32", {"stage3_param_persistence_threshold": 0, "sub_group_size": 10}),
+         "bf16_optimizer": (1, "bf16", {}), "zero1_bf16": (1, "bf16", {}), "zero2_bf16": (2, "bf16", {}),
+         "zero3_bf16": (3, "bf16", {"stage3_param_persistence_threshold": 0})}
 
 
 class Model(torch.nn.Module):
@@ -40,7 +44,8 @@ class Model(torch.nn.Module):
         self.head = torch.nn.Linear(5, 7, bias=False)
         self.head.weight = self.embed.weight
         self.register_buffer("mean", torch.tensor([0.25, -0.5, 3.0], dtype=torch.bfloat16))
-        self.register_buffer("halves", torch.tensor([0.1, -65504, 6e-8, 5e-5, float("inf"), -0.0, 1.0], dtype=torch.float16))
+        self.register_buffer("halves",
+                             torch.tensor([0.1, -65504, 6e-8, 5e-5, float("inf"), -0.0, 1.0], dtype=torch.float16))
         self.register_buffer("count", torch.tensor(7))
 
     def forward(self, ids):
@@ -62,7 +67,8 @@ def saying_stage_1(folder, copy):
 def living_parameters(engine):
     """The optimizer's, in fp32, by name; all ranks together."""
     from deepspeed.utils import safe_get_full_fp32_param
-    return {name: safe_get_full_fp32_param(p).cpu().clone() for name, p in engine.module.named_parameters() if p.requires_grad}
+    return {name: safe_get_full_fp32_param(p).cpu().clone() for name, p in engine.module.named_parameters()
+            if p.requires_grad}
 
 
 def train(rank, out, port, names):
@@ -70,7 +76,8 @@ def train(rank, out, port, names):
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
     from safetensors.torch import save_file
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank),
+                      WORLD_SIZE="2")
     deepspeed.init_distributed("gloo")
     for name in names:
         stage, dtype, more = CASES[name]
@@ -79,12 +86,14 @@ def train(rank, out, port, names):
         model = Model()
         decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
         others = [p for p in model.parameters() if p.requires_grad and p.dim() < 2]
-        config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage, **more}, "zero_allow_untested_optimizer": True}
+        config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": stage, **more},
+                  "zero_allow_untested_optimizer": True}
         if dtype == "bf16":
             config["bf16"] = {"enabled": True}
         if name == "bf16_optimizer":
             config["data_types"] = {"grad_accum_dtype": "fp32"}
-        optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=0.01)
+        optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1},
+                                       {"params": others, "weight_decay": 0.0}], lr=0.01)
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         ids = torch.tensor([[1, 2, 3], [4, 5, 6]]) if rank == 0 else torch.tensor([[0, 0, 1], [6, 5, 4]])
         for _ in range(2):
@@ -93,7 +102,8 @@ def train(rank, out, port, names):
             engine.step()
         shutil.rmtree(folder, ignore_errors=True)
         torch.distributed.barrier()
-        engine.save_checkpoint(folder, client_state={"when": datetime.datetime(2025, 1, 2), "arguments": argparse.Namespace(lr=0.01)})
+        engine.save_checkpoint(folder, client_state={"when": datetime.datetime(2025, 1, 2),
+                                                     "arguments": argparse.Namespace(lr=0.01)})
         living = living_parameters(engine) if name == "bf16_optimizer" else {}
         torch.distributed.barrier()
         if rank == 0:
@@ -102,12 +112,14 @@ def train(rank, out, port, names):
             if living:
                 assert type(engine.optimizer).__name__ == "BF16_Optimizer"
                 with tempfile.TemporaryDirectory() as scratch:
-                    state = get_fp32_state_dict_from_zero_checkpoint(saying_stage_1(folder, os.path.join(scratch, "copy")))
+                    state = get_fp32_state_dict_from_zero_checkpoint(saying_stage_1(folder,
+                                                                                    os.path.join(scratch, "copy")))
                 for key, value in living.items():
                     assert torch.equal(state[key], value), key
             else:
                 state = get_fp32_state_dict_from_zero_checkpoint(folder)
-            save_file({key: value.clone().contiguous() for key, value in state.items()}, os.path.join(folder, "expected.safetensors"))
+            save_file({key: value.clone().contiguous() for key, value in state.items()},
+                      os.path.join(folder, "expected.safetensors"))
     torch.distributed.destroy_process_group()
 
 

@@ -1,10 +1,12 @@
-"""Makes tests/fixtures/gpt2_tiny/: a small random GPT-2 as transformers saves it, and what transformers computes with it.
+"""Makes tests/fixtures/gpt2_tiny/: a small random GPT-2 as transformers saves it, and what transformers computes with
+it.
 
     python make_gpt2_fixture.py            (torch 2.11, transformers; not needed by `make test`)
 
-expected.json: ids [B][T]; logits of those ids; mean losses and gradient norms (before clipping) of 20 AdamW steps, each on its
-own ids from the generator of tokens(). One thread, fp32. batches.json: loss and gradient norm of right-padded rows
-(attention_mask, labels -100) and of packed rows (positions from 0 in each document, block-diagonal causal mask), in float64.
+expected.json: ids [B][T]; logits of those ids; mean losses and gradient norms (before clipping) of 20 AdamW steps, each
+on its own ids from the generator of tokens(). One thread, fp32. batches.json: loss and gradient norm of right-padded
+rows (attention_mask, labels -100) and of packed rows (positions from 0 in each document, block-diagonal causal mask),
+in float64.
 
     python make_gpt2_fixture.py batches       writes batches.json alone, for the model that is there
 """
@@ -34,9 +36,11 @@ def tokens(step):
 def loss_and_norm(ids, labels, **inputs):
     model = GPT2LMHeadModel.from_pretrained(OUT).double().train()
     logits = model(input_ids=ids, **inputs).logits
-    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1), ignore_index=-100)
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1),
+                                             ignore_index=-100)
     loss.backward()
-    return {"loss": float(loss.detach()), "grad_norm": float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))}
+    return {"loss": float(loss.detach()),
+            "grad_norm": float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))}
 
 
 def batches():
@@ -61,8 +65,8 @@ def main():
     if sys.argv[1:] == ["batches"]:
         return batches()
     torch.manual_seed(7)
-    config = GPT2Config(n_layer=2, n_embd=32, n_head=4, n_positions=T, vocab_size=V, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-                        bos_token_id=V - 1, eos_token_id=V - 1, use_cache=False)
+    config = GPT2Config(n_layer=2, n_embd=32, n_head=4, n_positions=T, vocab_size=V, resid_pdrop=0.0, embd_pdrop=0.0,
+                        attn_pdrop=0.0, bos_token_id=V - 1, eos_token_id=V - 1, use_cache=False)
     model = GPT2LMHeadModel(config).train()
     with torch.no_grad():  # away from the initial symmetry: biases and norms that matter, sharper logits
         for name, p in model.named_parameters():
@@ -76,8 +80,8 @@ def main():
         logits = model(input_ids=ids).logits
     decay = [p for n, p in model.named_parameters() if not n.endswith("bias") and "ln_" not in n]
     plain = [p for n, p in model.named_parameters() if n.endswith("bias") or "ln_" in n]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}], lr=1e-3,
-                                  betas=(0.9, 0.999), eps=1e-8)
+    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}],
+                                  lr=1e-3, betas=(0.9, 0.999), eps=1e-8)
     losses, norms = [], []
     for step in range(STEPS):
         batch = torch.tensor(tokens(step))

@@ -1,27 +1,28 @@
-"""Makes tests/fixtures/llama/NAME/: small random models of the Llama family as transformers saves them, and what transformers
-computes with them.
+"""Makes tests/fixtures/llama/NAME/: small random models of the Llama family as transformers saves them, and what
+transformers computes with them.
 
     python tests/parity/make_llama_fixtures.py [NAME ...]      (torch 2.11, transformers 5; not needed by `make test`)
 
-A folder holds config.json as transformers 5 writes it, config_v4.json (the same model in the spelling of transformers 4, which
-transformers must read to the same logits), the weights (whole, or in shards with an index), expected.json and
+A folder holds config.json as transformers 5 writes it, config_v4.json (the same model in the spelling of transformers
+4, which transformers must read to the same logits), the weights (whole, or in shards with an index), expected.json and
 expected.safetensors:
   ids (step 99 of tokens()) -> logits [B, T, V]; with "long": of LONG tokens, beyond the original context, too;
-  train: mean losses and gradient norms (before clipping to 1) of 20 AdamW steps of transformers' Trainer: its decay rule, linear
+  train: mean losses and gradient norms (before clipping to 1) of 20 AdamW steps of transformers' Trainer: its decay
+  rule, linear
     schedule with 2 steps of warm-up, labels = ids except one position;
   padded: rows of `lengths` tokens, right-padded with attention_mask, labels -100 there;
   packed: rows of documents that begin at `starts`: position_ids from 0 in each, block-diagonal causal mask.
 
-The oracle runs in float64 (norms too, which transformers computes in float32 always), so that the differences that tests see are
-Tessera's own. Rotary angles stay in float32: there transformers' rounding is part of the model. The script itself asserts that
-plain float32 transformers agrees.
+The oracle runs in float64 (norms too, which transformers computes in float32 always), so that the differences that
+tests see are Tessera's own. Rotary angles stay in float32: there transformers' rounding is part of the model. The
+script itself asserts that plain float32 transformers agrees.
 """
 import copy, json, os, shutil, sys, tempfile
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Trainer, get_scheduler)
+from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Trainer, get_scheduler)
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
@@ -35,13 +36,14 @@ LONG = 28  # beyond the original context of the scaled ropes (16), within the sc
 PADDED = [20, 9, 14, 2]
 PACKED = [[0, 7, 12], [0, 15], [0, 1, 2, 10]]
 
-small = dict(vocab_size=V, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=64, bos_token_id=1, eos_token_id=2)
+small = dict(vocab_size=V, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2)
 wide_heads = dict(small, head_dim=16, intermediate_size=40)  # eight frequencies to scale
 FIXTURES = {
     "llama": (LlamaConfig, LlamaForCausalLM, dict(small, hidden_size=48, intermediate_size=72, rms_norm_eps=1e-5)),
     "llama_biases_tied": (LlamaConfig, LlamaForCausalLM,
-                          dict(small, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=4)),
+                          dict(small, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                               num_key_value_heads=4)),
     "llama3_rope": (LlamaConfig, LlamaForCausalLM,
                     dict(wide_heads, tie_word_embeddings=True, rope_parameters=dict(
                         rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -54,7 +56,8 @@ FIXTURES = {
                           rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0))),
     "yarn_rope": (LlamaConfig, LlamaForCausalLM,
                   dict(wide_heads, rope_parameters=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0,
-                                                        original_max_position_embeddings=16, beta_fast=8.0, beta_slow=1.0))),
+                                                        original_max_position_embeddings=16, beta_fast=8.0,
+                                                        beta_slow=1.0))),
     "mistral_window": (MistralConfig, MistralForCausalLM, dict(small, sliding_window=6, head_dim=8)),
     "qwen2_windows": (Qwen2Config, Qwen2ForCausalLM,
                       dict(small, num_hidden_layers=3, intermediate_size=40, use_sliding_window=True, sliding_window=5,
@@ -117,7 +120,8 @@ def make(name):
 def mean_loss(model, ids, labels, **inputs):
     """Mean cross-entropy over the scored positions, in the dtype of the model; must be transformers' own."""
     logits = model(input_ids=ids, use_cache=False, **inputs).logits
-    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1), ignore_index=-100)
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1),
+                                             ignore_index=-100)
     theirs = model(input_ids=ids, labels=labels, use_cache=False, **inputs).loss
     assert abs(float(theirs) / float(loss) - 1) < 1e-6, (float(theirs), float(loss))
     return loss
@@ -135,7 +139,8 @@ def loss_and_norm(folder, dtype, ids, labels, **inputs):
 
 
 def load(folder, dtype):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").to(dtype).train()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                attn_implementation="sdpa").to(dtype).train()
 
 
 def train(folder, dtype):
@@ -212,7 +217,8 @@ def relative(a, b):
 def check_plain_float32(name, numbers, tensors, plain):
     plain_numbers, plain_tensors = plain
     worst = max(relative(plain_tensors[k].double(), tensors[k]) for k in tensors)
-    for part, keys in (("train", ("losses", "grad_norms")), ("padded", ("loss", "grad_norm")), ("packed", ("loss", "grad_norm"))):
+    for part, keys in (("train", ("losses", "grad_norms")), ("padded", ("loss", "grad_norm")),
+                       ("packed", ("loss", "grad_norm"))):
         for key in keys:
             a, b = torch.tensor(plain_numbers[part][key]).double(), torch.tensor(numbers[part][key]).double()
             worst = max(worst, float(((a - b) / b).abs().max()))
@@ -225,7 +231,8 @@ def write(name):
     folder = os.path.join(OUT, name)
     shutil.rmtree(folder, ignore_errors=True)
     make(name).save_pretrained(folder, **({"max_shard_size": SHARDED[name]} if name in SHARDED else {}))
-    os.path.exists(os.path.join(folder, "generation_config.json")) and os.remove(os.path.join(folder, "generation_config.json"))
+    os.path.exists(os.path.join(folder, "generation_config.json")) and os.remove(os.path.join(folder,
+                                                                                              "generation_config.json"))
     numbers, tensors = compute(folder, torch.float64)
     check_plain_float32(name, numbers, tensors, compute(folder, torch.float32))
     v4 = v4_spelling(json.load(open(os.path.join(folder, "config.json"))))
@@ -235,7 +242,8 @@ def write(name):
         shutil.copy(os.path.join(folder, "config_v4.json"), os.path.join(copied, "config.json"))
         assert torch.equal(logits(copied, torch.float64, tokens(99)), tensors["logits"]), "the two spellings differ"
     json.dump(numbers, open(os.path.join(folder, "expected.json"), "w"), indent=1)
-    save_file({k: v.to(torch.float32).contiguous() for k, v in tensors.items()}, os.path.join(folder, "expected.safetensors"))
+    save_file({k: v.to(torch.float32).contiguous() for k, v in tensors.items()},
+              os.path.join(folder, "expected.safetensors"))
 
 
 def main():

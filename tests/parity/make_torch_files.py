@@ -1,4 +1,5 @@
-"""Makes tests/fixtures/torch_files: files of torch.save and a folder of torch.distributed.checkpoint written by two processes.
+"""Makes tests/fixtures/torch_files: files of torch.save and a folder of torch.distributed.checkpoint written by two
+processes.
 
     python tests/parity/make_torch_files.py tests/fixtures/torch_files
 """
@@ -26,16 +27,18 @@ def values(*shape, dtype=torch.float32):
 def state_dict():
     tied = values(4, 3)
     return collections.OrderedDict(
-        [("embed.weight", tied), ("head.weight", tied), ("half", values(5, dtype=torch.float16)), ("brain", values(2, 3, dtype=torch.bfloat16)),
-         ("turned", values(3, 4).t()), ("part", values(10)[4:7]), ("count", torch.tensor(7)), ("flags", torch.tensor([True, False])),
-         ("none", torch.empty(0, 3)), ("parameter", torch.nn.Parameter(values(2, 2)))])
+        [("embed.weight", tied), ("head.weight", tied), ("half", values(5, dtype=torch.float16)),
+         ("brain", values(2, 3, dtype=torch.bfloat16)), ("turned", values(3, 4).t()), ("part", values(10)[4:7]),
+         ("count", torch.tensor(7)), ("flags", torch.tensor([True, False])), ("none", torch.empty(0, 3)),
+         ("parameter", torch.nn.Parameter(values(2, 2)))])
 
 
 def save_shards(rank, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29641", RANK=str(rank), WORLD_SIZE="2")
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
-    state = {"model": {"rows": distribute_tensor(values(5, 4), mesh, [Shard(0)]), "columns": distribute_tensor(values(3, 6), mesh, [Shard(1)]),
+    state = {"model": {"rows": distribute_tensor(values(5, 4), mesh, [Shard(0)]),
+                       "columns": distribute_tensor(values(3, 6), mesh, [Shard(1)]),
                        "whole": distribute_tensor(values(7, dtype=torch.bfloat16), mesh, [Replicate()])},
              "optimizer": {"step": torch.tensor(3.0)}, "epoch": 2}
     dcp.save(state, checkpoint_id=folder)

@@ -2,8 +2,9 @@
 
     python tests/parity/optim_fixture.py > tests/optim/torch_optim_fixture.inc
 
-Two parameters of 5 and 3 elements (for Adafactor three of 4 x 6, 7 and 2 x 3 x 5), ten steps. Start and gradients come from small formulas with exact float32 results, so that
-the test can repeat them; the learning rate is 1e-2 and falls by a tenth of itself each step.
+Two parameters of 5 and 3 elements (for Adafactor three of 4 x 6, 7 and 2 x 3 x 5), ten steps. Start and gradients come
+from small formulas with exact float32 results, so that the test can repeat them; the learning rate is 1e-2 and falls by
+a tenth of itself each step.
 """
 import math
 
@@ -19,11 +20,14 @@ SCHEDULES = [("linear", {}, sizes), ("cosine", {}, sizes), ("constant", {}, size
              ("polynomial", {}, long_enough), ("polynomial", {"lr_end": 1e-5, "power": 2.5}, long_enough),
              ("inverse_sqrt", {}, sizes), ("inverse_sqrt", {"timescale": 7}, sizes),
              ("cosine_with_restarts", {}, sizes), ("cosine_with_restarts", {"num_cycles": 3}, sizes),
-             ("cosine_with_min_lr", {"min_lr": 2e-4}, sizes), ("cosine_with_min_lr", {"min_lr_rate": 0.1, "num_cycles": 0.75}, sizes),
+             ("cosine_with_min_lr", {"min_lr": 2e-4}, sizes),
+             ("cosine_with_min_lr", {"min_lr_rate": 0.1, "num_cycles": 0.75}, sizes),
              ("warmup_stable_decay", {"num_decay_steps": 4}, long_enough),
-             ("warmup_stable_decay", {"num_decay_steps": 3, "num_stable_steps": 2, "warmup_type": "cosine", "decay_type": "linear",
+             ("warmup_stable_decay",
+              {"num_decay_steps": 3, "num_stable_steps": 2, "warmup_type": "cosine", "decay_type": "linear",
                                       "min_lr_ratio": 0.1}, long_enough),
-             ("warmup_stable_decay", {"num_decay_steps": 5, "warmup_type": "1-sqrt", "decay_type": "1-sqrt", "min_lr_ratio": 0.05},
+             ("warmup_stable_decay",
+              {"num_decay_steps": 5, "warmup_type": "1-sqrt", "decay_type": "1-sqrt", "min_lr_ratio": 0.05},
               long_enough),
              ("warmup_stable_decay", {"num_decay_steps": 6, "num_cycles": 0.25}, long_enough),
              ("cosine_warmup_with_min_lr", {"min_lr_rate": 0.1}, sizes),
@@ -63,23 +67,31 @@ def show(name, parameters):
 
 
 def main():
-    print(f"// Made by tests/parity/optim_fixture.py with torch {torch.__version__}, transformers {transformers.__version__}.")
+    print(f"// Made by tests/parity/optim_fixture.py with torch {torch.__version__}, transformers "
+          f"{transformers.__version__}.")
     torch.set_num_threads(1)
     one = dict(foreach=False)
     show("torch_adamw", train(lambda g: torch.optim.AdamW(g, lr=1, **one), [0.1, 0.0]))
-    show("torch_adamw_betas", train(lambda g: torch.optim.AdamW(g, lr=1, betas=(0.8, 0.95), eps=1e-6, **one), [0.1, 0.0]))
+    show("torch_adamw_betas",
+         train(lambda g: torch.optim.AdamW(g, lr=1, betas=(0.8, 0.95), eps=1e-6, **one), [0.1, 0.0]))
     show("torch_sgd", train(lambda g: torch.optim.SGD(g, lr=1, **one), [0.1, 0.0]))
     show("torch_sgd_momentum", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, **one), [0.1, 0.0]))
-    show("torch_sgd_nesterov", train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, nesterov=True, **one), [0.1, 0.0]))
+    show("torch_sgd_nesterov",
+         train(lambda g: torch.optim.SGD(g, lr=1, momentum=0.9, nesterov=True, **one), [0.1, 0.0]))
     show("torch_adam", train(lambda g: torch.optim.Adam(g, lr=1, **one), [0.1, 0.0]))
     show("torch_adagrad", train(lambda g: torch.optim.Adagrad(g, lr=1, **one), [0.1, 0.0]))
-    show("torch_adagrad_options", train(lambda g: torch.optim.Adagrad(g, lr=1, lr_decay=0.1, initial_accumulator_value=0.5, eps=1e-3, **one), [0.1, 0.0]))
+    show("torch_adagrad_options",
+         train(lambda g: torch.optim.Adagrad(g, lr=1, lr_decay=0.1, initial_accumulator_value=0.5, eps=1e-3, **one),
+               [0.1, 0.0]))
     decays = [0.1, 0.0, 0.05]
     plain = dict(lr=1, scale_parameter=False, relative_step=False)
     show("adafactor", train(lambda g: transformers.Adafactor(g, **plain), decays, MATRICES))
-    show("adafactor_options", train(lambda g: transformers.Adafactor(g, **{**plain, "scale_parameter": True}, clip_threshold=0.7, beta1=0.9, decay_rate=-0.6, eps=(1e-20, 0.1)), decays, MATRICES))
+    show("adafactor_options",
+         train(lambda g: transformers.Adafactor(g, **{**plain, "scale_parameter": True}, clip_threshold=0.7, beta1=0.9,
+                                                decay_rate=-0.6, eps=(1e-20, 0.1)), decays, MATRICES))
     show("adafactor_relative", train(lambda g: transformers.Adafactor(g), decays, MATRICES))
-    show("adafactor_warmup", train(lambda g: transformers.Adafactor(g, warmup_init=True, scale_parameter=False), decays, MATRICES))
+    show("adafactor_warmup",
+         train(lambda g: transformers.Adafactor(g, warmup_init=True, scale_parameter=False), decays, MATRICES))
     print("struct ScheduleValues { const char *type, *parameters; std::int64_t warmup, total; double factors[9]; };")
     print(f"constexpr std::int64_t schedule_steps[9] = {{{', '.join(map(str, STEPS))}}};")
     print(f"constexpr double schedule_learning_rate = {LR};")

@@ -1,6 +1,7 @@
 """Writes what transformers writes for TrainingArguments that nobody has changed: every argument with its default.
 
-    python tests/parity/training_args_defaults.py > tests/fixtures/training_args/defaults.json        (transformers 5.23)
+    python tests/parity/training_args_defaults.py > tests/fixtures/training_args/defaults.json        (transformers
+    5.23)
 """
 
 from transformers import TrainingArguments

@@ -1,4 +1,5 @@
-# The main job, `make train`, at small size: two processes, real text, a tokenizer of its own, a sample and a report at the end.
+# The main job, `make train`, at small size: two processes, real text, a tokenizer of its own, a sample and a report at
+# the end.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=$(mktemp -d); trap 'rm -rf "$out"' EXIT

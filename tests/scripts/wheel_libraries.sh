@@ -2,7 +2,8 @@
 set -euo pipefail
 build=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
-wrong=$(ldd "$build/libtessera.so" | grep -E 'libcupti|libcudart|libgomp|libtorch|libc10' | grep -v "$root/.deps/" || true)
+wrong=$(ldd "$build/libtessera.so" | grep -E 'libcupti|libcudart|libgomp|libtorch|libc10' |
+  grep -v "$root/.deps/" || true)
 if [ -n "$wrong" ]; then
   echo "these libraries do not come from .deps:"; echo "$wrong"; exit 1
 fi

@@ -13,11 +13,9 @@ namespace tessera::structure {
 ///  - a layer includes itself and the layers below it; the umbrella tessera/tessera.h may include everything and is
 ///    included by no layer; nothing under tessera/ includes tools/, tests/, bench/ or examples/;
 ///  - the torch-free layers, the kernels and the program (tools/tessera except its torch/) include no LibTorch header,
-///  and
-///    the program no layer that needs LibTorch;
+///    and the program no layer that needs LibTorch;
 ///  - torch/torch.h nowhere; Gloo's headers only in tessera/comm/gloo.cpp; fmt and spdlog nowhere (LibTorch's wheel
-///  ships
-///    other versions);
+///    ships other versions);
 ///  - no file over 600 lines unless its opening comment says "Long because:".
 /// Throws std::runtime_error when root/tessera holds no source file at all.
 std::vector<std::string> check_tree(const std::string& root);

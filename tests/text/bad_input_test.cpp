@@ -163,7 +163,8 @@ TEST(RegexSplitter, RefusesWhatTheEnginesReadDifferently) {
 
 TEST(RegexSplitter, SplitsAsLlama3Does) {
   const RegexSplitter splitter(
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+      R"(|\s+(?!\S)|\s+)",
       "t.json:1:1");
   const std::string_view text = "It'S 12345 \xC3\xA9t\xC3\xA9!!\n\n  end  ";
   RegexScratch scratch;

@@ -88,8 +88,8 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
 
 TEST_F(ConfigCommand, ConvertsAndSaysWhatIsLost) {
   const std::string json = file(
-      "ds.json",
-      R"({"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "zero_optimization": {"stage": 2}})");
+      "ds.json", R"({"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, )"
+                 R"("zero_optimization": {"stage": 2}})");
   const auto run = config({"convert", json, "--to", "accelerate", "--output", at("a.yaml")});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "");

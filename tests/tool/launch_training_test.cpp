@@ -23,7 +23,8 @@ class LaunchTrainingTest : public ToolTest {
         concat(R"({"architectures": ["BertForMaskedLM"], "model_type": "bert", "vocab_size": )", words.size(),
                R"(, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
             "max_position_embeddings": 64, "type_vocab_size": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12, "initializer_range": 0.02, "pad_token_id": 0})"));
+            "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-12,
+            "initializer_range": 0.02, "pad_token_id": 0})"));
   }
 
   launch::Environment home() const { return {{"HF_HOME", at("home")}}; }

@@ -25,7 +25,6 @@ struct Variable {
 };
 
 // utils/launch.py, in its order.
-// clang-format off
 constexpr std::array dynamo{
     Variable{"ACCELERATE_DYNAMO_BACKEND", "dynamo_config", "dynamo_backend", "NO"},
     Variable{"ACCELERATE_DYNAMO_MODE", "dynamo_config", "dynamo_mode", "default"},
@@ -48,7 +47,8 @@ constexpr std::array fsdp{
     Variable{"FSDP_CPU_RAM_EFFICIENT_LOADING", "fsdp_config", "fsdp_cpu_ram_efficient_loading", "true", Written::lower},
     Variable{"FSDP_SYNC_MODULE_STATES", "fsdp_config", "fsdp_sync_module_states", "true", Written::lower},
     Variable{"FSDP_ACTIVATION_CHECKPOINTING", "fsdp_config", "fsdp_activation_checkpointing", "false", Written::lower},
-    Variable{"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config", "fsdp_activation_checkpointing_offload", "false", Written::lower},
+    Variable{"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config", "fsdp_activation_checkpointing_offload", "false",
+             Written::lower},
     Variable{"FSDP_IGNORED_MODULES", "fsdp_config", "fsdp_ignored_modules", ""},
 };
 constexpr std::array megatron{
@@ -58,36 +58,47 @@ constexpr std::array megatron{
     Variable{"MEGATRON_LM_EOD_MASK_LOSS", "megatron_lm_config", "megatron_lm_eod_mask_loss", "False"},
     Variable{"MEGATRON_LM_NO_SAVE_OPTIM", "megatron_lm_config", "megatron_lm_no_save_optim", "False"},
     Variable{"MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD", "megatron_lm_config", "megatron_lm_optimizer_cpu_offload", "False"},
-    Variable{"MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER", "megatron_lm_config", "megatron_lm_use_precision_aware_optimizer", "False"},
-    Variable{"MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D", "megatron_lm_config", "megatron_lm_overlap_cpu_optimizer_d2h_h2d", "False"},
-    Variable{"MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS", "megatron_lm_config", "megatron_lm_decoder_last_pipeline_num_layers", ""},
+    Variable{"MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER", "megatron_lm_config",
+             "megatron_lm_use_precision_aware_optimizer", "False"},
+    Variable{"MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D", "megatron_lm_config",
+             "megatron_lm_overlap_cpu_optimizer_d2h_h2d", "False"},
+    Variable{"MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS", "megatron_lm_config",
+             "megatron_lm_decoder_last_pipeline_num_layers", ""},
     Variable{"MEGATRON_LM_PP_DEGREE", "megatron_lm_config", "megatron_lm_pp_degree", "1"},
     Variable{"MEGATRON_LM_GRADIENT_CLIPPING", "megatron_lm_config", "megatron_lm_gradient_clipping", "1.0"},
     Variable{"MEGATRON_LM_NUM_MICRO_BATCHES", "megatron_lm_config", "megatron_lm_num_micro_batches", ""},
     Variable{"MEGATRON_LM_SEQUENCE_PARALLELISM", "megatron_lm_config", "megatron_lm_sequence_parallelism", ""},
     Variable{"MEGATRON_LM_RECOMPUTE_ACTIVATIONS", "megatron_lm_config", "megatron_lm_recompute_activations", ""},
-    Variable{"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "megatron_lm_config", "megatron_lm_use_distributed_optimizer", ""},
+    Variable{"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "megatron_lm_config", "megatron_lm_use_distributed_optimizer",
+             ""},
     Variable{"MEGATRON_LM_RECOMPUTE_GRANULARITY", "megatron_lm_config", "megatron_lm_recompute_granularity", ""},
     Variable{"MEGATRON_LM_RECOMPUTE_METHOD", "megatron_lm_config", "megatron_lm_recompute_method", ""},
     Variable{"MEGATRON_LM_RECOMPUTE_NUM_LAYERS", "megatron_lm_config", "megatron_lm_recompute_num_layers", ""},
     Variable{"MEGATRON_LM_ATTENTION_BACKEND", "megatron_lm_config", "megatron_lm_attention_backend", ""},
-    Variable{"MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_model_parallel_size", ""},
+    Variable{"MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_model_parallel_size",
+             ""},
     Variable{"MEGATRON_LM_CONTEXT_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_context_parallel_size", ""},
     Variable{"MEGATRON_LM_ATTENTION_DROPOUT", "megatron_lm_config", "megatron_lm_attention_dropout", ""},
     Variable{"MEGATRON_LM_HIDDEN_DROPOUT", "megatron_lm_config", "megatron_lm_hidden_dropout", ""},
-    Variable{"MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32", "megatron_lm_config", "megatron_lm_attention_softmax_in_fp32", ""},
-    Variable{"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_tensor_parallel_size", ""},
+    Variable{"MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32", "megatron_lm_config", "megatron_lm_attention_softmax_in_fp32",
+             ""},
+    Variable{"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_tensor_parallel_size",
+             ""},
     Variable{"MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS", "megatron_lm_config", "megatron_lm_calculate_per_token_loss", ""},
-    Variable{"MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", "megatron_lm_config", "megatron_lm_use_rotary_position_embeddings", ""},
+    Variable{"MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", "megatron_lm_config",
+             "megatron_lm_use_rotary_position_embeddings", ""},
 };
 constexpr std::array deepspeed{
     Variable{"ACCELERATE_DEEPSPEED_ZERO_STAGE", "deepspeed_config", "zero_stage", ""},
     Variable{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "deepspeed_config", "gradient_accumulation_steps", ""},
     Variable{"ACCELERATE_GRADIENT_CLIPPING", "deepspeed_config", "gradient_clipping", "", Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "deepspeed_config", "offload_optimizer_device", "", Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "deepspeed_config", "offload_param_device", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "deepspeed_config", "offload_optimizer_device", "",
+             Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "deepspeed_config", "offload_param_device", "",
+             Written::lower},
     Variable{"ACCELERATE_DEEPSPEED_ZERO3_INIT", "deepspeed_config", "zero3_init_flag", "", Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config", "zero3_save_16bit_model", "", Written::lower},
+    Variable{"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config", "zero3_save_16bit_model", "",
+             Written::lower},
     Variable{"ACCELERATE_DEEPSPEED_CONFIG_FILE", "deepspeed_config", "deepspeed_config_file", ""},
     Variable{"ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", "deepspeed_config", "deepspeed_moe_layer_cls_names", ""},
 };
@@ -100,7 +111,6 @@ constexpr std::array mesh{
     Variable{"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config", "parallelism_config_sp_size", "1"},
     Variable{"PARALLELISM_CONFIG_SP_BACKEND", "parallelism_config", "parallelism_config_sp_backend", "deepspeed"},
 };
-// clang-format on
 
 /// The environment as the file that it came from. Its values carry the variables' names as their positions.
 class Tree {

@@ -15,10 +15,10 @@ namespace {
 constexpr std::string_view kWhole = "parameters keep their identity here, so every optimizer and every grouping works";
 constexpr std::string_view kXla = "it belongs to xla, which is off";
 
-// clang-format off
 constexpr std::array keys{
     KeyRow{"sharding_strategy", "strategy"},
-    KeyRow{"reshard_after_forward", "reshard_after_forward", Effect::acts, "a boolean, the strategy's name (version 1), or the ranks that share shards"},
+    KeyRow{"reshard_after_forward", "reshard_after_forward", Effect::acts,
+           "a boolean, the strategy's name (version 1), or the ranks that share shards"},
     KeyRow{"offload_params", "cpu_offload", Effect::acts, "parameters, gradients and the optimizer's step"},
     KeyRow{"cpu_offload", "cpu_offload"},
     KeyRow{"auto_wrap_policy", "auto_wrap_policy"},
@@ -42,7 +42,8 @@ constexpr std::array keys{
     KeyRow{"buffer_dtype", "buffer_dtype"},
     KeyRow{"shard_group_size", "shard_group_size"},
     KeyRow{"version", "", Effect::ignored, "one engine does what both versions do"},
-    KeyRow{"state_dict_type", "save_state_dict_type", Effect::acts, "SHARDED_STATE_DICT, FULL_STATE_DICT; LOCAL_STATE_DICT is written as sharded"},
+    KeyRow{"state_dict_type", "save_state_dict_type", Effect::acts,
+           "SHARDED_STATE_DICT, FULL_STATE_DICT; LOCAL_STATE_DICT is written as sharded"},
     KeyRow{"use_orig_params", "", Effect::ignored, kWhole},
     KeyRow{"xla", "", Effect::refused, "TPUs are not supported"},
     KeyRow{"xla_fsdp_v2", "", Effect::ignored, kXla},
@@ -53,12 +54,12 @@ constexpr std::array precision_keys{
     KeyRow{"param_dtype", "param_dtype"},
     KeyRow{"reduce_dtype", "reduce_dtype"},
     KeyRow{"buffer_dtype", "buffer_dtype"},
-    KeyRow{"output_dtype", "", Effect::ignored, "outputs keep the precision in which the model computes them; the loss is fp32"},
+    KeyRow{"output_dtype", "", Effect::ignored,
+           "outputs keep the precision in which the model computes them; the loss is fp32"},
     KeyRow{"cast_forward_inputs", "", Effect::ignored, "inputs of a model of text are token ids"},
     KeyRow{"cast_root_forward_inputs", "", Effect::ignored, "inputs of a model of text are token ids"},
     KeyRow{"keep_low_precision_grads", "", Effect::ignored, "gradients of the shards are fp32"},
 };
-// clang-format on
 
 constexpr std::string_view prefix = "fsdp_";
 constexpr std::size_t kMostUnknown = 20;  // keys of one file that are looked up among the known ones
