@@ -61,8 +61,8 @@ void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
   if (!last || last->batches <= last->common) return;
   const Training& training = *trained().front();
   const ParallelConfig& parallel = training.config().parallel;
-  const std::string& strategy = training.config().sharding.strategy;
-  const bool every_batch_together = (strategy != "ddp" && strategy != "zero1") || parallel.deterministic_reduce;
+  const bool every_batch_together =
+      row_of(training.config().sharding.strategy).shard_gradients || parallel.deterministic_reduce;
   const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
   // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
   if (!every_batch_together &&

@@ -104,10 +104,7 @@ void DeepSpeedEngine::step() {
 }
 
 int DeepSpeedEngine::zero_optimization_stage() const {
-  const std::string& strategy = training_->config().sharding.strategy;
-  if (strategy == "ddp") return 0;
-  if (strategy == "zero1") return 1;
-  return strategy == "zero2" || strategy == "shard_grad_op" || strategy == "hybrid_shard_zero2" ? 2 : 3;
+  return row_of(training_->config().sharding.strategy).zero_stage();
 }
 
 DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool drop_last) const {

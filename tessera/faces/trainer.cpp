@@ -12,7 +12,6 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/sharding.h>
 #include <tessera/data/dataset.h>
 #include <tessera/faces/batch_plan.h>
 #include <tessera/faces/folder.h>
@@ -149,7 +148,7 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
 
 bool Trainer::is_fsdp_enabled() const {
   const ShardingConfig& sharding = options_.arguments.values.sharding;
-  return !is_deepspeed_enabled() && (!sharding.fsdp.empty() || config::shards_parameters(sharding.strategy));
+  return !is_deepspeed_enabled() && (!sharding.fsdp.empty() || row_of(sharding.strategy).shard_parameters);
 }
 
 bool Trainer::is_deepspeed_enabled() const {

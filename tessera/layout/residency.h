@@ -24,7 +24,7 @@
 
 namespace tessera::layout {
 
-/// How a unit behaves; see Strategy (parallel/sharding/strategy.h) for which row wants what.
+/// How a unit behaves; see StrategyRow (layout/strategy.h) for which row wants what.
 struct UnitPolicy {
   bool release_after_forward = true;   ///< reshard_after_forward; the root unit usually keeps its parameters
   bool release_after_backward = true;  ///< false: whole between steps too (ZeRO-1/2); see Residency::release_all()

@@ -57,10 +57,9 @@ std::vector<Group> by_buckets(const ModuleTree& tree, const std::vector<bool>& t
 StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained, const StateBytesOptions& options) {
   TESSERA_CHECK(trained.size() == tree.parameters.size(), trained.size(), " flags for ", tree.parameters.size(),
                 " parameters");
-  const bool divides =
-      options.shard_ranks > 1 && (options.shard_optimizer || options.shard_gradients || options.shard_parameters);
-  const std::vector<Group> groups =
-      options.shard_parameters && divides ? by_units(tree, trained, options) : by_buckets(tree, trained, options);
+  const bool divides = options.shard_ranks > 1 && options.strategy.shard_optimizer;
+  const std::vector<Group> groups = options.strategy.shard_parameters && divides ? by_units(tree, trained, options)
+                                                                                 : by_buckets(tree, trained, options);
   StateBytes bytes;
   std::vector<bool> covered(tree.parameters.size(), false);
   std::vector<std::int64_t> whole, flat;  // of the units that come and go; of the gradients
@@ -96,8 +95,8 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
     if (!covered[p]) bytes.parameters += tree.parameters[p].bytes();  // frozen, or ignored
   bytes.optimizer = static_cast<std::int64_t>(options.optimizer_per_element * static_cast<double>(trained_here));
   if (!divides) return bytes;
-  const bool keeps_whole_gradients = !options.shard_gradients && options.accumulates;
-  bytes.buffers = root + (options.reshard_after_forward ? sum(whole, 3) : all_whole) + root_gradients +
+  const bool keeps_whole_gradients = !options.strategy.shard_gradients && options.accumulates;
+  bytes.buffers = root + (options.strategy.reshard_after_forward ? sum(whole, 3) : all_whole) + root_gradients +
                   sum(flat, keeps_whole_gradients ? flat.size() : 2);
   if (options.accumulates && !keeps_whole_gradients)  // a reduced gradient before it is added to the sum
     bytes.buffers += std::max(root_gradients, sum(flat, 1)) / options.shard_ranks;

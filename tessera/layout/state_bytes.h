@@ -3,6 +3,7 @@
 /// How many bytes of training state a rank holds under a strategy: arithmetic on shapes, with the flat layouts that the
 /// engine itself uses. No tensors; the planner and the run's own table ask the same function.
 
+#include <tessera/layout/strategy.h>
 #include <tessera/layout/units.h>
 
 #include <cstdint>
@@ -12,8 +13,7 @@ namespace tessera::layout {
 
 /// What the formula depends on. Element sizes in bytes.
 struct StateBytesOptions {
-  bool shard_optimizer = false, shard_gradients = false, shard_parameters = false;  ///< the strategy's row
-  bool reshard_after_forward = false;
+  StrategyRow strategy;
   int shard_ranks = 1;  ///< S: ranks that divide one copy
   int rank = 0;         ///< place in the shard group
   WrapPolicy wrap;

@@ -10,7 +10,7 @@ struct Ddp::Impl {
   std::vector<std::pair<std::string, at::Tensor>> trainable;
 
   Impl(torch::nn::Module& module, const DdpOptions& options)
-      : sharded(module, {.strategy = "ddp",
+      : sharded(module, {.strategy = Strategy::ddp,
                          .group = options.group,
                          .reduction = options.reduction,
                          .logical_shards = options.logical_shards,

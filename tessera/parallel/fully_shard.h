@@ -4,7 +4,7 @@
 ///
 ///   tessera::init();                                                       // from any launcher's environment
 ///   auto net = tessera::deferred<MyTransformer>(config);                   // or simply a module
-///   tessera::Sharded fsdp(*net, {.strategy = "full_shard", .wrap = tessera::by_class({"MyBlock"})});
+///   tessera::Sharded fsdp(*net, {.strategy = tessera::Strategy::full_shard, .wrap = tessera::by_class({"MyBlock"})});
 ///   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-4);                // local shards; or tessera's own
 ///   optimizers for (auto& batch : loader) {
 ///     fsdp.zero_grad();
@@ -17,6 +17,7 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/layout/residency.h>
+#include <tessera/layout/strategy.h>
 #include <tessera/layout/units.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/compression/compression.h>
@@ -39,8 +40,8 @@ enum class Offload {
 };
 
 struct ShardingOptions {
-  std::string strategy = "full_shard";  ///< a name, as parallel::find_strategy() takes them
-  comm::Group group = {};               ///< the data-parallel ranks; empty: all of world()
+  StrategyName strategy = Strategy::full_shard;  ///< a row of the table in layout/strategy.h, or its name as text
+  comm::Group group = {};                        ///< the data-parallel ranks; empty: all of world()
   /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of
   /// this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
   int shard_group_size = 0;

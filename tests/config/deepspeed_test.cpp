@@ -415,7 +415,7 @@ TEST(Deepspeed, ResolvesAloneForProgramsOfOnesOwn) {
   EXPECT_EQ(r.values.optimization.learning_rate, 0.001);
   EXPECT_TRUE(r.values.optimization.fp16);
   EXPECT_EQ(r.values.optimization.hysteresis, 2);
-  EXPECT_EQ(r.values.sharding.strategy, "zero2");
+  EXPECT_EQ(r.values.sharding.strategy, Strategy::zero2);
   EXPECT_EQ(r.values.parallel.num_processes, 4);
   EXPECT_EQ(r.origins.at("zero_stage"), "deepspeed:2");
   EXPECT_EQ(r.origins.at("strategy"), "derived (deepspeed:2 zero_stage 2)");

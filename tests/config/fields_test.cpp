@@ -39,7 +39,14 @@ TEST(Fields, EveryPlaceInRunConfigHasOneField) {
   RunConfig config;
   std::set<const void*> places;
   for (const Field& field : fields())
-    std::visit([&](auto place) { EXPECT_TRUE(places.insert(&place(config)).second) << field.name; }, field.access);
+    std::visit(
+        [&](auto place) {
+          if constexpr (std::is_same_v<decltype(place(config)), WordSlot>)
+            EXPECT_TRUE(places.insert(place(config).value).second) << field.name;
+          else
+            EXPECT_TRUE(places.insert(&place(config)).second) << field.name;
+        },
+        field.access);
 }
 
 // transformers.TrainingArguments() and run_clm.py. Ours differ in logging_steps (500 there) and in optim's name.
@@ -116,11 +123,11 @@ TEST(Fields, SynonymsOfOtherSystems) {
     EXPECT_EQ(find_field("strategy")->set(config, word), std::nullopt) << word;
     return config.sharding.strategy;
   };
-  EXPECT_EQ(strategy("FULL_SHARD"), "full_shard");  // words are taken in any case
-  EXPECT_EQ(strategy("1"), "full_shard");
-  EXPECT_EQ(strategy("NO_SHARD"), "ddp");
-  EXPECT_EQ(strategy("3"), "ddp");
-  EXPECT_EQ(strategy("4"), "hybrid_shard");
+  EXPECT_EQ(strategy("FULL_SHARD"), Strategy::full_shard);  // words are taken in any case
+  EXPECT_EQ(strategy("1"), Strategy::full_shard);
+  EXPECT_EQ(strategy("NO_SHARD"), Strategy::ddp);
+  EXPECT_EQ(strategy("3"), Strategy::ddp);
+  EXPECT_EQ(strategy("4"), Strategy::hybrid_shard);
 }
 
 TEST(Fields, Booleans) {

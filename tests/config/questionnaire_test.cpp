@@ -72,7 +72,7 @@ TEST(Questionnaire, FsdpVersion1) {
   EXPECT_EQ(t.error, "") << t.questions;
   EXPECT_NE(t.yaml.find("distributed_type: FSDP\n"), std::string::npos) << t.yaml;
   const RunConfig run = meaning(t.yaml);
-  EXPECT_EQ(run.sharding.strategy, "shard_grad_op") << "what accelerate writes here it never reads";
+  EXPECT_EQ(run.sharding.strategy, Strategy::shard_grad_op) << "what accelerate writes here it never reads";
   EXPECT_EQ(run.sharding.cpu_offload, "all");
   EXPECT_EQ(run.sharding.auto_wrap_policy, "size_based_wrap");
   EXPECT_EQ(run.sharding.min_num_params, 1000000);
@@ -87,7 +87,7 @@ TEST(Questionnaire, FsdpVersion2WithSizes) {
                              "BertLayer", "1",         "", "yes", "yes", "2", "2",   "1", "1", "4", "2"}));
   EXPECT_EQ(t.error, "") << t.questions;
   const RunConfig run = meaning(t.yaml);
-  EXPECT_EQ(run.sharding.strategy, "hybrid_shard");
+  EXPECT_EQ(run.sharding.strategy, Strategy::hybrid_shard);
   EXPECT_EQ(run.sharding.shard_group_size, 2);
   EXPECT_EQ(run.sharding.transformer_layer_cls_to_wrap, "BertLayer");
   EXPECT_TRUE(run.optimization.gradient_checkpointing);
@@ -98,7 +98,7 @@ TEST(Questionnaire, DeepSpeed) {
       talk(lines({"", "multi-GPU", "", "", "", "yes", "", "2", "cpu", "none", "4", "yes", "0.5", "", "", "2", "fp16"}));
   EXPECT_EQ(t.error, "") << t.questions;
   const RunConfig run = meaning(t.yaml);
-  EXPECT_EQ(run.sharding.strategy, "zero2");
+  EXPECT_EQ(run.sharding.strategy, Strategy::zero2);
   EXPECT_EQ(run.sharding.cpu_offload, "optimizer");
   EXPECT_EQ(run.optimization.gradient_accumulation_steps, 4);
   EXPECT_EQ(run.optimization.max_grad_norm, 0.5);

@@ -30,7 +30,7 @@ std::string problem_of(const Words& arguments) {
 
 TEST(Sharding, NothingGivenIsDdp) {
   const Resolved resolved = read({});
-  EXPECT_EQ(resolved.values.sharding.strategy, "ddp");
+  EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
   EXPECT_EQ(resolved.origins.at("strategy"), "default");
   EXPECT_TRUE(resolved.notes.empty());
 }
@@ -61,7 +61,7 @@ TEST(Sharding, EveryNameOfAStrategy) {
       {{"--fsdp_config", R"({"min_num_params": 1000})"}, "full_shard"}};
   for (const auto& [arguments, strategy] : cases) {
     EXPECT_EQ(problems_of(arguments), Words{}) << join(arguments, " ");
-    EXPECT_EQ(read(arguments).values.sharding.strategy, strategy) << join(arguments, " ");
+    EXPECT_EQ(word_of(read(arguments).values.sharding.strategy), strategy) << join(arguments, " ");
   }
 }
 
@@ -174,14 +174,14 @@ TEST(Sharding, ClassesBeatSize) {
 
 TEST(Sharding, FsdpAsABoolean) {
   for (const char* yes : {"True", "true", "1", "yes"})
-    EXPECT_EQ(read({"--fsdp", yes}).values.sharding.strategy, "full_shard") << yes;
-  EXPECT_EQ(read({"--fsdp"}).values.sharding.strategy, "full_shard");
-  EXPECT_EQ(read({"--fsdp", "--bf16"}).values.sharding.strategy, "full_shard");
-  EXPECT_EQ(read({"--fsdp", "True", "auto_wrap"}).values.sharding.strategy, "full_shard");
+    EXPECT_EQ(read({"--fsdp", yes}).values.sharding.strategy, Strategy::full_shard) << yes;
+  EXPECT_EQ(read({"--fsdp"}).values.sharding.strategy, Strategy::full_shard);
+  EXPECT_EQ(read({"--fsdp", "--bf16"}).values.sharding.strategy, Strategy::full_shard);
+  EXPECT_EQ(read({"--fsdp", "True", "auto_wrap"}).values.sharding.strategy, Strategy::full_shard);
   for (const char* no : {"False", "false", "0", ""})
-    EXPECT_EQ(read({"--fsdp", no}).values.sharding.strategy, "ddp") << no;
+    EXPECT_EQ(read({"--fsdp", no}).values.sharding.strategy, Strategy::ddp) << no;
   const Resolved off = read({"--fsdp", "False", "--fsdp_config", R"({"min_num_params": 5, "offload_params": true})"});
-  EXPECT_EQ(off.values.sharding.strategy, "ddp");
+  EXPECT_EQ(off.values.sharding.strategy, Strategy::ddp);
   EXPECT_EQ(off.values.sharding.cpu_offload, "none");
   EXPECT_EQ(off.notes, Words{"--fsdp_config has no effect: --fsdp is False"});
   EXPECT_EQ(problem_of({"--fsdp", "False", "--fsdp_config", R"({"min_num_prams": 5})"}),
@@ -210,9 +210,9 @@ TEST(Sharding, Compat) {
                 .values.sharding.reshard_after_forward,
             "auto");
   const Words alone = {"--fsdp_config", R"({"min_num_params": 5})"};
-  EXPECT_EQ(read(alone).values.sharding.strategy, "full_shard");
+  EXPECT_EQ(read(alone).values.sharding.strategy, Strategy::full_shard);
   for (const char* version : {"v4", "v5"}) {
-    EXPECT_EQ(with(alone, version).values.sharding.strategy, "ddp");
+    EXPECT_EQ(with(alone, version).values.sharding.strategy, Strategy::ddp);
     EXPECT_EQ(with(alone, version).notes,
               Words{concat("--fsdp_config has no effect: --fsdp is not given (--compat ", version, ")")});
   }
@@ -291,8 +291,8 @@ RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   const Resolved resolved = resolve_flags(arguments, problems, no_environment);
   const ShardingConfig& s = resolved.values.sharding;
   if (!problems.lines.empty()) return;
-  if (s.zero_stage >= 0) RC_ASSERT(same_strategy(s.strategy, s.zero_stage == 0 ? "ddp" : concat("zero", s.zero_stage)));
-  if (words.find("full_shard") != std::string::npos) RC_ASSERT(same_strategy(s.strategy, "full_shard"));
+  if (s.zero_stage >= 0) RC_ASSERT(same_strategy(s.strategy, zero_strategy(s.zero_stage)));
+  if (words.find("full_shard") != std::string::npos) RC_ASSERT(same_strategy(s.strategy, Strategy::full_shard));
   if (words.find("offload") != std::string::npos) RC_ASSERT(s.cpu_offload == "all");
 }
 

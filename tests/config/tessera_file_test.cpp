@@ -157,7 +157,7 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
              "before.yaml"});
   ASSERT_EQ(problems.lines, Strings{});
   first.origins["strategy"] = "derived (--fsdp full_shard)";
-  first.values.sharding.strategy = "full_shard";
+  first.values.sharding.strategy = Strategy::full_shard;
   for (const int indent : {2, -1}) {
     const Read second = read(file("printed.json", dump_json(to_value(first), indent)));
     EXPECT_EQ(second.problems.lines, Strings{});

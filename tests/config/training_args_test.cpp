@@ -231,7 +231,7 @@ TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
                     problems, [](const std::string&) { return std::optional<std::string>(); });
   EXPECT_EQ(problems.lines, Strings{});
   EXPECT_EQ(resolved.notes, Strings{});
-  EXPECT_EQ(resolved.values.sharding.strategy, "ddp");
+  EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
   EXPECT_EQ(resolved.values.output.report_to, "tensorboard");
   EXPECT_EQ(resolved.values.output.include_num_input_tokens_seen, "no");
   EXPECT_EQ(resolved.values.optimization.warmup_steps, 0);

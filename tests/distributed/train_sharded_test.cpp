@@ -249,7 +249,7 @@ TEST_F(TrainSharded, LoadingNeedsTheShareAndOneUnit) {
   run_ranks(2, [&](comm::World& world) {
     RunConfig config;
     config.model.model_name_or_path = folder;
-    config.sharding.strategy = "full_shard";
+    config.sharding.strategy = Strategy::full_shard;
     world.group().barrier().wait();
     std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
     const std::int64_t before = train::resident_bytes();

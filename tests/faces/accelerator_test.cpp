@@ -406,7 +406,7 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
       [](comm::World&) {
         Accelerator accelerator;
         EXPECT_EQ(accelerator.mixed_precision(), "bf16");
-        EXPECT_EQ(accelerator.config().sharding.strategy, "full_shard");
+        EXPECT_EQ(accelerator.config().sharding.strategy, Strategy::full_shard);
         EXPECT_EQ(accelerator.config().output.save_state_dict_type, "full");
         EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
         EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no") << "the program's word is stronger";

@@ -31,9 +31,7 @@ std::int64_t all_bytes(const ModuleTree& tree) {
 
 StateBytesOptions sharded(bool optimizer, bool gradients, bool parameters, int ranks) {
   StateBytesOptions options;
-  options.shard_optimizer = optimizer;
-  options.shard_gradients = gradients;
-  options.shard_parameters = options.reshard_after_forward = parameters;
+  options.strategy = {optimizer, gradients, parameters, parameters, ShardGroup::all};
   options.shard_ranks = ranks;
   options.wrap.kind = WrapPolicy::Kind::by_class;
   options.wrap.classes = {"Block"};
@@ -81,7 +79,7 @@ TEST(StateBytes, WholeUnitsAddUpWithoutResharding) {
   const std::vector<bool> trained(tree.parameters.size(), true);
   StateBytesOptions options = sharded(true, true, true, 2);
   const std::int64_t resharding = state_bytes(tree, trained, options).buffers;
-  options.reshard_after_forward = false;
+  options.strategy.reshard_after_forward = false;
   EXPECT_GT(state_bytes(tree, trained, options).buffers, resharding);
 }
 

@@ -61,7 +61,7 @@ TEST_P(ShardedSmoke, equals_one_process) {
     run_ranks(ranks, [&](comm::World& world) {
       for (const int micro : {1, 3}) {
         ShardingOptions options{.strategy = GetParam(), .reshard_alone = true};
-        if (options.strategy.starts_with("hybrid")) options.shard_group_size = (world.size() + 1) / 2;
+        if (row_of(options.strategy).shard_group == ShardGroup::host) options.shard_group_size = (world.size() + 1) / 2;
         options.wrap = by_class({"Linear"});
         if (world.size() == 4 && micro == 3) continue;  // 24 rows
         compare<SimpleModel>(world, options, micro);

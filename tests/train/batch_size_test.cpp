@@ -72,10 +72,10 @@ TEST(AutomaticBatchSize, NeedsPassesThatAreNotCollective) {
   RunConfig config;
   config.optimization.auto_find_batch_size = true;
   check_automatic_batch_size(config, 2);
-  config.sharding.strategy = "full_shard";
+  config.sharding.strategy = Strategy::full_shard;
   check_automatic_batch_size(config, 1);
   EXPECT_THROW(check_automatic_batch_size(config, 2), InputError);
-  config.sharding.strategy = "zero1";
+  config.sharding.strategy = Strategy::zero1;
   check_automatic_batch_size(config, 2);
   config.parallel.deterministic_reduce = true;
   EXPECT_THROW(check_automatic_batch_size(config, 1), InputError);

@@ -57,14 +57,14 @@ TEST(ShardingOptions, FollowTheSettings) {
   RunConfig config = small_config();
   const auto model = models::load_model(config.model, 1);
   EXPECT_EQ(block_classes(*model), std::vector<std::string>{"Gpt2Block"});
-  config.sharding.strategy = "full_shard";
+  config.sharding.strategy = Strategy::full_shard;
   config.sharding.param_dtype = "bf16";
   config.sharding.backward_prefetch = "backward_post";
   config.sharding.reshard_after_forward = "false";
   config.sharding.cpu_offload = "all";
   config.sharding.grad_compression = "powersgd:rank=2";
   const tessera::ShardingOptions options = sharding_options(config, *model, {});
-  EXPECT_EQ(options.strategy, "full_shard");
+  EXPECT_EQ(options.strategy, Strategy::full_shard);
   EXPECT_EQ(options.param_dtype, at::kBFloat16);
   EXPECT_FALSE(options.reduce_dtype.has_value());
   EXPECT_EQ(options.backward_prefetch, layout::BackwardPrefetch::post);

@@ -114,10 +114,10 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
     return false;
   }
   RunConfig named;
-  named.sharding.strategy = "full_shard";
+  named.sharding.strategy = Strategy::full_shard;
   if (const auto strategy = taken(fsdp, "strategy")) {
     find_field("strategy")->set(named, strategy->text);
-    if (named.sharding.strategy == "ddp") {
+    if (named.sharding.strategy == Strategy::ddp) {
       s.to.problem(
           strategy->where,
           concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size is ",
@@ -128,8 +128,8 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
   }
   const auto reshard = taken(fsdp, "reshard_after_forward");
   const bool keeps_whole = (reshard && parse_bool(reshard->text) == false) ||
-                           named.sharding.strategy == "shard_grad_op" ||
-                           named.sharding.strategy == "hybrid_shard_zero2";
+                           named.sharding.strategy == Strategy::shard_grad_op ||
+                           named.sharding.strategy == Strategy::hybrid_shard_zero2;
   s.to.give("strategy", "parallelism_config_dp_replicate_size",
             std::string(keeps_whole ? "hybrid_shard_zero2" : "hybrid_shard"), mesh.replicate_from->where());
   s.to.give("shard_group_size", "parallelism_config_dp_shard_size", std::to_string(mesh.shard),

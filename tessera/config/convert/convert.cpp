@@ -5,7 +5,6 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/sharding.h>
 
 #include <algorithm>
 #include <array>

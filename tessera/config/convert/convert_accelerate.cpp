@@ -78,15 +78,15 @@ class Fsdp2 {
     const std::string text = as_text(value, true).value_or("");
     RunConfig scratch;
     if (const auto wrong = find_field("strategy")->set(scratch, text);
-        wrong || scratch.sharding.strategy.starts_with("zero"))
+        wrong || word_of(scratch.sharding.strategy).starts_with("zero"))
       throw InputError(concat(
           value.where().str(), ": ", key, " is '", text,
           "'; it must be one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2, or 1 to 5"));
-    const std::string& strategy = scratch.sharding.strategy;
-    if (strategy == "ddp")
+    const StrategyRow& row = row_of(scratch.sharding.strategy);
+    if (!row.shard_parameters)
       note(value, key, " ", text, " becomes fsdp_reshard_after_forward: false: version 2 always divides parameters");
-    if (strategy.starts_with("hybrid_shard")) hybrid_ = &value;
-    reshard(value, key, strategy == "full_shard" || strategy == "hybrid_shard");
+    if (row.shard_group == ShardGroup::host) hybrid_ = &value;
+    reshard(value, key, row.reshard_after_forward);
   }
 
   void reshard(const Value& value, const std::string& key, bool after_forward) {

@@ -4,7 +4,6 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/sharding.h>
 
 #include <algorithm>
 #include <array>
@@ -93,9 +92,9 @@ Value scheduler_of(Plan& plan) {
 
 Value zero_of(Plan& plan) {
   const ShardingConfig& s = plan.config.sharding;
-  const bool third = same_strategy(s.strategy, "full_shard");
-  const int stage = third ? 3 : s.strategy == "zero2" ? 2 : s.strategy == "zero1" ? 1 : s.strategy == "ddp" ? 0 : -1;
-  if (stage < 0) return {};
+  const int stage = row_of(s.strategy).zero_stage();
+  if (!same_strategy(s.strategy, zero_strategy(stage))) return {};
+  const bool third = stage == 3;
   plan.take("strategy");
   Value zero = Value::make_object({{"stage", Value::of(stage)}});
   plan.take("overlap_comm");

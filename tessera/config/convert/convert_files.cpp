@@ -3,7 +3,6 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/sharding.h>
 
 #include <algorithm>
 
@@ -17,7 +16,8 @@ std::string_view mixed_precision(const RunConfig& config) {
 /// Copies of a hybrid strategy as sizes, when they are known; null: the strategy's name says it all.
 Value mesh_section(const Plan& plan) {
   const std::int64_t processes = plan.config.parallel.num_processes, group = plan.config.sharding.shard_group_size;
-  if (!is_hybrid(plan.config.sharding.strategy) || group <= 0 || processes % group != 0 || processes <= group)
+  if (row_of(plan.config.sharding.strategy).shard_group != ShardGroup::host || group <= 0 || processes % group != 0 ||
+      processes <= group)
     return {};
   return Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(processes / group)},
                              {"parallelism_config_dp_shard_size", Value::of(group)}});
@@ -32,13 +32,12 @@ Value deepspeed_section(Plan& plan) {
   plan.take("cpu_offload");
   plan.take("gradient_accumulation_steps");
   plan.take("max_grad_norm");
-  const int stage = sharding.strategy == "zero1" ? 1 : sharding.strategy == "zero2" ? 2 : 3;
   return Value::make_object({{"gradient_accumulation_steps", plan.value("gradient_accumulation_steps")},
                              {"gradient_clipping", plan.value("max_grad_norm")},
                              {"offload_optimizer_device", Value::of(optimizer ? "cpu" : "none")},
                              {"offload_param_device", Value::of(params ? "cpu" : "none")},
                              {"zero3_init_flag", Value::of(false)},
-                             {"zero_stage", Value::of(stage)}});
+                             {"zero_stage", Value::of(row_of(sharding.strategy).zero_stage())}});
 }
 
 }  // namespace
@@ -65,7 +64,7 @@ Converted to_accelerate(const Resolved& resolved) {
   if (speaks_deepspeed(config)) {
     type = "DEEPSPEED";
     file.set("deepspeed_config", sorted(deepspeed_section(plan)));
-  } else if (shards_parameters(config.sharding.strategy)) {
+  } else if (row_of(config.sharding.strategy).shard_parameters) {
     type = "FSDP";
     const Value mesh = mesh_section(plan);
     if (!mesh.is_null()) {

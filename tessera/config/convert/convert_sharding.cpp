@@ -3,7 +3,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
-#include <tessera/config/core/sharding.h>
 
 #include <algorithm>
 #include <cctype>
@@ -39,13 +38,19 @@ class Section {
   Value value_ = Value::make_object();
 };
 
-bool is_full_shard(const RunConfig& config) { return same_strategy(config.sharding.strategy, "full_shard"); }
+std::string fsdp_word(Strategy strategy) {
+  if (strategy == Strategy::ddp) return "no_shard";
+  return word_of(strategy == Strategy::zero3 ? Strategy::full_shard : strategy);
+}
+
+bool is_full_shard(const RunConfig& config) { return same_strategy(config.sharding.strategy, Strategy::full_shard); }
 
 }  // namespace
 
 bool speaks_deepspeed(const RunConfig& config) {
-  const std::string &strategy = config.sharding.strategy, &offload = config.sharding.cpu_offload;
-  return strategy == "zero1" || strategy == "zero2" ||
+  const Strategy strategy = config.sharding.strategy;
+  const std::string& offload = config.sharding.cpu_offload;
+  return strategy == Strategy::zero1 || strategy == Strategy::zero2 ||
          (is_full_shard(config) && (offload == "optimizer" || offload == "params"));
 }
 
@@ -58,15 +63,12 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
   if (second) {
     plan.take("strategy");
     plan.take("reshard_after_forward");
-    const bool reshards = sharding.reshard_after_forward == "auto" ? sharding.strategy != "hybrid_shard_zero2"
+    const bool reshards = sharding.reshard_after_forward == "auto" ? row_of(sharding.strategy).reshard_after_forward
                                                                    : sharding.reshard_after_forward == "true";
     out.add("reshard_after_forward", Value::of(reshards));
-  } else if (shards_parameters(sharding.strategy) || sharding.strategy == "ddp") {
+  } else if (row_of(sharding.strategy).shard_parameters || sharding.strategy == Strategy::ddp) {
     plan.take("strategy");
-    const std::string word = sharding.strategy == "ddp"     ? "no_shard"
-                             : sharding.strategy == "zero3" ? "full_shard"
-                                                            : sharding.strategy;
-    out.add("sharding_strategy", Value::of(upper(word)));
+    out.add("sharding_strategy", Value::of(upper(fsdp_word(sharding.strategy))));
   }
   if (sharding.cpu_offload == "none" || sharding.cpu_offload == "all") {
     plan.take("cpu_offload");
@@ -98,7 +100,7 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
 
 Converted to_fsdp_config(const Resolved& resolved) {
   Plan plan(resolved);
-  if (!shards_parameters(resolved.values.sharding.strategy))
+  if (!row_of(resolved.values.sharding.strategy).shard_parameters)
     throw InputError(concat("an fsdp_config cannot say strategy ", resolved.values.sharding.strategy,
                             ": it divides no parameters; use --to accelerate or --to deepspeed"));
   Value section = fsdp_section(plan, false);

@@ -5,7 +5,6 @@
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/config/core/sharding.h>
 #include <tessera/config/hf/training_args.h>
 
 #include <algorithm>
@@ -67,7 +66,7 @@ Value value_of(const Plan& plan, const std::string& name) {
 /// --fsdp's words and fsdp_config.
 void add_fsdp(Plan& plan, Value& file) {
   const ShardingConfig& sharding = plan.config.sharding;
-  std::string words = same_strategy(sharding.strategy, "full_shard") ? "full_shard" : sharding.strategy;
+  std::string words = word_of(sharding.strategy == Strategy::zero3 ? Strategy::full_shard : sharding.strategy);
   const bool wraps =
       sharding.auto_wrap_policy == "transformer_based_wrap" || sharding.auto_wrap_policy == "size_based_wrap";
   if (wraps) words += " auto_wrap";
@@ -90,7 +89,7 @@ Converted to_training_args(const Resolved& resolved) {
   Value sharding = Value::make_object();
   if (speaks_deepspeed(resolved.values))
     sharding.set("deepspeed", deepspeed_json(plan, true));
-  else if (shards_parameters(resolved.values.sharding.strategy))
+  else if (row_of(resolved.values.sharding.strategy).shard_parameters)
     add_fsdp(plan, sharding);
   const auto said = plan.left();
   for (const auto& [name, text] : said) {

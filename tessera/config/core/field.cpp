@@ -12,6 +12,12 @@ namespace {
 
 std::string number(double value) { return format_real(value); }
 
+template <class T>
+Value value_of(const T& slot) {
+  return Value::of(slot);
+}
+Value value_of(WordSlot slot) { return Value::of(slot.words->words[*slot.value]); }
+
 struct Setter {
   const Rule& rule;
   std::string_view text;
@@ -22,20 +28,29 @@ struct Setter {
     return ok ? std::nullopt : std::optional(concat("is ", text, "; it must be ", rule.describe()));
   }
 
+  std::optional<std::string> unknown_word() const {
+    const auto near = nearest(to_lower(text), rule.words);
+    return concat("is '", text, "'; it must be ", rule.describe(), near ? concat(" (did you mean ", *near, "?)") : "");
+  }
+
   std::optional<std::string> operator()(std::string& slot) const {
     std::string word(text);
-    if (!rule.words.empty()) word = to_lower(word);  // accelerate writes FULL_SHARD, Hugging Face full_shard
+    if (!rule.words.empty()) word = to_lower(word);
     for (const auto& [theirs, ours] : rule.synonyms)
       if (word == theirs) {
         word = ours;
         break;
       }
-    if (!rule.words.empty() && std::find(rule.words.begin(), rule.words.end(), word) == rule.words.end()) {
-      const auto near = nearest(word, rule.words);
-      return concat("is '", text, "'; it must be ", rule.describe(),
-                    near ? concat(" (did you mean ", *near, "?)") : "");
-    }
+    if (!rule.words.empty() && std::find(rule.words.begin(), rule.words.end(), word) == rule.words.end())
+      return unknown_word();
     slot = std::move(word);
+    return std::nullopt;
+  }
+
+  std::optional<std::string> operator()(WordSlot slot) const {
+    const auto value = slot.words->find(text);
+    if (!value) return unknown_word();
+    *slot.value = *value;
     return std::nullopt;
   }
 
@@ -92,7 +107,7 @@ std::string Field::placeholder() const {
   if (!rule.shown_as.empty()) return std::string(rule.shown_as);
   if (!rule.words.empty()) return join(rule.words, "|");
   if (rule.steps_or_share) return "N|SHARE";
-  static constexpr std::string_view by_kind[] = {"TEXT", "N", "X", ""};
+  static constexpr std::string_view by_kind[] = {"TEXT", "N", "X", "", "WORD"};
   return std::string(by_kind[access.index()]);
 }
 
@@ -102,7 +117,7 @@ Value Field::get(const RunConfig& config) const {
     const double value = std::get<double& (*)(RunConfig&)>(access)(copy);
     return std::trunc(value) == value ? Value::of(static_cast<std::int64_t>(value)) : Value::of(value);
   }
-  return std::visit([&](auto place) { return Value::of(place(copy)); }, access);
+  return std::visit([&](auto place) { return value_of(place(copy)); }, access);
 }
 
 std::optional<std::string> Field::set(RunConfig& config, std::string_view text) const {

@@ -11,8 +11,12 @@ namespace {
 
 // ---- the words of the table -----------------------------------------------------------------------------------
 template <auto section, auto member>
-auto& at(RunConfig& config) {
-  return config.*section.*member;
+decltype(auto) at(RunConfig& config) {
+  auto& place = config.*section.*member;
+  if constexpr (Worded<std::remove_reference_t<decltype(place)>>)
+    return WordSlot{reinterpret_cast<unsigned char*>(&place), &words_of(place)};
+  else
+    return (place);
 }
 auto& device_of(RunConfig& config) { return config.device; }
 
@@ -73,7 +77,14 @@ Rule steps_or_share() {
   rule.steps_or_share = true;
   return rule;
 }
-Rule one_of(std::vector<std::string> words, std::vector<std::pair<std::string, std::string>> synonyms = {}) {
+template <Worded E>
+Rule words() {
+  Rule rule;
+  rule.words = words_of(E{}).words;
+  rule.synonyms = words_of(E{}).synonyms;
+  return rule;
+}
+Rule one_of(std::vector<std::string> words, std::vector<Synonym> synonyms = {}) {
   Rule rule;
   rule.words = std::move(words);
   rule.synonyms = std::move(synonyms);
@@ -95,18 +106,6 @@ Rule dtype() {
                                            {"torch.float32", "fp32"},
                                            {"torch.bfloat16", "bf16"},
                                            {"torch.float16", "fp16"}});
-}
-
-Rule strategy() {
-  return one_of({"ddp", "zero1", "zero2", "zero3", "full_shard", "shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"},
-                {{"no_shard", "ddp"},
-                 {"zero0", "ddp"},
-                 {"_hybrid_shard_zero2", "hybrid_shard_zero2"},
-                 {"1", "full_shard"},  // torch.distributed.fsdp.ShardingStrategy
-                 {"2", "shard_grad_op"},
-                 {"3", "ddp"},
-                 {"4", "hybrid_shard"},
-                 {"5", "hybrid_shard_zero2"}});
 }
 
 Rule state_dict_type() {
@@ -309,7 +308,7 @@ const std::vector<Field>& table() {
       sharding<&S::zero_stage>("zero_stage", at_least(0, 3),
                                "DeepSpeed's stage: 1 divides optimizer states over the processes, 2 also gradients, "
                                "3 also parameters"),
-      sharding<&S::strategy>("strategy", strategy(), "the same in one word (zero3 is full_shard)"),
+      sharding<&S::strategy>("strategy", words<Strategy>(), "the same in one word (zero3 is full_shard)"),
       sharding<&S::shard_group_size>("shard_group_size", at_least(1),
                                      "processes that divide one copy among them, the others hold copies (HSDP); unset: "
                                      "all, for hybrid_shard those of one host"),

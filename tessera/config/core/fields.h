@@ -4,6 +4,7 @@
 /// checks and defaults are all read from it, so a new setting is one member of RunConfig and one row in fields.cpp.
 
 #include <tessera/base/value.h>
+#include <tessera/base/words.h>
 #include <tessera/config/core/run_config.h>
 
 #include <cstdint>
@@ -25,9 +26,15 @@ inline constexpr Section all_sections[] = {Section::files,    Section::model,   
 std::string_view section_key(Section section);    ///< "optimization"
 std::string_view section_title(Section section);  ///< "Optimisation"
 
+/// An enumerator inside a RunConfig, as its value, and the words of its enumeration.
+struct WordSlot {
+  unsigned char* value;
+  const WordTable* words;
+};
+
 /// Finds the setting inside a RunConfig; its alternative is the kind of the setting.
 using Access = std::variant<std::string& (*)(RunConfig&), std::int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
-                            bool& (*)(RunConfig&)>;
+                            bool& (*)(RunConfig&), WordSlot (*)(RunConfig&)>;
 
 /// Which values a user may give. The default may lie outside (0 = "not given").
 struct Rule {
@@ -35,8 +42,8 @@ struct Rule {
   bool above_least = false, below_most = false;  ///< the bound itself is excluded
   bool steps_or_share = false;     ///< a real that is a whole number from 1 on, and below 1 a share of all steps
   std::vector<std::string> words;  ///< the allowed words, in any case; empty: any text
-  std::vector<std::pair<std::string, std::string>> synonyms;  ///< another system's word -> ours
-  std::string_view shown_as = {};                             ///< "FILE" in --help; empty: by kind
+  std::vector<Synonym> synonyms;   ///< another system's word -> ours
+  std::string_view shown_as = {};  ///< "FILE" in --help; empty: by kind
 
   std::string describe() const;  ///< "at least 1", "one of linear, cosine"; empty: anything
 };

@@ -4,6 +4,8 @@
 /// Names are Hugging Face's (run_clm.py, TrainingArguments). Front ends (flags now; YAML/JSON of other systems later)
 /// fill it through the table in fields.h, which also holds help texts, ranges and origins. Nothing here acts.
 
+#include <tessera/layout/strategy.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -101,11 +103,10 @@ struct ParallelConfig {
 /// Which of {optimizer states, gradients, parameters} are divided over ranks, and how. Data-parallel training as such
 /// (ddp) is the strategy that divides nothing. See config/core/sharding.h for what follows from which words.
 struct ShardingConfig {
-  std::string fsdp;              ///< Hugging Face's words: "full_shard auto_wrap offload"
-  std::string fsdp_config;       ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
-  std::int64_t zero_stage = -1;  ///< DeepSpeed's number, 0 to 3; -1: not given
-  std::string strategy = "ddp";  ///< what all of these end in: ddp | zero1 | zero2 | zero3 = full_shard | shard_grad_op
-                                 ///< | hybrid_shard(_zero2)
+  std::string fsdp;                   ///< Hugging Face's words: "full_shard auto_wrap offload"
+  std::string fsdp_config;            ///< JSON or YAML file, or a JSON object: see config/accelerate/fsdp_config.h
+  std::int64_t zero_stage = -1;       ///< DeepSpeed's number, 0 to 3; -1: not given
+  Strategy strategy = Strategy::ddp;  ///< what all of these end in
   std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
   std::string cpu_offload = "none";   ///< none | optimizer | params (and gradients) | all
   std::string offload_folder;         ///< of the files that offloaded memory is mapped from (CPU); empty: TMPDIR

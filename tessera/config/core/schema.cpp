@@ -23,7 +23,7 @@ bool can_be_given(const Field& field, const Value& value) {
 void add_words(const Field& field, Value& schema) {
   std::vector<Value> words;
   for (const std::string& word : field.rule.words) words.push_back(Value::of(word));
-  for (const auto& [theirs, ours] : field.rule.synonyms) words.push_back(Value::of(theirs));
+  for (const auto& [theirs, ours] : field.rule.synonyms) words.push_back(Value::of(std::string(theirs)));
   // case does not count: as other systems write them
   for (const std::string& word : field.rule.words) {
     std::string upper = word;

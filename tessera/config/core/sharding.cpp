@@ -7,6 +7,7 @@
 #include <tessera/config/core/fields.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <regex>
 #include <sstream>
@@ -15,8 +16,9 @@ namespace tessera::config {
 namespace {
 
 /// Someone says what a setting is.
+template <class T>
 struct Claim {
-  std::string value;
+  T value;
   std::string source;  ///< "--fsdp full_shard", "fsdp.json:3 sharding_strategy 2"
 };
 
@@ -29,19 +31,18 @@ class Sharding {
     if (!config_is_off()) read_file();
     read_words();
     if (!is_default("zero_stage"))
-      strategies_.push_back({sharding_.zero_stage == 0 ? "ddp" : concat("zero", sharding_.zero_stage),
-                             concat(source("zero_stage"), " ", sharding_.zero_stage)});
+      strategies_.push_back(
+          {zero_strategy(sharding_.zero_stage), concat(source("zero_stage"), " ", sharding_.zero_stage)});
     if (!is_default("strategy"))
       strategies_.push_back({sharding_.strategy, concat(source("strategy"), " ", sharding_.strategy)});
     if (!is_default("cpu_offload"))
       offloads_.push_back({sharding_.cpu_offload, concat(source("cpu_offload"), " ", sharding_.cpu_offload)});
 
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
-    settle("cpu_offload", sharding_.cpu_offload, offloads_, "places",
-           [](std::string_view a, std::string_view b) { return a == b; });
+    settle("cpu_offload", sharding_.cpu_offload, offloads_, "places", std::equal_to{});
     if (strategies_.empty() && !sharding_.fsdp_config.empty() && !config_is_off_ && !doubtful("fsdp_config") &&
         !doubtful("fsdp") && !doubtful("strategy"))
-      derive("strategy", sharding_.strategy, "full_shard", "fsdp_config is given");
+      derive("strategy", sharding_.strategy, Strategy::full_shard, "fsdp_config is given");
     wrap();
     bucket_size();
     if (sharding_.grad_compression == "no") sharding_.grad_compression = "none";  // accelerate's names of DDP's hooks
@@ -61,7 +62,8 @@ class Sharding {
     return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat);
   }
   bool doubtful(const char* name) const { return problems_.doubtful.contains(name); }
-  void derive(const char* name, std::string& place, std::string value, const std::string& why) {
+  template <class T>
+  void derive(const char* name, T& place, T value, const std::string& why) {
     place = std::move(value);
     resolved_.origins[name] = concat("derived (", why, ")");
   }
@@ -143,10 +145,8 @@ class Sharding {
         if (parse_bool(word) == false) continue;
         word = "full_shard";
       }
-      if (word == "no_shard") word = "ddp";
-      if (word == "full_shard" || word == "shard_grad_op" || word == "ddp" || word == "hybrid_shard" ||
-          word == "hybrid_shard_zero2") {
-        strategies_.push_back({word, from});
+      if (const auto strategy = strategy_of_fsdp(word)) {
+        strategies_.push_back({*strategy, from});
       } else if (word == "offload") {
         offload = true;
         offloads_.push_back({"all", from});
@@ -175,6 +175,11 @@ class Sharding {
           concat(source("fsdp"), " offload names no strategy: write --fsdp \"full_shard offload\""));
   }
 
+  /// The strategy that a word of --fsdp names; stages and numbers are not said there.
+  static std::optional<Strategy> strategy_of_fsdp(const std::string& word) {
+    return known(word) || word == "ddp" ? parse_word<Strategy>(word) : std::nullopt;
+  }
+
   static const std::vector<std::string>& words_of_fsdp() {
     static const std::vector<std::string> words = {
         "full_shard", "shard_grad_op", "hybrid_shard",         "hybrid_shard_zero2",
@@ -187,14 +192,14 @@ class Sharding {
   }
 
   /// All claims must be the same; the setting is derived from the first when no flag of its own gave it.
-  void settle(const char* name, std::string& place, const std::vector<Claim>& claims, const char* what,
-              bool (*same)(std::string_view, std::string_view)) {
+  template <class T, class Same>
+  void settle(const char* name, T& place, const std::vector<Claim<T>>& claims, const char* what, Same same) {
     if (claims.empty()) return;
     const bool agree = std::all_of(claims.begin(), claims.end(),
-                                   [&](const Claim& claim) { return same(claim.value, claims.front().value); });
+                                   [&](const Claim<T>& claim) { return same(claim.value, claims.front().value); });
     if (!agree) {
       std::vector<std::string> sources;
-      for (const Claim& claim : claims) sources.push_back(claim.source);
+      for (const Claim<T>& claim : claims) sources.push_back(claim.source);
       problems_.doubtful.insert(name);
       problems_.lines.push_back(concat(join(sources, ", "), ": these name different ", what, "; keep one of them"));
       return;
@@ -205,7 +210,7 @@ class Sharding {
   /// What was given decides the kind of policy; two kinds at once are a contradiction unless the kind itself is given.
   void wrap() {
     const bool kind_given = !is_default("auto_wrap_policy");
-    std::vector<Claim> claims = wraps_;
+    std::vector<Claim<std::string>> claims = wraps_;
     const auto given = [&](const char* name, const char* kind) {
       const std::string& from = origin(name);
       if (!is_default(name)) claims.push_back({kind, from.starts_with("--") ? from : concat(from, " ", name)});
@@ -224,8 +229,7 @@ class Sharding {
         classes_beat_size();
       given("wrap_pattern", "regex_wrap");
     }
-    settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies",
-           [](std::string_view a, std::string_view b) { return a == b; });
+    settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies", std::equal_to{});
   }
 
   /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and
@@ -257,7 +261,8 @@ class Sharding {
   Resolved& resolved_;
   ShardingConfig& sharding_;
   Problems& problems_;
-  std::vector<Claim> strategies_, offloads_, wraps_;
+  std::vector<Claim<Strategy>> strategies_;
+  std::vector<Claim<std::string>> offloads_, wraps_;
   std::string auto_wrap_;
   bool config_is_off_ = false;
 };
@@ -270,15 +275,7 @@ std::regex pattern_of(const char* flag, const std::string& text) {
   }
 }
 
-std::string_view canonical(std::string_view strategy) { return strategy == "zero3" ? "full_shard" : strategy; }
-
 }  // namespace
-
-bool same_strategy(std::string_view a, std::string_view b) { return canonical(a) == canonical(b); }
-bool shards_parameters(std::string_view strategy) {
-  return strategy != "ddp" && strategy != "zero1" && strategy != "zero2";
-}
-bool is_hybrid(std::string_view strategy) { return strategy.starts_with("hybrid_shard"); }
 
 void resolve_sharding(Resolved& resolved, Problems& problems) { Sharding(resolved, problems).resolve(); }
 

@@ -22,13 +22,6 @@ void resolve_sharding(Resolved& resolved, Problems& problems);
 /// The rules between sharding settings. Called by validate.
 void validate_sharding(const Resolved& resolved, Problems& problems);
 
-/// "zero3" and "full_shard" are one strategy.
-bool same_strategy(std::string_view a, std::string_view b);
-/// Whether the strategy divides parameters over ranks.
-bool shards_parameters(std::string_view strategy);
-/// Whether copies are kept across groups (hybrid_shard, hybrid_shard_zero2).
-bool is_hybrid(std::string_view strategy);
-
 /// The wrap policy that the settings mean. `model_blocks`: the classes of the model's own blocks, for
 /// transformer_based_wrap without names. `modules`: the names of all modules, which ignored_modules is matched against.
 /// Throws InputError for bad patterns and for ignored_modules that match nothing.

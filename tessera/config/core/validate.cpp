@@ -173,8 +173,8 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   const ShardingConfig& s = resolved.values.sharding;
   if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
   if (s.cpu_offload == "none") unused("offload_folder", "--cpu_offload is none");
-  if (s.strategy == "ddp") unused("shard_group_size", "the strategy ddp divides nothing");
-  if (!shards_parameters(s.strategy))
+  if (s.strategy == Strategy::ddp) unused("shard_group_size", "the strategy ddp divides nothing");
+  if (!row_of(s.strategy).shard_parameters)
     for (const char* name :
          {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
           "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
@@ -184,7 +184,7 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   if (s.auto_wrap_policy != "size_based_wrap")
     unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (s.auto_wrap_policy != "regex_wrap") unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  if (shards_parameters(s.strategy))
+  if (row_of(s.strategy).shard_parameters)
     for (const char* name : {"reduce_bucket_size", "ddp_bucket_cap_mb"})
       unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
 }

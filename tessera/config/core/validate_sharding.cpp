@@ -43,7 +43,7 @@ class Rules : RuleChecks {
   }
 
   void offload() {
-    if ((s_.cpu_offload == "params" || s_.cpu_offload == "all") && !shards_parameters(s_.strategy))
+    if ((s_.cpu_offload == "params" || s_.cpu_offload == "all") && !row_of(s_.strategy).shard_parameters)
       problem({"cpu_offload", "strategy", "fsdp"}, said("cpu_offload"), " ", s_.cpu_offload,
               " needs a strategy that divides parameters (", "--fsdp full_shard, --zero_stage 3); ", strategy(),
               " keeps them whole. --cpu_offload optimizer goes with every strategy");

@@ -62,8 +62,8 @@ class Rules : RuleChecks {
       problem({"auto_find_batch_size", "deterministic_reduce"}, said("auto_find_batch_size"), " contradicts ",
               said("deterministic_reduce"),
               ": the micro-batches decide the order of the sums; give --per_device_train_batch_size yourself");
-    const std::string& strategy = c_.sharding.strategy;
-    if (c_.parallel.num_processes > 1 && strategy != "ddp" && strategy != "zero1")
+    const Strategy strategy = c_.sharding.strategy;
+    if (c_.parallel.num_processes > 1 && row_of(strategy).shard_gradients)
       problem({"auto_find_batch_size", "strategy", "num_processes"}, said("auto_find_batch_size"),
               ": with the strategy ", strategy, " over ", c_.parallel.num_processes,
               " processes, forward and backward are collective, and a process that runs out of memory would leave the "

@@ -49,7 +49,7 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
 Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
     : module_(module),
       options_(std::move(options)),
-      strategy_(parallel::find_strategy(options_.strategy)),
+      strategy_(row_of(options_.strategy)),
       parameters_(parallel::parameters_of(module)),
       context_{.data_parallel = options_.group ? options_.group : world().group(),
                .shards = {},
@@ -114,12 +114,12 @@ Sharded::Impl::~Impl() {
 void Sharded::Impl::choose_groups() {
   const comm::Group& all = context_.data_parallel;
   int shards = 1;
-  if (strategy_.shard_group == parallel::ShardGroup::all) shards = all.size();
-  if (strategy_.shard_group == parallel::ShardGroup::host) shards = std::min(all.size(), world().local_size());
+  if (strategy_.shard_group == ShardGroup::all) shards = all.size();
+  if (strategy_.shard_group == ShardGroup::host) shards = std::min(all.size(), world().local_size());
   if (options_.shard_group_size > 0) {
-    if (strategy_.shard_group == parallel::ShardGroup::none && options_.shard_group_size != 1)
-      throw InputError(concat("sharding: strategy '", strategy_.name, "' shards nothing, but shard_group_size is ",
-                              options_.shard_group_size));
+    if (strategy_.shard_group == ShardGroup::none && options_.shard_group_size != 1)
+      throw InputError(concat("sharding: strategy '", word_of<Strategy>(options_.strategy),
+                              "' shards nothing, but shard_group_size is ", options_.shard_group_size));
     shards = options_.shard_group_size;
   }
   if (shards < 1 || all.size() % shards != 0)

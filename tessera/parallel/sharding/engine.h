@@ -15,7 +15,6 @@
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/parallel/sharding/reducer.h>
 #include <tessera/parallel/sharding/shard_gradients.h>
-#include <tessera/parallel/sharding/strategy.h>
 
 #include <atomic>
 #include <exception>
@@ -61,7 +60,7 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
 
   torch::nn::Module& module_;
   ShardingOptions options_;
-  const parallel::Strategy& strategy_;
+  const StrategyRow& strategy_;
   parallel::ModuleParameters parameters_;
   parallel::ShardingContext context_;
   parallel::GroupingPlan plan_;

@@ -63,8 +63,8 @@ void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
         "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; "
         "give "
         "--per_device_train_batch_size yourself");
-  const std::string& strategy = config.sharding.strategy;
-  if (ranks > 1 && strategy != "ddp" && strategy != "zero1")
+  const Strategy strategy = config.sharding.strategy;
+  if (ranks > 1 && row_of(strategy).shard_gradients)
     throw InputError(
         concat("--auto_find_batch_size: with the strategy ", strategy, " over ", ranks,
                " processes, forward and backward are collective, and a process that runs out of memory would leave the "

@@ -12,7 +12,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/config/core/sharding.h>
 #include <tessera/kernels/cpu/dispatch.h>
 #include <tessera/models/load.h>
 #include <tessera/text/tokenizer.h>
@@ -109,7 +108,7 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
 /// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is
 /// made whole first.)
 bool keeps_parts_only(const RunConfig& config, const comm::World& world) {
-  return world.size() > 1 && world.device().is_cpu() && config::shards_parameters(config.sharding.strategy) &&
+  return world.size() > 1 && world.device().is_cpu() && row_of(config.sharding.strategy).shard_parameters &&
          config.sharding.cpu_ram_efficient_loading;
 }
 

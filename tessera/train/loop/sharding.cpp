@@ -10,7 +10,6 @@
 #include <tessera/config/core/sharding.h>
 #include <tessera/models/llama.h>
 #include <tessera/parallel/sharding/module_units.h>
-#include <tessera/parallel/sharding/strategy.h>
 #include <tessera/train/loop/optimization.h>
 
 namespace tessera::train {
@@ -112,7 +111,7 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   ShardingOptions options;
   options.strategy = s.strategy;
   options.group = group;
-  options.shard_group_size = s.strategy == "ddp" ? 0 : static_cast<int>(s.shard_group_size);
+  options.shard_group_size = s.strategy == Strategy::ddp ? 0 : static_cast<int>(s.shard_group_size);
   options.wrap = wrap_policy(config, model);
   options.param_dtype = dtype(s.param_dtype);
   options.reduce_dtype = dtype(s.reduce_dtype);
@@ -202,8 +201,8 @@ std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& ta
 
 std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   const ShardingConfig& s = config.sharding;
-  if (s.strategy == "ddp" && s.cpu_offload == "none" && s.grad_compression == "none") return "";
-  std::string text = s.strategy;
+  if (s.strategy == Strategy::ddp && s.cpu_offload == "none" && s.grad_compression == "none") return "";
+  std::string text = word_of(s.strategy);
   if (sharded.shard_ranks() > 1) text += concat(" over ", sharded.shard_ranks(), " processes");
   if (sharded.shard_ranks() > 1 && sharded.replicate_ranks() > 1)
     text += concat(", ", sharded.replicate_ranks(), " copies");
@@ -216,7 +215,6 @@ std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
 
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank) {
-  const parallel::Strategy& row = parallel::find_strategy(config.sharding.strategy);
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
   if (dtype(config.sharding.param_dtype))  // what is gathered is narrow, the shards are not
     for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
@@ -224,10 +222,9 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   for (const parallel::NamedTensor& parameter : parameters.parameters)
     trained.push_back(parameter.tensor.requires_grad());
   layout::StateBytesOptions options;
-  options.shard_optimizer = row.shard_optimizer;
-  options.shard_gradients = row.shard_gradients;
-  options.shard_parameters = row.shard_parameters;
-  options.reshard_after_forward = reshard(config.sharding.reshard_after_forward).value_or(row.reshard_after_forward);
+  options.strategy = row_of(config.sharding.strategy);
+  if (const auto asked = reshard(config.sharding.reshard_after_forward))
+    options.strategy.reshard_after_forward = *asked;
   options.shard_ranks = shard_ranks;
   options.rank = rank;
   options.wrap = wrap_policy(config, model);
@@ -258,7 +255,7 @@ std::vector<std::string> describe_sharding(const RunConfig& config, const models
   const std::string strategy = describe_strategy(config, sharded);
   if (strategy.empty()) return {};
   std::vector<std::string> lines = {"sharding: " + strategy};
-  for (std::string& line : aligned(unit_table(sharded.units(), config::shards_parameters(config.sharding.strategy))))
+  for (std::string& line : aligned(unit_table(sharded.units(), row_of(config.sharding.strategy).shard_parameters)))
     lines.push_back(std::move(line));
   const layout::StateBytes bytes =
       predicted_bytes(config, model, sharded.shard_ranks(), static_cast<int>(rank % sharded.shard_ranks()));

@@ -9,7 +9,6 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
-#include <tessera/config/core/sharding.h>
 #include <tessera/launch/agent/affinity.h>
 #include <tessera/train/loop/evaluate.h>
 
@@ -97,7 +96,7 @@ Utilization TrainingLoop::utilization() const {
   run.cores = static_cast<std::int64_t>(launch::usable_cores().size());
   run.micro_batch = plan_.batch_size;
   run.accumulation = plan_.accumulation;
-  run.gathers_parameters = divided() && config::shards_parameters(setup_.config.sharding.strategy);
+  run.gathers_parameters = divided() && row_of(setup_.config.sharding.strategy).shard_parameters;
   if (train_seconds_ > 0) {
     run.cpu_utilization = cpu_seconds_ / (train_seconds_ * static_cast<double>(run.ranks * run.threads));
     if (peak_flops_ > 0)
@@ -139,8 +138,7 @@ void TrainingLoop::write_report() {
   for (const MemoryByKind& kinds : last_log_.memory_kinds) report.memory.push_back(to_json(kinds));
   for (int rank = 0; rank < world_.size(); ++rank) report.predicted_memory.push_back(predicted_memory(rank));
   if (!describe_strategy(setup_.config, *sharded_).empty())
-    for (const auto& cells :
-         unit_table(sharded_->units(), config::shards_parameters(setup_.config.sharding.strategy))) {
+    for (const auto& cells : unit_table(sharded_->units(), row_of(setup_.config.sharding.strategy).shard_parameters)) {
       Value row = Value::make_array();
       for (const std::string& cell : cells) row.push_back(Value::of(cell));
       report.units.push_back(std::move(row));

@@ -205,7 +205,7 @@ checkpoint::RunState TrainingLoop::run_state() const {
   state.configuration = config::stored_configuration(setup_.config);
   state.mesh =
       Value::make_object({{"ranks", Value::of(static_cast<std::int64_t>(world_.size()))},
-                          {"strategy", Value::of(setup_.config.sharding.strategy)},
+                          {"strategy", Value::of(word_of(setup_.config.sharding.strategy))},
                           {"shard_ranks", Value::of(static_cast<std::int64_t>(sharded_->shard_ranks()))},
                           {"replicate_ranks", Value::of(static_cast<std::int64_t>(sharded_->replicate_ranks()))}});
   return state;
