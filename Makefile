@@ -17,7 +17,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 INPUTS ?= 200000
 STAMP := .deps/torch/.installed
-NINJA := ninja --quiet -j$(JOBS)
+export JOBS
 
 .PHONY: all deps build sanitized train finetune test fuzz bench build-times gpu-check format tidy clean distclean
 all: build
@@ -28,22 +28,18 @@ deps:
 $(STAMP): tools/deps.sh
 	@tools/deps.sh && touch $@
 
-$(BUILD)/build.ninja: | $(STAMP)
-	@cmake --preset default -B $(BUILD) --log-level=NOTICE
-
-build: $(STAMP) $(BUILD)/build.ninja
-	@$(NINJA) -C $(BUILD)
+build: $(STAMP)
+	@tools/build.sh default $(BUILD)
 
 sanitized: $(STAMP)
-	@cmake --preset asan --log-level=NOTICE
-	@$(NINJA) -C build-asan
+	@tools/build.sh asan build-asan
 
-train: $(STAMP) $(BUILD)/build.ninja
-	@$(NINJA) -C $(BUILD) tessera_program tessera_tool
+train: $(STAMP)
+	@tools/build.sh default $(BUILD) tessera_program tessera_tool
 	@tools/train_demo.sh $(BUILD)
 
-finetune: $(STAMP) $(BUILD)/build.ninja
-	@$(NINJA) -C $(BUILD) tessera_program tessera_tool
+finetune: $(STAMP)
+	@tools/build.sh default $(BUILD) tessera_program tessera_tool
 	@tools/finetune_demo.sh $(BUILD)
 
 test: build sanitized
@@ -51,13 +47,11 @@ test: build sanitized
 
 fuzz:
 	@command -v clang++ > /dev/null || { echo "make fuzz: there is no clang++. On Debian 12: apt-get install clang libclang-rt-14-dev"; exit 1; }
-	@cmake --preset fuzz --log-level=NOTICE
-	@$(NINJA) -C build-fuzz
+	@tools/build.sh fuzz build-fuzz
 	@python3 tests/fuzz/campaign.py build-fuzz --inputs $(INPUTS) --corpora out/fuzz
 
 bench: $(STAMP)
-	@cmake --preset bench -B $(BUILD) --log-level=NOTICE
-	@$(NINJA) -C $(BUILD)
+	@tools/build.sh bench $(BUILD)
 	@bench/compare.sh $(BUILD)
 	@bench/compare.sh $(BUILD) --llama
 

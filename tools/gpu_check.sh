@@ -16,8 +16,7 @@ if [ ! -e .deps/torch/.cuda ]; then
     nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9 nvidia-nvshmem-cu13==3.4.5
   touch .deps/torch/.cuda
 fi
-cmake --preset default -B build -DTESSERA_CUDA=ON --log-level=NOTICE
-ninja --quiet -C build
+tools/build.sh default build -DTESSERA_CUDA=ON
 export LD_LIBRARY_PATH=$(find "$PWD/.deps/torch/nvidia" /usr/local/cuda -maxdepth 3 -type d -name 'lib*' 2>/dev/null |
   paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 python3 tests/run_tests.py build
