@@ -1,6 +1,6 @@
 #!/bin/bash
-# Configures and builds, and shows how far it is: `[123/440, 61 s]` on one line of a terminal; in a log, a line for every
-# 25th step or after 20 seconds. What a compiler says is always shown, what CMake says only when it fails.
+# Configures and builds, and shows how far it is: `[123/440, 61 s]` on one line of a terminal; in a log, a line for
+# every 25th step or after 20 seconds. What a compiler says is always shown, what CMake says only when it fails.
 #
 #   tools/build.sh PRESET FOLDER [-DNAME=VALUE ...] [TARGET ...]       environment: JOBS
 set -euo pipefail

@@ -114,7 +114,7 @@ TEST_P(DeepspeedProblem, Text) { EXPECT_EQ(problem_of(GetParam().json), GetParam
 INSTANTIATE_TEST_SUITE_P(
     UnknownKeys, DeepspeedProblem,
     ::testing::Values(
-        // DeepSpeed's own tests/unit/runtime/pipe/test_pipe.py
+        // DeepSpeed's own unit/runtime/pipe/test_pipe.py
         ProblemCase{
             R"({"grandient_accumulation_steps": 1})",
             "deepspeed:1:34: unknown key grandient_accumulation_steps; did you mean gradient_accumulation_steps?"},

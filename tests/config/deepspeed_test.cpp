@@ -13,7 +13,7 @@
 namespace tessera::config {
 namespace {
 
-// ---- batch sizes: DeepSpeed's tests/unit/runtime/test_ds_config_dict.py and test_ds_config_model.py, restated
+// ---- batch sizes: DeepSpeed's unit/runtime/test_ds_config_dict.py and test_ds_config_model.py, restated
 
 struct BatchCase {
   std::int64_t world, batch, micro, steps;  // 0: left out
@@ -189,7 +189,7 @@ TEST(DeepspeedActs, WhatTheRunSaysFillsAuto) {
 INSTANTIATE_TEST_SUITE_P(
     Zero, DeepspeedActs,
     ::testing::Values(
-        // DeepSpeed's tests/unit/v1/zero/test_zero_config.py: overlap_comm by stage
+        // DeepSpeed's unit/v1/zero/test_zero_config.py: overlap_comm by stage
         ActingCase{R"({"zero_optimization": {"stage": 0}})", {{"zero_stage", "0"}}},
         ActingCase{R"({"zero_optimization": {"stage": 1}})", {{"zero_stage", "1"}, {"overlap_comm", "false"}}},
         ActingCase{R"({"zero_optimization": {"stage": 2}})", {{"zero_stage", "2"}, {"overlap_comm", "false"}}},

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/build.sh in a log: a line for every 25th step, everything that a compiler says below its step, ninja's exit status;
-# nothing of CMake unless it fails. With a cmake and a ninja of our own.
+# tools/build.sh in a log: a line for every 25th step, everything that a compiler says below its step, ninja's exit
+# status; nothing of CMake unless it fails. With a cmake and a ninja of our own.
 set -euo pipefail
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 fail() { echo "$1"; cat "$work/log"; exit 1; }

@@ -1,4 +1,4 @@
-# tests/run_tests.py on made-up test programs: what passes alone is flaky and named, and more than three of a run fail it.
+# tests/run_tests.py on made-up test programs: what passes alone is flaky and named, and four in a run fail it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=$(mktemp -d); trap 'rm -rf "$build"' EXIT

@@ -3,12 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include <tessera/base/file.h>
 #include <tests/paths.h>
 
+#include "made_up_tree.h"
 #include "text_rules.h"
 
 namespace tessera::structure {
@@ -19,20 +16,6 @@ using Violations = std::vector<std::string>;
 void expect_nothing(const Violations& violations) {
   for (const std::string& violation : violations) ADD_FAILURE() << violation;
 }
-
-/// A folder with the files that a test writes into it.
-class MadeUpTree {
- public:
-  void add(const std::string& path, const std::string& text) {
-    const std::string whole = path_join(folder_.path(), path);
-    make_folders(std::filesystem::path(whole).parent_path().string());
-    std::ofstream(whole) << text;
-  }
-  const std::string& root() const { return folder_.path(); }
-
- private:
-  TemporaryFolder folder_;
-};
 
 TEST(Text, NoLineIsTooWide) { expect_nothing(wide_lines(tessera::testing::source_path())); }
 
