@@ -43,7 +43,7 @@ class JsonScanner {
   /// Blanks, tabs, ends of lines.
   void skip_blanks();
 
-  /// Of a string that begins and ends here with `quote`.
+  /// Reads a string that begins and ends here with `quote`, and returns its value.
   std::string parse_string(char quote = '"');
   /// RFC 8259's numbers; integers that do not fit int64 become real.
   Value parse_number();

@@ -68,7 +68,7 @@ std::vector<std::int32_t> encode_lines(std::string_view text, const text::Tokeni
 
 struct Datasets {
   std::shared_ptr<const Dataset> train, validation;  ///< validation may be empty (nullptr)
-  double train_bytes_per_token = 0;                  ///< of text input; 0 when unknown
+  double train_bytes_per_token = 0;                  ///< bytes per token of text input; 0 when unknown
   std::vector<std::string> notes, warnings;          ///< for the log, to be said once (by rank 0)
 };
 
@@ -113,9 +113,9 @@ class Sampler {
 /// tokens before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
   at::Tensor ids, labels;
-  nn::DocumentStarts document_starts = {};  ///< of packed rows; empty: one document per row
+  nn::DocumentStarts document_starts = {};  ///< for packed rows; empty: one document per row
   std::int64_t scored_tokens = 0;           ///< number of scored positions
-  std::int64_t tokens = 0;                  ///< of the data, without padding
+  std::int64_t tokens = 0;                  ///< tokens of the data, without padding
   std::int64_t labels_not_ignored =
       0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T

@@ -12,7 +12,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{256} << 10;  // of whole lines, for one thread
+constexpr std::size_t piece_bytes = std::size_t{256} << 10;  // whole lines, for one thread
 constexpr std::size_t pieces_at_once = 16;                   // bounds the memory
 constexpr std::chrono::seconds between_lines(5);
 

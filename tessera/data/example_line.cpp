@@ -10,7 +10,7 @@
 namespace tessera::data {
 namespace {
 
-using text::Piece;  // of an example's text, tokenized by itself
+using text::Piece;  // here: a piece of an example's text, tokenized by itself
 
 const std::string& not_empty(const Value& field, std::string_view name) {
   const std::string& text = field.as_string();

@@ -59,9 +59,9 @@ struct ExampleOptions {
 struct ExampleFile {
   Examples examples;
   const char* kind = "";                   ///< "text", "prompt and completion", "messages"
-  std::int64_t tokens = 0, scored = 0;     ///< of the examples kept; scored at positions >= 1
+  std::int64_t tokens = 0, scored = 0;     ///< tokens of the examples kept; scored ones at positions >= 1
   std::int64_t cut = 0, dropped = 0;       ///< examples
-  std::uint64_t text_bytes = 0;            ///< of all texts, before they were cut
+  std::uint64_t text_bytes = 0;            ///< bytes of all texts, before they were cut
   std::uint64_t text_tokens = 0;           ///< that these became
   std::vector<std::string> unused_fields;  ///< sorted
 };

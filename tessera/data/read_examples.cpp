@@ -14,7 +14,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::size_t chunk_bytes = std::size_t{4} << 20;  // of lines that wait for their turn: some tenths of a second
+constexpr std::size_t chunk_bytes = std::size_t{4} << 20;  // lines that wait for their turn: some tenths of a second
 constexpr std::size_t complaints_listed = 20;
 
 /// What became of one line: an example or a complaint.

@@ -55,7 +55,8 @@ namespace event {
 constexpr unsigned wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7;
 }
 namespace summary {
-constexpr unsigned value = 1, tag = 1, simple_value = 2, tensor = 8, metadata = 9;  // of Summary, then of Summary.Value
+constexpr unsigned value = 1, tag = 1, simple_value = 2, tensor = 8,
+                   metadata = 9;  // fields: Summary, then Summary.Value
 }
 namespace session_log {
 constexpr unsigned status = 1;

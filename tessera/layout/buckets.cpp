@@ -24,7 +24,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> 
   }
   std::vector<Bucket> closed;
   std::map<std::int64_t, Bucket> filling;    // by element size
-  std::map<std::int64_t, std::int64_t> cap;  // of the bucket being filled
+  std::map<std::int64_t, std::int64_t> cap;  // bytes that the bucket being filled may hold
   std::vector<bool> placed(parameters.size(), false);
   for (std::size_t position = 0; position < order.size(); ++position) {
     const std::size_t index = order[position];

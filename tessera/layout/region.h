@@ -15,8 +15,8 @@ namespace tessera::layout {
 /// Elements [begin, end) of the row-major flattening of the box that starts at `offset` and has `shape`, inside a
 /// tensor. Sizes and indices in elements.
 struct Region {
-  std::vector<std::int64_t> offset;  ///< of the box, one per dimension; {} for a scalar
-  std::vector<std::int64_t> shape;   ///< of the box
+  std::vector<std::int64_t> offset;  ///< first corner of the box, one per dimension; {} for a scalar
+  std::vector<std::int64_t> shape;   ///< shape of the box
   std::int64_t begin = 0, end = 0;   ///< 0 <= begin <= end <= product of shape
   std::int64_t numel() const { return end - begin; }
   bool operator==(const Region&) const = default;

@@ -23,7 +23,7 @@ void Residency::start_gather(std::size_t unit, Actions& actions) {
   actions.push_back({Kind::gather, unit});
 }
 
-/// Of a unit that is gathering or present; later when it is pinned.
+/// Lets go of a unit that is gathering or present; later when it is pinned.
 void Residency::release(std::size_t unit, Actions& actions) {
   Unit& u = units_[unit];
   if (u.pins > 0) {

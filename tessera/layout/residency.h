@@ -108,8 +108,8 @@ class Residency {
   };
   /// What one kind of pass has seen, and expects.
   struct Pass {
-    std::vector<std::size_t> order;  ///< of the last complete pass
-    std::vector<std::size_t> seen;   ///< of the present one
+    std::vector<std::size_t> order;  ///< units of the last complete pass
+    std::vector<std::size_t> seen;   ///< units of the present one
     std::size_t next = 0;            ///< place in `order` that is expected now
     bool known = false;              ///< order[next] is believed
   };

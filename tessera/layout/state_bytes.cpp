@@ -62,7 +62,7 @@ StateBytes state_bytes(const ModuleTree& tree, const std::vector<bool>& trained,
                                                                                  : by_buckets(tree, trained, options);
   StateBytes bytes;
   std::vector<bool> covered(tree.parameters.size(), false);
-  std::vector<std::int64_t> whole, flat;  // of the units that come and go; of the gradients
+  std::vector<std::int64_t> whole, flat;  // bytes of the units that come and go, and of their gradients
   std::int64_t root = 0, root_gradients = 0, trained_here = 0, all_whole = 0;
   for (const Group& group : groups) {
     const FlatLayout layout = make_flat_layout(tree.parameters, group.parameters, divides ? options.shard_ranks : 1);

@@ -19,8 +19,8 @@ struct StateBytesOptions {
   WrapPolicy wrap;
   std::int64_t persistence_threshold = 0;
   std::int64_t first_bucket_bytes = 1 << 20, bucket_bytes = 25 << 20;
-  std::int64_t whole_element = 0;    ///< of gathered parameters; 0: as the shards'
-  std::int64_t wire_element = 4;     ///< of gradients while they are reduced
+  std::int64_t whole_element = 0;    ///< bytes of an element of gathered parameters; 0: as the shards'
+  std::int64_t wire_element = 4;     ///< bytes of an element of gradients while they are reduced
   double optimizer_per_element = 8;  ///< AdamW: two fp32 moments
   bool accumulates = false;          ///< several micro-batches a step
 };

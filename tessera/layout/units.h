@@ -55,7 +55,7 @@ struct WrapPolicy {
 
 /// Parameters that live and move together.
 struct Unit {
-  std::string name;                     ///< of the module; "root" for the root unit
+  std::string name;                     ///< name of the module; "root" for the root unit
   std::size_t module = 0;               ///< index of the module
   std::vector<std::size_t> parameters;  ///< in the order of the tree's list
 };

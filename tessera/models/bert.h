@@ -104,7 +104,7 @@ class BertWithHead : public LanguageModel {
   BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
   /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
   void initialise(std::uint64_t seed);
-  /// Of a batch, whose padding is not seen.
+  /// The hidden states of a batch, whose padding is not seen.
   at::Tensor hidden(const data::Batch& batch);
   at::Tensor hidden(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen);
 

@@ -21,7 +21,7 @@ struct Region {
   enum class Kind { block, attention, mlp };
   Kind kind = Kind::block;
   std::int64_t block = 0;  ///< index of the block
-  std::string name = {};   ///< of the module, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
+  std::string name = {};   ///< the module's, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
 };
 
 using RegionFunction = std::function<at::Tensor(const at::Tensor&)>;

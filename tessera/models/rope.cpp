@@ -54,7 +54,7 @@ at::Tensor plain_frequencies(double theta, std::int64_t dim) {
 
 at::Tensor llama3_frequencies(const RopeConfig& c, const at::Tensor& plain) {
   const double old = static_cast<double>(c.original_max_positions);
-  const at::Tensor length = 2 * std::numbers::pi / plain;  // of each wave, in tokens
+  const at::Tensor length = 2 * std::numbers::pi / plain;  // length of each wave, in tokens
   const at::Tensor slow = length > old / c.low_freq_factor, fast = length < old / c.high_freq_factor;
   const at::Tensor scaled = at::where(slow, plain / c.factor, plain);
   const at::Tensor smooth = (old / length - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);

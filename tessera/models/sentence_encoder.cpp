@@ -14,7 +14,7 @@
 namespace tessera::models {
 namespace {
 
-/// Of 1_Pooling/config.json: one true member per way that is used; newer files name it.
+/// Reads 1_Pooling/config.json: one true member per way that is used; newer files name it.
 Pooling read_pooling(const Value& json) {
   static constexpr std::pair<const char*, Pooling> known[] = {
       {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"max", Pooling::max}};

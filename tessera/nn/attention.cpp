@@ -157,7 +157,7 @@ at::Tensor seen_tokens(const DocumentStarts& documents, std::int64_t b, std::int
     const at::Tensor marks = at::zeros({b * t}, at::kLong);
     auto* mark = marks.mutable_data_ptr<std::int64_t>();
     for (const std::int64_t start : documents) mark[start] = 1;
-    const at::Tensor number = marks.cumsum(0).view({b, 1, t});  // of each token's document
+    const at::Tensor number = marks.cumsum(0).view({b, 1, t});  // number of each token's document
     seen = seen.logical_and(number.unsqueeze(3) == number.unsqueeze(2));
   }
   return seen.to(device);

@@ -11,7 +11,7 @@ namespace tessera::nn {
 struct AttentionOptions {
   double scale = 1;         ///< factor of q k^T
   std::int64_t window = 0;  ///< a token sees itself and window - 1 tokens before it; 0: all before it
-  double dropout = 0;       ///< of the attention weights
+  double dropout = 0;       ///< dropout of the attention weights
 };
 
 /// softmax(q k^T * scale + mask) v per head, where a token sees the tokens of its document up to itself.

@@ -12,7 +12,7 @@ namespace tessera::nn {
 
 /// True while this thread runs under autocast on that kind of device.
 bool autocast_enabled(c10::DeviceType device);
-/// Of matrix products: bf16 or fp16 under autocast, else nothing.
+/// The type that matrix products compute in: bf16 or fp16 under autocast, else nothing.
 std::optional<c10::ScalarType> autocast_type(c10::DeviceType device);
 
 /// Autocast to `type` (bf16 or fp16) on one kind of device, or, without a type, nothing. Belongs around the forward

@@ -42,7 +42,7 @@ struct Work {
   bool updated = false;  ///< some rank has a gradient
   MatrixShape shape;     ///< factored
   FactoredSums sums;
-  at::Tensor row_factor, column_factor;  ///< of the parameter's dtype and device
+  at::Tensor row_factor, column_factor;  ///< these have the parameter's dtype and device
   at::Tensor direction;                  ///< without kernels
   ExactSum direction_squares;
   double parameter_rms = 0;

@@ -36,7 +36,7 @@ void ExactSum::add(std::span<const double> values) {
       continue;
     }
     if (exponent != 0) mantissa |= std::uint64_t{1} << 52;
-    const unsigned position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit above 2^-1074
+    const unsigned position = exponent == 0 ? 0 : exponent - 1;  // position of the mantissa's lowest bit above 2^-1074
     const unsigned shift = position % 32;
     // mantissa << shift has up to 84 bits: three digits.
     const std::uint64_t low = mantissa << shift;

@@ -24,7 +24,7 @@ class ExactSum {
   /// The sum as integers that may be added element by element over up to 2^16 ranks (an all-reduce) without overflow;
   /// each is below 2^32 in magnitude, so sums over 2^16 ranks are exact as doubles, too.
   std::vector<std::int64_t> words() const;
-  /// Of added words. Throws Error when there are not word_count of them.
+  /// The sum that added words stand for. Throws Error when there are not word_count of them.
   static ExactSum of_words(std::span<const std::int64_t> words);
 
   /// 32-bit digits from 2^-1074 to 2^1102; counts of NaN, +infinity, -infinity.

@@ -19,7 +19,7 @@ struct MatrixShape {
   std::int64_t matrices() const { return period == 0 ? 0 : rows / period; }
   std::int64_t column_sums() const { return matrices() * columns; }
 };
-/// Of a shape with two dimensions or more.
+/// The rows, columns and period of a shape with two dimensions or more.
 MatrixShape matrix_shape(const std::vector<std::int64_t>& shape);
 
 /// The sums of a whole parameter; the parts of the ranks travel through ShardSums between put() and get().

@@ -15,7 +15,7 @@
 namespace tessera::optim {
 namespace {
 
-/// Of one slot.
+/// The squared norms of one slot.
 struct Norms {
   ExactSum parameter, update;
 };

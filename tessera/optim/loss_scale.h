@@ -5,7 +5,7 @@
 /// DynamicLossScaler (deepspeed/runtime/fp16/loss_scaler.py).
 ///
 ///   (loss * scale.scale()).backward();
-///   const double norm = ... ;                                    // of the scaled gradients: one value on all ranks
+///   const double norm = ... ;                                    // the scaled gradients\' norm, on all ranks
 ///   const double factor = scale.gradient_factor();               // 1 / scale, of this step
 ///   if (scale.update(norm)) optimizer->step(rate, factor * clip_coefficient(norm * factor, max_norm));
 
@@ -32,7 +32,7 @@ struct LossScaleOptions {
 struct LossScaleState {
   double scale = 0;
   std::int64_t good_steps = 0;     ///< since the last bad one, or (GradScaler's way) since the scale last changed
-  std::int64_t skipped_steps = 0;  ///< of the whole run
+  std::int64_t skipped_steps = 0;  ///< counted over the whole run
   std::int64_t hysteresis = 0;     ///< what is left of it; 0: all
 };
 

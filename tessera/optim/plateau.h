@@ -41,7 +41,7 @@ class Plateau {
   PlateauState state_;
 };
 
-/// Of a schedule that needs one, else nullopt. Throws as the constructor.
+/// The plateau of a schedule that needs one, else nullopt. Throws as the constructor.
 std::optional<Plateau> make_plateau(const Schedule& schedule);
 
 }  // namespace tessera::optim

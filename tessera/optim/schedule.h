@@ -56,7 +56,7 @@ double schedule_factor(const Schedule& schedule, std::int64_t step);
 /// Learning rate of step `step`: the factor times `schedule.learning_rate`, or what DeepSpeed's schedule says. Throws
 /// InputError as above.
 double schedule_rate(const Schedule& schedule, std::int64_t step);
-/// Of one_cycle, for optimizers that have betas; nullopt for all others.
+/// The betas of one_cycle at a step, for optimizers that have betas; nullopt for all other schedules.
 std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step);
 /// Our name of a schedule that DeepSpeed calls otherwise; any other name as it is.
 std::string schedule_name(const std::string& type);

@@ -17,7 +17,7 @@ struct Normalizer {
   enum class Step { nfc, nfd, clean_text, space_chinese, remove_marks, lower_case };
   std::vector<Step> steps;  ///< in order; none: text stays as it is
 
-  /// Of well-formed UTF-8: `text` itself or a view of `storage`, which is overwritten.
+  /// Normalizes well-formed UTF-8: `text` itself or a view of `storage`, which is overwritten.
   std::string_view apply(std::string_view text, std::string& storage) const {
     std::string other;
     for (const Step step : steps) {

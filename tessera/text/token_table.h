@@ -35,7 +35,7 @@ class TokenTable {
   /// vocabulary: ids would change silently.
   std::vector<AddedToken> read_added_tokens();
 
-  /// Of the vocabulary (not of added tokens).
+  /// The id of a spelling of the vocabulary (not of added tokens).
   std::optional<std::int32_t> id_of(const std::string& spelling) const;
   std::int64_t size() const { return static_cast<std::int64_t>(exists.size()); }  ///< largest id + 1
 

@@ -23,13 +23,13 @@ PreTokenizer read_pre_tokenizer(const Value& value);
 /// One place of a template: a text, or special tokens.
 struct TemplatePiece {
   char text = 0;                  ///< 'A', 'B' or, for special tokens, 0
-  std::vector<std::int32_t> ids;  ///< of special tokens
+  std::vector<std::int32_t> ids;  ///< ids of special tokens
   std::int32_t type = 0;          ///< token type id
 };
 
 /// What is put around one text, and around two.
 struct PostProcessor {
-  std::vector<std::int32_t> prefix, suffix;  ///< of one text
+  std::vector<std::int32_t> prefix, suffix;  ///< what stands around the tokens of one text
   std::vector<TemplatePiece> single{{'A', {}, 0}}, pair{{'A', {}, 0}, {'B', {}, 1}};
 };
 

@@ -129,7 +129,7 @@ TEST(JsonLenient, HostileFiles) {
        {repeated("["), repeated("{a:"), "[" + repeated("1,") + "]", keys + "}", "{a: " + repeated("1") + "}",
         "{a: " + repeated("1x,") + "}", "{a: \"" + repeated("x") + "\"}", repeated("/*"), repeated("# \n"),
         "[" + repeated("'''"), repeated("a"), repeated("{a:'''")}) {
-    const std::clock_t begin = std::clock();  // of this process: other work on the machine does not count
+    const std::clock_t begin = std::clock();  // time of this process: other work on the machine does not count
     const std::string said = problem(text);
     EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 0.1)
         << text.substr(0, 20) << "... " << said.substr(0, 100);

@@ -131,7 +131,7 @@ TEST(AgentStore, ranks_with_other_facts_are_named_within_a_second_even_when_one_
   const launch::UniqueFd secret = launch::secret_to_fd(host.secret());
   std::vector<std::future<std::pair<std::string, double>>> ranks;
   const tessera::testing::Stopwatch watch;
-  for (int rank = 0; rank < 4; ++rank) {  // of 5
+  for (int rank = 0; rank < 4; ++rank) {  // 4 ranks of 5
     ranks.push_back(std::async(std::launch::async, [&, rank] {
       const auto begin = Clock::now();
       const auto environment = rank_of(host, secret, rank, 5);
@@ -178,7 +178,7 @@ TEST(AgentStore, the_missing_are_listed_after_five_seconds) {
   const launch::UniqueFd secret = launch::secret_to_fd(host.secret());
   ::testing::internal::CaptureStderr();
   std::vector<std::future<void>> ranks;
-  for (const int rank : {1, 2}) {  // of 4: rank 0 is missing, so rank 1 speaks
+  for (const int rank : {1, 2}) {  // 2 ranks of 4: rank 0 is missing, so rank 1 speaks
     ranks.push_back(std::async(std::launch::async, [&, rank] {
       const auto environment = rank_of(host, secret, rank, 4);
       const auto store = open_store(environment, milliseconds(20000));

@@ -29,7 +29,7 @@ struct Case {
   std::string flags_text;
   std::vector<std::string> flags;
   std::vector<std::string> expected;
-  int line = 0;  ///< of its name
+  int line = 0;  ///< line of its name
 };
 
 std::vector<Case> read_cases(const std::string& path);

@@ -121,7 +121,8 @@ TEST(DeepspeedRows, WhatIsHarmlessIsNotMentioned) {
       const bool text = row.kind == Kind::text || value == "auto";
       const Outcome outcome = read_case(nested(row.key, text ? concat("\"", value, "\"") : value));
       EXPECT_EQ(outcome.notes, Words{}) << row.key << " " << value;
-      if (row.key.starts_with("optimizer.params.") || row.key.starts_with("scheduler.params.")) continue;  // of no type
+      if (row.key.starts_with("optimizer.params.") || row.key.starts_with("scheduler.params."))
+        continue;  // no type has these
       EXPECT_EQ(outcome.problems, Words{}) << row.key << " " << value;
     }
   }

@@ -449,7 +449,7 @@ TEST(Deepspeed, HostileFilesAreRefusedAtOnce) {
         "{optimizer: {type: Adam\n params: {betas: [" + repeated("1,", 120'000) + "]}}}",
         "{" + repeated("\"a\":1,", 1'000'000) + "}", repeated("A", 1'400'000),
         "{compression_training: " + repeated("{a:", 600) + "1" + repeated("}", 600) + "}"}) {
-    const std::clock_t begin = std::clock();  // of this process: other work on the machine does not count
+    const std::clock_t begin = std::clock();  // time of this process: other work on the machine does not count
     const Outcome outcome = read_case(json);
     const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     EXPECT_LT(took, 0.1) << json.substr(0, 40);

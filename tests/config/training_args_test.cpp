@@ -540,7 +540,7 @@ TEST_F(TrainingArguments, Compat) {
   EXPECT_EQ(flags({"--compat", "v6"}).only_problem(), "--compat is 'v6'; it must be one of v4, v5 (did you mean v4?)");
 }
 
-/// Of this process on a CPU, which other processes do not lengthen.
+/// Seconds of this process on a CPU, which other processes do not lengthen.
 double seconds_of(const std::function<void()>& work) {
   const std::clock_t start = std::clock();
   work();

@@ -123,7 +123,7 @@ TEST(Packing, AResumedRunSeesTheRowsThatItWouldHaveSeen) {
   }
 }
 
-/// Of every scored position: the ids of its document up to it, and what it is to predict.
+/// For every scored position: the ids of its document up to it, and what it is to predict.
 std::map<Ids, std::int64_t> scored_contexts(const Batch& batch) {
   std::map<Ids, std::int64_t> out;
   const std::int64_t length = batch.ids.size(1);

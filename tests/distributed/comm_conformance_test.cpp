@@ -109,7 +109,7 @@ TEST(Subgroups, lists_that_differ_are_an_error_not_a_hang) {
 
 TEST(Subgroups, a_member_that_does_not_come_is_named) {
   RankOptions options;
-  options.init.timeout_seconds = 2;  // of the joining, too
+  options.init.timeout_seconds = 2;  // it holds for the joining, too
   const auto outcomes = run_ranks_outcomes(
       3,
       [](comm::World& world) {

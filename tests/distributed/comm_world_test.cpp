@@ -83,7 +83,7 @@ TEST(WorldOfMany, leaves_together_and_closes_its_groups) {
 // After a failed collective, shutdown() must not wait for the peers of the dead one.
 TEST(WorldOfMany, leaves_at_once_after_a_failure) {
   RankOptions options;
-  options.init.timeout_seconds = 2;  // of the joining, too
+  options.init.timeout_seconds = 2;  // it holds for the joining, too
   options.end_after_failure = false;
   run_ranks(
       2,

@@ -301,7 +301,7 @@ TEST(Compression, state_goes_through_a_checkpoint) {
         const at::Tensor b = reduce(*after, world.group(), l, gradient(l, world.rank(), step), false);
         EXPECT_TRUE(at::equal(a, b)) << step;
       }
-      // Of another number of ranks: begins anew instead of failing.
+      // The state of another number of ranks begins anew instead of failing.
       Layout larger = l;
       larger.numel += 2;
       const auto other = make_compression(description);
@@ -379,7 +379,7 @@ TEST(Compression, a_regression_converges) {
          {"bf16", "fp16", "powersgd:rank=2,start=5,min_rate=0", "topk:ratio=0.25", "onebit:warmup=20"}) {
       const double loss = train(make_compression(description));
       if (world.rank() == 0) std::printf("%s: %.3g (plain %.3g)\n", description, loss, plain);
-      EXPECT_LT(loss, 5e-3) << description;  // of 40 at the start
+      EXPECT_LT(loss, 5e-3) << description;  // it was 40 at the start
     }
   });
 }

@@ -31,7 +31,7 @@ inline bool whole_product() {
   return value != nullptr && std::string(value) == "1";
 }
 
-/// Of a run that takes a few seconds, when nobody else needs the machine; whole products run beside other work.
+/// The time limit of a run that takes a few seconds alone; whole products run beside other work.
 inline RankOptions time_limit(double seconds) {
   RankOptions options;
   options.timeout_s = whole_product() ? 10 * seconds : seconds;

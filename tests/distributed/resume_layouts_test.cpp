@@ -83,7 +83,7 @@ class ResumeLayouts : public ResumeJobs {
 
   void load_all(const std::vector<Layout>& from, const Layout& into) {
     const auto name = [&](const Layout& layout) { return concat(layout.name, "_into_", into.name); };
-    std::vector<std::pair<RunConfig, RunConfig>> runs;  // of each checkpoint: loads it, goes on from it
+    std::vector<std::pair<RunConfig, RunConfig>> runs;  // for each checkpoint: one run loads it, one goes on from it
     for (const Layout& layout : from) {
       const Words resume = fixed_order + into.flags + Words{"--resume_from_checkpoint", saved(layout)};
       runs.emplace_back(config("load_" + name(layout), last_step, resume),

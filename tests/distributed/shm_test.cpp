@@ -175,7 +175,7 @@ TEST(ShmFailures, a_killed_peer_is_named_within_a_second_and_leaves_nothing) {
               raise(SIGKILL);
             });
           }
-          std::optional<Stopwatch> last;  // of the operation under way
+          std::optional<Stopwatch> last;  // time of the operation under way
           try {
             while (true) {
               last.emplace();

@@ -174,7 +174,7 @@ std::vector<at::Tensor> dealt(std::int64_t rows, std::int64_t size, std::int64_t
 }
 
 TEST(Accelerator, uneven_inputs_are_joined_as_torch_joins_them) {
-  constexpr std::int64_t rows = 21, size = 4;  // of 4 ranks: 4 4 4 4 | 4 1 - -; of 2: 4 4 | 4 4 | 4 1
+  constexpr std::int64_t rows = 21, size = 4;  // 4 ranks take 4 4 4 4 | 4 1 - -; 2 ranks take 4 4 | 4 4 | 4 1
   for (const int ranks : {2, 3, 4}) {
     const auto net = make_net();
     std::vector<optim::Slot> slots;

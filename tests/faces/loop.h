@@ -19,7 +19,7 @@ namespace tessera::testing {
 
 using Weights = std::map<std::string, at::Tensor>;
 
-constexpr std::int64_t all_rows = 24;  ///< of a step's batch: divides by 1, 2, 3, 4, 6, 8, 12
+constexpr std::int64_t all_rows = 24;  ///< rows of a step's batch: divides by 1, 2, 3, 4, 6, 8, 12
 
 /// The same values in every process.
 inline std::shared_ptr<SimpleModel> make_net() {
@@ -31,7 +31,7 @@ inline std::shared_ptr<SimpleModel> make_net() {
 inline Batch micro_batch(int step, std::int64_t i, std::int64_t V) { return part(global_batch(step, all_rows), i, V); }
 
 struct Plain {
-  std::vector<double> losses, norms;  ///< of a step: the mean over micro-batches; before clipping
+  std::vector<double> losses, norms;  ///< one per step: the mean over micro-batches; before clipping
   Weights weights;
 };
 

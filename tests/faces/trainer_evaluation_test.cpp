@@ -22,7 +22,7 @@ struct Rates : TrainerCallback {
   }
 };
 
-/// Of `steps` steps, on any number of ranks.
+/// The flags that give the same global batches on any number of ranks.
 std::vector<std::string> flags(const comm::World& world, const std::vector<std::string>& more) {
   std::vector<std::string> flags = {concat("--per_device_train_batch_size=", all_rows / world.size()),
                                     "--per_device_eval_batch_size=5"};

@@ -105,7 +105,7 @@ TEST_P(DeepspeedCheckpoint, gives_what_zero_to_fp32_gives) {
   const bool stage1 = name.starts_with("zero1") || name == "bf16_optimizer";
   ASSERT_EQ(wanted.size(), stage1 ? 11u : 12u);
   if (stage1) {
-    // Of stage 1, DeepSpeed's own script leaves frozen parameters out; the module holds them as it trained with them.
+    // DeepSpeed's own script leaves frozen parameters out of stage 1; the module holds them as it trained with them.
     wanted["frozen"] = expected(name == "zero1" ? "zero2" : "zero2_bf16").at("frozen");
   }
   EXPECT_EQ(wanted.at("frozen").dtype, name.find("bf16") != std::string::npos ? DType::bf16 : DType::f32);
@@ -340,7 +340,7 @@ TEST(DeepspeedCheckpointFolder, a_flipped_bit_in_the_weights_is_found) {
 RC_GTEST_PROP(DeepspeedRow, a_cut_is_the_elements_between, ()) {
   const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 4));
   std::vector<TorchTensor> parts(sizes.size());
-  std::vector<std::uint64_t> places;  // of each element
+  std::vector<std::uint64_t> places;  // place of each element
   deepspeed::Row row;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     parts[i].shape = {sizes[i]};

@@ -10,7 +10,7 @@
 namespace tessera::testing {
 
 struct FuzzReader {
-  const char* name;                                         ///< of the folder in tests/fuzz/corpus
+  const char* name;                                         ///< name of the folder in tests/fuzz/corpus
   int (*read)(const std::uint8_t* data, std::size_t size);  ///< aborts where the reader breaks its promise
 };
 

@@ -31,7 +31,7 @@ static void PrintTo(const FuzzReader& reader, std::ostream* out) { *out << reade
 
 namespace {
 
-constexpr std::size_t mutations = 6;           // of each input
+constexpr std::size_t mutations = 6;           // changed copies of each input
 constexpr unsigned seconds_for_a_reader = 60;  // milliseconds are usual
 
 struct Input {

@@ -167,7 +167,7 @@ TEST(Launcher, SigintIsForwardedAndGives130) {
 
 TEST(Launcher, SigtermLeavesTimeToSaveAndGivesTheRanksCode) {
   LaunchOptions options = ranks(2);
-  options.grace_seconds = 0.2;  // of a failure: must not apply to a requested stop
+  options.grace_seconds = 0.2;  // the grace of a failure: must not apply to a requested stop
   AgentUnderTest agent(shell("trap 'sleep 0.7; echo saved; exit 3' TERM; echo ready; while :; do sleep 0.02; done"),
                        options);
   ASSERT_TRUE(agent.wait_for("ready", 2));

@@ -65,7 +65,7 @@ TEST(Watch, InnocentsThatEndSoonerAreNotNamed) {
 
 TEST(Watch, OneOfOurRanksThatStoppedAfterSavingLetsTheOthersSave) {
   LaunchOptions options = ranks(3);
-  options.grace_seconds = 0.1;  // of a failure: must not apply
+  options.grace_seconds = 0.1;  // the grace of a failure: must not apply
   const Captured done = run_agent(fake("--victim 0 --at 4 --do stopped"), options);
   EXPECT_EQ(done.exit_code, 3);
   EXPECT_TRUE(contains(done.out, "[rank 1] saved")) << done.out << done.err;

@@ -52,7 +52,7 @@ RC_GTEST_PROP(Owners, NoRankIsAheadByMoreThanTheLastItGot, ()) {
   const auto loads = loads_of(bytes, owner, ranks);
   const std::int64_t least = *std::min_element(loads.begin(), loads.end());
   for (int rank = 0; rank < ranks; ++rank) {
-    std::int64_t smallest = -1;  // of what the rank owns: what it got last
+    std::int64_t smallest = -1;  // the smallest that the rank owns: what it got last
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (owner[i] == rank && (smallest < 0 || bytes[i] < smallest)) smallest = bytes[i];
     if (smallest >= 0) RC_ASSERT(loads[static_cast<std::size_t>(rank)] - smallest <= least);
@@ -67,7 +67,7 @@ TEST(Owners, AnExampleByHand) {
   EXPECT_EQ(assign_owners(bytes, 1), std::vector<int>(6, 0));
   EXPECT_TRUE(assign_owners({}, 2).empty());
   const std::vector<std::int64_t> equal(4, 8);
-  EXPECT_EQ(assign_owners(equal, 4), (std::vector<int>{0, 1, 2, 3}));  // of equal ranks the lowest
+  EXPECT_EQ(assign_owners(equal, 4), (std::vector<int>{0, 1, 2, 3}));  // among equal ranks the lowest comes first
 }
 
 RC_GTEST_PROP(Owners, WhatIsHeldStaysAndTheRestGoesWhereLeastIs, ()) {
@@ -80,7 +80,7 @@ RC_GTEST_PROP(Owners, WhatIsHeldStaysAndTheRestGoesWhereLeastIs, ()) {
   for (std::size_t i = 0; i < bytes.size(); ++i)
     if (holders[i] >= 0) RC_ASSERT(owner[i] == holders[i]);
   for (int rank = 0; rank < ranks; ++rank) {
-    std::int64_t last = -1;  // of what was dealt to the rank: the smallest
+    std::int64_t last = -1;  // what was dealt to the rank last: the smallest
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (holders[i] < 0 && owner[i] == rank && (last < 0 || bytes[i] < last)) last = bytes[i];
     if (last >= 0) RC_ASSERT(loads[static_cast<std::size_t>(rank)] - last <= least);

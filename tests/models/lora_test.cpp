@@ -166,7 +166,7 @@ TEST(ApplyLora, FrozenWeightsCostNoGraphAndKeepNoActivations) {
   for (at::Tensor& p : linear.parameters()) p.set_requires_grad(false);
   const at::Tensor embedded = at::randn({3, 16});
   EXPECT_FALSE(linear.forward(embedded).requires_grad()) << "what comes from frozen embeddings needs no gradient";
-  const auto users = [&](models::Linear& module) {  // of the input's memory, after forward
+  const auto users = [&](models::Linear& module) {  // users of the input's memory, after forward
     const at::Tensor x = embedded.clone().requires_grad_(true) + 1;
     const at::Tensor y = module.forward(x);
     EXPECT_TRUE(y.requires_grad());

@@ -31,7 +31,7 @@ Make sgd(double momentum, bool nesterov = false) {
       [=](std::vector<Slot> slots) { return make_sgd(std::move(slots), {.momentum = momentum, .nesterov = nesterov}); };
 }
 
-// Of float32 values up to 5 over three updates: each rounds a few times by at most 2.4e-7.
+// The error of float32 values up to 5 over three updates: each rounds a few times by at most 2.4e-7.
 constexpr double rounding = 2e-6;
 
 double largest(const at::Tensor& t) { return t.numel() == 0 ? 0 : t.abs().max().item<double>(); }

@@ -55,7 +55,7 @@ inline void run(int count, const std::function<void(int, Meeting&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank)
     threads.emplace_back([&, rank] {
-      at::set_num_threads(1);  // of this thread
+      at::set_num_threads(1);  // it holds for this thread
       try {
         body(rank, meeting);
       } catch (...) {

@@ -45,7 +45,7 @@ constexpr int steps = 4;
 struct Result {
   std::vector<at::Tensor> parameters;                     // whole, flat
   std::vector<std::pair<std::string, at::Tensor>> state;  // whole, flat
-  double norm = 0;                                        // of the last gradients
+  double norm = 0;                                        // norm of the last gradients
 };
 
 Result whole_run(const Make& make, const CommonOptions& common, at::ScalarType dtype) {

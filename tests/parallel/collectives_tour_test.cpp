@@ -25,7 +25,7 @@ std::vector<std::string> table(const std::string& out, const std::string& name) 
   std::vector<std::string> rows;
   bool inside = false;
   for (std::string line : split(out, '\n')) {
-    const std::string prefix = "[rank 0] ";  // of the launcher
+    const std::string prefix = "[rank 0] ";  // the launcher's prefix
     if (line.starts_with(prefix)) line.erase(0, prefix.size());
     if (line.empty()) inside = false;
     if (inside) {

@@ -115,7 +115,7 @@ TEST(Saver, holds_what_the_ranks_held_under_every_strategy) {
           EXPECT_EQ(outcome->folder, path_join(folder, "checkpoint-3"));
           EXPECT_EQ(list_folder(folder), std::vector<std::string>{"checkpoint-3"});
           expect_holds(outcome->folder, weights, states);
-          // of equal parts: no rank writes far more than the others (one tensor is not divided among files)
+          // parts are equal: no rank writes far more than the others (one tensor is not divided among files)
           std::int64_t largest = 0;
           for (const auto& [name, w] : weights) largest = std::max(largest, static_cast<std::int64_t>(w.nbytes()));
           EXPECT_LE(outcome->own_bytes, outcome->bytes / ranks + 4 * largest + 8192);

@@ -22,7 +22,7 @@
 
 namespace tessera::testing {
 
-constexpr std::int64_t task_rows = 36;  ///< of a global batch: divides by 1, 2, 3, 4, 6, 9, 12
+constexpr std::int64_t task_rows = 36;  ///< rows of a global batch: divides by 1, 2, 3, 4, 6, 9, 12
 
 /// A module and its mean loss on part i of n equal ones of a step's global batch.
 struct Trained {

@@ -35,12 +35,12 @@ struct Tower : torch::nn::Module {
 
 struct Volume {
   double all = 0;     ///< bytes this rank sent, by theory
-  double across = 0;  ///< of them between copies
+  double across = 0;  ///< those between copies
   double m = 0;       ///< bytes of parameters with padding
   double plain = 0;   ///< without
 };
 
-/// Of one step with k micro-batches, once the order of the units is known.
+/// The volume of one step with k micro-batches, once the order of the units is known.
 Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int depth) {
   at::manual_seed(1);
   Tower tower(depth);

@@ -131,7 +131,7 @@ TEST(VocabTxt, ReadsItsConfiguration) {
                                "mask_token": "<m>")";
   write("tokenizer_config.json", concat("{", names, R"(, "do_lower_case": false})"));
   const auto tokenizer = load(folder.path());
-  EXPECT_EQ(tokenizer->encode("A a \xC3\xA9 x"), (std::vector<std::int32_t>{5, 8, 7, 0}));  // of equal lines the last
+  EXPECT_EQ(tokenizer->encode("A a \xC3\xA9 x"), (std::vector<std::int32_t>{5, 8, 7, 0}));  // the last of equal lines
   EXPECT_EQ(tokenizer->prefix(), std::vector<std::int32_t>{3});
   EXPECT_EQ(tokenizer->special().pad, 2);
   write("tokenizer_config.json", concat("{", names, R"(, "do_lower_case": true, "strip_accents": false})"));

@@ -108,7 +108,7 @@ TEST(BestModel, ACheckpointThatCameToNothingIsNotTheBest) {
   EXPECT_EQ(best.step(), 5);
   EXPECT_EQ(best.value(), 1.0) << "evaluations count whatever becomes of a checkpoint";
 
-  best.saving(6, "out/checkpoint-6");  // of a step that was not the best one
+  best.saving(6, "out/checkpoint-6");  // the checkpoint of a step that was not the best one
   best.not_saved("out/checkpoint-6");
   EXPECT_EQ(best.checkpoint(), "out/checkpoint-2");
 }

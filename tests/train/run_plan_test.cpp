@@ -180,7 +180,7 @@ TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
   RunConfig config = small_run();  // 2 processes x 4 rows x 2 micro-batches
   config.optimization.num_train_epochs = 2.5;
   config.output.eval_strategy = "steps";
-  config.output.eval_steps = 0.25;  // of all steps
+  config.output.eval_steps = 0.25;  // a quarter of all steps
   config.output.save_strategy = "steps";
   config.output.save_steps = 3;
   const RunPlan plan = make_run_plan(config, 2, 100, true, {.step = 2, .samples = 24});

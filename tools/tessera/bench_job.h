@@ -14,7 +14,7 @@ struct JobFigures {
   double compute = 0;        ///< forward, backward, optimizer
   double input = 0;          ///< waiting for data
   double communication = 0;  ///< blocked in collectives, waiting for late ranks included
-  double imbalance = 0;      ///< of these: what the ranks wait for the one that waits least; 0 when unknown
+  double imbalance = 0;      ///< what the ranks wait in these for the one that waits least; 0 when unknown
   double other = 0;          ///< the rest of the step
 };
 

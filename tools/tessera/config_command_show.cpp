@@ -123,7 +123,7 @@ void print_summary(const std::string& path, FileKind kind, const config::Resolve
     if (note.find("no effect") == std::string::npos || ignored.empty()) std::cout << "  " << note << '\n';
 }
 
-/// Of a problem that begins with "FILE:LINE"; what has no line stands behind.
+/// The line of a problem that begins with "FILE:LINE"; what has no line stands behind.
 std::int64_t line_number(const std::string& path, const std::string& problem) {
   if (!problem.starts_with(path + ":")) return std::numeric_limits<std::int64_t>::max();
   const std::string rest = problem.substr(path.size() + 1);

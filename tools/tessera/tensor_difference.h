@@ -12,8 +12,8 @@ namespace tessera::tool {
 struct TensorDifference {
   std::uint64_t elements = 0;
   std::uint64_t different = 0;  ///< whose bits differ
-  double largest = 0;           ///< of |a - b|; a nan against a number: infinite; two nans: 0
-  double largest_relative = 0;  ///< of |a - b| / max(|a|, |b|)
+  double largest = 0;           ///< largest value of |a - b|; a nan against a number: infinite; two nans: 0
+  double largest_relative = 0;  ///< largest value of |a - b| / max(|a|, |b|)
   std::uint64_t where = 0;      ///< the element (row-major) of `largest`; the first that differs when all are 0
 };
 

@@ -168,7 +168,7 @@ void BoardWatcher::find() {
           const int slots = board.slots();  // checked by open(); the memory may say something else later
           place = boards_.emplace(inode, Held{std::move(board), slots, {}}).first;
         } catch (const InputError&) {
-          continue;  // of another version, or somebody else's memory of that name
+          continue;  // a board of another version, or somebody else's memory with that name
         }
       }
       place->second.holders.push_back(static_cast<pid_t>(parse_int(pid).value_or(0)));

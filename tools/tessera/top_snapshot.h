@@ -37,7 +37,7 @@ struct RankView {
   std::int64_t memory_bytes = 0;
   double heartbeat_age = -1;  ///< seconds; -1: never
   double cpu_share = -1,
-         comm_share = -1;  ///< of the time since the former snapshot, else since the process began; -1: unknown
+         comm_share = -1;  ///< share of the time since the former snapshot, else since the process began; -1: unknown
   std::int64_t cpu_ns = 0, comm_ns = 0;
   std::string last_collective;  ///< empty: none
   bool collective_runs = false;
@@ -51,7 +51,7 @@ struct JobView {
   int world_size = 0;
   double seconds = -1;          ///< since its agent (or oldest rank) began; -1: unknown
   std::string stop_reason;      ///< why the agent ends it; empty: it does not
-  std::vector<RankView> ranks;  ///< of this host, ascending
+  std::vector<RankView> ranks;  ///< ranks of this host, ascending
 };
 
 struct Snapshot {

@@ -30,7 +30,7 @@ class WholeTensors {
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor* find(const std::string& name) const;  ///< nullptr: none
-  std::uint64_t bytes() const;                        ///< of all tensors
+  std::uint64_t bytes() const;                        ///< bytes of all tensors
   /// Row-major elements; valid until the next call. `tensor` must be one of tensors(). Throws Error, InputError.
   std::span<const std::byte> read(const Tensor& tensor) const {
     return read_(static_cast<std::size_t>(&tensor - tensors_.data()));

@@ -120,7 +120,7 @@ class Weights {
   /// `name` is tied to `source`. `keep`: it is written like that one.
   void add_tied(std::string_view name, std::string_view source, bool keep) {
     const auto found = indices_.find(source);
-    if (found == indices_.end()) return leave_aside(name);  // of a frozen parameter that was not saved
+    if (found == indices_.end()) return leave_aside(name);  // a frozen parameter\'s, not saved
     if (!keep) {
       out_.tied.emplace_back(name, source);
       return;
@@ -136,7 +136,7 @@ class Weights {
  private:
   const StateFile& model_;
   Buffer buffer_ = std::make_shared<std::vector<std::byte>>();
-  std::map<std::string, std::size_t, std::less<>> indices_;  ///< of out_.tensors
+  std::map<std::string, std::size_t, std::less<>> indices_;  ///< positions in out_.tensors
   TorchWeights out_;
 };
 
@@ -169,7 +169,7 @@ void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weigh
 
 // ---- parameters ----
 
-/// Of each rank's part of a parameter, stage 3: the last ones are padded (zero3_partitioned_param_info).
+/// Elements of each rank's part of a parameter, stage 3: the last ones are padded (zero3_partitioned_param_info).
 std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
   return elements / ranks + (elements % ranks != 0);
 }

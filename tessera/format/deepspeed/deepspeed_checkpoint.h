@@ -35,7 +35,7 @@ bool is_deepspeed_checkpoint(const std::string& folder);
 /// parallelism, experts, stage 0.
 TorchWeights read_deepspeed_checkpoint(const std::string& folder, bool keep_tied = false);
 
-/// Of files that are found and opened already (deepspeed::list_states, deepspeed::open_state).
+/// Reads files that are found and opened already (deepspeed::list_states, deepspeed::open_state).
 TorchWeights read_deepspeed_checkpoint(const deepspeed::Folder& folder, const deepspeed::OpenState& open,
                                        bool keep_tied = false);
 

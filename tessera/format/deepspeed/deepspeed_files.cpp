@@ -21,7 +21,7 @@ constexpr std::size_t longest_tag = 4096;
 /// What a file's name says.
 struct StateName {
   bool optimizer = false;
-  std::optional<std::int64_t> rank;  ///< of data parallelism; none: mp_rank_00_model_states.pt
+  std::optional<std::int64_t> rank;  ///< rank of data parallelism; none: mp_rank_00_model_states.pt
   std::int64_t model_rank = 0;
 };
 

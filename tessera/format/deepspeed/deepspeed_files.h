@@ -12,7 +12,7 @@
 
 namespace tessera::format::deepspeed {
 
-/// Of the folder of a run: holds the name of the newest tag, which is that of the folder with the files.
+/// The file in a run's folder that holds the name of the newest tag, which is that of the folder with the files.
 inline constexpr const char* latest_file = "latest";
 
 /// What a tag's folder holds: plain names by rank of data parallelism.

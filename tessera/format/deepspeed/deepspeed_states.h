@@ -50,7 +50,7 @@ class StateFile {
   const std::vector<std::uint32_t>& list(const PickleNode& value, std::string_view what) const;
   /// Not negative.
   std::int64_t integer(const PickleNode& value, std::string_view what) const;
-  /// Of a tensor, which `name` is for messages of.
+  /// The shape of a tensor; `name` is what messages call it.
   std::vector<std::int64_t> shape(const PickleNode& value, const std::string& name) const;
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }

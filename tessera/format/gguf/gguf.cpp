@@ -276,7 +276,7 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
   const std::uint64_t tensors = read_count(cursor, "tensors", least_tensor);
   const std::uint64_t entries = read_count(cursor, "metadata entries", least_entry);
 
-  std::unordered_set<std::string_view> seen;  // of views into the file
+  std::unordered_set<std::string_view> seen;  // keys so far, as views into the file
   for (std::uint64_t i = 0; i < entries; ++i) {
     const std::string_view key = cursor.name(What{"the key of metadata entry", {}, i});
     if (key.empty()) cursor.fail("metadata entry ", i, " has no key");

@@ -26,7 +26,7 @@ const char* gguf_type_name(GgufType type);  ///< "uint32", "string", ...
 /// A metadata value: a view into the file; arrays are walked when asked for, not copied.
 struct GgufValue {
   GgufType type = GgufType::u8;
-  GgufType element = GgufType::u8;  ///< of an array
+  GgufType element = GgufType::u8;  ///< type of an array
   std::uint64_t count = 1;          ///< elements of an array
   std::span<const std::byte>
       bytes;  ///< the value, or the elements of an array, as in the file; a string: its characters

@@ -19,7 +19,7 @@ enum class GgufArchitecture { llama, qwen2, qwen3, gpt2 };
 
 struct GgufModel {
   GgufArchitecture architecture = GgufArchitecture::llama;
-  std::string prefix;  ///< of its metadata keys: "llama."
+  std::string prefix;  ///< prefix of its metadata keys: "llama."
   std::int64_t layers = 0, hidden = 0, intermediate = 0, context = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;  ///< rows of the token embedding

@@ -16,7 +16,7 @@
 namespace tessera::format {
 
 struct GgufToHfOptions {
-  DType dtype = DType::f32;  ///< of all weights: f32, f16 or bf16
+  DType dtype = DType::f32;  ///< dtype of all weights: f32, f16 or bf16
   bool tokenizer = true;     ///< false: no tokenizer files, whatever the file has
   int threads = 0;           ///< 0: as many as there are processors
   /// Called before each tensor with the bytes written so far and in all; may throw to stop.

@@ -34,13 +34,13 @@ struct ChunkSums {
     damaged,  ///< its checksum is another one, or two readers of the same bytes have seen different ones
   };
   State state = State::open;
-  std::vector<PieceSum> pieces;  ///< of an open one, read so far: ascending, disjoint, neighbours joined
+  std::vector<PieceSum> pieces;  ///< what is read so far of an open one: ascending, disjoint, neighbours joined
 };
 
 /// Members may be called from several threads.
 class ReadSums {
  public:
-  /// Of the folder that `manifest` lists.
+  /// Starts with nothing read of the folder that `manifest` lists.
   ReadSums(const std::string& folder, Manifest manifest);
 
   const Manifest& manifest() const { return manifest_; }
@@ -51,7 +51,7 @@ class ReadSums {
   /// Notes pieces of one file. What lies beyond its listed size is left aside.
   void add(std::size_t file, std::span<const PieceSum> pieces);
 
-  /// Of all readers heard: what the pieces of a chunk add up to. Where pieces of different readers overlap without
+  /// What the pieces of a chunk add up to, of all readers heard. Where pieces of different readers overlap without
   /// being the same, one of them counts, and what it leaves uncovered is open.
   ChunkSums chunk(std::size_t file, std::size_t number) const;
 
@@ -67,7 +67,7 @@ class ReadSums {
   void hear(std::string_view told);
 
   Manifest manifest_;
-  std::uint32_t manifest_crc_;                            // of its text
+  std::uint32_t manifest_crc_;                            // checksum of its text
   std::unordered_map<std::string, std::size_t> file_at_;  // by path
   std::vector<std::size_t> first_chunk_;                  // by file; then the number of all chunks
   mutable std::mutex mutex_;

@@ -72,7 +72,7 @@ void StateFolder::open_pieces(const std::string& folder, const std::string& inde
   struct Place {
     std::size_t tensor, piece;
   };
-  std::map<std::string, std::vector<Place>> places;  // of each file
+  std::map<std::string, std::vector<Place>> places;  // by file
   stored_.resize(tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     stored_[i].resize(tensors_[i].pieces.size());

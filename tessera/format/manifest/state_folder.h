@@ -40,7 +40,7 @@ class StateFolder {
   const StoredTensor* find(const std::string& name) const;               ///< nullptr: none
   const std::vector<File>& files() const { return files_; }
   bool in_pieces() const { return in_pieces_; }  ///< from an index
-  std::uint64_t bytes() const;                   ///< of all tensors
+  std::uint64_t bytes() const;                   ///< sum of all tensors
 
   /// Where elements [begin, end) of the flattened tensor lie: every one in exactly one run. Throws Error for elements
   /// that it does not have. `tensor` must be one of tensors().

@@ -25,14 +25,14 @@ namespace tessera::format {
 struct StoredPiece {
   std::string file;       ///< plain name inside the folder
   std::string key;        ///< the tensor's name in that file
-  layout::Region region;  ///< of the whole tensor
+  layout::Region region;  ///< region of the whole tensor
   bool operator==(const StoredPiece&) const = default;
 };
 
 struct StoredTensor {
   std::string name;
   DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;  ///< of the whole tensor; {}: a scalar
+  std::vector<std::int64_t> shape;  ///< shape of the whole tensor; {}: a scalar
   std::vector<StoredPiece> pieces;  ///< no two share an element, together they are the whole tensor
   bool operator==(const StoredTensor&) const = default;
 };

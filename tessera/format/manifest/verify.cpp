@@ -100,7 +100,7 @@ class Reader {
   struct Chunk {
     std::size_t file, number;
     std::uint64_t begin, end;
-    ChunkSums known;  ///< of those who have read it before
+    ChunkSums known;  ///< sums of those who have read it before
 
     std::uint64_t unread() const {
       if (known.state != ChunkSums::State::open) return 0;
@@ -172,7 +172,7 @@ class Reader {
   std::string folder_;
   const Manifest& manifest_;
   const VerifyProgress& progress_;
-  std::vector<Chunk> chunks_;  // of this share
+  std::vector<Chunk> chunks_;  // the chunks of this share
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
   std::vector<std::byte> buffer_ =
       std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum

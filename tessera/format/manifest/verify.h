@@ -30,7 +30,7 @@ struct Damage {
       begin = 0,
       end = 0;  ///< bytes of the file, whole chunks; the file's listed size when it is missing or has another size
   std::vector<std::string>
-      tensors;       ///< of a safetensors file, that lie in [begin, end); "the header" is one; {}: not known
+      tensors;       ///< those of a safetensors file, that lie in [begin, end); "the header" is one; {}: not known
   std::string text;  ///< one line: "model.safetensors: bytes 4194304 to 8388608 are damaged (h.0.weight and 3 more)"
 };
 

@@ -48,12 +48,12 @@ class SafetensorsFolder {
   explicit SafetensorsFolder(const std::string& path, const std::string& stem = "model");
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
-  std::vector<std::string> paths() const;                          ///< of files(), in the same order
+  std::vector<std::string> paths() const;                          ///< paths of files(), in the same order
   const std::vector<Stored>& tensors() const { return tensors_; }  ///< file order, or the index's order
   const Stored* find(const std::string& name) const;               ///< nullptr: none
   std::span<const std::byte> bytes(const Stored& tensor) const;    ///< valid while this object lives; any alignment
   bool sharded() const { return sharded_; }
-  std::uint64_t data_bytes() const;  ///< of all tensors()
+  std::uint64_t data_bytes() const;  ///< data bytes of all tensors()
 
  private:
   void open_single(const std::string& path);

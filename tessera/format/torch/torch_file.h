@@ -51,7 +51,7 @@ class TorchArchive {
   std::vector<std::int64_t> sizes(const PickleNode& node, const std::string& name, const char* what) const;
   const std::vector<ZipEntry>& storages() const {
     return storages_;
-  }  ///< of the tensors so far, by TorchTensor::storage
+  }  ///< storages of the tensors so far, by TorchTensor::storage
 
  private:
   template <class... Parts>

@@ -21,7 +21,7 @@ struct TorchWeights {
                                       ///< checked when they are asked for
   std::vector<std::pair<std::string, std::string>> tied;  ///< left out: name, and the one that has the same memory
   std::vector<std::string> left_aside;                    ///< what is no weight: numbers, texts, other groups
-  std::string group;                                      ///< of nested dicts, the one that was taken: "model"
+  std::string group;                                      ///< the one of nested dicts that was taken: "model"
   std::uint64_t parameters = 0, bytes = 0;
 };
 

@@ -15,7 +15,7 @@ namespace tessera::format {
 struct ZipEntry {
   std::string name;
   std::uint64_t begin = 0, end = 0;  ///< bytes of the file
-  std::uint32_t crc32 = 0;           ///< of these bytes, as the archive says
+  std::uint32_t crc32 = 0;           ///< checksum of these bytes, as the archive says
 };
 
 /// The entries of the archive that `file` is, in the directory's order. Checked before anything is allocated: the

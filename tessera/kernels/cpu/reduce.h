@@ -21,7 +21,7 @@ constexpr std::int64_t size_of(Number number) {
 /// min and max. Every element sees the same operations in the same order, so the bits (of numbers; a NaN's payload
 /// apart) depend neither on where a range is cut nor on the instruction set.
 struct Reduce {
-  Number number = Number::fp32;  ///< of the inputs
+  Number number = Number::fp32;  ///< type of the inputs
   Fold fold = Fold::sum;
   const void* const* inputs = nullptr;  ///< [input_count] arrays of n numbers, of any alignment
   int input_count = 0;                  ///< 1..64; R
@@ -29,7 +29,7 @@ struct Reduce {
   int output_count = 1;                 ///< >= 1
   const void* start = nullptr;          ///< n numbers of the output's kind, or null
   bool fp32_output = false;             ///< inputs bf16 or fp16: `start` and the outputs are fp32, nothing is rounded
-  std::int64_t divisor = 0;             ///< of a mean; 0: R
+  std::int64_t divisor = 0;             ///< divisor of a mean; 0: R
   bool stream = false;                  ///< non-temporal stores: for outputs that leave the cache before they are read
 };
 /// Throws Error for counts out of range, a mean of integers, fp32_output of another kind.

@@ -126,7 +126,7 @@ struct F64x8 {
 };
 inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high)}; }
 inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm256_sub_pd(a.low, b.low), _mm256_sub_pd(a.high, b.high)}; }
-inline F64x8 operator|(F64x8 a, F64x8 b) {  ///< of the bits: any() of either
+inline F64x8 operator|(F64x8 a, F64x8 b) {  ///< bitwise or: any() of either
   return {_mm256_or_pd(a.low, b.low), _mm256_or_pd(a.high, b.high)};
 }
 

@@ -131,7 +131,7 @@ struct F64x8 {
 };
 inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm512_add_pd(a.v, b.v)}; }
 inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
-inline F64x8 operator|(F64x8 a, F64x8 b) { return {_mm512_or_pd(a.v, b.v)}; }  ///< of the bits: any() of either
+inline F64x8 operator|(F64x8 a, F64x8 b) { return {_mm512_or_pd(a.v, b.v)}; }  ///< bitwise or: any() of either
 
 /// Bytes past the cache; `to` is aligned to Bytes, 32 or 64.
 template <int Bytes>

@@ -52,7 +52,7 @@ inline __attribute__((always_inline)) void bin_chunk(const float* squares, int w
 }
 
 void bin_squares_loop(const float* g, float gradient_scale, std::int64_t begin, std::int64_t n, const BinnedMatrix& m) {
-  constexpr std::int64_t chunk = 64, most_addends = 8192;  // of a row sum before it is carried
+  constexpr std::int64_t chunk = 64, most_addends = 8192;  // addends of a row sum before it is carried
   const F32 scale = F32::of(gradient_scale);
   for (std::int64_t i = 0; i < n;) {
     const std::int64_t index = begin + i, r = index / m.columns, c = index % m.columns;

@@ -44,7 +44,7 @@ const char* state_name(RankState state);
 struct alignas(64) RankSlot {
   std::atomic<std::int32_t> rank, pid;
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> generation;  ///< of the restart that wrote this slot
+  std::atomic<std::uint32_t> generation;  ///< number of the restart that wrote this slot
 
   std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a thread of its own
   std::atomic<std::uint64_t> progress;     ///< counts finished collectives, micro-batches and steps
@@ -53,7 +53,7 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> step, total_steps;
   std::atomic<std::int64_t> first_step_ns;  ///< end of the first step of this generation (for restart times)
   std::atomic<std::int64_t> step_ns;        ///< duration of the last step
-  std::atomic<std::int64_t> p99_step_ns;    ///< of the last 100 steps
+  std::atomic<std::int64_t> p99_step_ns;    ///< 99th percentile of the last 100 steps
   std::atomic<double> tokens_per_second, loss;
   std::atomic<std::int64_t> memory_bytes;  ///< resident set
   std::atomic<std::int64_t> cpu_ns;        ///< user + system time of the process
@@ -79,7 +79,7 @@ struct alignas(64) BoardHeader {
   std::uint64_t slot_bytes;               ///< sizeof(RankSlot) of the program that made it
   std::int32_t agent_pid;                 ///< 0: made by a rank itself
   std::int32_t world_size, first_rank;    ///< slot i belongs to rank first_rank + i
-  std::atomic<std::uint32_t> generation;  ///< of the running ranks; an older rank must stop
+  std::atomic<std::uint32_t> generation;  ///< number of the running ranks; an older rank must stop
   char job[64];                           ///< for people: the program and its output folder
   std::atomic<std::uint32_t> stop;  ///< the agent asks the ranks to end (a peer failed): blocked collectives throw
   char stop_reason[1024];           ///< why, written before `stop` is set
@@ -101,7 +101,7 @@ class Board {
   Board& operator=(Board&& other) noexcept;
 
   explicit operator bool() const { return header_ != nullptr; }
-  int fd() const { return fd_.get(); }  ///< of create(); -1 after open()
+  int fd() const { return fd_.get(); }  ///< descriptor of create(); -1 after open()
   int slots() const;
   BoardHeader& header() const { return *header_; }
   RankSlot& slot(int i) const;  ///< throws Error when out of range

@@ -22,7 +22,7 @@ struct Outcome {
   int code = 0;          ///< what the agent returns if this was the end
   bool failed = false;   ///< a rank failed, froze or hung
   bool stopped = false;  ///< somebody asked the job to stop
-  std::string text;      ///< of a failure: who and how
+  std::string text;      ///< who failed and how
 };
 
 class Generation {
@@ -69,7 +69,7 @@ class Generation {
   Arrivals arrivals_;
   Time next_look_{}, next_oom_look_{};
   std::optional<Time> first_failure_;  ///< when the first rank was seen to fail; judged a moment later
-  std::optional<StackDump> stacks_;    ///< of a hang
+  std::optional<StackDump> stacks_;    ///< stacks of a hang
   std::string hang_;                   ///< why the stacks are collected
 
   bool failed_ = false;

@@ -16,8 +16,9 @@ struct LaunchCommand {
   std::vector<std::string> command;  ///< the program and its arguments; a .py file runs with python3 -u
   bool help = false;                 ///< --help was given before the program
 
-  std::vector<HostSlots> hosts;  ///< of --hostfile or --host_list, filtered; empty: this host, or one agent of several
-  bool over_ssh = false;         ///< start an agent on each of `hosts`; else options.machine_rank says which we are
+  std::vector<HostSlots>
+      hosts;              ///< from --hostfile or --host_list, filtered; empty: this host, or one agent of several
+  bool over_ssh = false;  ///< start an agent on each of `hosts`; else options.machine_rank says which we are
   std::vector<std::string> exports;  ///< NAME or NAME=VALUE: for the ranks' environment, on all hosts
   std::string secret_file;           ///< the job's secret, mode 600, the same on all hosts
   bool secret_from_stdin = false;    ///< our own ssh start: stdin brings the secret, then signals (ssh.h)

@@ -17,7 +17,7 @@ struct FlagValues;
 /// What was typed, before anything is read.
 struct TrainingFlags {
   struct Key {
-    std::string section;  ///< of accelerate's file; empty: the top
+    std::string section;  ///< section of accelerate's file; empty: the top
     std::string key, value, flag;
   };
   std::vector<Key> keys;

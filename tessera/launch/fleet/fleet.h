@@ -30,14 +30,14 @@ namespace tessera::launch {
 
 struct FleetOptions {
   int machine_rank = 0, num_machines = 1;
-  int local_processes = 1;    ///< of this machine; they may differ
+  int local_processes = 1;    ///< processes of this machine; they may differ
   std::string hostname;       ///< for messages; empty: this host's name
   std::string store_address;  ///< the store of machine 0
   int store_port = 0;
   Secret secret{};
   StoreServer* server =
-      nullptr;                ///< of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
-  double join_seconds = 600;  ///< then the wait for missing machines ends
+      nullptr;  ///< the store of machine 0: served (turn()) wherever this waits; else the caller's loop serves it
+  double join_seconds = 600;        ///< then the wait for missing machines ends
   double first_notice_seconds = 5;  ///< missing machines are listed after this, and every notice_seconds
   double notice_seconds = 10;
   double lost_seconds = 3;                      ///< without a sign of the store (or, for machine 0, of another machine)
@@ -55,7 +55,7 @@ struct Machine {
 struct FleetPlan {
   int generation = 0;
   int world_size = 1;
-  int first_rank = 0, local_processes = 1;  ///< of this machine
+  int first_rank = 0, local_processes = 1;  ///< ranks that this machine starts
   std::string master_addr;                  ///< for the ranks: MASTER_ADDR (machine 0) and a port
   int master_port = 0;                      ///< that was free there when the plan was made
   std::vector<Machine> machines;
@@ -82,7 +82,7 @@ struct FleetOutcome {
 
 struct FleetVerdict {
   bool restart = false;  ///< plan() is that of the next generation now
-  int code = 0;          ///< of the job, when it does not restart
+  int code = 0;          ///< exit code of the job, when it does not restart
   std::string text;      ///< why: the event that came first; empty when all is well
 };
 

@@ -62,7 +62,7 @@ class FleetLink {
   std::optional<FleetEvent> event(bool drain);
   void give(const FleetOutcome& outcome);
   std::optional<FleetPlan> plan(int generation);  ///< once it is there
-  std::optional<FleetVerdict> verdict();          ///< of this generation, once it is there
+  std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once it is there
   void begin(int generation);                     ///< forgets the last generation's event and verdict
   void throw_if_refused();                        ///< what ended the joining, as it was thrown
   std::string waiting_for();                      ///< for people, while the store cannot be reached; else empty

@@ -50,7 +50,7 @@ class Host {
   std::string store_where;           ///< "host:port" of it
   std::unique_ptr<Fleet> fleet;      ///< with several hosts
   std::string job;                   ///< a random id, equal on all hosts of the job
-  Board board;                       ///< of this host's ranks; made for the first generation
+  Board board;                       ///< board of this host's ranks; made for the first generation
   MemoryFolder memory;               ///< with max_restarts: what ranks leave for the ranks after them
 
  private:

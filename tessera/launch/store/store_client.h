@@ -30,7 +30,7 @@ struct StoreClientOptions {
   std::string host;
   int port = 0;
   Secret secret{};
-  int generation = -1;  ///< of this rank; -1: an agent, which belongs to all generations
+  int generation = -1;  ///< generation of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
       30000};                                       ///< in which refused connections are retried: the store may be late
   std::chrono::milliseconds answer_timeout{30000};  ///< beyond a call's own timeout: then the store's agent is lost

@@ -59,7 +59,7 @@ class StoreConnection {
   UniqueFd fd_;
   Stage stage_ = Stage::hello;
   std::string in_;
-  std::optional<wire::Header> header_;  // of the frame that is arriving
+  std::optional<wire::Header> header_;  // header of the frame that is arriving
   std::size_t authenticated_ = 0;       // bytes of in_ that went into in_mac_
   std::optional<Hmac> in_mac_, out_mac_;
   std::uint64_t in_sequence_ = 0, out_sequence_ = 0;

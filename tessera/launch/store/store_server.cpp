@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 using Stage = StoreConnection::Stage;
 using wire::Status;
 
-constexpr std::size_t bytes_per_turn = 256 << 10;  // of one connection, each way
+constexpr std::size_t bytes_per_turn = 256 << 10;  // bytes of one connection, each way
 constexpr int accepts_per_turn = 32;               // fewer than `pending`: who said hello is served before it must go
 constexpr std::size_t remembered_hellos = 16384;   // nonces that cannot be used again
 constexpr std::chrono::milliseconds turn_budget{10};   // then other work of the agent
@@ -51,7 +51,7 @@ struct StoreServer::Impl {
     bool parked = false;
     bool closing = false;  // once everything is sent
     std::uint32_t events = 0;
-    std::size_t counted = 0;                   // of its buffers, in Impl::buffered
+    std::size_t counted = 0;                   // bytes of its buffers that are counted in Impl::buffered
     std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until it is authenticated
   };
 

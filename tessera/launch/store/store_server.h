@@ -22,8 +22,8 @@ struct StoreLimits {
   std::size_t key_bytes = 1024;
   std::size_t value_bytes = 64u << 20;
   std::size_t memory_bytes = 1u << 30;  ///< keys, values and buffers of connections together
-  int connections = 4096;               ///< of peers that know the secret
-  int pending = 64;                     ///< of peers that have not proved it yet; the oldest gives way to a new one
+  int connections = 4096;               ///< connections of peers that know the secret
+  int pending = 64;  ///< connections of peers that have not proved it yet; the oldest gives way to a new one
   std::chrono::milliseconds authentication{3000};  ///< time a peer has to prove that it knows the secret
 };
 
@@ -38,7 +38,7 @@ struct StoreOptions {
 /// Since the start; for logs and tests.
 struct StoreCounters {
   std::uint64_t accepted = 0;       ///< TCP connections
-  std::uint64_t authenticated = 0;  ///< of them proved the secret
+  std::uint64_t authenticated = 0;  ///< connections that proved the secret
   std::uint64_t refused = 0;        ///< wrong secret, garbage, another version, stale generation, too many, too slow
   std::uint64_t broken = 0;         ///< authenticated, then sent something that is no valid next message
   std::uint64_t requests = 0;

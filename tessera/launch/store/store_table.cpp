@@ -13,7 +13,7 @@ using wire::Status;
 
 namespace {
 
-constexpr std::size_t entry_overhead = 128;  // of a tree node and two strings, about
+constexpr std::size_t entry_overhead = 128;  // bytes of a tree node and two strings, about
 
 /// How many fields a request has: exactly `count`, or any multiple of it from one on.
 struct Shape {

@@ -88,7 +88,8 @@ struct Header {
   std::int64_t number = 0;
   std::uint32_t fields = 0;
 };
-/// Of `header_bytes` bytes; nullopt when it is not possible (reserved bytes in use, more fields than bytes for them).
+/// Reads a header from `header_bytes` bytes; nullopt when it is not possible (reserved bytes in use, more fields than
+/// bytes for them).
 std::optional<Header> read_header(std::string_view bytes);
 /// nullopt unless the payload is exactly the fields that the header announces.
 std::optional<Message> read_payload(const Header& header, std::string_view payload);

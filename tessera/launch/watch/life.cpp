@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr double idle_limit = 30, busy_limit = 600;  ///< seconds without progress before a step is known
 constexpr double evaluation_limit = 60;
-constexpr double idle_share = 0.05, starved_share = 0.25;  ///< of one processor
+constexpr double idle_share = 0.05, starved_share = 0.25;  ///< shares of one processor
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 

@@ -57,7 +57,7 @@ class LifeWatch {
     std::int64_t heartbeat_ns = 0;
     RankState state = RankState::none;
     std::int64_t state_ns = 0;  ///< when `state` was first seen
-    char status_in_pause = 0;   ///< of the process, while a pause lasted
+    char status_in_pause = 0;   ///< state of the process, while a pause lasted
     bool told_frozen = false;
     std::int64_t cpu_ticks = 0, cpu_since_ns = 0;  ///< for "idle"
     bool idle = true, starved = false;

@@ -11,8 +11,8 @@
 namespace tessera::launch {
 
 struct ProcStatus {
-  char state = '?';            ///< of the process: R S D T t Z X, see state_text; the most telling one of its threads
-  bool traced = false;         ///< a debugger is attached (TracerPid)
+  char state = '?';     ///< state of the process: R S D T t Z X, see state_text; the most telling one of its threads
+  bool traced = false;  ///< a debugger is attached (TracerPid)
   std::int64_t cpu_ticks = 0;  ///< user + system time of all threads, in clock ticks
 };
 

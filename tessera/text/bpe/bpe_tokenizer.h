@@ -32,7 +32,7 @@ struct BpeParts {
   std::vector<AddedToken> added;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  std::vector<std::int32_t> prefix, suffix;  ///< of the post-processor
+  std::vector<std::int32_t> prefix, suffix;  ///< ids of the post-processor
   std::optional<std::int32_t> end_of_turn;   ///< eos_token of tokenizer_config.json
   std::string json;                          ///< tokenizer.json as it was read
   std::string config_json;                   ///< tokenizer_config.json as it was read; empty: save() makes one

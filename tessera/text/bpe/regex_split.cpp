@@ -158,7 +158,7 @@ std::string spell_out_classes(std::string_view pattern, const std::string& where
 
 struct RegexSplitter::Code {
   pcre2_code* regex = nullptr;
-  std::optional<CompactAlphabet> alphabet;  ///< of the regex; none: it reads UTF-8
+  std::optional<CompactAlphabet> alphabet;  ///< alphabet of the regex; none: it reads UTF-8
   Code() = default;
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
@@ -199,7 +199,7 @@ RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not asked for
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  std::deque<std::string> translations;  // of the searches that are alive, then spare ones
+  std::deque<std::string> translations;  // translations of the searches that are alive, then spare ones
   std::size_t in_use = 0;
   Data() = default;
   Data(const Data&) = delete;

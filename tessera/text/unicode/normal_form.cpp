@@ -117,7 +117,7 @@ void order_marks(std::vector<std::uint32_t>& codes, const Tables& tables) {
 void compose(std::vector<std::uint32_t>& codes, const Tables& tables) {
   std::size_t out = 0;
   std::optional<std::size_t> starter;
-  int last_class = -1;  // of what stands between the starter and the next; -1 = nothing does
+  int last_class = -1;  // class of what stands between the starter and the next; -1 = nothing does
   for (const std::uint32_t code : std::vector<std::uint32_t>(codes)) {
     const int combining_class = tables.of(code).combining_class;
     if (starter && last_class < combining_class) {
@@ -169,7 +169,7 @@ std::string_view rewrite(std::string_view text, std::string& storage, bool compo
       at += c.size;
       continue;
     }
-    std::size_t end = at;  // of the stretch: where the next settled code point begins
+    std::size_t end = at;  // end of the stretch: where the next settled code point begins
     do {
       end += c.size;
       if (end == text.size()) break;

@@ -34,7 +34,7 @@ struct SpecialTokens {
 
 /// Ids as a model takes them.
 struct Encoding {
-  std::vector<std::int32_t> ids, types;  ///< of the same length
+  std::vector<std::int32_t> ids, types;  ///< two lists of the same length
 };
 
 struct WordPieceParts {
@@ -46,7 +46,7 @@ struct WordPieceParts {
   Normalizer normalizer;
   PostProcessor post_processor;
   SpecialTokens special;
-  std::unordered_map<std::string, std::int32_t> ids;  ///< of the vocabulary
+  std::unordered_map<std::string, std::int32_t> ids;  ///< ids of the vocabulary
   std::vector<std::string> contents;                  ///< by id
   std::vector<bool> exists;                           ///< by id
   std::string json, config_json;                      ///< what save() writes

@@ -23,7 +23,7 @@ namespace tessera::tool {
 namespace {
 
 constexpr double round_seconds = 0.005;
-constexpr int most_operations = 1000;  // of a round
+constexpr int most_operations = 1000;  // operations of a round
 
 at::ScalarType scalar_type(const std::string& name) {
   static const std::vector<std::pair<std::string, at::ScalarType>> types = {

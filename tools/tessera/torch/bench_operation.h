@@ -19,7 +19,7 @@ class BenchOperation {
   BenchOperation(std::string op, const comm::Group& group, std::int64_t bytes, at::ScalarType dtype, bool shared);
 
   const std::string& op() const { return op_; }
-  std::int64_t bytes() const { return bytes_; }  ///< of the larger tensor
+  std::int64_t bytes() const { return bytes_; }  ///< bytes of the larger tensor
   std::int64_t wire_bytes() const {
     return wire_;
   }  ///< that the busiest rank must at least send (launch/watch/record.h)
