@@ -12,7 +12,6 @@ namespace tessera::data {
 namespace {
 
 constexpr std::int64_t pad_id = 0;  // any row of the embedding: nothing depends on it
-constexpr std::int64_t not_scored = -100;
 
 }  // namespace
 

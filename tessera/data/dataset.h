@@ -21,6 +21,9 @@
 
 namespace tessera::data {
 
+/// The label of a position that is not scored, as in PyTorch's cross entropy.
+inline constexpr std::int64_t not_scored = -100;
+
 /// One row of a dataset. ids and labels have the same length; labels[t] is ids[t], or -100 where t is not scored.
 /// document_starts: positions within the row, ascending, the first 0 (one document: {0}). types: token types of a pair
 /// of texts, of the same length; empty: all 0.

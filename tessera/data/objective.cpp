@@ -6,8 +6,6 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t not_scored = -100;
-
 /// splitmix64: a stream of 64-bit numbers for each key.
 struct Stream {
   std::uint64_t state;

@@ -11,8 +11,6 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t not_scored = -100;
-
 class ExampleRows final : public Dataset {
  public:
   ExampleRows(std::shared_ptr<const Examples> examples, std::int64_t first, std::int64_t count)

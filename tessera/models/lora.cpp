@@ -107,7 +107,9 @@ bool is_conv1d(const std::vector<NamedLinear>& chosen) {
                      [](const NamedLinear& l) { return l.second->layout == nn::WeightLayout::in_out; });
 }
 
-std::string shape_text(const at::Tensor& tensor) { return concat("[", tensor.size(0), ", ", tensor.size(1), "]"); }
+std::string matrix_shape_text(const at::Tensor& tensor) {
+  return concat("[", tensor.size(0), ", ", tensor.size(1), "]");
+}
 
 /// Copies `stored` over the model's adapters; whatever does not fit is listed in one error.
 void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTensors& stored, const std::string& folder) {
@@ -127,13 +129,13 @@ void overwrite_adapters(const LanguageModel& model, const checkpoint::NamedTenso
     }
     if (tensor.sizes() != place->second.sizes())
       problem(name, " has ",
-              tensor.dim() == 2 ? concat("shape ", shape_text(tensor)) : concat(tensor.dim(), " dimensions"),
-              ", the model needs ", shape_text(place->second));
+              tensor.dim() == 2 ? concat("shape ", matrix_shape_text(tensor)) : concat(tensor.dim(), " dimensions"),
+              ", the model needs ", matrix_shape_text(place->second));
     else
       pairs.emplace_back(place->second, tensor);
     wanted.erase(place);
   }
-  for (const auto& [name, tensor] : wanted) problem("missing tensor ", name, " ", shape_text(tensor));
+  for (const auto& [name, tensor] : wanted) problem("missing tensor ", name, " ", matrix_shape_text(tensor));
   if (!problems.empty())
     throw InputError(concat(folder, ": the adapters do not fit the model:\n  ", join(problems, "\n  ")));
   const at::NoGradGuard no_grad;

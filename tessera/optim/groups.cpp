@@ -16,7 +16,7 @@ std::regex compiled(const std::string& pattern) {
   }
 }
 
-void check(const ParameterGroup& group) {
+void check_group(const ParameterGroup& group) {
   for (const auto& [what, number] :
        {std::pair{"weight_decay", group.weight_decay}, std::pair{"learning_rate_scale", group.learning_rate_scale}})
     if (number && (!(*number >= 0) || !std::isfinite(*number)))
@@ -31,7 +31,7 @@ void apply_groups(std::vector<Slot>& slots, const std::vector<ParameterGroup>& g
   for (const Slot& slot : slots) names.push_back(slot.name);
   std::vector<const ParameterGroup*> owner(slots.size());
   for (const ParameterGroup& group : groups) {
-    check(group);
+    check_group(group);
     const std::regex pattern = compiled(group.pattern);
     const ParameterGroup* earlier = nullptr;
     std::string shared;

@@ -3,7 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <thread>
 
 namespace tessera::launch {
 namespace {
@@ -37,12 +44,14 @@ class Job {
         if (progress) board.slot(i).progress_ns = now;
       }
       for (ProcStatus* busy : busy_) busy->cpu_ticks += 10;
+      for (ProcStatus* starved : starved_) starved->cpu_wait_ns += second / 10;
       for (LifeFinding& finding : watch.look(board, 3, watched, now)) all.push_back(std::move(finding));
     }
     return all;
   }
 
   void compute(int rank) { busy_.push_back(&processes[100 + rank]); }
+  void wait_for_cpu(int rank) { starved_.push_back(&processes[100 + rank]); }
   ProcStatus& process(int rank) { return processes[100 + rank]; }
 
   std::int64_t now = 1000 * second;
@@ -53,7 +62,7 @@ class Job {
 
  private:
   std::optional<ProcStatus> read(pid_t pid) { return processes.at(pid); }
-  std::vector<ProcStatus*> busy_;
+  std::vector<ProcStatus*> busy_, starved_;
 };
 
 TEST(LifeWatch, AllIsWellWhileHeartsBeatAndStepsEnd) { EXPECT_TRUE(Job().pass(100).empty()); }
@@ -97,6 +106,50 @@ TEST(LifeWatch, ARankThatWaitsForAProcessorGetsFourTimesAsLong) {
   job.process(3).state = 'R';
   EXPECT_TRUE(job.pass(9.8, {3}).empty());
   EXPECT_EQ(job.pass(1, {3}).at(0).kind, LifeFinding::frozen);
+}
+
+TEST(LifeWatch, ARankThatMerelyWaitsForAProcessorIsNeitherFrozenNorIsItsPauseTold) {
+  for (const char state : {'R', 'S'}) {  // one thread sleeps while the heart waits: the sample may show either
+    Job job;
+    job.pass(5);
+    job.wait_for_cpu(3);
+    job.process(3).state = state;
+    EXPECT_TRUE(job.pass(20, {3}).empty()) << state;
+    EXPECT_TRUE(job.pass(3).empty()) << state;
+  }
+}
+
+TEST(LifeWatch, AStoppedRankIsFrozenOnABusyMachineToo) {
+  Job job;
+  job.pass(5);
+  job.wait_for_cpu(2);
+  job.process(2).state = 'T';
+  EXPECT_EQ(job.pass(3, {2}).at(0).kind, LifeFinding::frozen);
+}
+
+TEST(ProcStatus, CountsTheTimeInWhichAProcessWaitsForAProcessor) {
+  // Two threads of ours that compute on one processor: each waits for about half of the time.
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int processor = 0;
+  while (!CPU_ISSET(processor, &before)) ++processor;
+  CPU_ZERO(&one);
+  CPU_SET(processor, &one);
+  std::atomic<bool> stop = false;
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const auto spin = [&] {
+    while (!stop) {
+    }
+  };
+  const std::int64_t waited = read_proc_status(getpid()).value().cpu_wait_ns;
+  std::thread first(spin), second_thread(spin);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const std::int64_t more = read_proc_status(getpid()).value().cpu_wait_ns - waited;
+  stop = true;
+  first.join();
+  second_thread.join();
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_GT(more, second / 10);
 }
 
 TEST(LifeWatch, ARankUnderADebuggerIsNeitherFrozenNorHanging) {

@@ -73,7 +73,7 @@ std::size_t inline_limit(Op op, int ranks) {
   return std::min(inline_bytes, one_shot_work / static_cast<std::size_t>(ranks));
 }
 
-std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+std::size_t round_up_to(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
 void copy(void* to, const void* from, std::size_t bytes, bool stream) {
   if (to == from || bytes == 0) return;
@@ -245,7 +245,7 @@ struct Collectives::Run {
   };
   Slice slice(int q, std::size_t chunk) const {
     const std::size_t width =
-        round_up((chunk + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 64);
+        round_up_to((chunk + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), 64);
     const std::size_t begin = std::min(chunk, static_cast<std::size_t>(q) * width);
     return {begin, std::min(chunk, begin + width) - begin};
   }

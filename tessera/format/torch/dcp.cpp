@@ -14,7 +14,7 @@
 namespace tessera::format {
 namespace {
 
-constexpr auto allowed_names = std::to_array<std::string_view>(
+constexpr auto dcp_names = std::to_array<std::string_view>(
     {"torch.distributed.checkpoint.metadata.", "torch.distributed.checkpoint.filesystem._StorageInfo",
      "torch.distributed.checkpoint.filesystem._StorageWriterTransforms", "torch.serialization._get_layout",
      "torch.Size", "torch.", "collections.OrderedDict", "pathlib.PosixPath", "pathlib.Path"});
@@ -28,10 +28,10 @@ struct Place {
   std::uint64_t begin = 0, length = 0;
 };
 
-class Reader {
+class DcpReader {
  public:
-  Reader(std::span<const std::byte> bytes, const std::string& path)
-      : path_(path), pickle_(parse_pickle(bytes, path, allowed_names)) {}
+  DcpReader(std::span<const std::byte> bytes, const std::string& path)
+      : path_(path), pickle_(parse_pickle(bytes, path, dcp_names)) {}
 
   DcpMetadata read() {
     const PickleNode& root = state_of(pickle_.root(), "Metadata", "the file");
@@ -228,7 +228,7 @@ class Reader {
 }  // namespace
 
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::string& path) {
-  return Reader(bytes, path).read();
+  return DcpReader(bytes, path).read();
 }
 
 DcpFolder::DcpFolder(const std::string& folder) : folder_(folder) {

@@ -14,44 +14,44 @@
 namespace tessera::format {
 namespace {
 
-constexpr auto allowed_names = std::to_array<std::string_view>({"collections.OrderedDict",
-                                                                "torch.Size",
-                                                                "torch._utils._rebuild_tensor_v2",
-                                                                "torch._utils._rebuild_tensor_v3",
-                                                                "torch._utils._rebuild_parameter",
-                                                                "torch._utils._rebuild_parameter_with_state",
-                                                                "torch.storage.UntypedStorage",
-                                                                "torch.storage.TypedStorage",
-                                                                "torch.serialization._get_layout",
-                                                                "torch.FloatStorage",
-                                                                "torch.DoubleStorage",
-                                                                "torch.HalfStorage",
-                                                                "torch.BFloat16Storage",
-                                                                "torch.LongStorage",
-                                                                "torch.IntStorage",
-                                                                "torch.ShortStorage",
-                                                                "torch.CharStorage",
-                                                                "torch.ByteStorage",
-                                                                "torch.BoolStorage",
-                                                                "torch.UInt16Storage",
-                                                                "torch.UInt32Storage",
-                                                                "torch.UInt64Storage",
-                                                                "torch.float32",
-                                                                "torch.float64",
-                                                                "torch.float16",
-                                                                "torch.bfloat16",
-                                                                "torch.int64",
-                                                                "torch.int32",
-                                                                "torch.int16",
-                                                                "torch.int8",
-                                                                "torch.uint8",
-                                                                "torch.bool",
-                                                                "torch.uint16",
-                                                                "torch.uint32",
-                                                                "torch.uint64",
-                                                                "torch.float",
-                                                                "torch.half",
-                                                                "torch.long"});
+constexpr auto torch_file_names = std::to_array<std::string_view>({"collections.OrderedDict",
+                                                                   "torch.Size",
+                                                                   "torch._utils._rebuild_tensor_v2",
+                                                                   "torch._utils._rebuild_tensor_v3",
+                                                                   "torch._utils._rebuild_parameter",
+                                                                   "torch._utils._rebuild_parameter_with_state",
+                                                                   "torch.storage.UntypedStorage",
+                                                                   "torch.storage.TypedStorage",
+                                                                   "torch.serialization._get_layout",
+                                                                   "torch.FloatStorage",
+                                                                   "torch.DoubleStorage",
+                                                                   "torch.HalfStorage",
+                                                                   "torch.BFloat16Storage",
+                                                                   "torch.LongStorage",
+                                                                   "torch.IntStorage",
+                                                                   "torch.ShortStorage",
+                                                                   "torch.CharStorage",
+                                                                   "torch.ByteStorage",
+                                                                   "torch.BoolStorage",
+                                                                   "torch.UInt16Storage",
+                                                                   "torch.UInt32Storage",
+                                                                   "torch.UInt64Storage",
+                                                                   "torch.float32",
+                                                                   "torch.float64",
+                                                                   "torch.float16",
+                                                                   "torch.bfloat16",
+                                                                   "torch.int64",
+                                                                   "torch.int32",
+                                                                   "torch.int16",
+                                                                   "torch.int8",
+                                                                   "torch.uint8",
+                                                                   "torch.bool",
+                                                                   "torch.uint16",
+                                                                   "torch.uint32",
+                                                                   "torch.uint64",
+                                                                   "torch.float",
+                                                                   "torch.half",
+                                                                   "torch.long"});
 
 std::optional<DType> dtype_of(std::string_view global) {
   static const std::map<std::string_view, DType> known = {
@@ -234,10 +234,10 @@ std::size_t TorchArchive::storage_index(const ZipEntry& entry) {
 
 namespace {
 
-class Reader {
+class TorchFileReader {
  public:
-  Reader(std::span<const std::byte> file, const std::string& path)
-      : path_(path), archive_(file, path, allowed_names), pickle_(archive_.pickle()) {}
+  TorchFileReader(std::span<const std::byte> file, const std::string& path)
+      : path_(path), archive_(file, path, torch_file_names), pickle_(archive_.pickle()) {}
 
   TorchFile read() {
     if (archive_.is_tensor(pickle_.root()))
@@ -304,7 +304,7 @@ bool TorchTensor::contiguous() const {
 }
 
 TorchFile parse_torch_file(std::span<const std::byte> file, const std::string& path) {
-  return Reader(file, path).read();
+  return TorchFileReader(file, path).read();
 }
 
 void verify_storage(std::span<const std::byte> file, const ZipEntry& storage, const std::string& path) {

@@ -20,10 +20,6 @@ using std::chrono::milliseconds;
 
 constexpr int stopped_code = static_cast<int>(ExitCode::stopped);
 
-AgentClock::duration seconds(double value) {
-  return std::chrono::duration_cast<AgentClock::duration>(std::chrono::duration<double>(value));
-}
-
 LifeLimits limits_of(const LaunchOptions& options) {
   LifeLimits limits;
   limits.heartbeat_timeout = options.heartbeat_timeout;
@@ -158,7 +154,7 @@ void Generation::on_signal(int signal) {
     stopped_at_ = now;
     host_.say(concat(signal_name(signal), " received; asking ", running(), running() == 1 ? " rank" : " ranks",
                      " to stop (SIGKILL after ", host_.options.stop_seconds, " s, or at the next signal)"));
-    ask_all(signal == SIGINT ? SIGINT : SIGTERM, now + seconds(host_.options.stop_seconds));
+    ask_all(signal == SIGINT ? SIGINT : SIGTERM, now + clock_seconds(host_.options.stop_seconds));
     if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + signal, concat("stopped by ", signal_name(signal)));
     return;
   }
@@ -182,7 +178,7 @@ void Generation::look_at_fleet() {
     stop_signal_ = event->code == static_cast<int>(ExitCode::interrupted) ? SIGINT : SIGTERM;
     stopped_at_ = AgentClock::now();
     host_.say(concat(event->text, " on machine ", event->machine));
-    ask_all(stop_signal_, stopped_at_ + seconds(host_.options.stop_seconds));
+    ask_all(stop_signal_, stopped_at_ + clock_seconds(host_.options.stop_seconds));
   }
 }
 
@@ -215,14 +211,14 @@ void Generation::on_exit(LocalRank& rank) {
       stop_signal_ = SIGTERM;  // one of ours was asked to stop and has saved: the others do the same
       stop_code_ = code;
       stopped_at_ = AgentClock::now();
-      ask_all(SIGTERM, stopped_at_ + seconds(host_.options.stop_seconds));
+      ask_all(SIGTERM, stopped_at_ + clock_seconds(host_.options.stop_seconds));
       if (host_.fleet) host_.fleet->report(FleetEvent::stop, 128 + SIGTERM, concat(rank.name(), " was asked to stop"));
     } else if (!first_failure_) {
       first_failure_ = AgentClock::now();
     }
   }
   // A rank that is over takes what it started with it.
-  if (!rank.asked) rank.ask(SIGTERM, AgentClock::now() + seconds(host_.options.grace_seconds * 0.75));
+  if (!rank.asked) rank.ask(SIGTERM, AgentClock::now() + clock_seconds(host_.options.grace_seconds * 0.75));
 }
 
 }  // namespace tessera::launch

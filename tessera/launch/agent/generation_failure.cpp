@@ -28,10 +28,6 @@ constexpr double restart_grace =
 constexpr double stack_seconds = 10;
 constexpr std::size_t told_lines = 20, told_stack_lines = 200;
 
-AgentClock::duration seconds(double value) {
-  return std::chrono::duration_cast<AgentClock::duration>(std::chrono::duration<double>(value));
-}
-
 RankView view_of(const LocalRank& rank) {
   const RankSlot& slot = rank.slot();
   RankView view;
@@ -112,13 +108,13 @@ void Generation::judge_failures() {
 void Generation::look_at_life() {
   const Time now = AgentClock::now();
   if (now < next_look_) return;
-  next_look_ = now + seconds(std::max(0.01, host_.options.monitor_interval));
+  next_look_ = now + clock_seconds(std::max(0.01, host_.options.monitor_interval));
   std::vector<WatchedRank> watched;
   for (const LocalRank& rank : ranks_) {
     if (!rank.status && !rank.gone) watched.push_back({rank.rank, rank.local_rank, rank.watched_pid()});
   }
   if (now >= next_oom_look_) {
-    next_oom_look_ = now + seconds(1);
+    next_oom_look_ = now + clock_seconds(1);
     for (const LocalRank& rank : ranks_) {
       if (!rank.status && !rank.gone) host_.oom.look(rank.process.pid());
     }
@@ -206,7 +202,7 @@ void Generation::fail(LocalRank* culprit, const std::string& text) {
   for (LocalRank& rank : ranks_) {
     if (rank.gone) continue;
     const bool saves = rank.on_board() && rank.slot().state.load() == RankState::saving;
-    rank.ask(SIGTERM, now + seconds(may_restart_ && !saves ? std::min(grace, restart_grace) : grace));
+    rank.ask(SIGTERM, now + clock_seconds(may_restart_ && !saves ? std::min(grace, restart_grace) : grace));
   }
   const bool bad_input =
       culprit != nullptr && culprit->status && failure_code_ == static_cast<int>(ExitCode::bad_input);

@@ -17,6 +17,10 @@ namespace tessera::launch {
 
 using AgentClock = std::chrono::steady_clock;
 
+inline AgentClock::duration clock_seconds(double value) {
+  return std::chrono::duration_cast<AgentClock::duration>(std::chrono::duration<double>(value));
+}
+
 struct LocalRank {
   /// Starts it. Throws InputError.
   LocalRank(Host& host, ProcessOptions process, int rank, int local_rank, int generation);

@@ -14,6 +14,7 @@ constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr double idle_limit = 30, busy_limit = 600;  ///< seconds without progress before a step is known
 constexpr double evaluation_limit = 60;
 constexpr double idle_share = 0.05, starved_share = 0.25;  ///< shares of one processor
+constexpr double waiting_share = 0.5;                      ///< how much of a pause waiting for a processor must explain
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -60,7 +61,9 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
   if (heartbeat == 0 || heartbeat > now_ns) return;  // none yet, or one after `now` was taken
   if (heartbeat != memory.heartbeat_ns) {
     const double pause = seconds(heartbeat - std::max(memory.heartbeat_ns, excused_ns_));
-    if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause) {
+    const auto status = pause >= limits_.told_pause ? read_status_(rank.pid) : std::nullopt;
+    const bool waited = status && merely_waits_for_cpu(memory, *status, now_ns);
+    if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause && !waited) {
       const std::string state =
           memory.status_in_pause == 0 ? "" : concat(" (process state ", state_text(memory.status_in_pause), ")");
       findings.push_back(
@@ -71,6 +74,7 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
     }
     memory.heartbeat_ns = heartbeat;
     memory.status_in_pause = 0;
+    memory.pause_seen_ns = 0;
     memory.told_frozen = false;
     return;
   }
@@ -83,6 +87,11 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
   }
   const char state = status ? status->state : 'X';
   memory.status_in_pause = state;
+  if (memory.pause_seen_ns == 0 && status) {
+    memory.pause_seen_ns = now_ns;
+    memory.cpu_wait_ns = status->cpu_wait_ns;
+  }
+  if (status && merely_waits_for_cpu(memory, *status, now_ns)) return;
   if (limits_.heartbeat_timeout <= 0 || memory.told_frozen) return;
   if (age < limits_.heartbeat_timeout * patience(state) || slot.heartbeat_ns.load() != heartbeat) return;
   memory.told_frozen = true;
@@ -91,6 +100,14 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
                       concat(name(rank), " is frozen: no heartbeat for ", format_real(age, 3), " s, process state ",
                              state_text(state)),
                       age});
+}
+
+bool LifeWatch::merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const {
+  if (memory.pause_seen_ns == 0 || now_ns <= memory.pause_seen_ns) return false;
+  const char state = memory.status_in_pause;
+  if (state != 'R' && state != 'S') return false;  // stopped, or at a disk: that is why, however busy the machine is
+  const double share = seconds(status.cpu_wait_ns - memory.cpu_wait_ns) / seconds(now_ns - memory.pause_seen_ns);
+  return share >= waiting_share;
 }
 
 void LifeWatch::look_at_progress(const Board& board, const std::vector<WatchedRank>& ranks, std::int64_t now_ns,

@@ -4,11 +4,14 @@
 /// second. Its own file is the judgement only: what happens then is the agent's business (generation.h).
 ///
 /// Frozen: no heartbeat for heartbeat_timeout while the kernel says that the process is stopped or sleeps; twice that
-/// when it waits for a disk, four times when it waits for a processor (a busy machine is no fault of the rank). Shorter
-/// pauses are told when they are over.
+/// when it waits for a disk, four times when it runs. Shorter pauses are told when they are over. A busy machine is no
+/// fault of the rank: while its threads wait for a processor for at least half of the time, it is neither frozen nor is
+/// its pause told.
+///
 /// Hang: the heart beats, but no rank has made progress for max(5 s, 5 x p99 step); before a step is known, 30 s when
 /// all ranks are idle and 10 min when one computes (the first step of a large model, a program without steps). Four
 /// times as long, unless the limit was given, while a rank that wants to run gets less than a quarter of a processor.
+///
 /// Never judged: a rank under a debugger, one that has not come to tessera::init() or has left; a hang while a rank
 /// joins (the rendezvous lists who is missing) or saves. Evaluation has at least a minute. When the agent itself did
 /// not run for a second (the machine was suspended), all clocks begin anew.
@@ -56,8 +59,9 @@ class LifeWatch {
   struct Memory {
     std::int64_t heartbeat_ns = 0;
     RankState state = RankState::none;
-    std::int64_t state_ns = 0;  ///< when `state` was first seen
-    char status_in_pause = 0;   ///< state of the process, while a pause lasted
+    std::int64_t state_ns = 0;                        ///< when `state` was first seen
+    char status_in_pause = 0;                         ///< state of the process, while a pause lasted
+    std::int64_t pause_seen_ns = 0, cpu_wait_ns = 0;  ///< when the pause was first looked at, ProcStatus of then
     bool told_frozen = false;
     std::int64_t cpu_ticks = 0, cpu_since_ns = 0;  ///< for "idle"
     bool idle = true, starved = false;
@@ -65,6 +69,7 @@ class LifeWatch {
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,
                      std::vector<LifeFinding>& findings);
+  bool merely_waits_for_cpu(const Memory& memory, const ProcStatus& status, std::int64_t now_ns) const;
   void look_at_progress(const Board& board, const std::vector<WatchedRank>& ranks, std::int64_t now_ns,
                         std::vector<LifeFinding>& findings);
 

@@ -44,6 +44,13 @@ char thread_state(pid_t pid, const std::string& thread) {
   return state;
 }
 
+/// The second number of schedstat: "ran waited slices", nanoseconds.
+std::int64_t thread_cpu_wait_ns(pid_t pid, const std::string& thread) {
+  long long waited = 0;
+  std::sscanf(read_all(concat("/proc/", pid, "/task/", thread, "/schedstat")).c_str(), "%*d %lld", &waited);
+  return waited;
+}
+
 bool is_stop(char state) { return state == 'T' || state == 't'; }
 
 }  // namespace
@@ -59,11 +66,12 @@ std::optional<ProcStatus> read_proc_status(pid_t pid) {
   const std::string text = read_all(concat("/proc/", pid, "/status"));
   if (const auto at = text.find("TracerPid:"); at != std::string::npos)
     status.traced = std::strtol(text.c_str() + at + 10, nullptr, 10) != 0;
-  if (is_stop(status.state) || status.state == 'Z' || status.state == 'X') return status;
+  const bool runs = !is_stop(status.state) && status.state != 'Z' && status.state != 'X';
   // The first thread may sleep while another one waits for a disk, or runs.
   for (const std::string& thread : threads_of(pid)) {
     const char state = thread_state(pid, thread);
-    if (state == 'D' || (state == 'R' && status.state != 'D')) status.state = state;
+    if (runs && (state == 'D' || (state == 'R' && status.state != 'D'))) status.state = state;
+    status.cpu_wait_ns += thread_cpu_wait_ns(pid, thread);
   }
   return status;
 }

@@ -14,6 +14,8 @@ struct ProcStatus {
   char state = '?';     ///< state of the process: R S D T t Z X, see state_text; the most telling one of its threads
   bool traced = false;  ///< a debugger is attached (TracerPid)
   std::int64_t cpu_ticks = 0;  ///< user + system time of all threads, in clock ticks
+  /// How long its threads, added up, were ready to run but had no processor; 0 where the kernel does not count it.
+  std::int64_t cpu_wait_ns = 0;
 };
 
 /// nullopt when there is no such process.

@@ -121,7 +121,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 }
 
 /// Once, for good: saved tensors of a graph may carry the key for longer than any scope.
-void register_key() {
+void register_private_key() {
   static const c10::RegistrationHandleRAII* const registration =
       new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
           buffer_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "tessera: private buffers"));
@@ -136,7 +136,7 @@ PrivateBuffers::PrivateBuffers(const std::vector<at::Tensor>& buffers) {
         !buffer.requires_grad() && !is_managed(buffer))
       buffers_.push_back(buffer);
   if (buffers_.empty()) return;
-  register_key();
+  register_private_key();
   for (const at::Tensor& buffer : buffers_) set_key(buffer, true);
 }
 

@@ -39,7 +39,7 @@ void draw(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 }
 
 /// Once, for good: threads may still run operators while the process ends.
-void register_key() {
+void register_generator_key() {
   struct Registrations {
     Registrations() {
       auto& dispatcher = c10::Dispatcher::singleton();
@@ -62,7 +62,7 @@ void register_key() {
 
 RandomStream::RandomStream(at::Generator generator, std::function<void()> first_use)
     : generator_(std::move(generator)), first_use_(std::move(first_use)), before_(stream) {
-  register_key();
+  register_generator_key();
   stream = this;
   key_.emplace(stream_key);
 }

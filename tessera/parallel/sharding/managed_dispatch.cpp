@@ -27,7 +27,7 @@ std::atomic<KeyFallback>& deferred_fallback() {
 
 bool is_list(const detail::OperatorFacts& facts, std::size_t i) { return i >= 64 || (facts.lists >> i & 1) != 0; }
 
-void look(Arguments& all, const detail::OperatorFacts& facts, at::ArrayRef<c10::IValue> values) {
+void look_at_values(Arguments& all, const detail::OperatorFacts& facts, at::ArrayRef<c10::IValue> values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const c10::IValue& value = values[i];
     const bool writes = i < 64 && (facts.writes >> i & 1) != 0;
@@ -68,7 +68,7 @@ void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   const detail::OperatorFacts& facts = detail::known_facts(op);
   const std::size_t count = op.schema().arguments().size(), first = stack->size() - count;
   Arguments all;
-  look(all, facts, at::ArrayRef<c10::IValue>(*stack).slice(first, count));
+  look_at_values(all, facts, at::ArrayRef<c10::IValue>(*stack).slice(first, count));
   if (all.others || c10::impl::tls_is_dispatch_key_included(managed_key)) {
     const KeyFallback deferred = deferred_fallback().load(std::memory_order_acquire);
     if (deferred != nullptr && deferred(op, keys, stack)) return;

@@ -16,7 +16,7 @@ namespace tessera::text {
 
 namespace {
 
-std::string hex(std::uint32_t c) {
+std::string hex_digits(std::uint32_t c) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string out;
   for (int shift = 20; shift >= 0; shift -= 4) out.push_back(digits[c >> shift & 15]);
@@ -28,21 +28,21 @@ std::string spell(std::span<const CodeRange> ranges, bool complement) {
   std::uint32_t next = 0;
   for (const CodeRange& range : ranges) {
     if (!complement) {
-      out += concat(hex(range.first), "-", hex(range.last));
+      out += concat(hex_digits(range.first), "-", hex_digits(range.last));
     } else if (next < range.first) {
       // Surrogates are no characters and PCRE2 refuses them in a class.
       if (next < 0xD800 && range.first > 0xDFFF) {
-        out += concat(hex(next), "-", hex(0xD7FF), hex(0xE000), "-", hex(range.first - 1));
+        out += concat(hex_digits(next), "-", hex_digits(0xD7FF), hex_digits(0xE000), "-", hex_digits(range.first - 1));
       } else {
-        out += concat(hex(next), "-", hex(range.first - 1));
+        out += concat(hex_digits(next), "-", hex_digits(range.first - 1));
       }
     }
     next = range.last + 1;
   }
   if (complement && next < 0xD800) {
-    out += concat(hex(next), "-", hex(0xD7FF), hex(0xE000), "-", hex(0x10FFFF));
+    out += concat(hex_digits(next), "-", hex_digits(0xD7FF), hex_digits(0xE000), "-", hex_digits(0x10FFFF));
   } else if (complement) {
-    out += concat(hex(next), "-", hex(0x10FFFF));
+    out += concat(hex_digits(next), "-", hex_digits(0x10FFFF));
   }
   return out;
 }

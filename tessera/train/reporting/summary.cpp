@@ -22,7 +22,7 @@ constexpr double sample_temperature = 0.8;
 constexpr double sample_top_p = 0.95;
 
 template <class... Numbers>
-std::string print(const char* format, Numbers... numbers) {
+std::string numbers_text(const char* format, Numbers... numbers) {
   char buffer[128];
   std::snprintf(buffer, sizeof buffer, format, numbers...);
   return buffer;
@@ -96,8 +96,8 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
       concat("data: ", train.size(), " ", rows_text(train), " (", format_count(static_cast<double>(token_count(train))),
              " tokens)",
              setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
-      concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ", print("%.2f", plan.epoch(plan.total_steps)),
-             " epochs")};
+      concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ",
+             numbers_text("%.2f", plan.epoch(plan.total_steps)), " epochs")};
   const auto& parallel = setup.config.parallel;
   if (parallel.deterministic_reduce)
     lines.push_back(concat("fixed order: ", plural(parallel.logical_shards, "logical shard", "logical shards"), " of ",
@@ -115,8 +115,8 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
 }
 
 std::string describe(const EvalMetrics& m) {
-  return concat("step ", m.step, print("  eval loss %.4f  perplexity %.2f", m.loss, m.perplexity()),
-                print("  (%.1f s)", m.seconds));
+  return concat("step ", m.step, numbers_text("  eval loss %.4f  perplexity %.2f", m.loss, m.perplexity()),
+                numbers_text("  (%.1f s)", m.seconds));
 }
 
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, const Sample& before, const Sample& after,
@@ -126,12 +126,13 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
   if (twice) lines.push_back(concat("before: ", one_line(before.prompt), " |", one_line(before.text)));
   if (twice) lines.push_back(concat("after:  ", one_line(after.prompt), " |", one_line(after.text)));
   lines.push_back(concat(t.reason, " after step ", t.steps, " (", format_duration(t.seconds),
-                         "): ", print("loss %.4f", t.loss), t.has_eval ? print(", eval loss %.4f", t.eval_loss) : "",
-                         print("; unigram entropy %.4f", t.unigram_entropy)));
+                         "): ", numbers_text("loss %.4f", t.loss),
+                         t.has_eval ? numbers_text(", eval loss %.4f", t.eval_loss) : "",
+                         numbers_text("; unigram entropy %.4f", t.unigram_entropy)));
   lines.push_back(
       concat(format_count(t.tokens_per_second), " tok/s, ", format_count(t.flops_per_second), "FLOP/s",
              t.peak_flops_per_second > 0
-                 ? print(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
+                 ? numbers_text(" (%.0f %% of the measured peak)", 100 * t.flops_per_second / t.peak_flops_per_second)
                  : "",
              ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"));
   if (t.steps_here > 0) lines.push_back(t.advice);
