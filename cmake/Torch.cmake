@@ -41,6 +41,10 @@ target_precompile_headers(tessera_pch_aten PRIVATE <ATen/ATen.h> <string> <vecto
 target_precompile_headers(tessera_pch_module PRIVATE <ATen/ATen.h> <torch/nn/module.h> <torch/nn/pimpl.h>
   <torch/csrc/autograd/custom_function.h> <string> <vector> <map> <memory> <functional>)
 
+# Gloo is inside libtorch_cpu.so but its headers are not shipped: declaration-only stand-ins, for one file.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/comm/gloo.cpp PROPERTIES
+  COMPILE_OPTIONS "-isystem;${CMAKE_SOURCE_DIR}/cmake/gloo_stubs" SKIP_PRECOMPILE_HEADERS ON)
+
 # tessera_use_torch(TARGET [MODULES]): compile and link TARGET against LibTorch with the matching PCH.
 function(tessera_use_torch target)
   cmake_parse_arguments(ARG "MODULES" "" "" ${ARGN})
@@ -66,7 +70,8 @@ function(tessera_torch_layer folder)
     return()
   endif()
   string(REPLACE "/" "_" name tessera_layer_${folder})
-  add_library(${name} OBJECT ${sources})
+  tessera_units(units ${folder} 5 ${sources})
+  add_library(${name} OBJECT ${units})
   tessera_use_torch(${name} ${ARGN})
   set_property(GLOBAL APPEND PROPERTY tessera_torch_objects $<TARGET_OBJECTS:${name}>)
 endfunction()
@@ -77,7 +82,3 @@ function(tessera_torch_library)
   target_link_libraries(tessera PUBLIC tessera_core PRIVATE tessera_flags tessera_torch ${CMAKE_DL_LIBS})
   set_target_properties(tessera PROPERTIES BUILD_RPATH "$ORIGIN;${tessera_torch_rpath}")
 endfunction()
-
-# Gloo is inside libtorch_cpu.so but its headers are not shipped: declaration-only stand-ins, for one file.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/tessera/comm/gloo.cpp PROPERTIES
-  COMPILE_OPTIONS "-isystem;${CMAKE_SOURCE_DIR}/cmake/gloo_stubs" SKIP_PRECOMPILE_HEADERS ON)
