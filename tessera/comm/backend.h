@@ -5,12 +5,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/comm/group.h>
+#include <tessera/launch/cli/environment.h>
 #include <tessera/launch/watch/record.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+namespace c10d {
+class Store;
+}
 
 namespace tessera::comm {
 
@@ -33,7 +39,8 @@ class Backend {
  public:
   using Started = std::shared_ptr<Pending>;
 
-  /// `name` is the group's, `kind` the transport's ("gloo").
+  /// `name` is the group's, `kind` the transport's ("gloo"): what the row of that name can do (layout/backends.h), this
+  /// one can, and a kind that is in no row can do nothing but the collectives.
   Backend(std::string name, std::string kind, int rank, int size, c10::Device device);
   virtual ~Backend();
   Backend(const Backend&) = delete;
@@ -44,6 +51,7 @@ class Backend {
   int rank() const { return rank_; }
   int size() const { return size_; }
   c10::Device device() const { return device_; }
+  const Capabilities& capabilities() const { return capabilities_; }
 
   virtual bool can_reduce(at::ScalarType dtype) const = 0;
 
@@ -69,8 +77,6 @@ class Backend {
   virtual Started recv(at::Tensor tensor, int source, int tag) = 0;
   virtual Started barrier() = 0;
 
-  /// True when errors of this transport name who died or what does not match: nobody else need be asked.
-  virtual bool names_causes() const { return false; }
   /// Called when an operation of the group has failed, with the error's text: ends what still waits or runs, on this
   /// rank and on the others, which would wait for ever. Their errors say `why` where the transport can tell it. Later
   /// operations throw. Once or several times, on any thread; does not block.
@@ -94,8 +100,22 @@ class Backend {
   std::string name_, kind_;
   int rank_, size_;
   c10::Device device_;
+  Capabilities capabilities_;
   std::uint64_t collectives_ = 0, messages_ = 0, chain_ = 0;
   std::uint32_t group_id_ = 0;
+};
+
+/// What a factory of the table of backends makes one end of a group from. Collective over the group's ranks: throws
+/// Error when a peer does not come or cannot be reached, InputError for what the backend is not for.
+struct BackendRequest {
+  std::string name;  ///< of the group
+  int rank = 0, size = 1;
+  c10::Device device = c10::kCPU;         ///< with index
+  std::vector<std::string> hosts = {};    ///< per rank of the group: equal texts can share memory
+  launch::RankEnvironment environment;    ///< of this process in the job
+  c10::intrusive_ptr<c10d::Store> store;  ///< keys are unique to this group
+  std::chrono::milliseconds connect_timeout{300'000};
+  std::chrono::milliseconds timeout{1'800'000};  ///< of a collective
 };
 
 /// One rank: copies. Any device.

@@ -114,7 +114,6 @@ class C10dBackend final : public Backend {
   C10dBackend(c10::intrusive_ptr<c10d::Backend> backend, C10dOptions options)
       : Backend(options.name, options.kind, backend->getRank(), backend->getSize(), options.device),
         backend_(std::move(backend)),
-        reduce_half_as_float_(options.reduce_half_as_float),
         own_collectives_(options.own_collectives),
         choice_(options.choice),
         owner_(std::move(options.owner)) {
@@ -360,7 +359,7 @@ class C10dBackend final : public Backend {
 
   at::ScalarType reduction_dtype(const at::Tensor& tensor) const {
     const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-    if (!half || !reduce_half_as_float_) return tensor.scalar_type();
+    if (!half || capabilities().reduces_halves) return tensor.scalar_type();
     announce_half_reduction(kind(), rank());
     return at::kFloat;
   }
@@ -385,7 +384,7 @@ class C10dBackend final : public Backend {
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  bool reduce_half_as_float_, own_collectives_;
+  bool own_collectives_;
   std::optional<ring::Choice> choice_;
   std::shared_ptr<void> owner_;
   C10dWork last_;  // of the transport's own collectives
@@ -418,7 +417,6 @@ Group Group::adopt(c10::intrusive_ptr<c10d::ProcessGroup> group, const std::stri
   options.name = name;
   options.kind = to_lower(backend->getBackendName());
   options.device = device;
-  options.reduce_half_as_float = options.kind != "nccl";
   options.owner = std::make_shared<c10::intrusive_ptr<c10d::ProcessGroup>>(std::move(group));
   return Group(make_c10d_backend(std::move(backend), std::move(options)));
 }

@@ -17,8 +17,6 @@ struct C10dOptions {
   std::string name;  ///< of the group
   std::string kind;  ///< "gloo", "nccl", ...
   c10::Device device = c10::kCPU;
-  /// bf16/fp16 reductions are converted to fp32 first (Gloo accumulates in the tensor's type).
-  bool reduce_half_as_float = true;
   /// all_reduce, reduce_scatter and all_gather run over send and recv where that is faster (ring/choice.h). CPU only,
   /// equal on all ranks; tags from ring::first_own_tag on are then not for callers.
   bool own_collectives = false;

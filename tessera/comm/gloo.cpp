@@ -1,6 +1,9 @@
-// The only file that sees ProcessGroupGloo, through the stand-in headers of cmake/gloo_stubs.
+// The backends `gloo` and `c10d_gloo`, and the only file that sees ProcessGroupGloo, through the stand-in headers of
+// cmake/gloo_stubs.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include <tessera/comm/backend.h>
+#include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/gloo.h>
 
 namespace tessera::comm {
@@ -17,4 +20,32 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   return group;
 }
 
+namespace {
+
+std::shared_ptr<Backend> connect(const BackendRequest& request, const layout::BackendRow& row, bool own_collectives) {
+  const launch::RankEnvironment& job = request.environment;
+  const bool one_host = job.local_world_size == job.world_size;
+  auto gloo =
+      make_gloo(request.store, request.rank, request.size, gloo_interface(job.master_addr, job.master_port, one_host),
+                request.connect_timeout, request.timeout);
+  C10dOptions options;
+  options.name = request.name;
+  options.kind = row.name;
+  options.own_collectives = own_collectives;
+  return make_c10d_backend(std::move(gloo), std::move(options));
+}
+
+}  // namespace
 }  // namespace tessera::comm
+
+namespace tessera::layout {
+
+std::shared_ptr<comm::Backend> Gloo::make(const comm::BackendRequest& request) {
+  return comm::connect(request, row, /*own_collectives=*/true);
+}
+
+std::shared_ptr<comm::Backend> C10dGloo::make(const comm::BackendRequest& request) {
+  return comm::connect(request, row, /*own_collectives=*/false);
+}
+
+}  // namespace tessera::layout

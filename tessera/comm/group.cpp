@@ -22,7 +22,9 @@ namespace tessera::comm {
 Pending::~Pending() = default;
 
 Backend::Backend(std::string name, std::string kind, int rank, int size, c10::Device device)
-    : name_(std::move(name)), kind_(std::move(kind)), rank_(rank), size_(size), device_(device) {}
+    : name_(std::move(name)), kind_(std::move(kind)), rank_(rank), size_(size), device_(device) {
+  if (const layout::BackendRow* row = layout::find_backend(kind_)) capabilities_ = row->capabilities;
+}
 Backend::~Backend() = default;
 void Backend::announce(const launch::Entry&) {}
 void Backend::abort(const std::string&) {}
@@ -97,13 +99,13 @@ class Fingerprint {
 Error failure(Backend& backend, const Entry& entry, const std::exception& error) {
   const double seconds = seconds_since(entry.start_ns);
   std::string cause = cause_text(error);
-  const auto reason = backend.names_causes() ? stop_requested() : explain_failure(entry);
+  const auto reason = backend.capabilities().names_causes ? stop_requested() : explain_failure(entry);
   if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
   std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
                             format_real(seconds, 3), " s: ", cause);
   if (!reason) {
     const std::string what = text;
-    if (!backend.names_causes()) {
+    if (!backend.capabilities().names_causes) {
       text +=
           "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed "
           "first says more.";
@@ -384,6 +386,7 @@ int Group::rank() const { return member(backend_).rank(); }
 int Group::size() const { return member(backend_).size(); }
 const std::string& Group::name() const { return member(backend_).name(); }
 const std::string& Group::backend() const { return member(backend_).kind(); }
+const Capabilities& Group::capabilities() const { return member(backend_).capabilities(); }
 c10::Device Group::device() const { return member(backend_).device(); }
 
 Work Group::broadcast(at::Tensor tensor, int root) const {

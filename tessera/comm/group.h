@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/layout/backends.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +17,8 @@ class ProcessGroup;
 }
 
 namespace tessera::comm {
+
+using layout::Capabilities;
 
 enum class Reduction { sum, mean, min, max, product };
 
@@ -58,7 +62,8 @@ class Group {
   int rank() const;
   int size() const;
   const std::string& name() const;
-  const std::string& backend() const;  ///< "local", "gloo", "nccl"
+  const std::string& backend() const;  ///< its name, to be shown: what it can do is asked of capabilities()
+  const Capabilities& capabilities() const;
   c10::Device device() const;
 
   /// [n] in place.

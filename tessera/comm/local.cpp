@@ -9,7 +9,8 @@ namespace {
 
 class LocalBackend final : public Backend {
  public:
-  LocalBackend(const std::string& name, c10::Device device) : Backend(name, "local", 0, 1, device) {}
+  LocalBackend(const std::string& name, c10::Device device)
+      : Backend(name, std::string(layout::Local::row.name), 0, 1, device) {}
 
   bool can_reduce(at::ScalarType dtype) const override { return dtype != at::kBool && !at::isComplexType(dtype); }
 
@@ -44,3 +45,7 @@ std::shared_ptr<Backend> make_local_backend(const std::string& name, c10::Device
 }
 
 }  // namespace tessera::comm
+
+std::shared_ptr<tessera::comm::Backend> tessera::layout::Local::make(const comm::BackendRequest& request) {
+  return comm::make_local_backend(request.name, request.device);
+}

@@ -15,12 +15,9 @@ namespace {
 /// `options` without a gradient: factories below autograd do not know it.
 at::Tensor ordinary(at::IntArrayRef sizes, const at::TensorOptions& options, const std::string& why) {
   static std::atomic<bool> told = false;
-  if (!told.exchange(true))
-    log::debug("tensors of empty_shared lie in ordinary memory: ", why, "; shm and hier read shared memory");
+  if (!told.exchange(true)) log::debug("tensors of empty_shared lie in ordinary memory: ", why);
   return at::empty(sizes, options);
 }
-
-bool reads_shared_memory(const Group& group) { return group.backend() == "shm" || group.backend() == "hier"; }
 
 at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
   const auto numel = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
@@ -35,8 +32,10 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
 at::Tensor make(const Group* group, at::IntArrayRef sizes, const at::TensorOptions& options) {
   if (group == nullptr) return ordinary(sizes, options, "init() was not called");
   if (!options.device().is_cpu()) return ordinary(sizes, options, concat("the device is ", options.device().str()));
-  if (!reads_shared_memory(*group))
-    return ordinary(sizes, options, concat("group '", group->name(), "' has the backend ", group->backend()));
+  if (!group->capabilities().reads_peers_in_place)
+    return ordinary(
+        sizes, options,
+        concat("the backend of group '", group->name(), "', ", group->backend(), ", cannot read it in place"));
   return from_arena(sizes, options);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Tensors that the other ranks of this host read where they are: collectives of the shm backend copy them nowhere.
+/// Tensors that the other ranks of this host read where they are: collectives of backends that read their peers in
+/// place copy them nowhere.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>
@@ -13,8 +14,8 @@ namespace tessera::comm {
 /// begins at a page. The memory is reused when the last tensor on it goes, in any thread, and large unused parts return
 /// to the system. Throws Error, with the numbers, when the region is full.
 ///
-/// Ordinary memory instead, with one log line per process, when nobody could read it: the world's backend is neither
-/// shm nor hier, init() was not called, or the device is not the CPU.
+/// Ordinary memory instead, with one log line per process, when nobody could read it: the world's backend does not
+/// read its peers in place (comm::Capabilities), init() was not called, or the device is not the CPU.
 at::Tensor empty_shared(at::IntArrayRef sizes, at::TensorOptions options = {});
 /// As above, where `group`'s backend decides.
 at::Tensor empty_shared(const Group& group, at::IntArrayRef sizes, at::TensorOptions options = {});

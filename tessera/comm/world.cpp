@@ -8,17 +8,14 @@
 #include <tessera/comm/backend.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/blocked.h>
-#include <tessera/comm/c10d_backend.h>
 #include <tessera/comm/cause.h>
-#include <tessera/comm/gloo.h>
-#include <tessera/comm/hier/backend.h>
 #include <tessera/comm/hier/hosts.h>
 #include <tessera/comm/hier/staged.h>
+#include <tessera/comm/hier/topology.h>
 #include <tessera/comm/last_words.h>
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>
-#include <tessera/comm/shm/backend.h>
 #include <tessera/comm/watch.h>
 #include <tessera/comm/world.h>
 
@@ -37,6 +34,7 @@ namespace tessera {
 namespace comm {
 namespace {
 
+using layout::BackendRow;
 using std::chrono::milliseconds;
 
 milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
@@ -55,39 +53,46 @@ Process& process() {
   return instance;
 }
 
-// "local", "shm", "hier", "gloo" or "nccl"; "" when that depends on which ranks can share memory.
-std::string choose_backend(const InitOptions& options, int world_size, bool one_host) {
-  static const std::vector<std::string> names = {"auto", "local", "shm", "hier", "gloo", "c10d_gloo", "nccl"};
+// The row that InitOptions::backend, or TESSERA_BACKEND for auto, names; nullptr: each group's follows from its ranks.
+const BackendRow* choose_backend(const InitOptions& options, int world_size, bool one_host) {
+  const std::vector<std::string> names = layout::backend_names(/*with_comparison=*/true);
   std::string name = options.backend, origin = "InitOptions::backend";
   const char* variable = std::getenv("TESSERA_BACKEND");
   if (name == "auto" && variable != nullptr && *variable != 0) {
     name = variable;
     origin = "TESSERA_BACKEND";
   }
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+  if (name == "auto") return nullptr;
+  const BackendRow* row = layout::find_backend(name);
+  if (row == nullptr) {
     const auto near = nearest(name, names);
     throw InputError(concat(origin, " = '", name, "' is not a backend; the backends are ", join(names), ".",
                             near ? concat(" Did you mean '", *near, "'?") : ""));
   }
-  const bool cuda = options.device == "cuda";
-  if (name == "auto") name = world_size == 1 ? "local" : cuda ? "nccl" : "";
-  if (name == "local" && world_size > 1) {
-    throw InputError(concat(origin, " = 'local' is for one rank; this job has ", world_size, "."));
-  }
-  if (name == "shm" && !one_host) {
-    throw InputError(concat(origin, " = 'shm' is for ranks of one host; this job has several. Use hier."));
-  }
-  if ((name == "gloo" || name == "c10d_gloo" || name == "shm" || name == "hier") && cuda)
-    throw InputError(concat(origin, " = '", name, "' moves CPU tensors, but the device is cuda; use nccl."));
-  if (name == "nccl" && !cuda)
-    throw InputError(concat(origin, " = 'nccl' moves CUDA tensors, but the device is cpu; use gloo."));
-  return name;
+  using Reach = BackendRow::Reach;
+  if (row->reach == Reach::one_rank && world_size > 1)
+    throw InputError(concat(origin, " = '", name, "' is for one rank; this job has ", world_size, "."));
+  if (row->reach == Reach::one_host && !one_host)
+    throw InputError(concat(origin, " = '", name, "' is for ranks of one host; this job has several. Use auto."));
+  if (!row->device.empty() && (options.device == "cpu" || options.device == "cuda") && row->device != options.device)
+    throw InputError(concat(origin, " = '", name, "' moves ", layout::device_text(row->device),
+                            " tensors, but the device is ", options.device, "; use ",
+                            layout::usual_backend(options.device), "."));
+  return row;
+}
+
+template <class... Each>
+std::shared_ptr<Backend> make_backend(const BackendRow& row, const BackendRequest& request, std::tuple<Each...>) {
+  std::shared_ptr<Backend> made;
+  static_cast<void>(((row.name == Each::row.name && (made = Each::make(request))) || ...));
+  return made;
 }
 
 /// cpu or cuda for auto: cuda when the plug-in is there and sees a device. `tells`: why not, as a warning.
 std::string device_that_works(const InitOptions& options, bool tells) {
   if (options.device != "auto") return options.device;
-  if (options.backend != "auto" && options.backend != "nccl" && options.backend != "local") return "cpu";
+  const BackendRow* named = layout::find_backend(options.backend);
+  if (options.backend != "auto" && (named == nullptr || named->device == "cpu")) return "cpu";
   std::string why = "this process sees no CUDA device";
   try {
     if (backend_plugin("cuda").device_count() > 0) return "cuda";
@@ -165,11 +170,9 @@ struct World::Impl {
   launch::RankEnvironment environment;
   InitOptions options;
   c10::Device device = c10::kCPU;
-  std::string kind;
-  std::vector<std::string> hosts, devices;  // per rank, for kinds that depend on it; devices: accelerators only
-  bool by_place = false;                    // kinds of groups follow from the hosts of their ranks
+  const BackendRow* backend = nullptr;      // of all groups; nullptr: each group's follows from the places of its ranks
+  std::vector<std::string> hosts, devices;  // per rank; devices: accelerators only
   c10::intrusive_ptr<c10d::Store> store;    // null for one rank
-  std::optional<GlooInterface> interface;   // asked for when the first Gloo group is made
   Group group;
   std::vector<std::weak_ptr<Backend>> backends;
   int groups_made = 0;
@@ -178,38 +181,38 @@ struct World::Impl {
   milliseconds timeout() const { return to_milliseconds(options.timeout_seconds); }
   milliseconds connect_timeout() const { return to_milliseconds(std::min(options.timeout_seconds, 300.0)); }
 
-  const GlooInterface& gloo_device() {
-    const bool one_host = environment.local_world_size == environment.world_size;
-    if (!interface) interface = gloo_interface(environment.master_addr, environment.master_port, one_host);
-    return *interface;
-  }
-
-  // `rank` and `size` are those inside the group; `number` makes the store's keys unique; `kind` is the transport.
-  Group make_group(const std::string& kind, const std::string& name, const std::vector<int>& ranks, int number) {
-    const int size = static_cast<int>(ranks.size());
-    const int rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin());
-    std::shared_ptr<Backend> backend;
-    if (size == 1) {
-      backend = make_local_backend(name, device);
-    } else {
-      auto keys = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
-      try {
-        // NCCL refuses two ranks on one device.
-        const bool staged = kind == "nccl" && shares_device(ranks);
-        const std::string transport = staged ? kind_by_place(ranks) : kind;
-        backend = transport == "hier" ? connect_hosts(name, rank, ranks, std::move(keys))
-                                      : connect(transport, name, rank, size, std::move(keys));
-        if (staged) backend = hier::make_staged_backend(std::move(backend), device);
-      } catch (const InputError&) {
-        throw;
-      } catch (const std::exception& error) {
-        throw Error(
-            concat("group '", name, "' (", kind, ", rank ", rank, " of ", size, ") could not be connected within ",
-                   format_real(static_cast<double>(connect_timeout().count()) / 1000, 4), " s: ", cause_text(error)));
-      }
+  // `rank` and `size` are those inside the group; `number` makes the store's keys unique; `wanted`: nullptr: what
+  // suits.
+  Group make_group(const BackendRow* wanted, const std::string& name, const std::vector<int>& ranks, int number) {
+    const layout::Placement place = placement(ranks);
+    // NCCL refuses two ranks on one device: their tensors go through host memory then.
+    const bool staged = place.ranks > 1 && place.shares_device && (wanted == nullptr || wanted->device != "cpu");
+    if (staged || wanted == nullptr || place.ranks == 1)
+      wanted = layout::fitting_backend(staged ? "cpu" : options.device, place);
+    BackendRequest request;
+    request.name = name;
+    request.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin());
+    request.size = place.ranks;
+    request.device = device;
+    request.hosts = hosts_of(ranks);
+    request.environment = environment;
+    request.connect_timeout = connect_timeout();
+    request.timeout = timeout();
+    if (store) request.store = c10::make_intrusive<c10d::PrefixStore>(concat("group/", number), store);
+    std::shared_ptr<Backend> made;
+    try {
+      made = make_backend(*wanted, request, layout::Backends{});
+      if (staged) made = hier::make_staged_backend(std::move(made), device);
+    } catch (const InputError&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw Error(concat("group '", name, "' (", wanted->name, ", rank ", request.rank, " of ", request.size,
+                         ") could not be connected within ",
+                         format_real(static_cast<double>(connect_timeout().count()) / 1000, 4),
+                         " s: ", cause_text(error)));
     }
-    backends.push_back(backend);
-    return Group(std::move(backend));
+    backends.push_back(made);
+    return Group(std::move(made));
   }
 
   // Of the group that was made last: its collectives are compared with those of its other members from here on.
@@ -219,68 +222,19 @@ struct World::Impl {
     process().watcher->add_group(id, members);
   }
 
-  // What suits the places of these ranks; `hosts` is known.
-  std::string kind_by_place(const std::vector<int>& ranks) const {
-    const hier::Topology places(hosts_of(ranks));
-    return places.hosts() == 1 ? "shm" : places.two_levels() ? "hier" : "gloo";
-  }
-  bool shares_device(const std::vector<int>& ranks) const {
+  layout::Placement placement(const std::vector<int>& ranks) const {
     std::set<std::string> seen;
+    bool shared = false;
     for (const int r : ranks) {
       const auto at = static_cast<std::size_t>(r);
-      if (!seen.insert(concat(hosts[at], "/", devices[at])).second) return true;
+      if (!devices.empty()) shared |= !seen.insert(concat(hosts[at], "/", devices[at])).second;
     }
-    return false;
+    return {static_cast<int>(ranks.size()), hier::Topology(hosts_of(ranks)).hosts(), shared};
   }
   std::vector<std::string> hosts_of(const std::vector<int>& ranks) const {
     std::vector<std::string> result;
     for (const int r : ranks) result.push_back(hosts.empty() ? "" : hosts[static_cast<std::size_t>(r)]);
     return result;
-  }
-
-  std::shared_ptr<Backend> connect_hosts(const std::string& name, int rank, const std::vector<int>& ranks,
-                                         const c10::intrusive_ptr<c10d::Store>& keys) {
-    const auto with = [&](const char* kind) {
-      return [this, kind, &keys, &name](const std::string& part, int place, int size) {
-        return connect(kind, concat(name, "/", part), place, size, c10::make_intrusive<c10d::PrefixStore>(part, keys));
-      };
-    };
-    return hier::make_backend(
-        {.name = name, .rank = rank, .hosts = hosts_of(ranks), .inner = with("shm"), .outer = with("gloo")});
-  }
-
-  std::shared_ptr<Backend> connect(const std::string& kind, const std::string& name, int rank, int size,
-                                   c10::intrusive_ptr<c10d::Store> keys) {
-    if (kind == "shm") {
-      shm::BackendOptions how;
-      how.name = name;
-      how.rank = rank;
-      how.size = size;
-      how.job_rank = environment.rank;
-      how.host_ranks = environment.local_world_size;
-      how.store = std::move(keys);
-      how.connect_timeout = connect_timeout();
-      how.timeout = timeout();
-      return shm::make_backend(std::move(how));
-    }
-    if (kind == "gloo" || kind == "c10d_gloo") {
-      auto gloo = make_gloo(keys, rank, size, gloo_device(), connect_timeout(), timeout());
-      C10dOptions how;
-      how.name = name;
-      how.kind = kind;
-      how.own_collectives = kind == "gloo";
-      return make_c10d_backend(std::move(gloo), std::move(how));
-    }
-    BackendRequest request;
-    request.backend = kind;
-    request.name = name;
-    request.rank = rank;
-    request.size = size;
-    request.device = device;
-    request.store = std::move(keys);
-    request.connect_timeout = connect_timeout();
-    request.timeout = timeout();
-    return backend_plugin("cuda").make_backend(request);
   }
 };
 
@@ -320,11 +274,11 @@ c10::Device World::device() const { return impl_->device; }
 const Group& World::group() const { return impl_->group; }
 
 Group World::new_group(const std::vector<int>& ranks, const std::string& name, const std::string& backend) {
-  std::string kind = impl_->by_place && !ranks.empty() ? "" : impl_->kind;
+  const BackendRow* row = impl_->backend;
   if (!backend.empty()) {
     InitOptions wanted = impl_->options;
     wanted.backend = backend;
-    kind = choose_backend(wanted, static_cast<int>(ranks.size()), impl_->one_host());
+    row = choose_backend(wanted, static_cast<int>(ranks.size()), impl_->one_host());
   }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
@@ -334,10 +288,9 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
     throw InputError(concat("new_group('", name, "', {", list,
                             "}): the ranks must be ascending, distinct, not empty and within 0..", size() - 1, "."));
   }
-  if (kind.empty()) kind = impl_->hosts.empty() ? impl_->kind : impl_->kind_by_place(ranks);
   const int number = ++impl_->groups_made;
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
-  const std::string request = concat(name, " {", list, "}", backend.empty() ? "" : " over " + kind);
+  const std::string request = concat(name, " {", list, "}", backend.empty() ? "" : " over " + backend);
   const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
   if (impl_->store) {
     try {
@@ -363,7 +316,7 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
     }
   }
   if (place == ranks.end()) return Group();
-  Group group = impl_->make_group(kind, name, ranks, number);
+  Group group = impl_->make_group(row, name, ranks, number);
   impl_->watch_group(number, ranks);
   return group;
 }
@@ -387,7 +340,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
   impl->environment = environment;
   impl->options = options;
   impl->options.device = device_that_works(options, environment.rank == 0);
-  impl->kind = choose_backend(impl->options, environment.world_size, impl->one_host());
+  impl->backend = choose_backend(impl->options, environment.world_size, impl->one_host());
   impl->device = choose_device(impl->options.device, environment.local_rank);
   set_threads();
   if (environment.world_size > 1) ignore_broken_pipes();
@@ -408,13 +361,11 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
       impl->devices = hier::exchange_texts(*impl->store, "device", environment.rank, environment.world_size, mine,
                                            impl->connect_timeout());
     }
-    impl->by_place = impl->kind.empty();
-    if (impl->by_place) {  // containers with namespaces of their own may share a host's name
-      impl->kind = impl->kind_by_place(everyone);
-      if (impl->kind != "shm" && impl->one_host() && environment.rank == 0)
-        log::info("not all ranks can share memory: collectives go over ", impl->kind);
-    }
-    impl->group = impl->make_group(impl->kind, "world", everyone, 0);
+    impl->group = impl->make_group(impl->backend, "world", everyone, 0);
+    // Containers with namespaces of their own may share a host's name.
+    if (impl->backend == nullptr && impl->device.is_cpu() && impl->one_host() && environment.rank == 0 &&
+        impl->placement(everyone).hosts > 1)
+      log::info("not all ranks can share memory: collectives go over ", impl->group.backend());
   } catch (const std::exception& error) {
     life().fail(error.what());
     process().watcher.reset();

@@ -5,6 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/kernels/cpu/adamw.h>
+#include <tessera/optim/device_kernels.h>
 #include <tessera/optim/elementwise.h>
 
 #include <cmath>
@@ -41,8 +42,9 @@ class AdamW final : public ElementwiseOptimizer {
     const at::Tensor p = slot(i).parameter;
     const kernels::AdamwArgs a = arguments(i, factors);
     if (p.is_cuda() && p.scalar_type() == at::kFloat && !decay_in_gradient_)
-      comm::backend_plugin("cuda").adamw(p.data_ptr<float>(), gradient.const_data_ptr<float>(),
-                                         states[0].data_ptr<float>(), states[1].data_ptr<float>(), p.numel(), a);
+      comm::plugin_table<DeviceKernels>("cuda").adamw(p.data_ptr<float>(), gradient.const_data_ptr<float>(),
+                                                      states[0].data_ptr<float>(), states[1].data_ptr<float>(),
+                                                      p.numel(), a);
     else
       generic_update(p, gradient, states[0], states[1], a);
   }

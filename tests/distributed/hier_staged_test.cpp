@@ -66,7 +66,6 @@ TEST(Gpu, nccl_with_one_rank_per_device_or_local_alone) {
         // A communicator of one rank: NCCL itself, its streams and events.
         const TemporaryFolder folder;
         comm::BackendRequest request;
-        request.backend = "nccl";
         request.name = "alone";
         request.device = world.device();
         request.store = c10::make_intrusive<c10d::FileStore>(folder.path() + "/store", 1);

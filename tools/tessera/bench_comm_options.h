@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/command_flags.h>
+#include <tessera/layout/backends.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -113,8 +114,8 @@ inline BenchCommOptions parse_bench_comm(const std::vector<std::string>& argumen
       whole(flags.has("nproc_per_node") ? "nproc_per_node" : "num_processes", options.num_processes, 1, 4096);
   options.rounds = whole("rounds", options.rounds, 1, 1'000'000);
   options.warmup = whole("warmup", options.warmup, 0, 1'000'000);
-  static const std::vector<std::string> backends = {"auto", "local", "shm", "gloo", "c10d_gloo", "hier", "nccl"};
-  if (const auto text = flags.text("backend")) options.backends = parse_names("backend", *text, backends);
+  if (const auto text = flags.text("backend"))
+    options.backends = parse_names("backend", *text, layout::backend_names(/*with_comparison=*/true));
   const std::string ops = flags.text("op").value_or("all_reduce,reduce_scatter,all_gather");
   options.ops = ops == "all" ? bench_comm_ops() : parse_names("op", ops, bench_comm_ops());
   options.bytes = parse_sizes(flags.text("bytes").value_or("4K,64K,1M,16M,64M"));

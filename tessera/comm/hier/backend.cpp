@@ -1,10 +1,25 @@
+// The backend `hier`: an inner group per host (shared memory, or nothing for a rank alone) and outer groups across the
+// hosts. L = ranks of a host, H = hosts, R = L H, S = bytes of the whole tensor; each host sends over the network:
+//
+//   all_reduce      2 S (H-1)/H   reduce_scatter inside, all_reduce across on each slice, all_gather inside
+//   reduce_scatter    S (H-1)/H   reduce_scatter inside, reduce_scatter across
+//   all_gather        S (H-1)/H   all_gather across, all_gather inside
+//   broadcast, reduce S           across once, then inside (reduce: inside first)
+//
+// where a flat ring sends 2 S (R-1)/R between any two neighbours. The ranks with the same place on their hosts form a
+// "rail", a group of H; all rails work at the same time. Hosts with different numbers of ranks go through one leader
+// each. Scatter, gather, all_to_all and messages between hosts go straight to their rank; messages inside a host
+// through the inner transport. bf16/fp16 are widened to fp32 once, before the first stage, and rounded once.
 #include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/hier/backend.h>
+#include <tessera/comm/backend.h>
+#include <tessera/comm/hier/topology.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/ring/queue.h>
 
+#include <functional>
 #include <numeric>
 
 namespace tessera::comm::hier {
@@ -64,11 +79,16 @@ bool ascending_from_zero(const std::vector<int>& order) {
 // Below this the slices are not worth a third stage: everybody sums everything.
 constexpr std::int64_t small_bytes = 32 * 1024;
 
+// Makes one end of a group: `name` is unique in this hier group, equal on all its ranks; `rank`, `size` inside it.
+// Collective over the ranks of that group; never called for one rank.
+using MakeBackend = std::function<std::shared_ptr<Backend>(const std::string& name, int rank, int size)>;
+
 class HierBackend final : public Backend {
  public:
-  explicit HierBackend(const Options& options)
-      : Backend(options.name, "hier", options.rank, static_cast<int>(options.hosts.size()), c10::kCPU),
-        places_(options.hosts),
+  /// The transports inside a host and across.
+  HierBackend(const BackendRequest& request, const MakeBackend& inner, const MakeBackend& outer)
+      : Backend(request.name, std::string(layout::Hier::row.name), request.rank, request.size, c10::kCPU),
+        places_(request.hosts),
         host_(places_.host(rank())),
         local_(places_.local(rank())),
         local_size_(static_cast<int>(places_.members(host_).size())),
@@ -77,10 +97,10 @@ class HierBackend final : public Backend {
       return size == 1 ? make_local_backend(name, c10::kCPU) : factory(name, rank, size);
     };
     // The same order on every rank, as each is collective over its members.
-    inner_ = make(options.inner, concat("inside-", host_), local_, local_size_);
-    inner_messages_ = make(options.inner, concat("messages-", host_), local_, local_size_);
-    if (even_ || local_ == 0) across_ = make(options.outer, concat("across-", local_), host_, places_.hosts());
-    flat_ = make(options.outer, "flat", rank(), size());
+    inner_ = make(inner, concat("inside-", host_), local_, local_size_);
+    inner_messages_ = make(inner, concat("messages-", host_), local_, local_size_);
+    if (even_ || local_ == 0) across_ = make(outer, concat("across-", local_), host_, places_.hosts());
+    flat_ = make(outer, "flat", rank(), size());
     order_ = even_ ? places_.by_rail() : places_.by_host();
     in_order_ = ascending_from_zero(order_);
   }
@@ -366,9 +386,22 @@ class HierBackend final : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> make_backend(const Options& options) {
-  TESSERA_CHECK(options.inner && options.outer, "hier group '", options.name, "' has no transports");
-  return std::make_shared<HierBackend>(options);
+}  // namespace tessera::comm::hier
+
+namespace tessera {
+
+std::shared_ptr<comm::Backend> layout::Hier::make(const comm::BackendRequest& request) {
+  const auto over = [&request](auto factory) -> comm::hier::MakeBackend {
+    return [&request, factory](const std::string& part, int rank, int size) {
+      comm::BackendRequest own = request;
+      own.name = concat(request.name, "/", part);
+      own.rank = rank;
+      own.size = size;
+      own.store = c10::make_intrusive<c10d::PrefixStore>(part, request.store);
+      return factory(own);
+    };
+  };
+  return std::make_shared<comm::hier::HierBackend>(request, over(&Shm::make), over(&Gloo::make));
 }
 
-}  // namespace tessera::comm::hier
+}  // namespace tessera

@@ -1,10 +1,12 @@
+// The backend `shm`: collectives of the ranks of one host through memory that they share. CPU tensors; those from
+// comm::empty_shared are read and written where they are, others pass through a staging area.
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/comm/backend.h>
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/rendezvous.h>
-#include <tessera/comm/shm/backend.h>
 #include <tessera/comm/shm/team.h>
 #include <tessera/comm/watch.h>
 
@@ -36,8 +38,8 @@ class TeamPending final : public Pending {
 
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(const BackendOptions& options, std::unique_ptr<Circle> circle)
-      : Backend(options.name, "shm", options.rank, options.size, c10::kCPU),
+  ShmBackend(const BackendRequest& request, std::unique_ptr<Circle> circle)
+      : Backend(request.name, std::string(layout::Shm::row.name), request.rank, request.size, c10::kCPU),
         team_(std::make_shared<Team>(std::move(circle))) {}
 
   bool can_reduce(at::ScalarType dtype) const override { return number_of(dtype).has_value(); }
@@ -89,7 +91,6 @@ class ShmBackend final : public Backend {
 
   Started barrier() override { return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1)); }
 
-  bool names_causes() const override { return true; }
   void abort(const std::string& why) override { team_->circle().fail(why); }
   void close() override { team_->close(); }
 
@@ -183,32 +184,29 @@ std::vector<std::string> exchange(c10d::Store& store, const std::string& prefix,
 
 }  // namespace
 
-std::shared_ptr<Backend> make_backend(BackendOptions options) {
-  if (options.size > max_ranks) {
-    throw InputError(concat("group '", options.name, "' has ", options.size, " ranks; the backend shm takes ",
-                            max_ranks, ". Use gloo."));
+}  // namespace tessera::comm::shm
+
+namespace tessera {
+
+std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& request) {
+  using namespace comm::shm;
+  if (request.size > max_ranks) {
+    throw InputError(concat("group '", request.name, "' has ", request.size, " ranks; the backend ", row.name,
+                            " takes ", max_ranks, ". Use ", usual_backend(row.device), "."));
   }
   CircleOptions how;
-  how.name = options.name;
-  how.rank = options.rank;
-  how.job_rank = options.job_rank;
-  how.host_ranks = std::max(options.host_ranks, options.size);
-  how.timeout = options.timeout;
-  how.stop_requested = [] { return stop_requested(); };
+  how.name = request.name;
+  how.rank = request.rank;
+  how.job_rank = request.environment.rank;
+  how.host_ranks = std::max(request.environment.local_world_size, request.size);
+  how.timeout = request.timeout;
+  how.stop_requested = [] { return comm::stop_requested(); };
   auto circle = std::make_unique<Circle>(process_segment(), how);
   circle->connect(
-      exchange(*options.store, "shm", options.rank, options.size, circle->announcement(), options.connect_timeout));
+      exchange(*request.store, "shm", request.rank, request.size, circle->announcement(), request.connect_timeout));
   // Nobody goes on, and may end, before everybody has mapped everybody.
-  exchange(*options.store, "shm/mapped", options.rank, options.size, "yes", options.connect_timeout);
-  return std::make_shared<ShmBackend>(options, std::move(circle));
+  exchange(*request.store, "shm/mapped", request.rank, request.size, "yes", request.connect_timeout);
+  return std::make_shared<ShmBackend>(request, std::move(circle));
 }
 
-bool on_one_host(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
-  const std::string mine = host_identity();
-  for (const std::string& theirs : exchange(store, "host", rank, size, mine, timeout)) {
-    if (theirs != mine) return false;
-  }
-  return true;
-}
-
-}  // namespace tessera::comm::shm
+}  // namespace tessera

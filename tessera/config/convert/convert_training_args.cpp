@@ -6,6 +6,7 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/layout/backends.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,7 +52,10 @@ Value value_of(const Plan& plan, const std::string& name) {
   if (name == "lr_scheduler_type" && !is_theirs(value.as_string())) return {};
   if (name == "lr_scheduler_kwargs" || name == "gradient_checkpointing_kwargs")
     return Value::make_object(parse_overrides(value.as_string(), "--" + name));
-  if (name == "backend" && value.as_string() != "gloo" && value.as_string() != "nccl") return {};
+  if (name == "backend") {
+    const layout::BackendRow* row = layout::find_backend(value.as_string());
+    return row != nullptr && row->in_pytorch ? value : Value();
+  }
   // words of ours that are booleans there
   if (name == "greater_is_better" || name == "resume_from_checkpoint")
     if (const auto flag = parse_bool(value.as_string() == "last" ? "true" : value.as_string())) return Value::of(*flag);

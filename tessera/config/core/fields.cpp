@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/layout/backends.h>
 
 #include <algorithm>
 #include <array>
@@ -275,7 +276,7 @@ const std::vector<Field>& table() {
       parallel<&P::num_processes>(
           "num_processes", at_least(1, 4096),
           "processes to start on this machine; unset: one, or those of the launcher that started this", "WORLD_SIZE"),
-      parallel<&P::backend>("backend", one_of({"auto", "local", "shm", "gloo", "nccl", "hier"}),
+      parallel<&P::backend>("backend", one_of(layout::backend_names(/*with_comparison=*/false)),
                             "moves data between processes; auto: shm on one host, hier across hosts, nccl on GPUs",
                             "TESSERA_BACKEND"),
       Field{"device", Section::parallel, &device_of, one_of({"cpu", "cuda", "auto"}),

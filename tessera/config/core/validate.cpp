@@ -9,6 +9,7 @@
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/sharding.h>
 #include <tessera/config/core/validate_training.h>
+#include <tessera/layout/backends.h>
 
 #include <unistd.h>
 
@@ -97,13 +98,14 @@ class Rules : RuleChecks {
 
   void parallel() {
     const ParallelConfig& p = c_.parallel;
-    if (p.backend == "local" && p.num_processes > 1)
-      problem({"backend", "num_processes"}, "--backend local is for one process; --num_processes is ", p.num_processes,
-              " (use gloo)");
-    if (p.backend == "gloo" && c_.device == "cuda")
-      problem({"backend", "device"}, "--backend gloo moves CPU tensors but --device is cuda: use nccl or auto");
-    if (p.backend == "nccl" && c_.device == "cpu")
-      problem({"backend", "device"}, "--backend nccl moves CUDA tensors but --device is cpu: use gloo or auto");
+    const layout::BackendRow* row = layout::find_backend(p.backend);
+    if (row == nullptr) return;  // auto
+    if (row->reach == layout::BackendRow::Reach::one_rank && p.num_processes > 1)
+      problem({"backend", "num_processes"}, "--backend ", row->name, " is for one process; --num_processes is ",
+              p.num_processes, " (use ", layout::usual_backend(c_.device), ")");
+    if (!row->device.empty() && c_.device != "auto" && row->device != c_.device)
+      problem({"backend", "device"}, "--backend ", row->name, " moves ", layout::device_text(row->device),
+              " tensors but --device is ", c_.device, ": use ", layout::usual_backend(c_.device), " or auto");
   }
 
   void output() {

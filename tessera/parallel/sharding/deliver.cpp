@@ -169,7 +169,7 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   // with what it owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks
   // are done in the order in which both start them. In these cases each follows what precedes it in delivery order; as
   // all ranks do, the first that is not done yet waits for nobody.
-  const bool in_order = !lies_with_peers || shards.backend() == "nccl";
+  const bool in_order = !lies_with_peers || shards.capabilities().ordered_messages;
   Outbox outbox(shards, pieces, shard_owners,
                 lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
   if (!in_order) outbox.start(members.size());

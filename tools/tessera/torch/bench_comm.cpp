@@ -209,7 +209,7 @@ int bench_comm(const Arguments& given) {
     groups.push_back(world.new_group(everyone, concat("bench ", i), options.backends[i]));
 
   // Whose memory the tensors are: with --shared, that of a backend which can read them in place.
-  const auto reads_in_place = [](const comm::Group& g) { return g.backend() == "shm" || g.backend() == "hier"; };
+  const auto reads_in_place = [](const comm::Group& g) { return g.capabilities().reads_peers_in_place; };
   const auto reader = std::find_if(groups.begin(), groups.end(), reads_in_place);
   const comm::Group home = reader == groups.end() ? groups.front() : *reader;
 

@@ -74,7 +74,9 @@ int env(const Arguments& arguments) {
   row("MKL", trim(split(at::get_mkl_version(), '\n').front()));
   row("oneDNN", trim(split(at::get_mkldnn_version(), '\n').front()));
   row("OpenMP", trim(split(at::get_openmp_version(), '\n').front()));
-  row("Backends", "local, gloo");
+  std::vector<std::string> backends = layout::backend_names(/*with_comparison=*/false);
+  backends.erase(backends.begin());  // auto
+  row("Backends", join(backends));
   row("CUDA", cuda());
   return 0;
 }

@@ -1,0 +1,130 @@
+#pragma once
+/// \file
+/// The table of backends: what moves a group's tensors between its ranks. A row says everything in which they differ,
+/// so that callers ask what a backend can do, and nobody compares names. Torch-free: configuration and program read the
+/// rows; comm/ makes groups with the factories, which are defined beside each backend.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace tessera::comm {
+class Backend;
+struct BackendRequest;
+}  // namespace tessera::comm
+
+namespace tessera::layout {
+
+/// What a backend can do; comm::Group::capabilities() of a group.
+struct Capabilities {
+  /// Peers read and write tensors of comm::empty_shared where they lie, without a copy.
+  bool reads_peers_in_place = false;
+  /// Sums of bf16 and fp16 travel as they are, and are added in fp32; else comm/ sends them as fp32.
+  bool reduces_halves = false;
+  /// Messages between two ranks are done in the order in which both start them, whatever their tags.
+  bool ordered_messages = false;
+  /// Errors say who died, or what does not match: no other rank need be asked.
+  bool names_causes = false;
+};
+
+/// Where the ranks of one group are.
+struct Placement {
+  int ranks = 1;
+  int hosts = 1;               ///< ranks of one host can share memory
+  bool shares_device = false;  ///< two ranks use one accelerator
+};
+
+struct BackendRow {
+  /// Which groups it can serve.
+  enum class Reach { one_rank, one_host, anywhere };
+
+  std::string_view name;
+  std::string_view device;  ///< where its tensors are: "cpu" or "cuda"; "": anywhere
+  Reach reach = Reach::anywhere;
+  std::string_view rule;            ///< when `auto` takes it, in words
+  bool (*suits)(const Placement&);  ///< `auto` takes the first row, of the device, that suits
+  Capabilities capabilities = {};
+  bool in_pytorch = false;      ///< torch.distributed has one of that name
+  bool for_comparison = false;  ///< only measured: not among the words of --backend
+};
+
+// The rows, in the order in which `auto` looks at them. To add one: CONTRIBUTING.md, "Add a backend".
+
+struct Local {
+  static constexpr BackendRow row{.name = "local",
+                                  .device = "",
+                                  .reach = BackendRow::Reach::one_rank,
+                                  .rule = "one rank",
+                                  .suits = [](const Placement& p) { return p.ranks == 1; },
+                                  .capabilities = {.reduces_halves = true}};
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/local.cpp
+};
+
+struct Shm {
+  static constexpr BackendRow row{
+      .name = "shm",
+      .device = "cpu",
+      .reach = BackendRow::Reach::one_host,
+      .rule = "all ranks share a host",
+      .suits = [](const Placement& p) { return p.hosts == 1; },
+      .capabilities = {.reads_peers_in_place = true, .reduces_halves = true, .names_causes = true}};
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/shm/backend.cpp
+};
+
+struct Hier {
+  static constexpr BackendRow row{.name = "hier",
+                                  .device = "cpu",
+                                  .rule = "several hosts have several ranks",
+                                  .suits = [](const Placement& p) { return p.hosts > 1 && p.hosts < p.ranks; },
+                                  .capabilities = {.reads_peers_in_place = true}};
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/hier/backend.cpp
+};
+
+struct Gloo {
+  static constexpr BackendRow row{.name = "gloo",
+                                  .device = "cpu",
+                                  .rule = "else, on the CPU",
+                                  .suits = [](const Placement&) { return true; },
+                                  .in_pytorch = true};
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/gloo.cpp
+};
+
+/// LibTorch's Gloo with its own collectives, to compare with.
+struct C10dGloo {
+  static constexpr BackendRow row{.name = "c10d_gloo",
+                                  .device = "cpu",
+                                  .rule = "never",
+                                  .suits = [](const Placement&) { return false; },
+                                  .for_comparison = true};
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/gloo.cpp
+};
+
+struct Nccl {
+  static constexpr BackendRow row{.name = "nccl",
+                                  .device = "cuda",
+                                  .rule = "on CUDA, one rank per GPU",
+                                  .suits = [](const Placement& p) { return !p.shares_device; },
+                                  .capabilities = {.reduces_halves = true, .ordered_messages = true},
+                                  .in_pytorch = true};
+  static std::shared_ptr<comm::Backend> make(const comm::BackendRequest&);  // comm/nccl.cpp
+};
+
+using Backends = std::tuple<Local, Shm, Hier, Gloo, C10dGloo, Nccl>;
+
+/// The rows of Backends.
+const std::vector<BackendRow>& backends();
+/// nullptr: there is none of that name.
+const BackendRow* find_backend(std::string_view name);
+/// What `auto` means for a group with tensors on `device` ("cpu", "cuda"); nullptr: no row suits.
+const BackendRow* fitting_backend(std::string_view device, const Placement& placement);
+/// "auto" and the names of the rows; of those for comparison only `with_comparison`.
+std::vector<std::string> backend_names(bool with_comparison);
+/// "CPU", "CUDA": for messages.
+std::string device_text(std::string_view device);
+/// The first of auto's rows for tensors on `device` and several ranks anywhere: what to use there instead of another.
+std::string_view usual_backend(std::string_view device);
+
+}  // namespace tessera::layout

@@ -1,0 +1,39 @@
+// The table of backends: what auto takes for every placement, and that rows can be told apart.
+#include <gtest/gtest.h>
+#include <tessera/layout/backends.h>
+
+#include <set>
+
+namespace {
+
+using namespace tessera::layout;
+
+std::string_view taken(std::string_view device, const Placement& placement) {
+  const BackendRow* row = fitting_backend(device, placement);
+  return row == nullptr ? "" : row->name;
+}
+
+TEST(Backends, auto_follows_the_places_of_the_ranks) {
+  EXPECT_EQ(taken("cpu", {.ranks = 1, .hosts = 1}), "local");
+  EXPECT_EQ(taken("cpu", {.ranks = 4, .hosts = 1}), "shm");
+  EXPECT_EQ(taken("cpu", {.ranks = 4, .hosts = 2}), "hier");
+  EXPECT_EQ(taken("cpu", {.ranks = 3, .hosts = 2}), "hier");
+  EXPECT_EQ(taken("cpu", {.ranks = 4, .hosts = 4}), "gloo");
+  EXPECT_EQ(taken("cuda", {.ranks = 1, .hosts = 1}), "local");
+  EXPECT_EQ(taken("cuda", {.ranks = 4, .hosts = 1}), "nccl");
+  EXPECT_EQ(taken("cuda", {.ranks = 4, .hosts = 1, .shares_device = true}), "");  // comm goes through host memory
+}
+
+TEST(Backends, rows_have_names_of_their_own_and_say_when_they_are_taken) {
+  std::set<std::string_view> names = {"auto"};
+  for (const BackendRow& row : backends()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_EQ(find_backend(row.name), &row);
+    EXPECT_FALSE(row.rule.empty()) << row.name;
+  }
+  EXPECT_EQ(find_backend("auto"), nullptr);
+  EXPECT_EQ(usual_backend("cpu"), "gloo");
+  EXPECT_EQ(usual_backend("cuda"), "nccl");
+}
+
+}  // namespace
