@@ -40,18 +40,18 @@ inline void run_team(int n, const std::function<void(Rank&)>& body, int host_ran
   for (int r = 0; r < n; ++r) {
     threads.emplace_back([&, r] {
       Segment segment(SegmentSizes{std::size_t{1} << 30, std::size_t{1} << 30});
-      CircleOptions options;
+      CommunicatorOptions options;
       options.name = "team";
       options.rank = options.job_rank = r;
       options.host_ranks = host_ranks;
       options.timeout = timeout;
-      auto circle = std::make_unique<Circle>(segment, options);
-      announcements[static_cast<std::size_t>(r)] = circle->announcement();
+      auto communicator = std::make_unique<Communicator>(segment, options);
+      announcements[static_cast<std::size_t>(r)] = communicator->announcement();
       gate.arrive_and_wait();
-      circle->connect(announcements);
+      communicator->connect(announcements);
       gate.arrive_and_wait();
       {
-        Team team(std::move(circle));
+        Team team(std::move(communicator));
         Rank rank{r, n, segment, team, segment.arena().data};
         try {
           body(rank);

@@ -308,7 +308,7 @@ TEST(Failing, an_abort_ends_the_waits_of_the_others) {
     if (rank.rank == 0) {
       while (waiting < 2) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      rank.team.circle().fail("the disk is full");
+      rank.team.communicator().fail("the disk is full");
     }
     std::vector<std::int32_t> data(100000, 1);  // too large for one shot, so that the thread runs it
     Operation operation;

@@ -38,9 +38,9 @@ class TeamPending final : public Pending {
 
 class ShmBackend final : public Backend {
  public:
-  ShmBackend(const BackendRequest& request, std::unique_ptr<Circle> circle)
+  ShmBackend(const BackendRequest& request, std::unique_ptr<Communicator> communicator)
       : Backend(request.name, std::string(layout::Shm::row.name), request.rank, request.size, c10::kCPU),
-        team_(std::make_shared<Team>(std::move(circle))) {}
+        team_(std::make_shared<Team>(std::move(communicator))) {}
 
   bool can_reduce(at::ScalarType dtype) const override { return number_of(dtype).has_value(); }
 
@@ -91,7 +91,7 @@ class ShmBackend final : public Backend {
 
   Started barrier() override { return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1)); }
 
-  void abort(const std::string& why) override { team_->circle().fail(why); }
+  void abort(const std::string& why) override { team_->communicator().fail(why); }
   void close() override { team_->close(); }
 
  private:
@@ -194,19 +194,19 @@ std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& req
     throw InputError(concat("group '", request.name, "' has ", request.size, " ranks; the backend ", row.name,
                             " takes ", max_ranks, ". Use ", usual_backend(row.device), "."));
   }
-  CircleOptions how;
+  CommunicatorOptions how;
   how.name = request.name;
   how.rank = request.rank;
   how.job_rank = request.environment.rank;
   how.host_ranks = std::max(request.environment.local_world_size, request.size);
   how.timeout = request.timeout;
   how.stop_requested = [] { return comm::stop_requested(); };
-  auto circle = std::make_unique<Circle>(process_segment(), how);
-  circle->connect(
-      exchange(*request.store, "shm", request.rank, request.size, circle->announcement(), request.connect_timeout));
+  auto communicator = std::make_unique<Communicator>(process_segment(), how);
+  communicator->connect(exchange(*request.store, "shm", request.rank, request.size, communicator->announcement(),
+                                 request.connect_timeout));
   // Nobody goes on, and may end, before everybody has mapped everybody.
   exchange(*request.store, "shm/mapped", request.rank, request.size, "yes", request.connect_timeout);
-  return std::make_shared<ShmBackend>(request, std::move(circle));
+  return std::make_shared<ShmBackend>(request, std::move(communicator));
 }
 
 }  // namespace tessera

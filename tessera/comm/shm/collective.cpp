@@ -92,23 +92,23 @@ bool is_one_shot(const Operation& operation, int ranks) {
 }
 
 bool Collectives::can_publish(std::uint64_t number) const {
-  for (int r = 0; r < circle_.size(); ++r) {
-    if (circle_.control(r).finished.load() + slot_count <= number) return false;
+  for (int r = 0; r < communicator_.size(); ++r) {
+    if (communicator_.control(r).finished.load() + slot_count <= number) return false;
   }
   return true;
 }
 
 void Collectives::wait_to_publish(const Operation& operation, std::uint64_t number) const {
-  for (int r = 0; r < circle_.size(); ++r) {
-    if (r == circle_.rank()) continue;
-    circle_.await_pulse(r, {operation.entry, "to finish earlier collectives"},
-                        [&] { return circle_.control(r).finished.load() + slot_count > number; });
+  for (int r = 0; r < communicator_.size(); ++r) {
+    if (r == communicator_.rank()) continue;
+    communicator_.await_pulse(r, {operation.entry, "to finish earlier collectives"},
+                              [&] { return communicator_.control(r).finished.load() + slot_count > number; });
   }
 }
 
 void Collectives::publish(const Operation& operation, std::uint64_t number) {
   const Op op = operation.entry.op;
-  Control& control = circle_.control();
+  Control& control = communicator_.control();
   Slot& slot = control.slots[number % slot_count];
   slot.fingerprint = operation.entry.fingerprint;
   slot.sequence = operation.entry.sequence;
@@ -119,16 +119,16 @@ void Collectives::publish(const Operation& operation, std::uint64_t number) {
   slot.entry = operation.entry;
   slot.source = Source::none;
   std::copy(operation.input_splits.begin(), operation.input_splits.end(), slot.splits);
-  if (gives(op, circle_.rank(), operation.root)) {
+  if (gives(op, communicator_.rank(), operation.root)) {
     const std::byte* data = given(operation);
-    slot.bytes = given_bytes(operation, circle_.size());
-    if (slot.bytes <= inline_limit(op, circle_.size())) {
+    slot.bytes = given_bytes(operation, communicator_.size());
+    if (slot.bytes <= inline_limit(op, communicator_.size())) {
       std::byte* copied = inline_data(control, number);
       copy(copied, data, slot.bytes, slot.bytes >= 1024);
       slot.source = Source::whole;
-      slot.offset = circle_.segment().offset(copied);
+      slot.offset = communicator_.segment().offset(copied);
     } else {
-      const auto offset = circle_.segment().offset_in_arena(data, slot.bytes);
+      const auto offset = communicator_.segment().offset_in_arena(data, slot.bytes);
       slot.source = offset && !results_are_staged(operation) ? Source::whole : Source::staged;
       slot.offset = offset.value_or(0);
     }
@@ -139,21 +139,21 @@ void Collectives::publish(const Operation& operation, std::uint64_t number) {
 }
 
 bool Collectives::ready(const Operation& operation, std::uint64_t number) const {
-  for (int r = 0; r < circle_.size(); ++r) {
-    const Slot& slot = circle_.control(r).slots[number % slot_count];
+  for (int r = 0; r < communicator_.size(); ++r) {
+    const Slot& slot = communicator_.control(r).slots[number % slot_count];
     if (slot.posted.load(std::memory_order_acquire) <= number) return false;
     if (slot.source == Source::staged) return false;
   }
-  return is_one_shot(operation, circle_.size());
+  return is_one_shot(operation, communicator_.size());
 }
 
 // One collective on its way: what everybody gives, and the geometry of the steps.
 struct Collectives::Run {
-  Circle& circle;
+  Communicator& communicator;
   const Operation& operation;
   const std::uint64_t number;
   const Op op = operation.entry.op;
-  const int me = circle.rank(), ranks = circle.size();
+  const int me = communicator.rank(), ranks = communicator.size();
   const std::size_t n = operation.part_bytes, wider = widening(operation);
   std::vector<Slot*> slots{};
   std::vector<std::byte*> bases{};  // of what each rank gives; null: nothing
@@ -164,19 +164,19 @@ struct Collectives::Run {
   Slot& slot(int r) const { return *slots[static_cast<std::size_t>(r)]; }
 
   void wait_for_all(const std::atomic<bool>& starter_blocked) {
-    const Circle::Wait wait{operation.entry, "to start it", Circle::Clock::now(), &starter_blocked};
+    const Communicator::Wait wait{operation.entry, "to start it", Communicator::Clock::now(), &starter_blocked};
     for (int r = 0; r < ranks; ++r) {
-      Slot& theirs = circle.control(r).slots[number % slot_count];
+      Slot& theirs = communicator.control(r).slots[number % slot_count];
       slots.push_back(&theirs);
       if (r == me) continue;
-      circle.await_pulse(r, wait, [&] { return theirs.posted.load(std::memory_order_acquire) > number; });
+      communicator.await_pulse(r, wait, [&] { return theirs.posted.load(std::memory_order_acquire) > number; });
       compare(r, theirs);
     }
   }
 
   [[noreturn]] void differ(int r, const Slot& theirs, const std::string& how) const {
-    throw Error(concat("the ranks started different operations: ", circle.member_text(me), " ",
-                       launch::describe(operation.entry), ", ", circle.member_text(r), " ",
+    throw Error(concat("the ranks started different operations: ", communicator.member_text(me), " ",
+                       launch::describe(operation.entry), ", ", communicator.member_text(r), " ",
                        launch::describe(launch::Entry(theirs.entry)), how));
   }
 
@@ -201,8 +201,8 @@ struct Collectives::Run {
     for (int r = 0; r < ranks; ++r) {
       const Slot& theirs = slot(r);
       std::byte* base = nullptr;
-      if (theirs.source == Source::whole) base = circle.at(r, theirs.offset, theirs.bytes);
-      if (theirs.source == Source::staged) base = staging(circle.control(r));
+      if (theirs.source == Source::whole) base = communicator.at(r, theirs.offset, theirs.bytes);
+      if (theirs.source == Source::staged) base = staging(communicator.control(r));
       any_staged = any_staged || theirs.source == Source::staged;
       bases.push_back(base);
       if (op != Op::all_to_all) continue;
@@ -211,7 +211,7 @@ struct Collectives::Run {
         longest = std::max<std::size_t>(longest, theirs.splits[q]);
         sum += theirs.splits[q];
       }
-      TESSERA_CHECK(sum == theirs.bytes, circle.member_text(r), ": splits of ", sum, " bytes for ", theirs.bytes);
+      TESSERA_CHECK(sum == theirs.bytes, communicator.member_text(r), ": splits of ", sum, " bytes for ", theirs.bytes);
     }
     // Wider results lie behind the inputs of their chunk: at most as many bytes, as there are at least two ranks.
     const std::size_t whole_chunk = results_are_staged(operation) ? chunk_bytes / wider : chunk_bytes;
@@ -289,7 +289,7 @@ struct Collectives::Run {
   }
 
   void stage_step(std::uint32_t k) const {
-    std::byte* to = staging(circle.control()) + k % staging_depth * chunk_bytes;
+    std::byte* to = staging(communicator.control()) + k % staging_depth * chunk_bytes;
     const std::byte* from = given(operation);
     if (!gives_parts(op)) {
       const std::size_t bytes = length(n, k);
@@ -309,7 +309,7 @@ struct Collectives::Run {
   // Where rank r leaves the result of its slice of chunk k for the others.
   std::byte* result(int r, std::uint32_t k, const Slice& slice) const {
     if (slot(r).source != Source::staged) return at(r, k) + slice.begin;  // its own input
-    return staging(circle.control(r)) + k % staging_depth * chunk_bytes + (wider == 1 ? slice.begin : step_bytes);
+    return staging(communicator.control(r)) + k % staging_depth * chunk_bytes + (wider == 1 ? slice.begin : step_bytes);
   }
 
   // The two phases of a chunked all_reduce.
@@ -346,11 +346,11 @@ struct Collectives::Run {
 };
 
 void Collectives::run(const Operation& operation, std::uint64_t number, const std::atomic<bool>& starter_blocked) {
-  Run run{circle_, operation, number};
+  Run run{communicator_, operation, number};
   run.wait_for_all(starter_blocked);
   run.look_at_sources();
   const Op op = operation.entry.op;
-  const int me = circle_.rank(), ranks = circle_.size();
+  const int me = communicator_.rank(), ranks = communicator_.size();
   const bool reduces = op == Op::reduce || op == Op::all_reduce || op == Op::reduce_scatter;
   const bool small = is_one_shot(operation, ranks) && !run.any_staged;
   const bool others_use_my_memory = run.slot(me).source == Source::whole && !small;
@@ -369,12 +369,12 @@ void Collectives::run(const Operation& operation, std::uint64_t number, const st
     if (staged) {
       for (int r = 0; r < ranks; ++r) {
         if (r == me) continue;
-        circle_.await_pulse(r, {operation.entry, "to finish the collective before it"},
-                            [&] { return circle_.control(r).finished.load() >= staging_free_after_; });
+        communicator_.await_pulse(r, {operation.entry, "to finish the collective before it"},
+                                  [&] { return communicator_.control(r).finished.load() >= staging_free_after_; });
       }
       staging_free_after_ = number + 1;
     }
-    Pipeline pipeline(circle_, operation.entry, number, run.steps);
+    Pipeline pipeline(communicator_, operation.entry, number, run.steps);
     if (staged) pipeline.produce = [&](std::uint32_t k) { run.stage_step(k); };
     if (op == Op::all_reduce) {
       pipeline.reduce = [&](std::uint32_t k) { run.reduce_slice(k); };
@@ -390,14 +390,14 @@ void Collectives::run(const Operation& operation, std::uint64_t number, const st
     pipeline.run();
   }
   publish_stores();
-  Control& control = circle_.control();
+  Control& control = communicator_.control();
   control.finished.store(number + 1);
   control.pulse.ring();
   if (!others_use_my_memory) return;
   for (int r = 0; r < ranks; ++r) {
     if (r == me) continue;
-    circle_.await_pulse(r, {operation.entry, "to finish it"},
-                        [&] { return circle_.control(r).finished.load() > number; });
+    communicator_.await_pulse(r, {operation.entry, "to finish it"},
+                              [&] { return communicator_.control(r).finished.load() > number; });
   }
 }
 

@@ -13,7 +13,7 @@
 ///                       where the results of a slice have a place
 ///   all others          every rank copies from those who give
 
-#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/communicator.h>
 #include <tessera/comm/shm/operation.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace tessera::comm::shm {
 /// run in that order, a collective before its run.
 class Collectives {
  public:
-  explicit Collectives(Circle& circle) : circle_(circle) {}
+  explicit Collectives(Communicator& communicator) : communicator_(communicator) {}
 
   /// Whether the slot is free, that is, everybody has finished the collective that used it.
   bool can_publish(std::uint64_t number) const;
@@ -35,12 +35,12 @@ class Collectives {
   /// Whether run() would not block: everybody has published, and everything is in the slots.
   bool ready(const Operation& operation, std::uint64_t number) const;
   /// Blocks until the result is in the output and nobody reads this rank's tensors any more. Throws Error, see
-  /// Circle::await, and for operations that differ.
+  /// Communicator::await, and for operations that differ.
   void run(const Operation& operation, std::uint64_t number, const std::atomic<bool>& starter_blocked);
 
  private:
   struct Run;
-  Circle& circle_;
+  Communicator& communicator_;
   std::uint64_t staging_free_after_ = 0;  // `finished` of everybody, from which the staging may be overwritten
 };
 

@@ -38,23 +38,23 @@ std::byte* Mailbox::buffer(std::uint64_t bytes, std::uint64_t& got) {
     return piece;
   }
   got = std::bit_ceil(std::max<std::uint64_t>(bytes, 4096));
-  return circle_.segment().allocate(got);
+  return communicator_.segment().allocate(got);
 }
 
 bool Mailbox::place(Letter& letter) {
-  Control& control = circle_.control();
+  Control& control = communicator_.control();
   MessageSlot* free = nullptr;
   for (MessageSlot& slot : control.messages) {
     if (slot.state.load(std::memory_order_acquire) == MessageState::free) free = &slot;
   }
   if (free == nullptr) return false;
   const Operation& operation = letter.operation;
-  if (const auto offset = circle_.segment().offset_in_arena(operation.output, operation.part_bytes)) {
+  if (const auto offset = communicator_.segment().offset_in_arena(operation.output, operation.part_bytes)) {
     free->offset = *offset;
   } else {
     letter.copy = buffer(operation.part_bytes, letter.copy_bytes);
     copy_bytes(letter.copy, operation.output, operation.part_bytes);
-    free->offset = circle_.segment().offset(letter.copy);
+    free->offset = communicator_.segment().offset(letter.copy);
   }
   free->bytes = operation.part_bytes;
   free->destination = operation.root;
@@ -64,7 +64,7 @@ bool Mailbox::place(Letter& letter) {
   letter.slot = free;
   publish_stores();
   free->state.store(MessageState::posted, std::memory_order_release);
-  circle_.control(operation.root).bell.ring();
+  communicator_.control(operation.root).bell.ring();
   return true;
 }
 
@@ -73,16 +73,16 @@ void Mailbox::take_back(Letter& letter) {
   const MessageState state = letter.slot->state.load(std::memory_order_acquire);
   if (state == MessageState::posted) return;
   if (state == MessageState::refused) {
-    const char(&reason)[sizeof(Control::reason)] = circle_.control(letter.operation.root).reason;  // told before
+    const char(&reason)[sizeof(Control::reason)] = communicator_.control(letter.operation.root).reason;  // told before
     letter.error = std::string(reason, strnlen(reason, sizeof reason));
-    circle_.fail(letter.error);
+    communicator_.fail(letter.error);
   }
   if (letter.copy != nullptr) {
     if (spare_bytes_ + letter.copy_bytes <= most_spare_bytes) {
       spare_.emplace(letter.copy_bytes, letter.copy);
       spare_bytes_ += letter.copy_bytes;
     } else {
-      circle_.segment().free(letter.copy);
+      communicator_.segment().free(letter.copy);
     }
   }
   letter.slot->state.store(MessageState::free, std::memory_order_release);
@@ -94,11 +94,11 @@ void Mailbox::take_back(Letter& letter) {
 
 void Mailbox::receive(Letter& letter) {
   const Operation& operation = letter.operation;
-  Control& theirs = circle_.control(operation.root);
+  Control& theirs = communicator_.control(operation.root);
   MessageSlot* first = nullptr;
   for (MessageSlot& slot : theirs.messages) {
-    if (slot.state.load(std::memory_order_acquire) != MessageState::posted || slot.destination != circle_.rank() ||
-        slot.tag != operation.tag) {
+    if (slot.state.load(std::memory_order_acquire) != MessageState::posted ||
+        slot.destination != communicator_.rank() || slot.tag != operation.tag) {
       continue;
     }
     if (first == nullptr || slot.number < first->number) first = &slot;
@@ -106,13 +106,13 @@ void Mailbox::receive(Letter& letter) {
   if (first == nullptr) return;
   const bool same_type = std::strncmp(first->entry.dtype, operation.entry.dtype, sizeof operation.entry.dtype) == 0;
   if (first->bytes != operation.part_bytes || !same_type) {
-    letter.error = concat("the message does not fit: ", circle_.member_text(circle_.rank()), " ",
-                          launch::describe(operation.entry), ", ", circle_.member_text(operation.root), " ",
+    letter.error = concat("the message does not fit: ", communicator_.member_text(communicator_.rank()), " ",
+                          launch::describe(operation.entry), ", ", communicator_.member_text(operation.root), " ",
                           launch::describe(launch::Entry(first->entry)));
-    circle_.fail(letter.error);
+    communicator_.fail(letter.error);
     first->state.store(MessageState::refused, std::memory_order_release);
   } else {
-    copy_bytes(operation.output, circle_.at(operation.root, first->offset, first->bytes), first->bytes);
+    copy_bytes(operation.output, communicator_.at(operation.root, first->offset, first->bytes), first->bytes);
     publish_stores();
     first->state.store(MessageState::taken, std::memory_order_release);
   }
@@ -141,8 +141,8 @@ void Mailbox::move() {
 }
 
 std::shared_ptr<Letter> Mailbox::start(Operation operation) {
-  circle_.throw_if_failed();
-  circle_.note_thread();
+  communicator_.throw_if_failed();
+  communicator_.note_thread();
   auto letter = std::make_shared<Letter>(std::move(operation));
   const std::lock_guard lock(mutex_);
   if (stop_) throw Error("the group was closed by shutdown()");
@@ -160,7 +160,7 @@ std::shared_ptr<Letter> Mailbox::start(Operation operation) {
 
 // Sleeps on this rank's bell and moves what can be moved, for messages that nobody waits for.
 void Mailbox::serve() {
-  Doorbell& bell = circle_.control().bell;
+  Doorbell& bell = communicator_.control().bell;
   while (!stop_) {
     const std::uint32_t seen = bell.count.load();
     {
@@ -175,9 +175,10 @@ void Mailbox::wait(Letter& letter) {
   const int peer = letter.operation.root;
   const bool sends = is_send(letter);
   const launch::Entry entry = letter.operation.entry;
-  const Raised raised(circle_.is_starter() ? &starter_blocked_ : nullptr);
-  const Circle::Wait wait{entry, sends ? "to receive it" : "to send it", Circle::Clock::now(), &starter_blocked_};
-  circle_.await(peer, circle_.control().bell, wait, [&] { return done(letter); });
+  const Raised raised(communicator_.is_starter() ? &starter_blocked_ : nullptr);
+  const Communicator::Wait wait{entry, sends ? "to receive it" : "to send it", Communicator::Clock::now(),
+                                &starter_blocked_};
+  communicator_.await(peer, communicator_.control().bell, wait, [&] { return done(letter); });
   if (!letter.error.empty()) throw Error(letter.error);
 }
 
@@ -192,7 +193,7 @@ void Mailbox::close() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  circle_.control().bell.ring();
+  communicator_.control().bell.ring();
   if (thread_.joinable()) thread_.join();
 }
 

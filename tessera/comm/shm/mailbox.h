@@ -4,7 +4,7 @@
 /// named, others are copied), the receiver copies it out and says so; both are done then. Messages from one rank with
 /// one tag are taken in the order in which they were sent.
 
-#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/communicator.h>
 #include <tessera/comm/shm/operation.h>
 
 #include <atomic>
@@ -32,11 +32,12 @@ struct Letter {
 /// Thread-safe. A thread of its own moves messages while the caller does something else.
 class Mailbox {
  public:
-  explicit Mailbox(Circle& circle) : circle_(circle) {}
+  explicit Mailbox(Communicator& communicator) : communicator_(communicator) {}
   ~Mailbox() { close(); }
 
   std::shared_ptr<Letter> start(Operation operation);
-  /// Blocks until the message was taken or received. Throws Error, see Circle::await, and when sizes or types differ.
+  /// Blocks until the message was taken or received. Throws Error, see Communicator::await, and when sizes or types
+  /// differ.
   void wait(Letter& letter);
   bool done(Letter& letter);
   /// Ends the thread.
@@ -52,7 +53,7 @@ class Mailbox {
 
   void serve();
 
-  Circle& circle_;
+  Communicator& communicator_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<Letter>> sends_, receives_;
   std::multimap<std::uint64_t, std::byte*> spare_;  // buffers of the heap by size: a page touched first costs most

@@ -28,11 +28,11 @@ int Pipeline::not_reduced(std::uint32_t k) const {
 void Pipeline::done(std::atomic<std::uint32_t>& counter, std::uint32_t steps) {
   publish_stores();
   counter.store(steps, std::memory_order_release);
-  circle_.control().pulse.ring();
+  communicator_.control().pulse.ring();
 }
 
 bool Pipeline::advance() {
-  Slot& mine = slot(circle_.rank());
+  Slot& mine = slot(communicator_.rank());
   bool moved = false;
   if (taken_ < steps_ && take) {
     const bool reduced = !reduce || taken_ < reduced_;
@@ -60,20 +60,20 @@ void Pipeline::block() {
   if (produce && produced_ <= oldest && produced_ < steps_) {
     const std::uint32_t k = produced_;
     if (const int r = staging_in_use(k); r >= 0) {
-      circle_.await_pulse(r, wait_,
-                          [&] { return slot(r).consumed.load(std::memory_order_acquire) + staging_depth > k; });
+      communicator_.await_pulse(r, wait_,
+                                [&] { return slot(r).consumed.load(std::memory_order_acquire) + staging_depth > k; });
     }
     return;
   }
   const std::uint32_t k = oldest;
   if (!reduce || reduced_ <= k) {
     if (const int r = not_produced(k); r >= 0) {
-      circle_.await_pulse(r, wait_, [&] { return slot(r).produced.load(std::memory_order_acquire) > k; });
+      communicator_.await_pulse(r, wait_, [&] { return slot(r).produced.load(std::memory_order_acquire) > k; });
       return;
     }
   }
   if (const int r = not_reduced(k); r >= 0) {
-    circle_.await_pulse(r, wait_, [&] { return slot(r).reduced.load(std::memory_order_acquire) > k; });
+    communicator_.await_pulse(r, wait_, [&] { return slot(r).reduced.load(std::memory_order_acquire) > k; });
   }
 }
 

@@ -2,7 +2,7 @@
 /// \file
 /// Chunks of a large collective on their way through the staging of its ranks.
 
-#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/communicator.h>
 
 #include <cstdint>
 #include <functional>
@@ -17,8 +17,8 @@ class Pipeline {
  public:
   using Step = std::function<void(std::uint32_t)>;
 
-  Pipeline(Circle& circle, const launch::Entry& entry, std::uint64_t number, std::uint32_t steps)
-      : circle_(circle), number_(number), steps_(steps), wait_{entry, "in the middle of it"} {}
+  Pipeline(Communicator& communicator, const launch::Entry& entry, std::uint64_t number, std::uint32_t steps)
+      : communicator_(communicator), number_(number), steps_(steps), wait_{entry, "in the middle of it"} {}
 
   Step produce, reduce, take;  ///< empty: this rank (reduce: no rank) has none
   std::vector<int> producers;  ///< the other ranks that stage
@@ -27,7 +27,7 @@ class Pipeline {
   void run();
 
  private:
-  Slot& slot(int rank) const { return circle_.control(rank).slots[number_ % slot_count]; }
+  Slot& slot(int rank) const { return communicator_.control(rank).slots[number_ % slot_count]; }
   // The first rank that has not come so far yet, or -1.
   int staging_in_use(std::uint32_t k) const;
   int not_produced(std::uint32_t k) const;
@@ -36,10 +36,10 @@ class Pipeline {
   bool advance();
   void block();
 
-  Circle& circle_;
+  Communicator& communicator_;
   std::uint64_t number_;
   std::uint32_t steps_;
-  Circle::Wait wait_;
+  Communicator::Wait wait_;
   std::uint32_t produced_ = 0, reduced_ = 0, taken_ = 0;
 };
 

@@ -5,7 +5,8 @@
 
 namespace tessera::comm::shm {
 
-Team::Team(std::unique_ptr<Circle> circle) : circle_(std::move(circle)), collectives_(*circle_), mailbox_(*circle_) {}
+Team::Team(std::unique_ptr<Communicator> communicator)
+    : communicator_(std::move(communicator)), collectives_(*communicator_), mailbox_(*communicator_) {}
 
 Team::~Team() { close(); }
 
@@ -20,17 +21,17 @@ void Team::publish_waiting() {
 }
 
 std::shared_ptr<Team::Task> Team::start(Operation operation) {
-  circle_->note_thread();
+  communicator_->note_thread();
   auto task = std::make_shared<Task>();
   task->operation = std::move(operation);
   std::unique_lock lock(mutex_);
   if (stop_) throw Error("the group was closed by shutdown()");
   if (broken_) std::rethrow_exception(broken_);
-  circle_->throw_if_own_failed();
+  communicator_->throw_if_own_failed();
   task->number = next_number_++;
   queue_.push_back(task);
   publish_waiting();
-  if (task->published && is_one_shot(task->operation, circle_->size())) return task;
+  if (task->published && is_one_shot(task->operation, communicator_->size())) return task;
   ++wanted_;
   if (!thread_.joinable()) {
     sigset_t all, former;
@@ -59,7 +60,7 @@ void Team::run_first(std::unique_lock<std::mutex>& lock) {
     collectives_.run(task->operation, task->number, starter_blocked_);
   } catch (const std::exception& error) {
     failure = std::current_exception();
-    circle_->fail(error.what());
+    communicator_->fail(error.what());
   }
   lock.lock();
   running_ = false;
@@ -82,7 +83,7 @@ void Team::run_first(std::unique_lock<std::mutex>& lock) {
 }
 
 void Team::wait(Task& task) {
-  const Raised raised(circle_->is_starter() ? &starter_blocked_ : nullptr);
+  const Raised raised(communicator_->is_starter() ? &starter_blocked_ : nullptr);
   std::unique_lock lock(mutex_);
   while (!task.ended) {
     if (!running_) {
@@ -118,7 +119,7 @@ void Team::close() {
     if (stop_) return;
     stop_ = true;
   }
-  circle_->close();  // ends the wait of a running collective
+  communicator_->close();  // ends the wait of a running collective
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
   mailbox_.close();

@@ -4,8 +4,8 @@
 /// tensors to. Small collectives are published when they start and end in the wait; large ones are run by a thread of
 /// the group, unless somebody waits first and runs them himself.
 
-#include <tessera/comm/shm/circle.h>
 #include <tessera/comm/shm/collective.h>
+#include <tessera/comm/shm/communicator.h>
 #include <tessera/comm/shm/mailbox.h>
 #include <tessera/comm/shm/operation.h>
 
@@ -30,13 +30,13 @@ class Team {
     std::exception_ptr failure;
   };
 
-  /// `circle` is connected.
-  explicit Team(std::unique_ptr<Circle> circle);
+  /// `communicator` is connected.
+  explicit Team(std::unique_ptr<Communicator> communicator);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  Circle& circle() { return *circle_; }
+  Communicator& communicator() { return *communicator_; }
 
   /// One thread per group starts operations; waiting is for any. Throws Error when the group has failed or is closed.
   std::shared_ptr<Task> start(Operation operation);
@@ -55,7 +55,7 @@ class Team {
   void publish_waiting();
   void work();
 
-  std::unique_ptr<Circle> circle_;
+  std::unique_ptr<Communicator> communicator_;
   Collectives collectives_;
   Mailbox mailbox_;
   std::mutex mutex_;

@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/comm/shm/circle.h>
+#include <tessera/comm/shm/communicator.h>
 #include <tessera/comm/shm/header.h>
 
 #include <sched.h>
@@ -71,23 +71,23 @@ launch::Entry copy_entry(const launch::Entry& source) {
 
 }  // namespace
 
-Circle::Circle(Segment& own, CircleOptions options) : own_(own), options_(std::move(options)) {
+Communicator::Communicator(Segment& own, CommunicatorOptions options) : own_(own), options_(std::move(options)) {
   area_ = own_.allocate(area_bytes);
   control_ = new (area_) Control{};
   spins_ = options_.host_ranks > usable_cores() ? 20 : 1000;
 }
 
-Circle::~Circle() {
+Communicator::~Communicator() {
   // A peer may still look at the area (this rank's state, data that it has not read yet): it is not reused. Groups are
   // few; their pages are some hundred KB.
   close();
 }
 
-std::string Circle::announcement() const {
+std::string Communicator::announcement() const {
   return concat(options_.job_rank, " ", own_.offset(area_), " ", own_.address());
 }
 
-void Circle::connect(const std::vector<std::string>& announcements) {
+void Communicator::connect(const std::vector<std::string>& announcements) {
   TESSERA_CHECK(announcements.size() <= static_cast<std::size_t>(max_ranks), "group '", options_.name, "' has ",
                 announcements.size(), " ranks; shared memory takes ", max_ranks);
   for (std::size_t r = 0; r < announcements.size(); ++r) {
@@ -114,28 +114,28 @@ void Circle::connect(const std::vector<std::string>& announcements) {
   }
 }
 
-std::byte* Circle::at(int rank, std::uint64_t offset, std::size_t bytes) const {
+std::byte* Communicator::at(int rank, std::uint64_t offset, std::size_t bytes) const {
   const Member& member = members_[static_cast<std::size_t>(rank)];
   if (member.segment) return member.segment->at(offset, bytes);
   TESSERA_CHECK(offset <= own_.bytes() && own_.bytes() - offset >= bytes, "outside of the own segment");
   return own_.base() + offset;
 }
 
-std::string Circle::member_text(int rank) const {
+std::string Communicator::member_text(int rank) const {
   const Member& member = members_[static_cast<std::size_t>(rank)];
   const std::string job =
       member.job_rank == rank ? "" : concat(" of the group = rank ", member.job_rank, " of the job");
   return concat("rank ", rank, job, " (pid ", member.pid, ")");
 }
 
-int Circle::spins_to(int rank) const {
+int Communicator::spins_to(int rank) const {
   const int here = sched_getcpu();
   if (control_->processor.load(std::memory_order_relaxed) != here)
     control_->processor.store(here, std::memory_order_relaxed);
   return control(rank).processor.load(std::memory_order_relaxed) == here ? 0 : spins_;
 }
 
-std::string Circle::last_operation(int rank) const {
+std::string Communicator::last_operation(int rank) const {
   const Control& theirs = control(rank);
   const Slot* last = nullptr;
   for (const Slot& slot : theirs.slots) {
@@ -147,13 +147,13 @@ std::string Circle::last_operation(int rank) const {
                 done ? ", which it finished" : "");
 }
 
-void Circle::throw_if_own_failed() const {
+void Communicator::throw_if_own_failed() const {
   if (control().state.load() == TeamState::failed) {
     throw Error(concat("the group failed before: ", text_of(control().reason)));
   }
 }
 
-void Circle::throw_if_failed() const {
+void Communicator::throw_if_failed() const {
   throw_if_own_failed();
   for (int r = 0; r < size(); ++r) {
     const Control& theirs = control(r);
@@ -162,7 +162,7 @@ void Circle::throw_if_failed() const {
   }
 }
 
-void Circle::check_members(int for_rank, const Wait& wait) const {
+void Communicator::check_members(int for_rank, const Wait& wait) const {
   throw_if_failed();
   // First of all: one that found a deadlock, in whatever group, may have left since.
   for (const Member& member : members_) {
@@ -189,7 +189,7 @@ void Circle::check_members(int for_rank, const Wait& wait) const {
   }
 }
 
-void Circle::fail(const std::string& reason) {
+void Communicator::fail(const std::string& reason) {
   const std::lock_guard lock(fail_mutex_);
   if (control_->state.load() != TeamState::open) return;
   copy_text(control_->reason, reason);
@@ -198,14 +198,14 @@ void Circle::fail(const std::string& reason) {
   for (const Member& member : members_) member.control->bell.ring();
 }
 
-void Circle::close() {
+void Communicator::close() {
   const std::lock_guard lock(fail_mutex_);
   if (control_->state.load() == TeamState::open) control_->state.store(TeamState::closed);
   control_->pulse.ring();
   for (const Member& member : members_) member.control->bell.ring();
 }
 
-void Circle::note_thread() const {
+void Communicator::note_thread() const {
   WaitRecord& waiting = own_.header().waiting;
   const int self = thread_id();
   const std::int32_t known = waiting.starter.load(std::memory_order_relaxed);
@@ -214,41 +214,43 @@ void Circle::note_thread() const {
   if (!waiting.starter.compare_exchange_strong(none, self) && none != self) waiting.starter.store(-1);
 }
 
-bool Circle::is_starter() const { return own_.header().waiting.starter.load(std::memory_order_relaxed) == thread_id(); }
-
-Circle::Sleeping::Sleeping(Circle& circle, int for_rank, const Wait& wait)
-    : circle_(circle), for_rank_(for_rank), wait_(wait), next_look_(Clock::now() + slice_limit) {}
-
-Circle::Sleeping::~Sleeping() {
-  if (shown_) circle_.own_.header().waiting.turn.fetch_add(1);
+bool Communicator::is_starter() const {
+  return own_.header().waiting.starter.load(std::memory_order_relaxed) == thread_id();
 }
 
-std::chrono::nanoseconds Circle::Sleeping::slice() {
-  const auto left = wait_.begin + circle_.options_.timeout - Clock::now();
+Communicator::Sleeping::Sleeping(Communicator& communicator, int for_rank, const Wait& wait)
+    : communicator_(communicator), for_rank_(for_rank), wait_(wait), next_look_(Clock::now() + slice_limit) {}
+
+Communicator::Sleeping::~Sleeping() {
+  if (shown_) communicator_.own_.header().waiting.turn.fetch_add(1);
+}
+
+std::chrono::nanoseconds Communicator::Sleeping::slice() {
+  const auto left = wait_.begin + communicator_.options_.timeout - Clock::now();
   return std::clamp<nanoseconds>(duration_cast<nanoseconds>(left), nanoseconds(1), slice_limit);
 }
 
 // Tells the other processes what this one is blocked in; only the first of several waiting threads can.
-void Circle::Sleeping::show() {
-  WaitRecord& record = circle_.own_.header().waiting;
+void Communicator::Sleeping::show() {
+  WaitRecord& record = communicator_.own_.header().waiting;
   std::uint64_t turn = record.turn.load();
   if (turn % 2 != 0) return;
-  record.for_pid.store(circle_.members_[static_cast<std::size_t>(for_rank_)].pid);
-  record.rank = circle_.options_.job_rank;
+  record.for_pid.store(communicator_.members_[static_cast<std::size_t>(for_rank_)].pid);
+  record.rank = communicator_.options_.job_rank;
   record.entry = wait_.entry;
   shown_ = record.turn.compare_exchange_strong(turn, turn + 1);
 }
 
-void Circle::Sleeping::look() {
-  const bool left = circle_.control(for_rank_).state.load() != TeamState::open;
-  const auto now = Clock::now(), deadline = wait_.begin + circle_.options_.timeout;
+void Communicator::Sleeping::look() {
+  const bool left = communicator_.control(for_rank_).state.load() != TeamState::open;
+  const auto now = Clock::now(), deadline = wait_.begin + communicator_.options_.timeout;
   if (now < next_look_ && now < deadline && !left) return;
   next_look_ = now + slice_limit;
-  circle_.check_members(for_rank_, wait_);
+  communicator_.check_members(for_rank_, wait_);
   if (now >= deadline) {
     throw Error(concat("waited ", format_real(std::chrono::duration<double>(now - wait_.begin).count(), 3), " s for ",
-                       circle_.member_text(for_rank_), " ", wait_.what, " (timeout); ",
-                       circle_.last_operation(for_rank_)));
+                       communicator_.member_text(for_rank_), " ", wait_.what, " (timeout); ",
+                       communicator_.last_operation(for_rank_)));
   }
   if (wait_.starter_blocked != nullptr && wait_.starter_blocked->load()) {
     if (!shown_) show();
@@ -257,16 +259,16 @@ void Circle::Sleeping::look() {
 }
 
 // Follows the chain of who waits for whom; when it leads back here and nothing in it moves for a while, it never will.
-void Circle::Sleeping::look_for_ring() {
-  if (circle_.own_.header().waiting.starter.load() < 0) return;
+void Communicator::Sleeping::look_for_ring() {
+  if (communicator_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();
   std::vector<std::uint64_t> turns;
-  std::string text = concat("rank ", circle_.options_.job_rank, " waits in ", launch::describe(wait_.entry));
-  pid_t pid = circle_.members_[static_cast<std::size_t>(for_rank_)].pid;
+  std::string text = concat("rank ", communicator_.options_.job_rank, " waits in ", launch::describe(wait_.entry));
+  pid_t pid = communicator_.members_[static_cast<std::size_t>(for_rank_)].pid;
   for (int length = 0; length < max_ranks && pid != self; ++length) {
     const auto peer = known_peer(pid);
     if (!peer) return;
-    if (peer->header().stuck.load() != 0) pass_on(circle_.own_.header(), peer->header());
+    if (peer->header().stuck.load() != 0) pass_on(communicator_.own_.header(), peer->header());
     const WaitRecord& record = peer->header().waiting;
     const std::uint64_t turn = record.turn.load();
     if (turn % 2 == 0 || record.starter.load() < 0) return;
@@ -281,7 +283,7 @@ void Circle::Sleeping::look_for_ring() {
   } else if (++still_ > still_looks) {
     text = concat("the ranks wait for each other: ", text,
                   ". They started different operations, or the same ones in another order.");
-    tell_why_stuck(circle_.own_.header(), text);
+    tell_why_stuck(communicator_.own_.header(), text);
     throw Error(text);
   }
 }

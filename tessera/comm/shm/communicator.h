@@ -16,7 +16,7 @@
 
 namespace tessera::comm::shm {
 
-struct CircleOptions {
+struct CommunicatorOptions {
   std::string name;  ///< of the group
   int rank = 0;
   int job_rank = 0;    ///< this process's in the job, for texts
@@ -26,15 +26,15 @@ struct CircleOptions {
   std::function<std::optional<std::string>()> stop_requested;
 };
 
-class Circle {
+class Communicator {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Takes a fresh control area from `own`. Tell the others announcement(), then call connect() with everybody's.
-  Circle(Segment& own, CircleOptions options);
-  ~Circle();
-  Circle(const Circle&) = delete;
-  Circle& operator=(const Circle&) = delete;
+  Communicator(Segment& own, CommunicatorOptions options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
   std::string announcement() const;
   void connect(const std::vector<std::string>& announcements);
 
@@ -111,7 +111,7 @@ class Circle {
   // The slow path of await().
   class Sleeping {
    public:
-    Sleeping(Circle& circle, int for_rank, const Wait& wait);
+    Sleeping(Communicator& communicator, int for_rank, const Wait& wait);
     ~Sleeping();
     std::chrono::nanoseconds slice();
     void look();
@@ -119,7 +119,7 @@ class Circle {
    private:
     void show();
     void look_for_ring();
-    Circle& circle_;
+    Communicator& communicator_;
     int for_rank_;
     const Wait& wait_;
     Clock::time_point next_look_;
@@ -133,7 +133,7 @@ class Circle {
   std::string last_operation(int rank) const;
 
   Segment& own_;
-  CircleOptions options_;
+  CommunicatorOptions options_;
   std::byte* area_ = nullptr;
   Control* control_ = nullptr;
   std::vector<Member> members_;
