@@ -38,7 +38,7 @@ TEST_P(Accumulate, in_both_forms) {
           for (std::size_t i = 0; i < whole; ++i) input[i] = value(rank.rank, i);
           std::fill_n(output, n, 5);
           const std::size_t begin = parts ? n * static_cast<std::size_t>(rank.rank) : 0;
-          std::vector<std::shared_ptr<Team::Task>> tasks;
+          std::vector<std::shared_ptr<WorkQueue::Task>> tasks;
           for (int call = 0; call < 2; ++call) {  // the second starts where the first ends
             Operation operation;
             operation.entry = entry_of(op, sequence++, static_cast<std::int64_t>(n), -1, "fold");
@@ -47,9 +47,9 @@ TEST_P(Accumulate, in_both_forms) {
             operation.part_bytes = 4 * n;
             operation.number = kernels::Number::int32;
             operation.accumulates = true;
-            tasks.push_back(rank.team.start(std::move(operation)));
+            tasks.push_back(rank.queue.start(std::move(operation)));
           }
-          rank.team.wait(*tasks[1]);
+          rank.queue.wait(*tasks[1]);
           for (std::size_t i = 0; i < n; ++i) {
             std::int32_t sum = 5;
             for (int r = 0; r < ranks; ++r) sum += 2 * value(r, begin + i);
@@ -89,7 +89,7 @@ TEST_P(Accumulate, into_a_wider_type) {
         operation.part_bytes = 2 * n;
         operation.number = kernels::Number::bf16;
         operation.accumulates = true;
-        rank.team.wait(*rank.team.start(std::move(operation)));
+        rank.queue.wait(*rank.queue.start(std::move(operation)));
         const std::size_t begin = parts ? n * static_cast<std::size_t>(rank.rank) : 0;
         for (std::size_t i = 0; i < n; ++i) {
           float sum = 0.25f;

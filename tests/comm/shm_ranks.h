@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Ranks of a shared-memory team as threads of this process, each with a segment of its own that the others map.
+/// Ranks of a shared-memory group as threads of this process, each with a segment of its own that the others map.
 /// Torch-free, so that sanitizers can run it.
 
-#include <tessera/comm/shm/team.h>
+#include <tessera/comm/shm/work_queue.h>
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace tessera::comm::shm::testing {
 struct Rank {
   int rank, size;
   Segment& segment;
-  Team& team;
+  WorkQueue& queue;
   std::byte* next_arena;
 
   /// Memory of the own arena; never given back.
@@ -41,7 +41,7 @@ inline void run_team(int n, const std::function<void(Rank&)>& body, int host_ran
     threads.emplace_back([&, r] {
       Segment segment(SegmentSizes{std::size_t{1} << 30, std::size_t{1} << 30});
       CommunicatorOptions options;
-      options.name = "team";
+      options.name = "group";
       options.rank = options.job_rank = r;
       options.host_ranks = host_ranks;
       options.timeout = timeout;
@@ -51,16 +51,16 @@ inline void run_team(int n, const std::function<void(Rank&)>& body, int host_ran
       communicator->connect(announcements);
       gate.arrive_and_wait();
       {
-        Team team(std::move(communicator));
-        Rank rank{r, n, segment, team, segment.arena().data};
+        WorkQueue queue(std::move(communicator));
+        Rank rank{r, n, segment, queue, segment.arena().data};
         try {
           body(rank);
         } catch (const std::exception& error) {
           ADD_FAILURE() << "rank " << r << " of " << n << ": " << error.what();
-          team.close();
+          queue.close();
         }
         gate.arrive_and_wait();  // nobody leaves while others still use its memory
-        team.close();
+        queue.close();
       }
       gate.arrive_and_wait();
     });
@@ -80,7 +80,7 @@ inline launch::Entry entry_of(launch::Op op, std::uint64_t sequence, std::int64_
   std::string(reduction).copy(entry.reduction, 7);
   std::string(tag).copy(entry.tag, 31);
   std::string("int32").copy(entry.dtype, 15);
-  std::string("team").copy(entry.group, 31);
+  std::string("group").copy(entry.group, 31);
   return entry;
 }
 

@@ -7,7 +7,7 @@
 #include <tessera/comm/backend.h>
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/rendezvous.h>
-#include <tessera/comm/shm/team.h>
+#include <tessera/comm/shm/work_queue.h>
 #include <tessera/comm/watch.h>
 
 #include <optional>
@@ -23,16 +23,17 @@ std::byte* bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
 }
 
-// T: Team::Task or Letter.
+// T: WorkQueue::Task or Letter.
 template <class T>
-class TeamPending final : public Pending {
+class QueuedPending final : public Pending {
  public:
-  TeamPending(std::shared_ptr<Team> team, std::shared_ptr<T> task) : team_(std::move(team)), task_(std::move(task)) {}
-  void wait() override { team_->wait(*task_); }
-  bool done() override { return team_->done(*task_); }
+  QueuedPending(std::shared_ptr<WorkQueue> queue, std::shared_ptr<T> task)
+      : work_queue_(std::move(queue)), task_(std::move(task)) {}
+  void wait() override { work_queue_->wait(*task_); }
+  bool done() override { return work_queue_->done(*task_); }
 
  private:
-  std::shared_ptr<Team> team_;
+  std::shared_ptr<WorkQueue> work_queue_;
   std::shared_ptr<T> task_;
 };
 
@@ -40,7 +41,7 @@ class ShmBackend final : public Backend {
  public:
   ShmBackend(const BackendRequest& request, std::unique_ptr<Communicator> communicator)
       : Backend(request.name, std::string(layout::Shm::row.name), request.rank, request.size, c10::kCPU),
-        team_(std::make_shared<Team>(std::move(communicator))) {}
+        work_queue_(std::make_shared<WorkQueue>(std::move(communicator))) {}
 
   bool can_reduce(at::ScalarType dtype) const override { return number_of(dtype).has_value(); }
 
@@ -91,8 +92,8 @@ class ShmBackend final : public Backend {
 
   Started barrier() override { return begin(make(Op::barrier, at::Tensor(), at::Tensor(), at::Tensor(), -1)); }
 
-  void abort(const std::string& why) override { team_->communicator().fail(why); }
-  void close() override { team_->close(); }
+  void abort(const std::string& why) override { work_queue_->communicator().fail(why); }
+  void close() override { work_queue_->close(); }
 
  private:
   // The record that Group announced; a caller that uses the backend directly has none, so one is made.
@@ -135,7 +136,7 @@ class ShmBackend final : public Backend {
   }
 
   Started begin(Operation operation) {
-    return std::make_shared<TeamPending<Team::Task>>(team_, team_->start(std::move(operation)));
+    return std::make_shared<QueuedPending<WorkQueue::Task>>(work_queue_, work_queue_->start(std::move(operation)));
   }
 
   Started collective(Op op, const at::Tensor& output, const at::Tensor& input, const at::Tensor& part, int root) {
@@ -161,10 +162,10 @@ class ShmBackend final : public Backend {
   Started message(Op op, const at::Tensor& tensor, int peer, int tag) {
     Operation operation = make(op, tensor, at::Tensor(), tensor, peer);
     operation.tag = tag;
-    return std::make_shared<TeamPending<Letter>>(team_, team_->start_message(std::move(operation)));
+    return std::make_shared<QueuedPending<Letter>>(work_queue_, work_queue_->start_message(std::move(operation)));
   }
 
-  std::shared_ptr<Team> team_;
+  std::shared_ptr<WorkQueue> work_queue_;
   std::optional<Entry> announced_;
   std::uint64_t own_collectives_ = 0, own_messages_ = 0;
 };

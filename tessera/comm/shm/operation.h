@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One operation of a group on raw memory: what Team (team.h) runs.
+/// One operation of a group on raw memory: what WorkQueue (work_queue.h) runs.
 
 #include <tessera/kernels/cpu/reduce.h>
 #include <tessera/launch/watch/record.h>

@@ -58,7 +58,7 @@ struct Trial {
   Rank& rank;
   Buffer input, output;
   std::vector<std::size_t> input_splits, output_splits;
-  std::shared_ptr<Team::Task> task;
+  std::shared_ptr<WorkQueue::Task> task;
 
   static std::size_t split(int from, int to, std::size_t n) {
     return static_cast<std::size_t>(from + 2 * to) % 5 == 0 ? 0 : n / static_cast<std::size_t>(1 + (from * 3 + to) % 4);
@@ -110,7 +110,7 @@ struct Trial {
         operation.output_splits.push_back(4 * split(q, rank.rank, what.n));
       }
     }
-    task = rank.team.start(std::move(operation));
+    task = rank.queue.start(std::move(operation));
   }
 
   std::int32_t sum(std::size_t i) const {
@@ -185,7 +185,7 @@ TEST_P(Teams, every_operation_at_every_size) {
           rank.next_arena = rank.segment.arena().data;
           Trial trial(rank, {op, n, static_cast<int>(n) % ranks, static_cast<int>(sequence), arena});
           trial.start(sequence++);
-          rank.team.wait(*trial.task);
+          rank.queue.wait(*trial.task);
           trial.check();
         }
       }
@@ -208,11 +208,11 @@ TEST_P(Teams, many_at_once) {
         const int root = static_cast<int>(same() % static_cast<unsigned>(ranks));
         trials.push_back(std::make_unique<Trial>(rank, Case{op, n, root, i, static_cast<unsigned>(same())}));
         trials.back()->start(sequence++);
-        if (own() % 4 == 0) static_cast<void>(rank.team.done(*trials[own() % trials.size()]->task));
+        if (own() % 4 == 0) static_cast<void>(rank.queue.done(*trials[own() % trials.size()]->task));
         if (own() % 9 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
       }
       std::shuffle(trials.begin(), trials.end(), own);
-      for (const auto& trial : trials) rank.team.wait(*trial->task);
+      for (const auto& trial : trials) rank.queue.wait(*trial->task);
       for (const auto& trial : trials) trial->check();
     }
   });
@@ -234,7 +234,7 @@ TEST_P(Teams, messages_in_every_order) {
       operation.part_bytes = 4 * n;
       operation.root = peer;
       operation.tag = tag;
-      letters.push_back(rank.team.start_message(std::move(operation)));
+      letters.push_back(rank.queue.start_message(std::move(operation)));
     };
     struct Expected {
       int peer, tag;
@@ -260,7 +260,7 @@ TEST_P(Teams, messages_in_every_order) {
       }
     }
     std::shuffle(letters.begin(), letters.end(), own);
-    for (const auto& letter : letters) rank.team.wait(*letter);
+    for (const auto& letter : letters) rank.queue.wait(*letter);
     for (const Expected& e : expected) {
       const Buffer& got = *buffers[e.at];
       for (std::size_t i = 0; i < got.n; ++i) {
@@ -290,7 +290,7 @@ TEST(Order, folds_from_rank_zero_whatever_the_size) {
         operation.entry = entry_of(Op::all_reduce, sequence++, static_cast<std::int64_t>(n), -1, "sum");
         operation.output = reinterpret_cast<std::byte*>(data);
         operation.part_bytes = 4 * n;
-        rank.team.wait(*rank.team.start(std::move(operation)));
+        rank.queue.wait(*rank.queue.start(std::move(operation)));
         for (std::size_t i = 0; i < n; ++i) {
           float sum = number(0, i);
           for (int r = 1; r < ranks; ++r) sum += number(r, i);
@@ -308,7 +308,7 @@ TEST(Failing, an_abort_ends_the_waits_of_the_others) {
     if (rank.rank == 0) {
       while (waiting < 2) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      rank.team.communicator().fail("the disk is full");
+      rank.queue.communicator().fail("the disk is full");
     }
     std::vector<std::int32_t> data(100000, 1);  // too large for one shot, so that the thread runs it
     Operation operation;
@@ -321,9 +321,9 @@ TEST(Failing, an_abort_ends_the_waits_of_the_others) {
     try {
       ++waiting;
       if (rank.rank == 2) {
-        rank.team.wait(*rank.team.start_message(std::move(operation)));
+        rank.queue.wait(*rank.queue.start_message(std::move(operation)));
       } else {
-        rank.team.wait(*rank.team.start(std::move(operation)));
+        rank.queue.wait(*rank.queue.start(std::move(operation)));
       }
       ADD_FAILURE() << "came back";
     } catch (const Error& error) {
@@ -344,7 +344,7 @@ TEST(Failing, other_operations_are_named_on_both_sides) {
     operation.root = 0;
     operation.number = kernels::Number::int32;
     try {
-      rank.team.wait(*rank.team.start(std::move(operation)));
+      rank.queue.wait(*rank.queue.start(std::move(operation)));
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       const std::string text = error.what();
@@ -367,7 +367,7 @@ TEST(Failing, a_missing_rank_is_a_timeout_that_names_it) {
         operation.part_bytes = 40;
         operation.number = kernels::Number::int32;
         try {
-          rank.team.wait(*rank.team.start(std::move(operation)));
+          rank.queue.wait(*rank.queue.start(std::move(operation)));
           ADD_FAILURE() << "came back";
         } catch (const Error& error) {
           EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();

@@ -20,7 +20,7 @@
 
 namespace tessera::comm::shm {
 
-class Team {
+class WorkQueue {
  public:
   /// A started collective.
   struct Task {
@@ -31,10 +31,10 @@ class Team {
   };
 
   /// `communicator` is connected.
-  explicit Team(std::unique_ptr<Communicator> communicator);
-  ~Team();
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
+  explicit WorkQueue(std::unique_ptr<Communicator> communicator);
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
 
   Communicator& communicator() { return *communicator_; }
 

@@ -1,17 +1,17 @@
 #include <tessera/base/error.h>
-#include <tessera/comm/shm/team.h>
+#include <tessera/comm/shm/work_queue.h>
 
 #include <signal.h>
 
 namespace tessera::comm::shm {
 
-Team::Team(std::unique_ptr<Communicator> communicator)
+WorkQueue::WorkQueue(std::unique_ptr<Communicator> communicator)
     : communicator_(std::move(communicator)), collectives_(*communicator_), mailbox_(*communicator_) {}
 
-Team::~Team() { close(); }
+WorkQueue::~WorkQueue() { close(); }
 
 // Shows the others the next collectives, as far as there are slots. In order.
-void Team::publish_waiting() {
+void WorkQueue::publish_waiting() {
   for (const auto& task : queue_) {
     if (task->published) continue;
     if (!collectives_.can_publish(task->number)) return;
@@ -20,7 +20,7 @@ void Team::publish_waiting() {
   }
 }
 
-std::shared_ptr<Team::Task> Team::start(Operation operation) {
+std::shared_ptr<WorkQueue::Task> WorkQueue::start(Operation operation) {
   communicator_->note_thread();
   auto task = std::make_shared<Task>();
   task->operation = std::move(operation);
@@ -46,7 +46,7 @@ std::shared_ptr<Team::Task> Team::start(Operation operation) {
 }
 
 // Runs the oldest task; the lock is open meanwhile.
-void Team::run_first(std::unique_lock<std::mutex>& lock) {
+void WorkQueue::run_first(std::unique_lock<std::mutex>& lock) {
   running_ = true;
   const std::shared_ptr<Task> task = queue_.front();
   lock.unlock();
@@ -82,7 +82,7 @@ void Team::run_first(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void Team::wait(Task& task) {
+void WorkQueue::wait(Task& task) {
   const Raised raised(communicator_->is_starter() ? &starter_blocked_ : nullptr);
   std::unique_lock lock(mutex_);
   while (!task.ended) {
@@ -95,7 +95,7 @@ void Team::wait(Task& task) {
   if (task.failure) std::rethrow_exception(task.failure);
 }
 
-bool Team::done(Task& task) {
+bool WorkQueue::done(Task& task) {
   std::unique_lock lock(mutex_);
   while (!task.ended && !running_ && queue_.front()->published &&
          collectives_.ready(queue_.front()->operation, queue_.front()->number)) {
@@ -104,7 +104,7 @@ bool Team::done(Task& task) {
   return task.ended;
 }
 
-void Team::work() {
+void WorkQueue::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stop_ || (wanted_ > 0 && !running_ && !queue_.empty()); });
@@ -113,7 +113,7 @@ void Team::work() {
   }
 }
 
-void Team::close() {
+void WorkQueue::close() {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return;
