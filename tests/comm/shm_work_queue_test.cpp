@@ -224,7 +224,7 @@ TEST_P(Teams, messages_in_every_order) {
     std::mt19937 own(static_cast<unsigned>(rank.rank) + 5);
     std::uint64_t sequence = 0;
     std::vector<std::unique_ptr<Buffer>> buffers;
-    std::vector<std::shared_ptr<Letter>> letters;
+    std::vector<std::shared_ptr<Message>> messages;
     const auto post = [&](Op op, int peer, int tag, std::size_t n, bool arena) {
       buffers.push_back(std::make_unique<Buffer>(rank, n, arena, -1));
       if (op == Op::send) fill(*buffers.back(), rank.rank, 100 * peer + tag);
@@ -234,7 +234,7 @@ TEST_P(Teams, messages_in_every_order) {
       operation.part_bytes = 4 * n;
       operation.root = peer;
       operation.tag = tag;
-      letters.push_back(rank.queue.start_message(std::move(operation)));
+      messages.push_back(rank.queue.start_message(std::move(operation)));
     };
     struct Expected {
       int peer, tag;
@@ -259,8 +259,8 @@ TEST_P(Teams, messages_in_every_order) {
         post(Op::recv, peer, tag, size_of(peer, tag), tag % 3 == 0);
       }
     }
-    std::shuffle(letters.begin(), letters.end(), own);
-    for (const auto& letter : letters) rank.queue.wait(*letter);
+    std::shuffle(messages.begin(), messages.end(), own);
+    for (const auto& message : messages) rank.queue.wait(*message);
     for (const Expected& e : expected) {
       const Buffer& got = *buffers[e.at];
       for (std::size_t i = 0; i < got.n; ++i) {

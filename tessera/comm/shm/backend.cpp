@@ -23,7 +23,7 @@ std::byte* bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::byte*>(tensor.data_ptr()) : nullptr;
 }
 
-// T: WorkQueue::Task or Letter.
+// T: WorkQueue::Task or Message.
 template <class T>
 class QueuedPending final : public Pending {
  public:
@@ -162,7 +162,7 @@ class ShmBackend final : public Backend {
   Started message(Op op, const at::Tensor& tensor, int peer, int tag) {
     Operation operation = make(op, tensor, at::Tensor(), tensor, peer);
     operation.tag = tag;
-    return std::make_shared<QueuedPending<Letter>>(work_queue_, work_queue_->start_message(std::move(operation)));
+    return std::make_shared<QueuedPending<Message>>(work_queue_, work_queue_->start_message(std::move(operation)));
   }
 
   std::shared_ptr<WorkQueue> work_queue_;

@@ -19,8 +19,8 @@
 namespace tessera::comm::shm {
 
 /// A message that was started and has not ended.
-struct Letter {
-  explicit Letter(Operation what) : operation(std::move(what)) {}
+struct Message {
+  explicit Message(Operation what) : operation(std::move(what)) {}
   Operation operation;
   bool ended = false;
   std::string error;            ///< of an ended one; empty: it went well
@@ -35,27 +35,27 @@ class Mailbox {
   explicit Mailbox(Communicator& communicator) : communicator_(communicator) {}
   ~Mailbox() { close(); }
 
-  std::shared_ptr<Letter> start(Operation operation);
+  std::shared_ptr<Message> start(Operation operation);
   /// Blocks until the message was taken or received. Throws Error, see Communicator::await, and when sizes or types
   /// differ.
-  void wait(Letter& letter);
-  bool done(Letter& letter);
+  void wait(Message& message);
+  bool done(Message& message);
   /// Ends the thread.
   void close();
 
  private:
   // All under mutex_.
   void move();
-  bool place(Letter& letter);
-  void take_back(Letter& letter);
-  void receive(Letter& letter);
+  bool place(Message& message);
+  void take_back(Message& message);
+  void receive(Message& message);
   std::byte* buffer(std::uint64_t bytes, std::uint64_t& got);
 
   void serve();
 
   Communicator& communicator_;
   std::mutex mutex_;
-  std::deque<std::shared_ptr<Letter>> sends_, receives_;
+  std::deque<std::shared_ptr<Message>> sends_, receives_;
   std::multimap<std::uint64_t, std::byte*> spare_;  // buffers of the heap by size: a page touched first costs most
   std::uint64_t spare_bytes_ = 0, next_number_ = 0;
   std::atomic<bool> stop_{false}, starter_blocked_{false};

@@ -43,9 +43,9 @@ class WorkQueue {
   void wait(Task& task);
   bool done(Task& task);
 
-  std::shared_ptr<Letter> start_message(Operation operation) { return mailbox_.start(std::move(operation)); }
-  void wait(Letter& letter) { mailbox_.wait(letter); }
-  bool done(Letter& letter) { return mailbox_.done(letter); }
+  std::shared_ptr<Message> start_message(Operation operation) { return mailbox_.start(std::move(operation)); }
+  void wait(Message& message) { mailbox_.wait(message); }
+  bool done(Message& message) { return mailbox_.done(message); }
 
   /// Leaves: later operations throw, so do those that have not ended. Nobody waits in this group any more.
   void close();
