@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/file.h>
-#include <tessera/launch/agent/guardian.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/agent/watchdog.h>
 
 #include <tests/error_of.h>
 #include <tests/stopwatch.h>
@@ -121,16 +121,16 @@ TEST(Process, TheDestructorEndsTheGroup) {
   EXPECT_TRUE(eventually([&] { return !is_running(child); }));
 }
 
-TEST(Guardian, KillsWhatWasNotForgotten) {
+TEST(Watchdog, KillsWhatWasNotForgotten) {
   ProcessOptions options;
   options.command = {"sleep", "60"};
   std::optional<Process> kept, forgotten;
   {
-    const Guardian guardian;
-    options.announce_fd = guardian.announce_fd();
+    const Watchdog watchdog;
+    options.announce_fd = watchdog.announce_fd();
     kept.emplace(options);
     forgotten.emplace(options);
-    guardian.forget(forgotten->pid());
+    watchdog.forget(forgotten->pid());
   }
   EXPECT_TRUE(eventually([&] { return kept->status().has_value(); }));
   EXPECT_EQ(describe_status(*kept->status()), "was killed by SIGKILL");

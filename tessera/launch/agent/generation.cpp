@@ -41,14 +41,14 @@ Generation::Generation(Host& host, const FleetPlan& plan, bool may_restart)
   try {
     for (int local_rank = 0; local_rank < plan.local_processes; ++local_rank) start(local_rank);
   } catch (...) {
-    for (const LocalRank& rank : ranks_) host.guardian.forget(rank.process.pid());
+    for (const LocalRank& rank : ranks_) host.watchdog.forget(rank.process.pid());
     throw;
   }
 }
 
 Generation::~Generation() {
   for (const LocalRank& rank : ranks_) {
-    if (!rank.gone) host_.guardian.forget(rank.process.pid());  // ~Process kills the group
+    if (!rank.gone) host_.watchdog.forget(rank.process.pid());  // ~Process kills the group
   }
 }
 
@@ -56,7 +56,7 @@ void Generation::start(int local_rank) {
   const LaunchOptions& options = host_.options;
   ProcessOptions process;
   process.command = host_.command;
-  process.announce_fd = host_.guardian.announce_fd();
+  process.announce_fd = host_.watchdog.announce_fd();
   Inheritance inheritance;
   inheritance.job = host_.job;
   inheritance.board_fd = host_.board.fd();

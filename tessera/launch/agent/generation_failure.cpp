@@ -167,7 +167,7 @@ void Generation::on_hang(const LifeFinding& finding) {
   };
   add(true);
   add(false);
-  stacks_.emplace(targets, stack_seconds, host_.guardian);
+  stacks_.emplace(targets, stack_seconds, host_.watchdog);
 }
 
 void Generation::tell_stacks() {

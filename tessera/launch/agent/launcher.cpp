@@ -10,7 +10,7 @@ namespace tessera::launch {
 
 namespace {
 
-constexpr int max_processes = 4096;  // guardian.cpp holds as many groups
+constexpr int max_processes = 4096;  // watchdog.cpp holds as many groups
 
 /// Bad input fails again, and a request to stop has been met.
 bool worth_a_restart(const Outcome& outcome) {

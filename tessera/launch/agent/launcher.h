@@ -62,7 +62,7 @@ struct LaunchOptions {
 /// such a request, not a failure.
 ///
 /// No process of the ranks' process groups outlives this call, and none outlives the agent if that is killed
-/// (guardian.h). Throws InputError when the program cannot be started (what was started is ended) or the port is in
+/// (watchdog.h). Throws InputError when the program cannot be started (what was started is ended) or the port is in
 /// use. Call it from the main thread of a process without other threads.
 int run(const std::vector<std::string>& command, const LaunchOptions& options);
 

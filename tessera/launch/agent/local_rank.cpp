@@ -81,7 +81,7 @@ void LocalRank::kill() {
 void LocalRank::collect() {
   read_output(true);
   output.finish();
-  host->guardian.forget(process.pid());
+  host->watchdog.forget(process.pid());
   process.reap();
   gone = true;
 }

@@ -11,7 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/launch/agent/guardian.h>
+#include <tessera/launch/agent/watchdog.h>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

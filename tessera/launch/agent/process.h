@@ -27,7 +27,7 @@ struct ProcessOptions {
   bool capture_stderr = false;
   int stdin_fd = -1;               ///< becomes its standard input (not owned); -1: /dev/null
   std::vector<int> inherited_fds;  ///< kept open in the child under the same numbers
-  int announce_fd = -1;            ///< a Guardian's socket (guardian.h): the child registers itself before it runs
+  int announce_fd = -1;            ///< a Watchdog's socket (watchdog.h): the child registers itself before it runs
 };
 
 /// The path that execve() needs. Throws InputError naming the program when it is missing, a folder or not executable.

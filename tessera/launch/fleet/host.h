@@ -1,15 +1,15 @@
 #pragma once
 /// \file
-/// What the agent of a host holds for the whole job, while generations of ranks come and go: signals, guardian, its
+/// What the agent of a host holds for the whole job, while generations of ranks come and go: signals, watchdog, its
 /// output, the rendezvous store, the agents of other hosts, the board.
 
 #include <tessera/launch/agent/board.h>
-#include <tessera/launch/agent/guardian.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/memory_folder.h>
 #include <tessera/launch/agent/oom.h>
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/signal_queue.h>
+#include <tessera/launch/agent/watchdog.h>
 #include <tessera/launch/fleet/fleet.h>
 #include <tessera/launch/store/store_server.h>
 
@@ -41,7 +41,7 @@ class Host {
   const std::vector<std::string> command;
   const LaunchOptions options;
   SignalQueue signals;
-  Guardian guardian;
+  Watchdog watchdog;
   OutputSink out, err;
   OomWatch oom;
   const Secret secret;

@@ -50,12 +50,12 @@ std::string frames_of(const std::string& output) {
 
 }  // namespace
 
-StackDump::StackDump(const std::vector<Target>& targets, double seconds, const Guardian& guardian)
+StackDump::StackDump(const std::vector<Target>& targets, double seconds, const Watchdog& watchdog)
     : deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                        std::chrono::duration<double>(seconds))),
       at_once_(std::max<std::size_t>(1, usable_cores().size())),
       debugger_(find_debugger()),
-      guardian_(&guardian) {
+      watchdog_(&watchdog) {
   for (const Target& target : targets) all_.push_back({target, thread_overview(target.pid), {}, {}, {}, false, false});
   turn();
 }
@@ -84,7 +84,7 @@ void StackDump::start(One& one) {
   for (const std::string& step : steps) options.command.insert(options.command.end(), {"-ex", step});
   options.environment = {{"DEBUGINFOD_URLS", std::nullopt}};
   options.capture_stdout = options.capture_stderr = true;
-  options.announce_fd = guardian_->announce_fd();
+  options.announce_fd = watchdog_->announce_fd();
   try {
     one.debugger.emplace_back(options);
   } catch (const InputError& error) {
@@ -98,7 +98,7 @@ void StackDump::finish(One& one) {
   if (one.debugger.empty()) return;
   Process& process = one.debugger.front();
   process.signal_group(SIGKILL);
-  guardian_->forget(process.pid());
+  watchdog_->forget(process.pid());
   process.reap();
   read_into(process.stdout_pipe(), one.frames);
   read_into(process.stderr_pipe(), one.complaint);

@@ -3,8 +3,8 @@
 /// Where the threads of some processes are: native stacks by gdb (if it is here and allowed to attach), besides what
 /// /proc says of each thread. Collected in a poll loop, never waiting for a debugger.
 
-#include <tessera/launch/agent/guardian.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/agent/watchdog.h>
 
 #include <poll.h>
 
@@ -28,8 +28,8 @@ class StackDump {
 
   /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow. The first
   /// targets come first, and the very first one is told once more with the symbols of all libraries. What is not there
-  /// after `seconds` is left out. The guardian outlives this.
-  StackDump(const std::vector<Target>& targets, double seconds, const Guardian& guardian);
+  /// after `seconds` is left out. The watchdog outlives this.
+  StackDump(const std::vector<Target>& targets, double seconds, const Watchdog& watchdog);
   ~StackDump();
 
   void watch(std::vector<pollfd>& descriptors);
@@ -53,7 +53,7 @@ class StackDump {
   std::chrono::steady_clock::time_point deadline_;
   std::size_t at_once_;
   std::string debugger_;  ///< path of gdb; empty: there is none
-  const Guardian* guardian_;
+  const Watchdog* watchdog_;
 };
 
 }  // namespace tessera::launch

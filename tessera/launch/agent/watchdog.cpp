@@ -1,4 +1,4 @@
-#include <tessera/launch/agent/guardian.h>
+#include <tessera/launch/agent/watchdog.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@ namespace tessera::launch {
 
 namespace {
 
-/// More ranks than one host is allowed to have (launcher.cpp); a fixed table, because the guardian must not allocate.
+/// More ranks than one host is allowed to have (launcher.cpp); a fixed table, because the watchdog must not allocate.
 constexpr std::size_t max_groups = 4096;
 
 struct Message {
@@ -37,7 +37,7 @@ void send_message(int fd, Message message) noexcept {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Whoever waits for the end of the agent's output must not wait for the guardian.
+  // Whoever waits for the end of the agent's output must not wait for the watchdog.
   ::dup2(socket, 0);
   ::close_range(1, ~0U, 0);
   for (;;) {
@@ -62,7 +62,7 @@ void send_message(int fd, Message message) noexcept {
 
 }  // namespace
 
-Guardian::Guardian() {
+Watchdog::Watchdog() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     throw InputError(
@@ -81,13 +81,13 @@ Guardian::Guardian() {
     throw InputError(concat("cannot start processes: ", std::strerror(error), "; raise the limit (ulimit -u)"));
 }
 
-Guardian::~Guardian() {
+Watchdog::~Watchdog() {
   socket_.reset();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
-void Guardian::forget(pid_t group) const noexcept { send_message(socket_.get(), {group, false}); }
+void Watchdog::forget(pid_t group) const noexcept { send_message(socket_.get(), {group, false}); }
 
 void announce_group(int announce_fd, pid_t group) noexcept { send_message(announce_fd, {group, true}); }
 

@@ -3,7 +3,7 @@
 /// Nothing survives an agent that is killed with SIGKILL: a small process that outlives it and ends what is left.
 ///
 /// PR_SET_PDEATHSIG ends the ranks themselves but not what they started (a shell's children, data workers). The
-/// guardian knows the process group of every rank and waits for the other end of its socket to close, which the kernel
+/// watchdog knows the process group of every rank and waits for the other end of its socket to close, which the kernel
 /// does however the agent dies.
 
 #include <sys/types.h>
@@ -12,14 +12,14 @@
 
 namespace tessera::launch {
 
-class Guardian {
+class Watchdog {
  public:
-  /// Forks the guardian. Throws InputError when there is no process or socket left for it.
-  Guardian();
+  /// Forks the watchdog. Throws InputError when there is no process or socket left for it.
+  Watchdog();
   /// Ends it; groups that were not forgotten are killed. Waits for its end.
-  ~Guardian();
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   /// For ProcessOptions::announce_fd.
   int announce_fd() const noexcept { return socket_.get(); }
