@@ -27,8 +27,8 @@ using namespace tessera;
 
 namespace {
 
-/// Everything is always there: what is measured is the way to the guardian and back, with one mutex.
-class OpenGuardian final : public parallel::Guardian {
+/// Everything is always there: what is measured is the way to the materializer and back, with one mutex.
+class OpenMaterializer final : public parallel::Materializer {
  public:
   void enter(std::span<const std::size_t> units, bool, const char*) override {
     const std::lock_guard lock(mutex_);
@@ -45,7 +45,7 @@ class OpenGuardian final : public parallel::Guardian {
 };
 
 /// Milliseconds of forward + backward of 12 layers, all parameters of a layer in one unit.
-void print_layers(OpenGuardian& guardian, std::int64_t d, std::int64_t tokens, int rounds) {
+void print_layers(OpenMaterializer& materializer, std::int64_t d, std::int64_t tokens, int rounds) {
   const auto make = [&] {
     at::manual_seed(1);
     return torch::nn::TransformerEncoder(
@@ -58,8 +58,8 @@ void print_layers(OpenGuardian& guardian, std::int64_t d, std::int64_t tokens, i
   for (const auto& layer : managed->layers->children()) {
     std::int64_t size = 0;
     for (const at::Tensor& p : layer->parameters()) size += (p.numel() + 63) / 64 * 64;
-    storages.push_back(
-        std::make_unique<parallel::ManagedStorage>(guardian, storages.size(), size, at::kFloat, at::kCPU, "absent"));
+    storages.push_back(std::make_unique<parallel::ManagedStorage>(materializer, storages.size(), size, at::kFloat,
+                                                                  at::kCPU, "absent"));
     const at::Tensor buffer = at::empty({size});
     std::int64_t at = 0;
     for (const at::Tensor& p : layer->parameters()) {
@@ -98,9 +98,9 @@ double nanoseconds(const std::function<void()>& run) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 30;
   at::set_num_threads(1);
-  OpenGuardian guardian;
+  OpenMaterializer materializer;
   const auto begin = std::chrono::steady_clock::now();
-  parallel::ManagedStorage storage(guardian, 0, 96, at::kFloat, at::kCPU, "absent");
+  parallel::ManagedStorage storage(materializer, 0, 96, at::kFloat, at::kCPU, "absent");
   std::printf("registering the key, once per process: %.2f ms\n",
               std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
   const auto parameter = [](at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); };
@@ -145,6 +145,6 @@ int main(int argc, char** argv) {
     present = std::min(present, nanoseconds([&] { const nn::Present nothing({&x, &w, &b}); }));
   std::printf("nn::Present of three plain tensors: %.1f ns\n", present);
   (void)storage.detach();
-  print_layers(guardian, 256, 32, rounds);
-  print_layers(guardian, 32, 8, rounds);
+  print_layers(materializer, 256, 32, rounds);
+  print_layers(materializer, 32, 8, rounds);
 }

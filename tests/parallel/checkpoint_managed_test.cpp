@@ -10,27 +10,27 @@
 #include <filesystem>
 
 #include "checkpoint_modules.h"
-#include "managed_guardian.h"
+#include "managed_materializer.h"
 
 namespace {
 
 using namespace tessera;
 using namespace checkpoint_test;
-using managed_test::DroppingGuardian;
+using managed_test::DroppingMaterializer;
 
 /// Three layers, each a unit, as somebody trains them; `run` wraps the layers.
 class CheckpointOfManaged : public ::testing::Test {
  protected:
   void SetUp() override {
     plain_ = train_step(stack_, x_, plainly);
-    for (const Layer& layer : stack_.blocks) guardian_.manage(layer->parameters());
+    for (const Layer& layer : stack_.blocks) materializer_.manage(layer->parameters());
   }
-  void TearDown() override { EXPECT_TRUE(guardian_.all_left()); }
+  void TearDown() override { EXPECT_TRUE(materializer_.all_left()); }
 
   const Stack<Layer> stack_{3, 16, 2};
   const at::Tensor x_ = input({5, 2, 16});
   Result plain_;
-  DroppingGuardian guardian_;
+  DroppingMaterializer materializer_;
 };
 
 TEST_F(CheckpointOfManaged, checkpointed) { expect_same(train_step(stack_, x_, with_checkpoints), plain_); }
@@ -73,10 +73,10 @@ TEST_F(CheckpointOfManaged, an_operator_that_is_refused_in_the_recomputation) {
   at::manual_seed(11);
   Layer layer = stack_.blocks[0];
   const at::Tensor loss = checkpointed([layer](const at::Tensor& t) mutable { return layer(t); }, x_).sum();
-  guardian_.refuse = true;
+  materializer_.refuse = true;
   EXPECT_THROW(torch::autograd::grad({loss}, layer->parameters(), {}, /*retain_graph=*/true), Error);
-  EXPECT_TRUE(guardian_.all_left());
-  guardian_.refuse = false;
+  EXPECT_TRUE(materializer_.all_left());
+  materializer_.refuse = false;
   EXPECT_NO_THROW(torch::autograd::grad({loss}, layer->parameters()));
 }
 

@@ -16,7 +16,7 @@
 #include <tessera/parallel/replicas/data_parallel.h>
 
 #include "checkpoint_modules.h"
-#include "managed_guardian.h"
+#include "managed_materializer.h"
 
 #include <string>
 
@@ -242,8 +242,8 @@ TEST(DataParallelModules, modules_with_state_of_their_own_are_made_anew_and_shar
 
 TEST(DataParallelModules, sharded_parameters_are_refused) {
   nn::Linear linear(4, 4);
-  managed_test::DroppingGuardian guardian;
-  guardian.manage(linear->parameters());
+  managed_test::DroppingMaterializer materializer;
+  materializer.manage(linear->parameters());
   try {
     DataParallel dp(linear, two);
     dp(at::ones({4, 4}));

@@ -1,6 +1,6 @@
 /// Unedited modules whose parameters are dropped after every operator train to the same bits as without.
 
-#include "managed_guardian.h"
+#include "managed_materializer.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -30,7 +30,7 @@
 namespace {
 
 namespace nn = torch::nn;
-using managed_test::DroppingGuardian;
+using managed_test::DroppingMaterializer;
 using managed_test::same_bits;
 using tessera::parallel::is_managed;
 using tessera::parallel::ManagedStorage;
@@ -171,8 +171,8 @@ Case made(const MakeCase& make) {
 /// Trains twins, one managed, and compares losses, gradients and values bit for bit.
 void expect_same_training(const MakeCase& make, int steps = 3) {
   const Case plain = made(make), managed = made(make);
-  DroppingGuardian guardian;
-  guardian.manage(*managed.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*managed.module);
   for (int step = 0; step < steps; ++step) {
     const at::Tensor expected = plain.forward().square().sum(), got = managed.forward().square().sum();
     ASSERT_TRUE(same_bits(got.detach(), expected.detach())) << "step " << step;
@@ -186,7 +186,7 @@ void expect_same_training(const MakeCase& make, int steps = 3) {
       EXPECT_TRUE(same_bits(mine.grad(), item.value().grad())) << item.key() << " step " << step;
       EXPECT_FALSE(is_managed(mine.grad()));
     }
-    guardian.step(1e-3);
+    materializer.step(1e-3);
     {
       const at::NoGradGuard no_grad;
       for (const at::Tensor& p : plain.module->parameters())
@@ -194,10 +194,10 @@ void expect_same_training(const MakeCase& make, int steps = 3) {
     }
     for (const at::Tensor& p : plain.module->parameters()) p.mutable_grad() = at::Tensor();
     for (const at::Tensor& p : managed.module->parameters()) p.mutable_grad() = at::Tensor();
-    for (const auto& item : theirs) EXPECT_TRUE(same_bits(guardian.value(ours[item.key()]), item.value().detach()));
-    ASSERT_TRUE(guardian.all_left());
+    for (const auto& item : theirs) EXPECT_TRUE(same_bits(materializer.value(ours[item.key()]), item.value().detach()));
+    ASSERT_TRUE(materializer.all_left());
   }
-  for (const auto& entry : guardian.entries) EXPECT_FALSE(entry.writes) << entry.op;
+  for (const auto& entry : materializer.entries) EXPECT_FALSE(entry.writes) << entry.op;
 }
 
 TEST(ManagedModules, mlp) { expect_same_training(mlp); }
@@ -214,8 +214,8 @@ TEST(ManagedModules, eval_without_gradients_and_in_inference_mode) {
   for (const MakeCase& make : {MakeCase(mlp), MakeCase(attention), MakeCase(lstm), MakeCase(convolutions),
                                MakeCase(transformer), MakeCase(fused)}) {
     const Case plain = made(make), managed = made(make);
-    DroppingGuardian guardian;
-    guardian.manage(*managed.module);
+    DroppingMaterializer materializer;
+    materializer.manage(*managed.module);
     plain.module->eval(), managed.module->eval();
     {
       const at::NoGradGuard no_grad;
@@ -225,7 +225,7 @@ TEST(ManagedModules, eval_without_gradients_and_in_inference_mode) {
       const c10::InferenceMode inference;
       EXPECT_TRUE(same_bits(managed.forward(), plain.forward()));
     }
-    EXPECT_TRUE(guardian.all_left());
+    EXPECT_TRUE(materializer.all_left());
   }
 }
 
@@ -259,30 +259,30 @@ TEST(ManagedModules, double_backward_and_retained_graph) {
   };
   for (const MakeCase& make : {MakeCase(mlp), MakeCase(twice), MakeCase(gru)}) {
     const Case plain = made(make), managed = made(make);
-    DroppingGuardian guardian;
-    guardian.manage(*managed.module);
+    DroppingMaterializer materializer;
+    materializer.manage(*managed.module);
     const auto expected = run(plain), got = run(managed);
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], expected[i])) << i;
-    EXPECT_TRUE(guardian.all_left());
+    EXPECT_TRUE(materializer.all_left());
   }
 }
 
 TEST(ManagedModules, backward_into_named_inputs_enters_operator_by_operator) {
   const Case c = made(mlp);
-  DroppingGuardian guardian;
-  guardian.manage(*c.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*c.module);
   const at::Tensor loss = c.forward().square().sum();
-  guardian.entries.clear();
+  materializer.entries.clear();
   loss.backward({}, /*retain_graph=*/false, /*create_graph=*/false, c.module->parameters());
-  EXPECT_EQ(guardian.operators().count("aten::_backward"), 0u);
+  EXPECT_EQ(materializer.operators().count("aten::_backward"), 0u);
   EXPECT_TRUE(c.module->parameters()[0].grad().defined());
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(ManagedModules, forward_in_one_thread_and_backward_in_others) {
   const Case plain = made(twice), managed = made(twice);
-  DroppingGuardian guardian;
-  guardian.manage(*managed.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*managed.module);
   plain.forward().square().sum().backward();
   at::Tensor loss;
   std::thread([&] { loss = managed.forward().square().sum(); }).join();
@@ -297,16 +297,16 @@ TEST(ManagedModules, forward_in_one_thread_and_backward_in_others) {
     });
   for (std::thread& t : threads) t.join();
   for (const at::Tensor& y : out) EXPECT_TRUE(same_bits(y, plain.forward().detach()));
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(ManagedModules, printing) {
   const Case c = made(mlp);
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = c.module->parameters()[0];
   std::ostringstream before, after, net;
   before << w;
-  guardian.manage(*c.module);
+  materializer.manage(*c.module);
   after << w;
   EXPECT_EQ(after.str(), before.str());
   net << *c.module;
@@ -315,34 +315,34 @@ TEST(ManagedModules, printing) {
 
 TEST(ManagedModules, a_clone_is_an_ordinary_module) {
   const Case c = made(mlp);
-  DroppingGuardian guardian;
-  guardian.manage(*c.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*c.module);
   const auto copy = c.module->clone();
   for (const auto& item : copy->named_parameters()) {
     const at::Tensor& original = c.module->named_parameters()[item.key()];
     EXPECT_FALSE(is_managed(item.value()));
-    EXPECT_TRUE(same_bits(item.value().detach(), guardian.value(original))) << item.key();
+    EXPECT_TRUE(same_bits(item.value().detach(), materializer.value(original))) << item.key();
   }
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(ManagedModules, to_another_type_takes_the_parameters_out_and_is_noticed) {
   const Case c = made(mlp);
-  DroppingGuardian guardian;
-  guardian.manage(*c.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*c.module);
   const auto parameters = c.module->parameters();
   c.module->to(at::kFloat);  // nothing to do
-  EXPECT_TRUE(guardian.storage(0).owns(parameters[0]));
-  const at::Tensor value = guardian.value(parameters[0]).clone();
+  EXPECT_TRUE(materializer.storage(0).owns(parameters[0]));
+  const at::Tensor value = materializer.value(parameters[0]).clone();
   c.module->to(at::kDouble);
-  EXPECT_FALSE(is_managed(parameters[0]) || guardian.storage(0).owns(parameters[0]));
+  EXPECT_FALSE(is_managed(parameters[0]) || materializer.storage(0).owns(parameters[0]));
   EXPECT_TRUE(same_bits(parameters[0].detach(), value.to(at::kDouble)));
 }
 
 TEST(ManagedModules, saving_absent_parameters_says_so) {
   const Case c = made(mlp);
-  DroppingGuardian guardian;
-  guardian.manage(*c.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*c.module);
   std::ostringstream out;
   torch::serialize::OutputArchive archive;
   c.module->save(archive);
@@ -356,8 +356,8 @@ TEST(ManagedModules, saving_absent_parameters_says_so) {
 
 TEST(ManagedModules, saving_present_parameters_works) {
   const Case c = made(mlp), other = made(mlp);
-  DroppingGuardian guardian;
-  guardian.manage(*c.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*c.module);
   std::stringstream file;
   {
     const auto p = c.module->parameters();
@@ -374,13 +374,13 @@ TEST(ManagedModules, saving_present_parameters_works) {
   archive.load_from(file);
   other.module->load(archive);
   for (const auto& item : other.module->named_parameters())
-    EXPECT_TRUE(same_bits(item.value().detach(), guardian.value(c.module->named_parameters()[item.key()])));
+    EXPECT_TRUE(same_bits(item.value().detach(), materializer.value(c.module->named_parameters()[item.key()])));
 }
 
 TEST(ManagedModules, an_optimizer_over_managed_parameters_writes_and_is_told) {
   const Case c = made(mlp);
-  DroppingGuardian guardian;
-  guardian.manage(*c.module);
+  DroppingMaterializer materializer;
+  materializer.manage(*c.module);
   c.forward().square().sum().backward();
   const at::NoGradGuard no_grad;
   for (const at::Tensor& p : c.module->parameters()) EXPECT_THROW(at::Tensor(p).sub_(p.grad(), 0.1), tessera::Error);
@@ -398,23 +398,23 @@ def forward(x, w, b):
   for (int i = 0; i < 4; ++i) run().backward();
   const at::Tensor dw = w.grad(), db = b.grad(), y = run().detach();
   w.mutable_grad() = at::Tensor(), b.mutable_grad() = at::Tensor();
-  DroppingGuardian guardian;
-  guardian.manage(std::vector<at::Tensor>{w});
-  guardian.manage(std::vector<at::Tensor>{b});
+  DroppingMaterializer materializer;
+  materializer.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{b});
   for (int i = 0; i < 4; ++i) run().backward();
   EXPECT_TRUE(same_bits(run().detach(), y) && same_bits(w.grad(), dw) && same_bits(b.grad(), db));
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(ManagedModules, an_unedited_module_computes_in_bf16_from_fp32_inputs) {
   for (const MakeCase& make : {MakeCase(mlp), MakeCase(twice), MakeCase(attention), MakeCase(lstm)}) {
     const Case plain = made(make), managed = made(make);
-    DroppingGuardian guardian;
+    DroppingMaterializer materializer;
     std::size_t units = 0;
     for (const auto& sub : managed.module->modules())
       if (const auto own = sub->parameters(false); !own.empty()) {
-        units = guardian.manage(own, at::kBFloat16) + 1;
-        guardian.storage(units - 1).cast_inputs(true);
+        units = materializer.manage(own, at::kBFloat16) + 1;
+        materializer.storage(units - 1).cast_inputs(true);
       }
     const at::Tensor expected = plain.forward(), got = managed.forward();
     EXPECT_EQ(got.scalar_type(), at::kBFloat16);
@@ -429,7 +429,7 @@ TEST(ManagedModules, an_unedited_module_computes_in_bf16_from_fp32_inputs) {
       EXPECT_LT((g.to(at::kFloat) - reference).norm().item<double>(), 0.1 * reference.norm().item<double>() + 1e-3)
           << item.key();
     }
-    EXPECT_TRUE(guardian.all_left());
+    EXPECT_TRUE(materializer.all_left());
   }
 }
 

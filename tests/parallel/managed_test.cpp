@@ -1,6 +1,6 @@
 /// The storage, the key and the fallback: identity, access, units, writes.
 
-#include "managed_guardian.h"
+#include "managed_materializer.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -19,7 +19,7 @@
 
 namespace {
 
-using managed_test::DroppingGuardian;
+using managed_test::DroppingMaterializer;
 using managed_test::same_bits;
 using tessera::parallel::is_managed;
 using tessera::parallel::managed_key;
@@ -30,32 +30,32 @@ using tessera::testing::error_of;
 at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); }
 
 TEST(Managed, adopting_keeps_identity_grad_hooks_and_gives_the_key) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({3, 4}), expected = w.detach().clone();
   int hooked = 0;
   w.register_hook([&](const at::Tensor& g) { return ++hooked, g; });
   at::TensorImpl* const identity = w.unsafeGetTensorImpl();
   EXPECT_FALSE(is_managed(w));
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   EXPECT_EQ(w.unsafeGetTensorImpl(), identity);
   EXPECT_TRUE(is_managed(w) && w.requires_grad() && w.is_leaf());
-  EXPECT_EQ(managed_storage(w), &guardian.storage(0));
-  EXPECT_TRUE(guardian.storage(0).owns(w));
+  EXPECT_EQ(managed_storage(w), &materializer.storage(0));
+  EXPECT_TRUE(materializer.storage(0).owns(w));
   (w * w).sum().backward();
   EXPECT_EQ(hooked, 1);
   EXPECT_TRUE(same_bits(w.grad(), expected * 2));
   EXPECT_FALSE(is_managed(w.grad()));
   ManagedStorage::abandon(w, expected);
-  EXPECT_FALSE(is_managed(w) || guardian.storage(0).owns(w));
+  EXPECT_FALSE(is_managed(w) || materializer.storage(0).owns(w));
   EXPECT_TRUE(w.requires_grad());
   EXPECT_TRUE(same_bits(w.detach(), expected));
   EXPECT_EQ(managed_storage(w), nullptr);
 }
 
 TEST(Managed, what_inherits_the_key_and_what_does_not) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 4});
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   const std::vector<at::Tensor> views = {w.t(),
                                          w.detach(),
                                          w.view({2, 8}),
@@ -73,18 +73,18 @@ TEST(Managed, what_inherits_the_key_and_what_does_not) {
                                          w.chunk(2)[1],
                                          w.diagonal()};
   for (std::size_t i = 0; i < views.size(); ++i) EXPECT_TRUE(is_managed(views[i])) << i;
-  EXPECT_TRUE(guardian.entries.empty()) << guardian.entries.front().op;
+  EXPECT_TRUE(materializer.entries.empty()) << materializer.entries.front().op;
   const std::vector<at::Tensor> copies = {
       w.clone(), at::empty_like(w), at::zeros_like(w), w.to(at::kDouble), w.t().reshape({16}), w + 1, w.new_empty({2})};
   for (std::size_t i = 0; i < copies.size(); ++i) EXPECT_FALSE(is_managed(copies[i])) << i;
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(Managed, looking_at_metadata_does_not_enter) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 6});
   const auto version = w._version();
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   EXPECT_EQ(w.sizes(), at::IntArrayRef({4, 6}));
   EXPECT_EQ(at::size(w, 1), 6);
   EXPECT_TRUE(w.is_contiguous() && w.is_floating_point() && at::is_floating_point(w));
@@ -94,13 +94,13 @@ TEST(Managed, looking_at_metadata_does_not_enter) {
   EXPECT_EQ(w.numel(), 24);
   const at::Tensor detached = w.detach();
   detached.requires_grad_(false);
-  EXPECT_TRUE(guardian.entries.empty()) << guardian.entries.front().op;
+  EXPECT_TRUE(materializer.entries.empty()) << materializer.entries.front().op;
 }
 
 TEST(Managed, raw_access_to_absent_memory_says_what_is_wrong) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4});
-  const std::size_t u = guardian.manage(std::vector<at::Tensor>{w});
+  const std::size_t u = materializer.manage(std::vector<at::Tensor>{w});
   const std::vector<std::function<void()>> accesses = {
       [&] { (void)w.data_ptr(); },
       [&] { (void)w.data_ptr<float>(); },
@@ -117,13 +117,13 @@ TEST(Managed, raw_access_to_absent_memory_says_what_is_wrong) {
     for (std::size_t i = 0; i < accesses.size(); ++i)
       EXPECT_NE(error_of<std::exception>(accesses[i]).find("a parameter of unit 0 is absent"), std::string::npos)
           << i << ": " << error_of<std::exception>(accesses[i]);
-    guardian.storage(u).attach(guardian.home(u));
+    materializer.storage(u).attach(materializer.home(u));
     for (std::size_t i = 0; i < accesses.size(); ++i) EXPECT_EQ(error_of<std::exception>(accesses[i]), "") << i;
-    EXPECT_EQ(w.data_ptr(), guardian.home(u).data_ptr());
-    EXPECT_TRUE(guardian.storage(u).detach().is_same(guardian.home(u)));
+    EXPECT_EQ(w.data_ptr(), materializer.home(u).data_ptr());
+    EXPECT_TRUE(materializer.storage(u).detach().is_same(materializer.home(u)));
   }
   EXPECT_NE(error_of<std::exception>([&] { w.detach().resize_({1000}); }), "");
-  EXPECT_EQ(w.sum().item<float>(), guardian.home(u).sum().item<float>());
+  EXPECT_EQ(w.sum().item<float>(), materializer.home(u).sum().item<float>());
 }
 
 TEST(Managed, operators_of_every_kind_see_the_values) {
@@ -158,20 +158,20 @@ TEST(Managed, operators_of_every_kind_see_the_values) {
   };
   const at::NoGradGuard no_grad;
   for (const auto& [name, run] : operators) {
-    DroppingGuardian guardian;
+    DroppingMaterializer materializer;
     const at::Tensor w = at::randn({4, 4}), expected = run(w.clone());
-    guardian.manage(std::vector<at::Tensor>{w});
+    materializer.manage(std::vector<at::Tensor>{w});
     const at::Tensor got = run(w);
-    EXPECT_FALSE(guardian.entries.empty()) << name;
+    EXPECT_FALSE(materializer.entries.empty()) << name;
     EXPECT_TRUE(same_bits(got, expected)) << name;
-    EXPECT_TRUE(guardian.all_left()) << name;
+    EXPECT_TRUE(materializer.all_left()) << name;
   }
 }
 
 TEST(Managed, attach_and_detach_reject_what_does_not_fit) {
-  DroppingGuardian guardian;
-  const std::size_t u = guardian.manage(std::vector<at::Tensor>{leaf({4})});
-  ManagedStorage& storage = guardian.storage(u);
+  DroppingMaterializer materializer;
+  const std::size_t u = materializer.manage(std::vector<at::Tensor>{leaf({4})});
+  ManagedStorage& storage = materializer.storage(u);
   EXPECT_THROW(storage.detach(), tessera::Error);
   EXPECT_THROW(storage.attach(at::zeros({63})), tessera::Error);
   EXPECT_THROW(storage.attach(at::zeros({64}, at::kDouble)), tessera::Error);
@@ -184,19 +184,19 @@ TEST(Managed, attach_and_detach_reject_what_does_not_fit) {
 }
 
 TEST(Managed, another_dtype_and_shape_replace_the_gradient_accumulator) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 4});
   at::Tensor loss = (w * w).sum();  // keeps w's fp32 AccumulateGrad alive
-  const std::size_t u = guardian.manage(std::vector<at::Tensor>{w}, at::kBFloat16);
+  const std::size_t u = materializer.manage(std::vector<at::Tensor>{w}, at::kBFloat16);
   EXPECT_EQ(w.scalar_type(), at::kBFloat16);
   (w * w).sum().backward();
   EXPECT_EQ(w.grad().scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(same_bits(w.grad(), guardian.value(w) * 2));
+  EXPECT_TRUE(same_bits(w.grad(), materializer.value(w) * 2));
   w.mutable_grad().reset();
 
   const at::Tensor v = leaf({4, 4});
   const at::Tensor kept = (v * v).sum();
-  ManagedStorage storage(guardian, u + 1, 16, at::kFloat, at::kCPU, "absent");
+  ManagedStorage storage(materializer, u + 1, 16, at::kFloat, at::kCPU, "absent");
   storage.adopt(v, 0, {16}, {1});
   storage.attach(at::ones({16}));
   storage.buffer().fill_(3);
@@ -205,51 +205,51 @@ TEST(Managed, another_dtype_and_shape_replace_the_gradient_accumulator) {
 }
 
 TEST(Managed, all_units_of_an_operator_come_together_ascending_and_once) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor a = leaf({2, 2}), b = leaf({2, 2}), c = leaf({2, 2});
   const at::Tensor sum = a.detach() + c.detach() + b.detach();
-  guardian.manage(std::vector<at::Tensor>{a});
-  guardian.manage(std::vector<at::Tensor>{b});
-  guardian.manage(std::vector<at::Tensor>{c});
+  materializer.manage(std::vector<at::Tensor>{a});
+  materializer.manage(std::vector<at::Tensor>{b});
+  materializer.manage(std::vector<at::Tensor>{c});
   const at::NoGradGuard no_grad;
   (void)at::addmm(c, b, a);
-  ASSERT_EQ(guardian.entries.size(), 1u);
-  EXPECT_EQ(guardian.entries[0].units, (std::vector<std::size_t>{0, 1, 2}));
-  EXPECT_EQ(guardian.entries[0].op, "aten::addmm");
-  EXPECT_FALSE(guardian.entries[0].writes);
+  ASSERT_EQ(materializer.entries.size(), 1u);
+  EXPECT_EQ(materializer.entries[0].units, (std::vector<std::size_t>{0, 1, 2}));
+  EXPECT_EQ(materializer.entries[0].op, "aten::addmm");
+  EXPECT_FALSE(materializer.entries[0].writes);
   (void)at::cat({c, a, c.t(), a});
-  EXPECT_EQ(guardian.entries.back().units, (std::vector<std::size_t>{0, 2}));
+  EXPECT_EQ(materializer.entries.back().units, (std::vector<std::size_t>{0, 2}));
   (void)at::index(b, {at::tensor({1, 0}), c10::optional<at::Tensor>(at::tensor({0, 1}))});
-  EXPECT_EQ(guardian.entries.back().units, (std::vector<std::size_t>{1}));
+  EXPECT_EQ(materializer.entries.back().units, (std::vector<std::size_t>{1}));
   EXPECT_TRUE(at::equal(a + c + b, sum));
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 RC_GTEST_PROP(Managed, any_list_of_parameters_is_entered_as_a_sorted_set, ()) {
   const std::size_t count = *rc::gen::inRange<std::size_t>(1, 12);
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   std::vector<at::Tensor> parameters;
   for (std::size_t i = 0; i < count; ++i) {
     parameters.push_back(leaf({2}));
-    guardian.manage(std::vector<at::Tensor>{parameters.back()});
+    materializer.manage(std::vector<at::Tensor>{parameters.back()});
   }
   const auto picks =
       *rc::gen::nonEmpty(rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, count)));
   std::vector<at::Tensor> tensors, values;
   for (const std::size_t i : picks) {
     tensors.push_back(parameters[i]);
-    values.push_back(guardian.value(parameters[i]));
+    values.push_back(materializer.value(parameters[i]));
   }
   const at::Tensor got = at::cat(tensors);
   const std::set<std::size_t> expected(picks.begin(), picks.end());
-  RC_ASSERT(guardian.entries.size() == 1u);
-  RC_ASSERT(guardian.entries[0].units == std::vector<std::size_t>(expected.begin(), expected.end()));
+  RC_ASSERT(materializer.entries.size() == 1u);
+  RC_ASSERT(materializer.entries[0].units == std::vector<std::size_t>(expected.begin(), expected.end()));
   RC_ASSERT(same_bits(got.detach(), at::cat(values)));
-  RC_ASSERT(guardian.all_left());
+  RC_ASSERT(materializer.all_left());
 }
 
-TEST(Managed, each_guardian_hears_of_its_own_units) {
-  DroppingGuardian first, second;
+TEST(Managed, each_materializer_hears_of_its_own_units) {
+  DroppingMaterializer first, second;
   const at::Tensor a = leaf({3}), b = leaf({3}), expected = (a * b).detach();
   first.manage(std::vector<at::Tensor>{a});
   second.manage(std::vector<at::Tensor>{b});
@@ -264,15 +264,15 @@ TEST(Managed, each_guardian_hears_of_its_own_units) {
 }
 
 TEST(Managed, an_operator_that_throws_leaves) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({3, 4});
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   EXPECT_ANY_THROW((void)at::mm(w, at::ones({3, 3})));
-  EXPECT_EQ(guardian.entries.size(), 1u);
-  EXPECT_TRUE(guardian.all_left());
-  guardian.refuse = true;
+  EXPECT_EQ(materializer.entries.size(), 1u);
+  EXPECT_TRUE(materializer.all_left());
+  materializer.refuse = true;
   EXPECT_THROW((void)at::mm(w, at::ones({4, 3})), tessera::Error);
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(Managed, writes_are_told) {
@@ -290,36 +290,36 @@ TEST(Managed, writes_are_told) {
       {"like out", [](at::Tensor& w) { at::ones_like_out(w, at::zeros({4, 4})); }},
   };
   for (const auto& [name, write] : writers) {
-    DroppingGuardian guardian;
+    DroppingMaterializer materializer;
     at::Tensor w = leaf({4, 4}), twin = w.detach().clone();
-    guardian.manage(std::vector<at::Tensor>{w});
+    materializer.manage(std::vector<at::Tensor>{w});
     const at::NoGradGuard no_grad;
     EXPECT_THROW(write(w), tessera::Error) << name;
-    EXPECT_TRUE(guardian.entries.back().writes) << name;
-    EXPECT_TRUE(guardian.all_left()) << name;
-    EXPECT_TRUE(same_bits(guardian.value(w), twin)) << name;
-    guardian.writes_allowed = true;
+    EXPECT_TRUE(materializer.entries.back().writes) << name;
+    EXPECT_TRUE(materializer.all_left()) << name;
+    EXPECT_TRUE(same_bits(materializer.value(w), twin)) << name;
+    materializer.writes_allowed = true;
     at::manual_seed(3);
     write(w);
     at::manual_seed(3);
     write(twin);
-    EXPECT_TRUE(same_bits(guardian.value(w), twin)) << name;
+    EXPECT_TRUE(same_bits(materializer.value(w), twin)) << name;
   }
   // Reading one parameter to write elsewhere is no write.
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4});
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   const at::NoGradGuard no_grad;
   at::Tensor target = at::zeros({4});
   target.copy_(w);
   at::mul_out(target, w, w);
-  for (const auto& entry : guardian.entries) EXPECT_FALSE(entry.writes) << entry.op;
+  for (const auto& entry : materializer.entries) EXPECT_FALSE(entry.writes) << entry.op;
 }
 
 TEST(Managed, operators_of_other_libraries_are_entered_whatever_they_return) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 4});
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   // Registered after the key; the second returns an alias of its input, but reads it.
   torch::Library library(torch::Library::DEF, "tessera_managed_test", std::nullopt, __FILE__, __LINE__);
   library.def("first(Tensor w) -> float",
@@ -332,26 +332,26 @@ TEST(Managed, operators_of_other_libraries_are_entered_whatever_they_return) {
   const auto first = dispatcher.findSchemaOrThrow("tessera_managed_test::first", "").typed<double(const at::Tensor&)>();
   const auto checked =
       dispatcher.findSchemaOrThrow("tessera_managed_test::checked", "").typed<at::Tensor(const at::Tensor&)>();
-  EXPECT_EQ(static_cast<float>(first.call(w)), guardian.value(w)[0][0].item<float>());
-  EXPECT_EQ(guardian.entries.back().op, "tessera_managed_test::first");
+  EXPECT_EQ(static_cast<float>(first.call(w)), materializer.value(w)[0][0].item<float>());
+  EXPECT_EQ(materializer.entries.back().op, "tessera_managed_test::first");
   EXPECT_TRUE(is_managed(checked.call(w)));
-  EXPECT_EQ(guardian.entries.back().op, "tessera_managed_test::checked");
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_EQ(materializer.entries.back().op, "tessera_managed_test::checked");
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(Managed, stored_views_stay_views_and_are_counted) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({3, 4}), x = at::randn({3, 3});
-  const std::size_t u = guardian.manage(std::vector<at::Tensor>{w});
-  EXPECT_EQ(guardian.storage(u).foreign_uses(), 0u);
+  const std::size_t u = materializer.manage(std::vector<at::Tensor>{w});
+  EXPECT_EQ(materializer.storage(u).foreign_uses(), 0u);
   {
     const at::Tensor stored = w.t();
-    EXPECT_EQ(guardian.storage(u).foreign_uses(), 1u);
-    EXPECT_TRUE(same_bits(at::mm(stored, x).detach(), at::mm(guardian.value(w).t(), x)));
+    EXPECT_EQ(materializer.storage(u).foreign_uses(), 1u);
+    EXPECT_TRUE(same_bits(at::mm(stored, x).detach(), at::mm(materializer.value(w).t(), x)));
   }
-  EXPECT_EQ(guardian.storage(u).foreign_uses(), 0u);
+  EXPECT_EQ(materializer.storage(u).foreign_uses(), 0u);
   ManagedStorage::abandon(w, at::ones({3, 4}));
-  EXPECT_EQ(guardian.storage(u).foreign_uses(), 0u);
+  EXPECT_EQ(materializer.storage(u).foreign_uses(), 0u);
 }
 
 TEST(Managed, views_that_a_constructor_stored_are_found) {
@@ -365,12 +365,12 @@ TEST(Managed, views_that_a_constructor_stored_are_found) {
 }
 
 TEST(Managed, replaced_memory_is_noticed) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({3, 4}), v = leaf({3, 4});
-  const std::size_t u = guardian.manage(std::vector<at::Tensor>{w});
-  EXPECT_FALSE(guardian.storage(u).owns(v));
+  const std::size_t u = materializer.manage(std::vector<at::Tensor>{w});
+  EXPECT_FALSE(materializer.storage(u).owns(v));
   at::Tensor(w).set_data(at::ones({3, 4}));
-  EXPECT_FALSE(guardian.storage(u).owns(w));
+  EXPECT_FALSE(materializer.storage(u).owns(w));
   EXPECT_EQ(managed_storage(w), nullptr);
   EXPECT_EQ(w.sum().item<float>(), 12);
 }
@@ -378,9 +378,9 @@ TEST(Managed, replaced_memory_is_noticed) {
 TEST(Managed, an_alias_that_outlives_the_storage_says_so) {
   at::Tensor alias;
   {
-    DroppingGuardian guardian;
+    DroppingMaterializer materializer;
     const at::Tensor w = leaf({3});
-    guardian.manage(std::vector<at::Tensor>{w});
+    materializer.manage(std::vector<at::Tensor>{w});
     alias = w.detach();
   }
   EXPECT_EQ(managed_storage(alias), nullptr);
@@ -389,28 +389,28 @@ TEST(Managed, an_alias_that_outlives_the_storage_says_so) {
 }
 
 TEST(Managed, present_brings_parameters_for_raw_pointers) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4}), v = leaf({4}), plain = at::ones({4}), undefined;
-  guardian.manage(std::vector<at::Tensor>{w});
-  guardian.manage(std::vector<at::Tensor>{v});
+  materializer.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{v});
   {
     const tessera::parallel::Present present({plain, v, w, undefined, w});
-    EXPECT_EQ(guardian.entries.back().units, (std::vector<std::size_t>{0, 1}));
-    EXPECT_EQ(w.data_ptr<float>()[2], guardian.value(w)[2].item<float>());
+    EXPECT_EQ(materializer.entries.back().units, (std::vector<std::size_t>{0, 1}));
+    EXPECT_EQ(w.data_ptr<float>()[2], materializer.value(w)[2].item<float>());
     (void)(w + v);
-    EXPECT_EQ(v.data_ptr<float>()[0], guardian.value(v)[0].item<float>());
+    EXPECT_EQ(v.data_ptr<float>()[0], materializer.value(v)[0].item<float>());
   }
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
   {
     const tessera::nn::Present present({&plain, &undefined, nullptr, &w});
-    EXPECT_EQ(w.data_ptr<float>()[2], guardian.value(w)[2].item<float>());
+    EXPECT_EQ(w.data_ptr<float>()[2], materializer.value(w)[2].item<float>());
   }
-  EXPECT_TRUE(guardian.all_left());
-  const std::size_t before = guardian.entries.size();
+  EXPECT_TRUE(materializer.all_left());
+  const std::size_t before = materializer.entries.size();
   {
     const tessera::nn::Present present({&plain, &undefined});
   }
-  EXPECT_EQ(guardian.entries.size(), before);
+  EXPECT_EQ(materializer.entries.size(), before);
 }
 
 /// y = x w, by operators, with the weight saved. Notes what it was given.
@@ -429,25 +429,25 @@ struct Product : torch::autograd::Function<Product> {
 };
 
 TEST(Managed, the_key_survives_saving_in_a_custom_function) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 5}), x = leaf({3, 4});
   x.mm(w).sin().sum().backward();
   const at::Tensor dw = w.grad(), dx = x.grad();
   w.mutable_grad() = at::Tensor(), x.mutable_grad() = at::Tensor();
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   Product::apply(x, w).sin().sum().backward();
   EXPECT_TRUE(same_bits(w.grad(), dw) && same_bits(x.grad(), dx));
 }
 
 TEST(Managed, other_inputs_are_cast_when_asked) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 5}), x = leaf({3, 5}), g = leaf({5}), b = leaf({5});
-  const std::size_t u = guardian.manage(std::vector<at::Tensor>{w, g, b}, at::kBFloat16);
+  const std::size_t u = materializer.manage(std::vector<at::Tensor>{w, g, b}, at::kBFloat16);
   EXPECT_ANY_THROW((void)at::linear(x, w));  // as any module in bf16 would
-  guardian.storage(u).cast_inputs(true);
+  materializer.storage(u).cast_inputs(true);
   const at::Tensor y = at::linear(x, w);
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(same_bits(y.detach(), at::linear(x.detach().to(at::kBFloat16), guardian.value(w))));
+  EXPECT_TRUE(same_bits(y.detach(), at::linear(x.detach().to(at::kBFloat16), materializer.value(w))));
   y.sum().backward();
   EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
   EXPECT_EQ(w.grad().scalar_type(), at::kBFloat16);
@@ -459,17 +459,17 @@ TEST(Managed, other_inputs_are_cast_when_asked) {
     at::Tensor out = at::empty({3, 4});
     at::mm_out(out, x.detach(), w.detach().t());
   });
-  EXPECT_TRUE(guardian.all_left());
+  EXPECT_TRUE(materializer.all_left());
 }
 
 TEST(Managed, operators_on_other_tensors_do_not_pass) {
-  DroppingGuardian guardian;
+  DroppingMaterializer materializer;
   const at::Tensor w = leaf({4, 4});
-  guardian.manage(std::vector<at::Tensor>{w});
+  materializer.manage(std::vector<at::Tensor>{w});
   const at::Tensor y = at::mm(at::randn({4, 4}), w);
-  const std::size_t before = guardian.entries.size();
+  const std::size_t before = materializer.entries.size();
   (void)(y * 2 + at::ones({4, 4})).sum();
-  EXPECT_EQ(guardian.entries.size(), before);
+  EXPECT_EQ(materializer.entries.size(), before);
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ void Sharded::Impl::make_groups() {
   plan_ = sharded ? parallel::group_by_units(parameters_, options_.wrap, options_.persistence_threshold)
                   : parallel::group_by_buckets(parameters_, to_bytes(options_.first_bucket_mb),
                                                to_bytes(options_.bucket_mb));
-  context_.guardian = this;
+  context_.materializer = this;
   context_.param_dtype = options_.param_dtype;
   context_.load = options_.load;
   context_.sync = options_.sync_module_states && context_.data_parallel.size() > 1;

@@ -26,7 +26,7 @@
 
 namespace tessera {
 
-struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
+struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener {
   Impl(torch::nn::Module& module, ShardingOptions options);
   ~Impl() override;
 

@@ -83,7 +83,7 @@ void FlatGroup::take_values() {
   shard_ =
       slice_of_whole ? own_slice(whole) : context_.allocate_shard({layout_.shard_numel()}, options.dtype(shard_dtype_));
   storage_ = std::make_unique<ManagedStorage>(
-      *context_.guardian, unit_, layout_.padded, dtype_, device,
+      *context_.materializer, unit_, layout_.padded, dtype_, device,
       concat(
           "the parameters of unit '", name_,
           "' are sharded over ranks and not here now: an operator on them brings them back by itself, data_ptr() does "

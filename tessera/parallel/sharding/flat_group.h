@@ -31,7 +31,7 @@ struct ShardingContext {
   comm::Group shards;         ///< the S ranks that hold the parts of one copy
   comm::Group copies;         ///< the R ranks that hold the same part
   BufferPool pool;
-  Guardian* guardian = nullptr;
+  Materializer* materializer = nullptr;
   /// Of all local parts: an optimizer that changes any of them in place is seen by one look.
   c10::VariableVersion shard_version{0};
   std::optional<at::ScalarType> param_dtype = {};

@@ -50,12 +50,12 @@ c10::Allocator* memory_mark() {
   return &mark;
 }
 
-Memory::Memory(ManagedStorage& owner_, Guardian& guardian_, std::size_t unit_, std::size_t nbytes, c10::Device device,
-               std::string absent_text)
+Memory::Memory(ManagedStorage& owner_, Materializer& materializer_, std::size_t unit_, std::size_t nbytes,
+               c10::Device device, std::string absent_text)
     : c10::StorageImpl(use_byte_size_t(), static_cast<std::int64_t>(nbytes), c10::DataPtr(nullptr, device),
                        memory_mark(), /*resizable=*/false),
       owner(&owner_),
-      guardian(&guardian_),
+      materializer(&materializer_),
       unit(unit_) {
   release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(absent_text));
 }
@@ -69,15 +69,16 @@ struct ManagedStorage::Impl {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> adopted;  ///< some may be somebody else's again
 };
 
-ManagedStorage::ManagedStorage(Guardian& guardian, std::size_t unit, std::int64_t numel, at::ScalarType dtype,
+ManagedStorage::ManagedStorage(Materializer& materializer, std::size_t unit, std::int64_t numel, at::ScalarType dtype,
                                c10::Device device, std::string absent_text) {
   TESSERA_CHECK(numel >= 0, "a managed storage of ", numel, " elements");
   detail::register_key();
   impl_ = std::make_unique<Impl>();
   impl_->numel = numel;
   impl_->dtype = dtype;
-  impl_->memory = c10::make_intrusive<detail::Memory>(
-      *this, guardian, unit, static_cast<std::size_t>(numel) * c10::elementSize(dtype), device, std::move(absent_text));
+  impl_->memory = c10::make_intrusive<detail::Memory>(*this, materializer, unit,
+                                                      static_cast<std::size_t>(numel) * c10::elementSize(dtype), device,
+                                                      std::move(absent_text));
 }
 
 ManagedStorage::~ManagedStorage() {
@@ -164,7 +165,7 @@ std::size_t ManagedStorage::foreign_uses() const {
 }
 
 std::size_t ManagedStorage::unit() const { return impl_->memory->unit; }
-Guardian& ManagedStorage::guardian() const { return *impl_->memory->guardian; }
+Materializer& ManagedStorage::materializer() const { return *impl_->memory->materializer; }
 
 std::size_t stored_views(const at::Tensor& parameter, std::span<const at::Tensor> parameters) {
   const auto storage_of = [](const at::Tensor& t) {

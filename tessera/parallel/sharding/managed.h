@@ -30,9 +30,9 @@ namespace tessera::parallel {
 inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
 
 /// Who makes parameters present. Called on the thread that runs the operator, which may be any.
-class Guardian {
+class Materializer {
  public:
-  virtual ~Guardian() = default;
+  virtual ~Materializer() = default;
   /// `op` (its full name, for messages) is about to read the parameters of `units` (ascending, each once), or to write
   /// some of them (`writes`). On return they are present and stay so until leave(). An exception keeps the operator
   /// from running.
@@ -42,12 +42,12 @@ class Guardian {
 
 /// The memory of one flat buffer of one unit: a StorageImpl that never changes its identity, present or absent. Absent
 /// keeps nbytes and throws `absent_text` when its data is read without passing through the key (data_ptr()). Not
-/// thread-safe: the guardian's mutex.
+/// thread-safe: the materializer's mutex.
 class ManagedStorage {
  public:
-  /// `guardian` outlives the parameters' use; `unit` is what it is told. numel elements of `dtype`.
-  ManagedStorage(Guardian& guardian, std::size_t unit, std::int64_t numel, at::ScalarType dtype, c10::Device device,
-                 std::string absent_text);
+  /// `materializer` outlives the parameters' use; `unit` is what it is told. numel elements of `dtype`.
+  ManagedStorage(Materializer& materializer, std::size_t unit, std::int64_t numel, at::ScalarType dtype,
+                 c10::Device device, std::string absent_text);
   /// Parameters must have been taken out (abandon) before.
   ~ManagedStorage();
   ManagedStorage(const ManagedStorage&) = delete;
@@ -71,14 +71,14 @@ class ManagedStorage {
   /// parameters of this storage get their other floating-point inputs converted to its dtype first, differentiably: an
   /// unedited module whose parameters compute in bf16 takes fp32 inputs. Off at first.
   void cast_inputs(bool cast);
-  /// The buffer; undefined when absent. Operators on it do not pass through the guardian.
+  /// The buffer; undefined when absent. Operators on it do not pass through the materializer.
   const at::Tensor& buffer() const { return buffer_; }
   /// Tensors of others that alias this storage, besides the adopted parameters: views that somebody stored, or that a
   /// graph keeps.
   std::size_t foreign_uses() const;
 
   std::size_t unit() const;
-  Guardian& guardian() const;
+  Materializer& materializer() const;
 
  private:
   struct Impl;

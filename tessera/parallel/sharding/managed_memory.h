@@ -12,11 +12,11 @@ namespace tessera::parallel::detail {
 
 /// A StorageImpl that knows who manages it. Aliases (views of others, saved tensors) may outlive the manager.
 struct Memory final : c10::StorageImpl {
-  Memory(ManagedStorage& owner, Guardian& guardian, std::size_t unit, std::size_t nbytes, c10::Device device,
+  Memory(ManagedStorage& owner, Materializer& materializer, std::size_t unit, std::size_t nbytes, c10::Device device,
          std::string absent_text);
 
   ManagedStorage* owner;  ///< nullptr once the ManagedStorage is gone
-  Guardian* guardian;
+  Materializer* materializer;
   std::size_t unit;
   bool cast_inputs = false;
 };

@@ -37,44 +37,44 @@ class Visit {
     TESSERA_CHECK(memory.owner != nullptr,
                   "an operator received a parameter, or a view of one, whose sharding object was destroyed; keep the "
                   "sharding object as long as the module is used");
-    if (!items_.empty() && items_.back().guardian == memory.guardian && items_.back().unit == memory.unit)
+    if (!items_.empty() && items_.back().materializer == memory.materializer && items_.back().unit == memory.unit)
       items_.back().writes |= writes;
     else
-      items_.push_back({memory.guardian, memory.unit, writes});
+      items_.push_back({memory.materializer, memory.unit, writes});
   }
 
   /// All units at once, so that bringing one cannot drop another that the same operator needs.
   void enter(const char* op) {
     if (items_.size() > 1)
       std::ranges::sort(items_, [](const Item& a, const Item& b) {
-        return a.guardian != b.guardian ? std::less<>()(a.guardian, b.guardian) : a.unit < b.unit;
+        return a.materializer != b.materializer ? std::less<>()(a.materializer, b.materializer) : a.unit < b.unit;
       });
     for (const Item& item : items_) {
-      if (groups_.empty() || groups_.back().guardian != item.guardian)
-        groups_.push_back({item.guardian, units_.size(), 0, false});
+      if (groups_.empty() || groups_.back().materializer != item.materializer)
+        groups_.push_back({item.materializer, units_.size(), 0, false});
       Group& group = groups_.back();
       if (group.count == 0 || units_.back() != item.unit) units_.push_back(item.unit), ++group.count;
       group.writes |= item.writes;
     }
     for (const Group& group : groups_) {
-      group.guardian->enter(units(group), group.writes, op);
+      group.materializer->enter(units(group), group.writes, op);
       ++entered_;
     }
   }
 
  private:
   struct Item {
-    Guardian* guardian;
+    Materializer* materializer;
     std::size_t unit;
     bool writes;
   };
-  struct Group {  // units_[first, first + count) are of one guardian
-    Guardian* guardian;
+  struct Group {  // units_[first, first + count) are of one materializer
+    Materializer* materializer;
     std::size_t first, count;
     bool writes;
   };
   std::span<const std::size_t> units(const Group& group) const { return {units_.data() + group.first, group.count}; }
-  void leave(const Group& group) noexcept { group.guardian->leave(units(group)); }
+  void leave(const Group& group) noexcept { group.materializer->leave(units(group)); }
 
   c10::SmallVector<Item, 4> items_;
   c10::SmallVector<std::size_t, 4> units_;

@@ -15,7 +15,7 @@ constexpr const char* where_they_are =
     "those to optimizers, and clip with sharded.clip_grad_norm()";
 
 /// Refuses every use.
-class Refusal final : public Guardian {
+class Refusal final : public Materializer {
  public:
   void enter(std::span<const std::size_t>, bool, const char* op) override {
     throw Error(concat("sharding: operator ", op, " was given a gradient that is elsewhere: ", where_they_are));
@@ -23,9 +23,9 @@ class Refusal final : public Guardian {
   void leave(std::span<const std::size_t>) noexcept override {}
 };
 
-Guardian& refusal() {
-  static Refusal guardian;  // without state
-  return guardian;
+Materializer& refusal() {
+  static Refusal materializer;  // without state
+  return materializer;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A guardian of one process for tests of managed parameters: values live in plain tensors ("homes"); an operator gets
-/// a copy of them, which is filled with NaN and dropped when the operator ends. So whatever reads a parameter without
-/// asking throws, or yields NaN.
+/// A materializer of one process for tests of managed parameters: values live in plain tensors ("homes"); an operator
+/// gets a copy of them, which is filled with NaN and dropped when the operator ends. So whatever reads a parameter
+/// without asking throws, or yields NaN.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -22,8 +22,8 @@
 
 namespace managed_test {
 
-using tessera::parallel::Guardian;
 using tessera::parallel::ManagedStorage;
+using tessera::parallel::Materializer;
 
 struct Entry {
   std::vector<std::size_t> units;
@@ -31,7 +31,7 @@ struct Entry {
   std::string op;
 };
 
-class DroppingGuardian final : public Guardian {
+class DroppingMaterializer final : public Materializer {
  public:
   void enter(std::span<const std::size_t> units, bool writes, const char* op) override {
     const std::lock_guard lock(mutex_);
