@@ -10,8 +10,8 @@
 #include <torch/nn/modules/transformercoder.h>
 #include <torch/nn/modules/transformerlayer.h>
 
+#include <tessera/nn/materialized.h>
 #include <tessera/nn/nn.h>
-#include <tessera/nn/present.h>
 #include <tessera/parallel/sharding/managed.h>
 
 #include <algorithm>
@@ -142,8 +142,8 @@ int main(int argc, char** argv) {
   }
   double present = 1e9;
   for (int round = 0; round < rounds; ++round)
-    present = std::min(present, nanoseconds([&] { const nn::Present nothing({&x, &w, &b}); }));
-  std::printf("nn::Present of three plain tensors: %.1f ns\n", present);
+    present = std::min(present, nanoseconds([&] { const nn::Materialized nothing({&x, &w, &b}); }));
+  std::printf("nn::Materialized of three plain tensors: %.1f ns\n", present);
   (void)storage.detach();
   print_layers(materializer, 256, 32, rounds);
   print_layers(materializer, 32, 8, rounds);

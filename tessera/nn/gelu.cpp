@@ -4,7 +4,7 @@
 
 #include <tessera/kernels/cpu/gelu.h>
 #include <tessera/nn/fused.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -14,7 +14,7 @@ using torch::autograd::variable_list;
 
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& bias) {
-    const Present present({&x, pointer(bias)});
+    const Materialized materialized({&x, pointer(bias)});
     const at::Tensor rows = x.contiguous();
     const std::int64_t columns = x.size(-1);
     at::Tensor y = at::empty(x.sizes(), x.options());
@@ -28,7 +28,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &bias = saved[1], dy = gradients[0].contiguous();
-    const Present present({&x, &bias});
+    const Materialized materialized({&x, &bias});
     const std::int64_t columns = x.size(-1);
     at::Tensor dx = at::empty(x.sizes(), x.options());
     const at::Tensor dbias =

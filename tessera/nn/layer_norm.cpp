@@ -5,7 +5,7 @@
 #include <tessera/kernels/cpu/layer_norm.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/linear.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -18,7 +18,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& delta,
                                const std::optional<at::Tensor>& delta_bias, const at::Tensor& weight,
                                const at::Tensor& bias, double eps) {
-    const Present present({&x, pointer(delta), pointer(delta_bias), &weight, &bias});
+    const Materialized materialized({&x, pointer(delta), pointer(delta_bias), &weight, &bias});
     const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
     const at::Tensor a = x.contiguous(), d = delta ? delta->contiguous() : at::Tensor();
     const at::Tensor sum = d.defined() ? at::empty(x.sizes(), x.options()) : a;
@@ -41,7 +41,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[1], &statistics = saved[2];
-    const Present present({&sum, &weight});
+    const Materialized materialized({&sum, &weight});
     const bool has_delta = ctx->saved_data["has_delta"].toBool(),
                has_delta_bias = ctx->saved_data["has_delta_bias"].toBool();
     const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;

@@ -6,7 +6,7 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -50,7 +50,7 @@ void add_rows(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bi
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, bool out_first) {
-    const Present present({&x, &weight, pointer(bias)});
+    const Materialized materialized({&x, &weight, pointer(bias)});
     const Half half = autocast_type(at::kCPU);
     const at::Tensor in_out = out_first ? weight.t() : weight;  // [in, out]
     auto shape = x.sizes().vec();
@@ -73,7 +73,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto type = static_cast<at::ScalarType>(ctx->saved_data["half"].toInt());
     const Half half = type == at::kFloat ? Half() : Half(type);
     const at::Tensor &x = saved[0], &weight = saved[1], dy = gradients[0].contiguous();
-    const Present present({&x, &weight});
+    const Materialized materialized({&x, &weight});
     const at::Tensor out_in = out_first ? weight : weight.t();
     const at::Tensor rows = dy.view({-1, out_in.size(0)});
     const at::Tensor narrow = half ? rows.to(*half) : rows;
@@ -90,7 +90,7 @@ struct Linear : torch::autograd::Function<Linear> {
 struct AddBias : torch::autograd::Function<AddBias> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
                             const std::optional<at::Tensor>& bias) {
-    const Present present({&x, &delta, pointer(bias)});
+    const Materialized materialized({&x, &delta, pointer(bias)});
     const at::Tensor a = x.contiguous(), d = delta.contiguous(), y = at::empty(x.sizes(), x.options());
     add_rows(a, d, bias.value_or(at::Tensor()), y);
     ctx->saved_data["has_bias"] = bias.has_value();

@@ -8,7 +8,7 @@
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/label_smoothing.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -43,7 +43,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, double scale, double smoothing, bool hidden_gradient,
                             bool weight_gradient) {
-    const Present present({&hidden, &weight});
+    const Materialized materialized({&hidden, &weight});
     const auto half = autocast_type(at::kCPU);
     const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
     const auto times = half ? multiply_half : multiply;

@@ -4,7 +4,7 @@
 
 #include <tessera/kernels/cpu/rms_norm.h>
 #include <tessera/nn/fused.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& delta,
                                const at::Tensor& weight, double eps) {
-    const Present present({&x, pointer(delta), &weight});
+    const Materialized materialized({&x, pointer(delta), &weight});
     const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
     const at::Tensor a = x.contiguous(), d = delta ? delta->contiguous() : at::Tensor();
     const at::Tensor sum = d.defined() ? at::empty(x.sizes(), x.options()) : a;
@@ -36,7 +36,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[1], &rstd = saved[2];
-    const Present present({&sum, &weight});
+    const Materialized materialized({&sum, &weight});
     const std::int64_t columns = sum.size(-1), rows = sum.numel() / columns;
     const at::Tensor dsum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
     const at::Tensor dy = gradients[1].defined() ? gradients[1].contiguous() : at::zeros(sum.sizes(), sum.options());

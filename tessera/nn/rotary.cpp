@@ -5,7 +5,7 @@
 #include <tessera/base/error.h>
 #include <tessera/kernels/cpu/rotary.h>
 #include <tessera/nn/fused.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -15,7 +15,7 @@ using torch::autograd::variable_list;
 
 /// x [B, T, heads, D] turned by +-1 times the angle.
 at::Tensor turned(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float direction) {
-  const Present present({&x, &cos, &sin});
+  const Materialized materialized({&x, &cos, &sin});
   const at::Tensor in = x.contiguous(), out = at::empty(x.sizes(), x.options());
   const std::int64_t tokens = x.size(0) * x.size(1), heads = x.size(2), d = x.size(3);
   const kernels::Rotary arguments{data(in),  data(cos), data(sin),   data(out),

@@ -4,7 +4,7 @@
 
 #include <tessera/kernels/cpu/swiglu.h>
 #include <tessera/nn/fused.h>
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 namespace tessera::nn {
 namespace {
@@ -14,7 +14,7 @@ using torch::autograd::variable_list;
 
 struct SwiGlu : torch::autograd::Function<SwiGlu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
-    const Present present({&gate, &up});
+    const Materialized materialized({&gate, &up});
     const at::Tensor g = gate.contiguous(), u = up.contiguous(), y = at::empty(g.sizes(), g.options());
     for_rows(g.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
       kernels::swiglu(data(g) + begin, data(u) + begin, data(y) + begin, end - begin);
@@ -26,7 +26,7 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &g = saved[0], &u = saved[1], dy = gradients[0].contiguous();
-    const Present present({&g, &u});
+    const Materialized materialized({&g, &u});
     const at::Tensor dg = at::empty(g.sizes(), g.options()), du = at::empty(g.sizes(), g.options());
     for_rows(g.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
       kernels::swiglu_backward(data(g) + begin, data(u) + begin, data(dy) + begin, data(dg) + begin, data(du) + begin,

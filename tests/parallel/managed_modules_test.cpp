@@ -361,7 +361,7 @@ TEST(ManagedModules, saving_present_parameters_works) {
   std::stringstream file;
   {
     const auto p = c.module->parameters();
-    const tessera::parallel::Present present({p[0], p[1], p[2], p[3], p[4], p[5]});
+    const tessera::parallel::Materialized materialized({p[0], p[1], p[2], p[3], p[4], p[5]});
     torch::serialize::OutputArchive archive;
     c.module->save(archive);
     archive.save_to(file);

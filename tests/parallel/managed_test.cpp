@@ -9,7 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 #include <tests/error_of.h>
 
@@ -394,7 +394,7 @@ TEST(Managed, present_brings_parameters_for_raw_pointers) {
   materializer.manage(std::vector<at::Tensor>{w});
   materializer.manage(std::vector<at::Tensor>{v});
   {
-    const tessera::parallel::Present present({plain, v, w, undefined, w});
+    const tessera::parallel::Materialized materialized({plain, v, w, undefined, w});
     EXPECT_EQ(materializer.entries.back().units, (std::vector<std::size_t>{0, 1}));
     EXPECT_EQ(w.data_ptr<float>()[2], materializer.value(w)[2].item<float>());
     (void)(w + v);
@@ -402,13 +402,13 @@ TEST(Managed, present_brings_parameters_for_raw_pointers) {
   }
   EXPECT_TRUE(materializer.all_left());
   {
-    const tessera::nn::Present present({&plain, &undefined, nullptr, &w});
+    const tessera::nn::Materialized materialized({&plain, &undefined, nullptr, &w});
     EXPECT_EQ(w.data_ptr<float>()[2], materializer.value(w)[2].item<float>());
   }
   EXPECT_TRUE(materializer.all_left());
   const std::size_t before = materializer.entries.size();
   {
-    const tessera::nn::Present present({&plain, &undefined});
+    const tessera::nn::Materialized materialized({&plain, &undefined});
   }
   EXPECT_EQ(materializer.entries.size(), before);
 }

@@ -67,12 +67,12 @@ int unnamed_file() {
 }
 
 // The segments of this process by their nonce.
-struct Present {
+struct LiveSegments {
   std::mutex mutex;
   std::map<std::string, std::byte*> bases;
 };
-Present& present_segments() {
-  static Present& all = *new Present;
+LiveSegments& live_segments() {
+  static LiveSegments& all = *new LiveSegments;
   return all;
 }
 
@@ -140,14 +140,14 @@ Segment::Segment(SegmentSizes sizes) : nonce_(random_text()) {
   header->sealed = sealed ? 1 : 0;
   nonce_.copy(header->nonce, sizeof header->nonce);
   std::memcpy(header->magic, magic, sizeof magic);
-  const std::lock_guard lock(present_segments().mutex);
-  present_segments().bases[nonce_] = base_;
+  const std::lock_guard lock(live_segments().mutex);
+  live_segments().bases[nonce_] = base_;
 }
 
 Segment::~Segment() {
   {
-    const std::lock_guard lock(present_segments().mutex);
-    present_segments().bases.erase(nonce_);
+    const std::lock_guard lock(live_segments().mutex);
+    live_segments().bases.erase(nonce_);
   }
   if (base_ != nullptr) munmap(base_, bytes_);
 }
@@ -221,9 +221,9 @@ PeerSegment::PeerSegment(const std::string& address) {
     refuse("its size is not sealed: it could vanish under the reader.");
   }
   if (pid_ == getpid()) {
-    const std::lock_guard lock(present_segments().mutex);
-    const auto found = present_segments().bases.find(nonce);
-    if (found != present_segments().bases.end()) base_ = found->second;
+    const std::lock_guard lock(live_segments().mutex);
+    const auto found = live_segments().bases.find(nonce);
+    if (found != live_segments().bases.end()) base_ = found->second;
     borrowed_ = base_ != nullptr;
   }
   if (base_ == nullptr) base_ = map(file.get(), bytes_);

@@ -53,8 +53,8 @@ void Environment::end() {
   std::erase_if(generators_, [](Generators& g) { return same_bytes(g.state, state_of(g.generator)); });
 }
 
-struct Environment::Restored::Present {
-  explicit Present(const c10::impl::LocalDispatchKeySet& keys) : keys_guard(keys) {}
+struct Environment::Restored::Saved {
+  explicit Saved(const c10::impl::LocalDispatchKeySet& keys) : keys_guard(keys) {}
 
   Environment environment;
   c10::AutoGradMode grad_mode{true};
@@ -72,8 +72,8 @@ Environment::Restored::Restored(const Environment& environment) {
     now.generators_.push_back({g.generator, std::move(state)});
   }
 
-  present_ = std::make_unique<Present>(environment.keys_);
-  present_->environment = std::move(now);
+  saved_ = std::make_unique<Saved>(environment.keys_);
+  saved_->environment = std::move(now);
   at::autocast::set_autocast_cache_enabled(environment.autocast_cache_);
   for (const Autocast& autocast : environment.autocast_) {
     at::autocast::set_autocast_dtype(autocast.device, autocast.dtype);
@@ -84,7 +84,7 @@ Environment::Restored::Restored(const Environment& environment) {
 }
 
 Environment::Restored::~Restored() {
-  const Environment& before = present_->environment;
+  const Environment& before = saved_->environment;
   for (Generators g : before.generators_) set_state(g.generator, g.state);
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   for (const Autocast& autocast : before.autocast_) {

@@ -49,8 +49,8 @@ class Environment::Restored {
   Restored& operator=(const Restored&) = delete;
 
  private:
-  struct Present;
-  std::unique_ptr<Present> present_;
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
 };
 
 }  // namespace tessera::parallel

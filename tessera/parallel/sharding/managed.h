@@ -109,14 +109,14 @@ inline bool is_managed(const at::Tensor& tensor) { return tensor.defined() && te
 std::size_t stored_views(const at::Tensor& parameter, std::span<const at::Tensor> parameters);
 
 /// For code that reads parameters by raw pointers: makes them present while it lives. Tensors that are not managed cost
-/// a look at their key set. (nn/ reaches it through nn/present.h, being below this layer.)
-class Present {
+/// a look at their key set. (nn/ reaches it through nn/materialized.h, being below this layer.)
+class Materialized {
  public:
-  explicit Present(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
-                   const char* op = "data_ptr");
-  ~Present();
-  Present(const Present&) = delete;
-  Present& operator=(const Present&) = delete;
+  explicit Materialized(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
+                        const char* op = "data_ptr");
+  ~Materialized();
+  Materialized(const Materialized&) = delete;
+  Materialized& operator=(const Materialized&) = delete;
 
  private:
   void* token_ = nullptr;

@@ -1,6 +1,6 @@
 #include <tessera/parallel/sharding/managed.h>
 
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 #include <tessera/parallel/sharding/managed_visit.h>
 #include <tessera/parallel/sharding/operator_facts.h>
 
@@ -18,7 +18,7 @@ using detail::Memory;
 using detail::Visit;
 using torch::jit::Stack;
 
-static_assert(managed_key == nn::present_key);
+static_assert(managed_key == nn::managed_key);
 
 std::atomic<KeyFallback>& deferred_fallback() {
   static std::atomic<KeyFallback> fallback{nullptr};
@@ -83,7 +83,7 @@ void detail::fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 
 namespace {
 
-void* present_enter(const at::Tensor* const* tensors, std::size_t count) {
+void* materialize_enter(const at::Tensor* const* tensors, std::size_t count) {
   auto visit = std::make_unique<Visit>();
   for (std::size_t i = 0; i < count; ++i) {
     if (tensors[i] == nullptr || !is_managed(*tensors[i])) continue;
@@ -94,7 +94,7 @@ void* present_enter(const at::Tensor* const* tensors, std::size_t count) {
   return visit.release();
 }
 
-void present_leave(void* visit) noexcept { delete static_cast<Visit*>(visit); }
+void materialize_leave(void* visit) noexcept { delete static_cast<Visit*>(visit); }
 
 /// Holds the registrations. Operators that pass are given a fallthrough, so that the dispatcher does not even look at
 /// the key for them; one that is registered later comes to the fallback, which passes it on.
@@ -110,7 +110,7 @@ struct Registrations {
         held.push_back(dispatcher.registerImpl(name, managed_key, c10::KernelFunction::makeFallthrough(), std::nullopt,
                                                nullptr, "tessera: reads no data of managed parameters"));
     }
-    nn::set_present_hooks({&present_enter, &present_leave});
+    nn::set_materialize_hooks({&materialize_enter, &materialize_leave});
   }
   std::vector<c10::RegistrationHandleRAII> held;
 };
@@ -128,7 +128,7 @@ void set_deferred_fallback(KeyFallback fallback) {
   detail::register_key();
 }
 
-Present::Present(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors, const char* op) {
+Materialized::Materialized(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors, const char* op) {
   auto visit = std::make_unique<Visit>();
   for (const at::Tensor& tensor : tensors) {
     if (!is_managed(tensor)) continue;
@@ -139,6 +139,6 @@ Present::Present(std::initializer_list<std::reference_wrapper<const at::Tensor>>
   token_ = visit.release();
 }
 
-Present::~Present() { present_leave(token_); }
+Materialized::~Materialized() { materialize_leave(token_); }
 
 }  // namespace tessera::parallel

@@ -31,7 +31,7 @@ inline Memory* memory_of(const at::TensorImpl& tensor) {
   return storage != nullptr && storage->allocator() == mark ? static_cast<Memory*>(storage) : nullptr;
 }
 
-/// Registers the key's fallback and fallthroughs, and the hooks of nn/present.h; the first call does it.
+/// Registers the key's fallback and fallthroughs, and the hooks of nn/materialized.h; the first call does it.
 void register_key();
 
 }  // namespace tessera::parallel::detail

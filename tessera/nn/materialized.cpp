@@ -1,27 +1,27 @@
-#include <tessera/nn/present.h>
+#include <tessera/nn/materialized.h>
 
 #include <tessera/base/error.h>
 
 namespace tessera::nn {
 namespace {
 
-PresentHooks& hooks() {
-  static PresentHooks set;
+MaterializeHooks& hooks() {
+  static MaterializeHooks set;
   return set;
 }
 
 }  // namespace
 
-void set_present_hooks(const PresentHooks& given) { hooks() = given; }
+void set_materialize_hooks(const MaterializeHooks& given) { hooks() = given; }
 
 // Tensors get the key only after the hooks were set, so a thread that sees such a tensor sees the hooks.
-void Present::enter(std::initializer_list<const at::Tensor*> tensors) {
+void Materialized::enter(std::initializer_list<const at::Tensor*> tensors) {
   TESSERA_CHECK(hooks().enter != nullptr,
                 "a fused function received a tensor without memory of its own (deferred construction), and nothing is "
                 "there to bring it; materialise it first");
   token_ = hooks().enter(tensors.begin(), tensors.size());
 }
 
-void Present::leave() noexcept { hooks().leave(token_); }
+void Materialized::leave() noexcept { hooks().leave(token_); }
 
 }  // namespace tessera::nn

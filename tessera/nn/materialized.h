@@ -1,9 +1,9 @@
 #pragma once
 /// \file
 /// Fused functions read parameters by raw pointers, which no dispatcher sees. A sharding engine, which sits above this
-/// layer, may have dropped their memory; `Present` asks it to bring it back while the function runs.
+/// layer, may have dropped their memory; `Materialized` asks it to bring it back while the function runs.
 ///
-///   const Present present({&weight, &bias});   // first line of forward and of backward
+///   const Materialized materialized({&weight, &bias});   // first line of forward and of backward
 
 #include <ATen/core/Tensor.h>
 
@@ -14,35 +14,35 @@
 namespace tessera::nn {
 
 /// The dispatch key that tensors with such memory carry (parallel/sharding/managed.h).
-inline constexpr c10::DispatchKey present_key = c10::DispatchKey::DeferredInit;
+inline constexpr c10::DispatchKey managed_key = c10::DispatchKey::DeferredInit;
 
 /// What the engine above does: returns a token for leave(), nullptr when none of the tensors is managed. May throw.
 /// Some of the tensors may be nullptr or undefined.
-struct PresentHooks {
+struct MaterializeHooks {
   void* (*enter)(const at::Tensor* const* tensors, std::size_t count) = nullptr;
   void (*leave)(void* token) noexcept = nullptr;
 };
 /// Set once, by the engine's library part, before the first managed parameter exists.
-void set_present_hooks(const PresentHooks& hooks);
+void set_materialize_hooks(const MaterializeHooks& hooks);
 
 /// nullptr and undefined tensors are fine. Tensors without the key cost two comparisons each. A scope of the calling
 /// thread; the tensors are looked at by the constructor only. Throws what the engine throws, and Error when a tensor
 /// has the key but no engine is there.
-class Present {
+class Materialized {
  public:
-  Present(std::initializer_list<const at::Tensor*> tensors) {
+  Materialized(std::initializer_list<const at::Tensor*> tensors) {
     for (const at::Tensor* t : tensors)
-      if (t != nullptr && t->defined() && t->key_set().has(present_key)) [[unlikely]] {
+      if (t != nullptr && t->defined() && t->key_set().has(managed_key)) [[unlikely]] {
         enter(tensors);
         return;
       }
   }
-  ~Present() {
+  ~Materialized() {
     if (token_ != nullptr) [[unlikely]]
       leave();
   }
-  Present(const Present&) = delete;
-  Present& operator=(const Present&) = delete;
+  Materialized(const Materialized&) = delete;
+  Materialized& operator=(const Materialized&) = delete;
 
  private:
   void enter(std::initializer_list<const at::Tensor*> tensors);
@@ -51,7 +51,7 @@ class Present {
   void* token_ = nullptr;
 };
 
-/// The tensor in an optional, for Present's list.
+/// The tensor in an optional, for Materialized's list.
 inline const at::Tensor* pointer(const std::optional<at::Tensor>& tensor) { return tensor ? &*tensor : nullptr; }
 
 }  // namespace tessera::nn
