@@ -16,7 +16,7 @@
 namespace {
 
 using tessera::comm::shm::Arena;
-using tessera::comm::shm::Region;
+using tessera::comm::shm::MemoryRange;
 
 constexpr std::size_t page = 4096;
 
@@ -28,7 +28,7 @@ struct Shared {
     EXPECT_NE(data, MAP_FAILED);
   }
   ~Shared() { munmap(data, bytes); }
-  Region region() const { return {data, bytes}; }
+  MemoryRange region() const { return {data, bytes}; }
   /// Bytes that the system holds for it.
   std::size_t resident() const {
     std::vector<unsigned char> pages(bytes / page);

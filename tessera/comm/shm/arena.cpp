@@ -25,8 +25,8 @@ std::string megabytes(std::size_t bytes) {
 
 }  // namespace
 
-Arena::Arena(Region region, std::size_t keep)
-    : region_(region), keep_(keep), owner_(getpid()), small_free_(size_class(largest_small) + 1) {
+Arena::Arena(MemoryRange range, std::size_t keep)
+    : range_(region), keep_(keep), owner_(getpid()), small_free_(size_class(largest_small) + 1) {
   TESSERA_CHECK(reinterpret_cast<std::uintptr_t>(region.data) % page == 0, "an arena begins at a page");
   if (const std::size_t bytes = region.bytes / page * page; bytes > 0) insert_free(0, bytes);
 }
@@ -43,7 +43,7 @@ void* Arena::allocate(std::size_t bytes) {
   TESSERA_CHECK(bytes > 0, "an arena gives no pieces of 0 bytes");
   TESSERA_CHECK(getpid() == owner_, "a forked child may not use its parent's arena");
   const std::lock_guard lock(mutex_);
-  if (bytes > largest_small) return region_.data + take_pages(round_up(bytes, page), bytes);
+  if (bytes > largest_small) return range_.data + take_pages(round_up(bytes, page), bytes);
 
   const std::size_t index = size_class(bytes), piece = smallest << index;
   std::vector<Offset>& list = small_free_[index];
@@ -57,13 +57,13 @@ void* Arena::allocate(std::size_t bytes) {
   small_used_.insert(begin);
   list.pop_back();
   used_bytes_ += piece;
-  return region_.data + begin;
+  return range_.data + begin;
 }
 
 void Arena::free(void* piece) {
   if (getpid() != owner_) return;  // a forked child drops tensors that are its parent's
   const std::lock_guard lock(mutex_);
-  const auto begin = static_cast<Offset>(static_cast<std::byte*>(piece) - region_.data);
+  const auto begin = static_cast<Offset>(static_cast<std::byte*>(piece) - range_.data);
   if (const auto small = small_used_.find(begin); small != small_used_.end()) {
     small_used_.erase(small);
     const std::size_t bytes = std::prev(slabs_.upper_bound(begin))->second;
@@ -71,7 +71,7 @@ void Arena::free(void* piece) {
     used_bytes_ -= bytes;
     return;
   }
-  TESSERA_CHECK(used_.contains(begin) && !slabs_.contains(begin), "the arena of ", megabytes(region_.bytes),
+  TESSERA_CHECK(used_.contains(begin) && !slabs_.contains(begin), "the arena of ", megabytes(range_.bytes),
                 " has no piece at offset ", begin, "; it was freed already or never given");
   give_pages(begin);
 }
@@ -82,7 +82,7 @@ Arena::Offset Arena::take_pages(std::size_t bytes, std::size_t asked) {
     const std::size_t largest = free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first;
     throw Error(concat("shared memory is full: a tensor of ", asked, " bytes needs ", megabytes(bytes),
                        " in one piece, the largest free block has ", megabytes(largest), " (", megabytes(used_bytes_),
-                       " of ", megabytes(region_.bytes),
+                       " of ", megabytes(range_.bytes),
                        " are used); the region is as large as the machine's memory, so the model needs more memory "
                        "than there is, or tensors of empty_shared are kept too long"));
   }
@@ -175,7 +175,7 @@ void Arena::return_surplus() {
       if (it != touched_.begin() && std::prev(it)->second > begin) --it;
       if (it == touched_.end() || it->first >= begin + bytes) break;
       const Offset from = std::max(begin, it->first), to = std::min(begin + bytes, it->second);
-      if (madvise(region_.data + from, to - from, MADV_REMOVE) != 0) {
+      if (madvise(range_.data + from, to - from, MADV_REMOVE) != 0) {
         can_return_ = false;
         log::warning("shared memory: free pages cannot be returned to the system (MADV_REMOVE: ", std::strerror(errno),
                      "); they are kept for later tensors");
@@ -189,7 +189,7 @@ void Arena::return_surplus() {
 
 Arena::Statistics Arena::statistics() const {
   const std::lock_guard lock(mutex_);
-  return {region_.bytes, used_bytes_, touched_bytes_ - touched_used_,
+  return {range_.bytes, used_bytes_, touched_bytes_ - touched_used_,
           free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first, returned_bytes_};
 }
 

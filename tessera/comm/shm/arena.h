@@ -19,7 +19,7 @@
 
 namespace tessera::comm::shm {
 
-/// Memory of one Region. Thread-safe. Two kinds of pieces:
+/// Memory of one MemoryRange. Thread-safe. Two kinds of pieces:
 /// - up to 2 KB: from slabs of 64 KB, one free list per size class (powers of two from 64 bytes); slabs stay;
 /// - larger ones: whole pages, best fit (lowest address among equals), neighbours merge when they are freed. When more
 ///   than `keep` bytes of touched pages are free, the largest free blocks of >= 1 MB go back to the system.
@@ -29,7 +29,7 @@ class Arena {
   static constexpr std::size_t smallest = 64, largest_small = 2048, slab = 64 << 10, returnable = 1 << 20;
 
   /// `region.data` is page-aligned, pages exist once they are written, and MADV_REMOVE gives them back (shared memory).
-  Arena(Region region, std::size_t keep);
+  Arena(MemoryRange range, std::size_t keep);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -60,7 +60,7 @@ class Arena {
   std::size_t untouch(Offset begin, std::size_t bytes);
   void return_surplus();
 
-  const Region region_;
+  const MemoryRange range_;
   const std::size_t keep_;
   const pid_t owner_;
   mutable std::mutex mutex_;

@@ -152,7 +152,7 @@ Segment::~Segment() {
   if (base_ != nullptr) munmap(base_, bytes_);
 }
 
-Region Segment::arena() const { return {base_ + arena_begin_, bytes_ - arena_begin_}; }
+MemoryRange Segment::arena() const { return {base_ + arena_begin_, bytes_ - arena_begin_}; }
 
 std::optional<std::uint64_t> Segment::offset_in_arena(const void* data, std::size_t bytes) const {
   const auto at = reinterpret_cast<std::uintptr_t>(data), base = reinterpret_cast<std::uintptr_t>(base_);

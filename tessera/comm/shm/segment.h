@@ -27,7 +27,7 @@ namespace tessera::comm::shm {
 
 struct SegmentHeader;
 
-struct Region {
+struct MemoryRange {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
 };
@@ -53,7 +53,7 @@ class Segment {
   std::size_t bytes() const { return bytes_; }
 
   /// Memory for tensors that peers read directly; 2 MB aligned, zero until written. comm/shm/arena.h divides it.
-  Region arena() const;
+  MemoryRange arena() const;
   /// Where `data` lies, counted from base(), when all `bytes` from it are inside the arena.
   std::optional<std::uint64_t> offset_in_arena(const void* data, std::size_t bytes = 1) const;
 
