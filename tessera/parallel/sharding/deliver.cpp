@@ -69,12 +69,12 @@ void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
 }
 
 /// This rank's pieces of what others own, to them, in delivery order.
-class Outbox {
+class SendQueue {
  public:
   /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most
   /// `most_messages` are on their way at a time: start() waits for the first of them.
-  Outbox(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners,
-         std::size_t most_messages)
+  SendQueue(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners,
+            std::size_t most_messages)
       : shards_(shards), pieces_(pieces), owners_(owners), most_messages_(most_messages) {}
 
   /// Starts what precedes pieces[end]; what is read is not to change before finish().
@@ -170,13 +170,13 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   // are done in the order in which both start them. In these cases each follows what precedes it in delivery order; as
   // all ranks do, the first that is not done yet waits for nobody.
   const bool in_order = !lies_with_peers || shards.capabilities().ordered_messages;
-  Outbox outbox(shards, pieces, shard_owners,
-                lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
-  if (!in_order) outbox.start(members.size());
+  SendQueue sends(shards, pieces, shard_owners,
+                  lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
+  if (!in_order) sends.start(members.size());
   at::Tensor message;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Managed& m = members[i];
-    if (in_order) outbox.start(i + 1);
+    if (in_order) sends.start(i + 1);
     if (owners[m.index] != rank) continue;
     for (int r = 0; r < shards.size(); ++r) {  // shards follow one another, so these pieces do, too
       const layout::Range piece = piece_of(*m.group, *m.member, r);
@@ -195,7 +195,7 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
       });
     }
   }
-  outbox.finish();
+  sends.finish();
 }
 
 }  // namespace tessera
