@@ -31,7 +31,7 @@ at::Tensor activated(const at::Tensor& x, const at::Tensor& bias, Activation act
   return at::silu(x + bias);
 }
 
-Region region(Region::Kind kind, std::int64_t block) {
+ModelPart part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".attention", ".intermediate"};
   return {kind, block, concat("bert.encoder.layer.", block, ends[static_cast<std::size_t>(kind)])};
 }
@@ -109,11 +109,11 @@ BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index
 at::Tensor BertLayer::forward(const at::Tensor& x, const at::Tensor& mask,
                               const std::shared_ptr<const ForwardContext>& context) {
   const auto attend = [attention = attention, mask](const at::Tensor& h) { return attention->forward(h, mask); };
-  const at::Tensor h = context->run(region, Region::Kind::attention, index, attend, x);
+  const at::Tensor h = context->run(part, ModelPart::Kind::attention, index, attend, x);
   const auto transform = [intermediate = intermediate, output = output](const at::Tensor& y) {
     return output->forward(intermediate->forward(y), y);
   };
-  return context->run(region, Region::Kind::mlp, index, transform, h);
+  return context->run(part, ModelPart::Kind::mlp, index, transform, h);
 }
 
 BertModel::BertModel(const BertConfig& config, bool with_pooler) {
@@ -142,7 +142,7 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
   at::Tensor x = embeddings->forward(ids, types, *context);
   for (const auto& block : layer) {
     const auto transform = [block, mask, context](const at::Tensor& y) { return block->forward(y, mask, context); };
-    x = context->run(region, Region::Kind::block, block->index, transform, x);
+    x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
   }
   return x;
 }

@@ -96,7 +96,7 @@ class BertWithHead : public LanguageModel {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
   double flops_per_token(std::int64_t block_size) const override;
-  std::vector<Region> regions() const override;
+  std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<BertModel> bert;
 

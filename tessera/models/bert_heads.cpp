@@ -55,7 +55,7 @@ at::Tensor BertWithHead::hidden(const data::Batch& batch) {
 }
 
 at::Tensor BertWithHead::hidden(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
-  return bert->forward(ids, types, seen, {.runner = region_runner(), .embedding_noise = embedding_noise()});
+  return bert->forward(ids, types, seen, {.runner = part_runner(), .embedding_noise = embedding_noise()});
 }
 
 double BertWithHead::flops_per_token(std::int64_t block_size) const {
@@ -64,10 +64,12 @@ double BertWithHead::flops_per_token(std::int64_t block_size) const {
   return 6 * n + 12 * l * c * static_cast<double>(block_size);
 }
 
-std::vector<Region> BertWithHead::regions() const {
-  static constexpr std::array<std::pair<Region::Kind, std::string_view>, 3> parts{
-      {{Region::Kind::block, ""}, {Region::Kind::attention, ".attention"}, {Region::Kind::mlp, ".intermediate"}}};
-  std::vector<Region> all;
+std::vector<ModelPart> BertWithHead::parts() const {
+  static constexpr std::array<std::pair<ModelPart::Kind, std::string_view>, 3> parts{
+      {{ModelPart::Kind::block, ""},
+       {ModelPart::Kind::attention, ".attention"},
+       {ModelPart::Kind::mlp, ".intermediate"}}};
+  std::vector<ModelPart> all;
   for (std::int64_t block = 0; block < config_.num_hidden_layers; ++block)
     for (const auto& [kind, end] : parts) all.push_back({kind, block, concat("bert.encoder.layer.", block, end)});
   return all;

@@ -29,7 +29,7 @@ at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentSta
                             " positions; use a shorter block_size or prompt"));
   return hidden(ids, {.documents = documents,
                       .cache = cache,
-                      .runner = region_runner(),
+                      .runner = part_runner(),
                       .embedding_noise = cache == nullptr ? embedding_noise() : 0});
 }
 

@@ -7,13 +7,13 @@
 namespace tessera::models {
 namespace {
 
-parallel::CheckpointPart part_of(const Region& region) {
-  switch (region.kind) {
-    case Region::Kind::attention:
+parallel::CheckpointPart part_of(const ModelPart& part) {
+  switch (part.kind) {
+    case ModelPart::Kind::attention:
       return parallel::CheckpointPart::attention;
-    case Region::Kind::mlp:
+    case ModelPart::Kind::mlp:
       return parallel::CheckpointPart::mlp;
-    case Region::Kind::block:
+    case ModelPart::Kind::block:
       break;
   }
   return parallel::CheckpointPart::block;
@@ -24,24 +24,24 @@ parallel::CheckpointPart part_of(const Region& region) {
 std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan) {
   const auto checkpointing = std::make_shared<const parallel::ActivationCheckpointing>(plan);
-  const std::vector<Region> regions = model.regions();
-  const bool any = std::any_of(regions.begin(), regions.end(), [&](const Region& region) {
-    return checkpointing->chooses(region.name, region.block, part_of(region));
+  const std::vector<ModelPart> parts = model.parts();
+  const bool any = std::any_of(parts.begin(), parts.end(), [&](const ModelPart& part) {
+    return checkpointing->chooses(part.name, part.block, part_of(part));
   });
   if (!any) {
     std::string names;
-    for (const Region& region : regions)
-      if (region.block == 0 && part_of(region) == plan.part) names = region.name;
-    throw InputError(concat("gradient checkpointing chooses nothing: no ", names.empty() ? "region" : "name",
+    for (const ModelPart& part : parts)
+      if (part.block == 0 && part_of(part) == plan.part) names = part.name;
+    throw InputError(concat("gradient checkpointing chooses nothing: no ", names.empty() ? "part" : "name",
                             " of the model's ", "matches the regular expression '", plan.names, "'",
                             names.empty() ? std::string() : concat("; the first one is ", names)));
   }
-  model.set_region_runner([checkpointing](const Region& region, const RegionFunction& function, const at::Tensor& x) {
-    return checkpointing->run(region.name, region.block, part_of(region), function, x);
+  model.set_part_runner([checkpointing](const ModelPart& part, const PartFunction& function, const at::Tensor& x) {
+    return checkpointing->run(part.name, part.block, part_of(part), function, x);
   });
   return checkpointing;
 }
 
-void keep_activations(LanguageModel& model) { model.set_region_runner(nullptr); }
+void keep_activations(LanguageModel& model) { model.set_part_runner(nullptr); }
 
 }  // namespace tessera::models

@@ -9,8 +9,8 @@
 
 namespace tessera::models {
 
-/// From now on the model's forward passes under grad mode checkpoint the regions that the plan chooses. Replaces the
-/// model's region runner. Throws InputError when the plan chooses none of the model's regions (it names some). The
+/// From now on the model's forward passes under grad mode checkpoint the parts that the plan chooses. Replaces the
+/// model's part runner. Throws InputError when the plan chooses none of the model's parts (it names some). The
 /// result tells what was offloaded.
 std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan);

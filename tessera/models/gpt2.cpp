@@ -17,7 +17,7 @@ at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Te
   return nn::add_bias(x, at::dropout(delta + bias, dropout, /*train=*/true), {});
 }
 
-Region region(Region::Kind kind, std::int64_t block) {
+ModelPart part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".attn", ".mlp"};
   return {kind, block, concat("transformer.h.", block, ends[static_cast<std::size_t>(kind)])};
 }
@@ -81,7 +81,7 @@ at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const F
   const double p = is_training() ? dropout : 0;
   const auto first = nn::add_layer_norm(x, {}, {}, ln_1->weight, ln_1->bias, ln_1->eps);
   const auto attend = [attn = attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
-  at::Tensor delta = context->run(region, Region::Kind::attention, index, attend, first.normed);
+  at::Tensor delta = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
   at::Tensor bias = attn->c_proj->bias;
   if (p > 0) {
     delta = at::dropout(delta + bias, p, /*train=*/true);
@@ -89,7 +89,7 @@ at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const F
   }
   const auto second = nn::add_layer_norm(first.sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
   const auto transform = [mlp = mlp](const at::Tensor& h) { return mlp->forward(h); };
-  return end_branch(second.sum, context->run(region, Region::Kind::mlp, index, transform, second.normed),
+  return end_branch(second.sum, context->run(part, ModelPart::Kind::mlp, index, transform, second.normed),
                     mlp->c_proj->bias, p);
 }
 
@@ -110,7 +110,7 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
   if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
   for (const auto& block : h) {
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
-    x = context->run(region, Region::Kind::block, block->index, transform, x);
+    x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
   }
   return nn::layer_norm(x, ln_f->weight, ln_f->bias, ln_f->eps);
 }
@@ -141,11 +141,11 @@ at::Tensor Gpt2::hidden(const at::Tensor& ids, ForwardContext context) {
   return transformer->forward(ids, std::move(context));
 }
 
-std::vector<Region> Gpt2::regions() const {
-  std::vector<Region> all;
+std::vector<ModelPart> Gpt2::parts() const {
+  std::vector<ModelPart> all;
   for (std::int64_t block = 0; block < config_.n_layer; ++block)
-    for (const auto kind : {Region::Kind::block, Region::Kind::attention, Region::Kind::mlp})
-      all.push_back(region(kind, block));
+    for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
+      all.push_back(part(kind, block));
   return all;
 }
 

@@ -6,7 +6,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/gpt2_config.h>
 #include <tessera/models/layers.h>
-#include <tessera/models/regions.h>
+#include <tessera/models/model_parts.h>
 #include <memory>
 #include <optional>
 
@@ -64,7 +64,7 @@ class Gpt2 : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
   double flops_per_token(std::int64_t block_size) const override;
-  std::vector<Region> regions() const override;
+  std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<Gpt2Model> transformer;
   std::shared_ptr<Table> lm_head;  ///< null when tied to wte

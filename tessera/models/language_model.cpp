@@ -15,8 +15,8 @@ at::Tensor ForwardContext::embedded(const at::Tensor& tokens) const {
   return tokens + at::empty_like(tokens).uniform_(-bound, bound);
 }
 
-void LanguageModel::set_region_runner(RegionRunner runner) {
-  runner_ = runner ? std::make_shared<const RegionRunner>(std::move(runner)) : nullptr;
+void LanguageModel::set_part_runner(PartRunner runner) {
+  runner_ = runner ? std::make_shared<const PartRunner>(std::move(runner)) : nullptr;
 }
 
 void LanguageModel::set_label_smoothing(double share) {

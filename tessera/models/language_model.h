@@ -7,7 +7,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/data/objective.h>
-#include <tessera/models/regions.h>
+#include <tessera/models/model_parts.h>
 
 #include <cstdint>
 #include <memory>
@@ -44,18 +44,18 @@ class LanguageModel : public torch::nn::Module {
   /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
   bool is_norm_or_bias(const std::string& parameter_name) const;
 
-  /// Every region, in the order in which they begin: block 0, its attention, its MLP, block 1, ...
-  virtual std::vector<Region> regions() const = 0;
-  /// From now on regions run through `runner`; nullptr: directly.
-  void set_region_runner(RegionRunner runner);
+  /// Every part, in the order in which they begin: block 0, its attention, its MLP, block 1, ...
+  virtual std::vector<ModelPart> parts() const = 0;
+  /// From now on parts run through `runner`; nullptr: directly.
+  void set_part_runner(PartRunner runner);
 
  protected:
-  const std::shared_ptr<const RegionRunner>& region_runner() const { return runner_; }
+  const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   double label_smoothing() const { return label_smoothing_; }
   double embedding_noise() const { return is_training() ? embedding_noise_ : 0; }
 
  private:
-  std::shared_ptr<const RegionRunner> runner_;
+  std::shared_ptr<const PartRunner> runner_;
   double label_smoothing_ = 0, embedding_noise_ = 0;
 };
 

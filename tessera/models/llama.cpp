@@ -9,7 +9,7 @@
 namespace tessera::models {
 namespace {
 
-Region region(Region::Kind kind, std::int64_t block) {
+ModelPart part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".self_attn", ".mlp"};
   return {kind, block, concat("model.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
@@ -79,10 +79,10 @@ at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr
   const auto attend = [attn = self_attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
   const auto transform = [mlp = mlp](const at::Tensor& h) { return mlp->forward(h); };
   const auto first = nn::add_rms_norm(x, {}, input_layernorm->weight, input_layernorm->eps);
-  const at::Tensor attention = context->run(region, Region::Kind::attention, index, attend, first.normed);
+  const at::Tensor attention = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
   const auto second =
       nn::add_rms_norm(first.sum, attention, post_attention_layernorm->weight, post_attention_layernorm->eps);
-  return nn::add_bias(second.sum, context->run(region, Region::Kind::mlp, index, transform, second.normed), {});
+  return nn::add_bias(second.sum, context->run(part, ModelPart::Kind::mlp, index, transform, second.normed), {});
 }
 
 LlamaModel::LlamaModel(const LlamaConfig& c) : rope(c.rope) {
@@ -108,7 +108,7 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   at::Tensor x = context->embedded(at::embedding(embed_tokens->weight, ids));  // [B, T, C]
   for (const auto& layer : layers) {
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
-    x = context->run(region, Region::Kind::block, layer->index, transform, x);
+    x = context->run(part, ModelPart::Kind::block, layer->index, transform, x);
   }
   return nn::rms_norm(x, norm->weight, norm->eps);
 }
@@ -135,11 +135,11 @@ at::Tensor Llama::hidden(const at::Tensor& ids, ForwardContext context) {
   return model->forward(ids, std::move(context));
 }
 
-std::vector<Region> Llama::regions() const {
-  std::vector<Region> all;
+std::vector<ModelPart> Llama::parts() const {
+  std::vector<ModelPart> all;
   for (std::int64_t block = 0; block < config_.layers; ++block)
-    for (const auto kind : {Region::Kind::block, Region::Kind::attention, Region::Kind::mlp})
-      all.push_back(region(kind, block));
+    for (const auto kind : {ModelPart::Kind::block, ModelPart::Kind::attention, ModelPart::Kind::mlp})
+      all.push_back(part(kind, block));
   return all;
 }
 

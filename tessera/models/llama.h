@@ -7,7 +7,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/llama_config.h>
-#include <tessera/models/regions.h>
+#include <tessera/models/model_parts.h>
 #include <tessera/nn/rotary.h>
 #include <memory>
 #include <optional>
@@ -68,7 +68,7 @@ class Llama : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   double flops_per_token(std::int64_t block_size) const override;
-  std::vector<Region> regions() const override;
+  std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<Table> lm_head;  ///< null when tied to embed_tokens

@@ -129,22 +129,22 @@ TEST_P(CheckpointBlocks, holds_inputs_only) {
   EXPECT_GT(plain, 4 * 8 * activation);
 }
 
-TEST_P(CheckpointBlocks, regions_are_the_modules_own_names) {
+TEST_P(CheckpointBlocks, parts_are_the_modules_own_names) {
   const auto model = this->model();
-  const std::vector<models::Region> regions = model->regions();
-  ASSERT_EQ(regions.size(), 12u);
+  const std::vector<models::ModelPart> parts = model->parts();
+  ASSERT_EQ(parts.size(), 12u);
   const auto modules = model->named_modules();
   std::vector<std::string> ran;
-  for (const models::Region& region : regions) EXPECT_TRUE(modules.contains(region.name)) << region.name;
-  model->set_region_runner([&](const models::Region& region, const models::RegionFunction& f, const at::Tensor& x) {
-    EXPECT_EQ(regions[ran.size()].name, region.name);
-    EXPECT_EQ(regions[ran.size()].kind, region.kind);
-    EXPECT_EQ(regions[ran.size()].block, region.block);
-    ran.push_back(region.name);
+  for (const models::ModelPart& part : parts) EXPECT_TRUE(modules.contains(part.name)) << part.name;
+  model->set_part_runner([&](const models::ModelPart& part, const models::PartFunction& f, const at::Tensor& x) {
+    EXPECT_EQ(parts[ran.size()].name, part.name);
+    EXPECT_EQ(parts[ran.size()].kind, part.kind);
+    EXPECT_EQ(parts[ran.size()].block, part.block);
+    ran.push_back(part.name);
     return f(x);
   });
   step(*model);
-  EXPECT_EQ(ran.size(), regions.size());
+  EXPECT_EQ(ran.size(), parts.size());
 }
 
 TEST_P(CheckpointBlocks, generation_is_not_touched) {
@@ -161,7 +161,7 @@ TEST_P(CheckpointBlocks, a_plan_that_chooses_nothing_is_an_error) {
   const auto model = this->model();
   const std::string message = error_of([&] { models::checkpoint_blocks(*model, {.names = "blocks.*"}); });
   EXPECT_NE(message.find("'blocks.*'"), std::string::npos) << message;
-  EXPECT_NE(message.find("; the first one is " + model->regions()[0].name), std::string::npos) << message;
+  EXPECT_NE(message.find("; the first one is " + model->parts()[0].name), std::string::npos) << message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CheckpointBlocks, ::testing::Values("gpt2", "llama"),

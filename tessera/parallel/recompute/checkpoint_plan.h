@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Which regions of a model are checkpointed: a plan on names, applied by whoever runs the model's blocks. Our own
-/// models run theirs through models::RegionRunner; models/checkpoint_blocks.h installs a plan there.
+/// models run theirs through models::PartRunner; models/checkpoint_blocks.h installs a plan there.
 
 #include <ATen/core/Tensor.h>
 

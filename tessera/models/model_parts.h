@@ -15,38 +15,37 @@
 
 namespace tessera::models {
 
-/// A part of a model that maps one activation to another of the same sizes [B, T, C]. Regions of kind attention and mlp
+/// A part of a model that maps one activation to another of the same sizes [B, T, C]. Parts of kind attention and mlp
 /// lie inside the block of the same index.
-struct Region {
+struct ModelPart {
   enum class Kind { block, attention, mlp };
   Kind kind = Kind::block;
   std::int64_t block = 0;  ///< index of the block
   std::string name = {};   ///< the module's, as in its parameters' names: "transformer.h.3", "transformer.h.3.attn"
 };
 
-using RegionFunction = std::function<at::Tensor(const at::Tensor&)>;
+using PartFunction = std::function<at::Tensor(const at::Tensor&)>;
 
 /// Returns function(x), at once or with something around it. The function owns all it needs (it may be copied and
 /// called again in backward). Called only when there is no key/value cache.
-using RegionRunner =
-    std::function<at::Tensor(const Region& region, const RegionFunction& function, const at::Tensor& x)>;
+using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFunction& function, const at::Tensor& x)>;
 
-/// What the blocks of one forward pass share. Regions keep it until their backward.
+/// What the blocks of one forward pass share. Parts keep it until their backward.
 struct ForwardContext {
   nn::DocumentStarts documents = {};
   KvCache* cache = nullptr;  ///< or null
-  std::shared_ptr<const RegionRunner> runner = nullptr;
+  std::shared_ptr<const PartRunner> runner = nullptr;
   double embedding_noise = 0;  ///< see LanguageModel::set_embedding_noise
 
   /// Embeddings of tokens [B, T, C], with their noise.
   at::Tensor embedded(const at::Tensor& tokens) const;
 
-  /// f(x) as the region `region_of(kind, block)`.
+  /// f(x) as the part `part_named(kind, block)`.
   template <class F>
-  at::Tensor run(Region (*region_of)(Region::Kind, std::int64_t), Region::Kind kind, std::int64_t block, F&& f,
-                 const at::Tensor& x) const {
+  at::Tensor run(ModelPart (*part_named)(ModelPart::Kind, std::int64_t), ModelPart::Kind kind, std::int64_t block,
+                 F&& f, const at::Tensor& x) const {
     if (!runner || cache) return f(x);
-    return (*runner)(region_of(kind, block), f, x);
+    return (*runner)(part_named(kind, block), f, x);
   }
 };
 
