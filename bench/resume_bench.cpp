@@ -20,6 +20,7 @@
 #include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/parallel/replicas.h>
@@ -71,7 +72,7 @@ int main(int argc, char** argv) {
   };
   try {
     const checkpoint::Ranks ranks = train::examiners(world, at::get_num_threads());
-    parallel::all_gather_text(world.group(), "ready");
+    comm::all_gather_text(world.group(), "ready");
     mark();
     if (checkpoint::examine(folder, ranks, checkpoint::Depth::small_files).kind != checkpoint::Finding::Kind::whole)
       throw InputError("damaged");

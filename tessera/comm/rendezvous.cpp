@@ -325,35 +325,26 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
   if (verdict != "ok") throw Error(concat("rendezvous failed: ", verdict));
 }
 
-void agree(c10d::Store& store, int rank, int size, const std::string& topic, const Facts& facts, milliseconds timeout) {
-  const auto key = [&](int r) { return concat("agree/", topic, "/", r); };
-  const std::string result_key = concat("agree/", topic, "/verdict");
-  std::string verdict;
-  try {
-    store.set(key(rank), to_text(facts));
-    if (rank == 0) {
-      std::map<int, Facts> all;
-      for (int r = 0; r < size; ++r) {
-        store.wait({key(r)}, timeout);
-        all[r] = from_text(store.get_to_str(key(r)));
-      }
-      verdict = differences(all).value_or("");
-      store.set(result_key, verdict);
-    } else {
-      store.wait({result_key}, timeout + milliseconds(5000));
-      verdict = store.get_to_str(result_key);
-    }
-  } catch (const c10::Error& error) {
-    throw Error(
-        concat("rank ", rank, " of ", size, " waited for the others to agree on ", topic, ": ", cause_text(error)));
-  }
-  if (!verdict.empty()) throw Error(concat("the ranks do not agree on ", topic, ": ", verdict));
-}
-
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, milliseconds timeout) {
   // check() first: a wait that runs into its timeout cannot be told from a lost store.
   if (!poll_until(Clock::now() + timeout, [&] { return store.check({key}); })) return std::nullopt;
   return store.get_to_str(key);
+}
+
+std::vector<std::string> exchange_texts(c10d::Store& store, const std::string& question, int rank, int size,
+                                        const std::string& mine, milliseconds timeout) {
+  const auto key = [&](int r) { return concat("exchange/", question, "/", r); };
+  store.set(key(rank), mine);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size; ++r) {
+    auto theirs = wait_for_key(store, key(r), timeout);
+    if (!theirs) {
+      throw Error(concat("rank ", r, " did not give its ", question, " within ",
+                         format_real(static_cast<double>(timeout.count()) / 1000, 4), " s"));
+    }
+    texts.push_back(std::move(*theirs));
+  }
+  return texts;
 }
 
 std::vector<int> leave(c10d::Store& store, int rank, int size, milliseconds timeout) {

@@ -32,13 +32,13 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
 void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, const std::string& build,
                 std::chrono::milliseconds timeout, const Facts& facts = {});
 
-/// Later in the run: every rank calls it with the same `topic` (once per topic) and its facts; where they differ, all
-/// throw the same Error, which names the differing facts, their values and the ranks.
-void agree(c10d::Store& store, int rank, int size, const std::string& topic, const Facts& facts,
-           std::chrono::milliseconds timeout);
-
 /// The value of a key, or nullopt when nobody sets it within `timeout`. Throws c10::Error when the store is lost.
 std::optional<std::string> wait_for_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout);
+
+/// Every rank's text for one `question` ("device"; once per question and store), by rank. Collective; throws Error
+/// naming a rank that does not come.
+std::vector<std::string> exchange_texts(c10d::Store& store, const std::string& question, int rank, int size,
+                                        const std::string& mine, std::chrono::milliseconds timeout);
 
 /// Leaves together: waits (at most `timeout`) until every rank has called it, then rank 0, which may host the store,
 /// until the others have gone. Returns the ranks that did not come, for a warning; never throws for them.

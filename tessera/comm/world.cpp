@@ -358,8 +358,8 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
     }
     if (environment.world_size > 1 && !impl->device.is_cpu()) {
       const std::string mine = backend_plugin("cuda").device_identity(impl->device.index());
-      impl->devices = hier::exchange_texts(*impl->store, "device", environment.rank, environment.world_size, mine,
-                                           impl->connect_timeout());
+      impl->devices = exchange_texts(*impl->store, "device", environment.rank, environment.world_size, mine,
+                                     impl->connect_timeout());
     }
     impl->group = impl->make_group(impl->backend, "world", everyone, 0);
     // Containers with namespaces of their own may share a host's name.

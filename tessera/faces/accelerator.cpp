@@ -1,3 +1,4 @@
+#include <tessera/comm/agree.h>
 #include <tessera/faces/accelerator.h>
 
 #include <ATen/ATen.h>
@@ -285,7 +286,7 @@ std::string Accelerator::save_state(const std::string& folder) {
   for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
   faces::save_training_as_configured(trainings, target, state, files);
   if (folder.empty() && options_.total_limit > 0)
-    train::agree(world_->group(), [&] {
+    comm::agree(world_->group(), [&] {
       if (!is_main_process()) return;
       auto all = numbered_folders(checkpoints_folder());
       for (std::size_t i = 0; i + static_cast<std::size_t>(options_.total_limit) < all.size(); ++i)
@@ -302,14 +303,14 @@ void Accelerator::load_state(const std::string& folder) {
     if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
     source = all.back().second;
   }
-  train::agree(world_->group(), [&] {  // before anything changes
+  comm::agree(world_->group(), [&] {  // before anything changes
     const std::int64_t saved = faces::read_state(source).at("objects").as_int();
     if (saved != static_cast<std::int64_t>(objects_.size()))
       throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
                               objects_.size(), " are registered: register the same ones, in the same order"));
   });
   const Value state = faces::load_training(trainings, source);
-  train::agree(world_->group(), [&] {
+  comm::agree(world_->group(), [&] {
     for (std::size_t i = 0; i < objects_.size(); ++i)
       objects_[i]->load_state(faces::read_json_file(source, object_file(i)));
     const auto& epochs = state.at("loader_epochs").items();
@@ -354,12 +355,7 @@ std::pair<std::int64_t, std::int64_t> Accelerator::share(std::int64_t items) con
   return {begin, begin + each + (rank < extras ? 1 : 0)};
 }
 
-bool Accelerator::check_trigger() {
-  const at::Tensor any = at::full({1}, std::int64_t{std::exchange(trigger_, false)},
-                                  at::TensorOptions().dtype(at::kLong).device(device()));
-  world_->group().all_reduce(any, comm::Reduction::max).wait();
-  return any.item<std::int64_t>() != 0;
-}
+bool Accelerator::check_trigger() { return comm::any_rank(world_->group(), std::exchange(trigger_, false)); }
 
 void Accelerator::print_line(const std::string& line) {
   std::printf("%s\n", line.c_str());

@@ -1,3 +1,4 @@
+#include <tessera/comm/agree.h>
 #include <tessera/faces/deepspeed.h>
 
 #include <ATen/ATen.h>
@@ -45,18 +46,6 @@ RateSchedule schedule_of(const InitializeOptions& options, const config::Resolve
   if (origin == resolved.origins.end() || origin->second == "default") return {};
   const OptimizationConfig& config = resolved.values.optimization;
   return configured_schedule(config, config.max_steps > 0 ? config.max_steps : 0);
-}
-
-/// Throws on every rank unless all have the same text.
-void check_same(const comm::Group& group, const std::string& text, const std::string& what) {
-  const std::size_t hash = std::hash<std::string>{}(text);
-  at::Tensor bounds =
-      at::tensor({static_cast<std::int64_t>(hash >> 2), -static_cast<std::int64_t>(hash >> 2)}, at::kLong)
-          .to(group.device());
-  group.all_reduce(bounds, comm::Reduction::max).wait();
-  bounds = bounds.cpu();
-  if (bounds[0].item<std::int64_t>() != -bounds[1].item<std::int64_t>())
-    throw InputError(concat(what, " '", text, "' is another one on other ranks: all ranks must give the same"));
 }
 
 std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options) {
@@ -121,11 +110,11 @@ DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool dr
 std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag,
                                              const Value& client_state) {
   const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
-  check_same(training_->group(), name, "save_checkpoint: the tag");
+  comm::require_equal(training_->group(), "save_checkpoint: the tag", name, "all ranks must give the same");
   const std::string path = path_join(folder, name);
   const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)}, {"client_state", client_state}});
   save_training_as_configured({training_.get()}, path, state);
-  train::agree(training_->group(), [&] {
+  comm::agree(training_->group(), [&] {
     if (training_->group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
   });
   return path;
@@ -136,7 +125,7 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
                                                                         const LoadOptions& options) {
   const std::string latest = path_join(folder, kLatest);
   const std::string name = !tag.empty() ? tag : path_exists(latest) ? trim(read_file(latest)) : "";
-  check_same(training_->group(), name, "load_checkpoint: the tag");
+  comm::require_equal(training_->group(), "load_checkpoint: the tag", name, "all ranks must give the same");
   if (name.empty()) {
     if (training_->group().rank() == 0)
       log::warning("load_checkpoint: ", latest,

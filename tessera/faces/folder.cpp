@@ -1,3 +1,4 @@
+#include <tessera/comm/agree.h>
 #include <tessera/faces/folder.h>
 
 #include <ATen/ATen.h>
@@ -171,7 +172,7 @@ void save_in_folder(const std::vector<Training*>& trainings, const std::string& 
   start_saving(trainings, saver, {.step = first.update().steps(), .full = full, .folder = folder_name(folder)}, state,
                files);
   const train::SaveOutcome outcome = saver.finish().value();
-  train::agree(first.group(), [&] {
+  comm::agree(first.group(), [&] {
     if (!outcome.error.empty() && first.group().rank() == 0)
       throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
   });
@@ -221,7 +222,7 @@ Value load_training(const std::vector<Training*>& trainings, const std::string& 
   Value state;
   const comm::Group& group = trainings.at(0)->group();
   std::vector<Value> counts;
-  train::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
+  comm::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
     if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
     const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
     if (!verdict.whole()) throw InputError(concat(folder, ": the checkpoint is damaged: ", verdict.text()));
@@ -229,7 +230,7 @@ Value load_training(const std::vector<Training*>& trainings, const std::string& 
     counts = stored_counts(own, trainings.size(), folder);
     state = own.at("state");
   });
-  train::agree(group, [&] {
+  comm::agree(group, [&] {
     for (std::size_t i = 0; i < trainings.size(); ++i) {
       Training& training = *trainings[i];
       restore_weights(training, folder, stem_of("model", i));
@@ -280,7 +281,7 @@ void save_weights(Training& training, const std::string& folder, std::int64_t ma
       failed = std::current_exception();
     }
   };
-  train::agree(training.group(), [&] {
+  comm::agree(training.group(), [&] {
     guarded([&] { files.begin(); });
     const auto put_untrained = [&](std::size_t begin, std::size_t end, std::size_t place) {
       for (std::size_t i = begin; i < end; ++i, ++place) {

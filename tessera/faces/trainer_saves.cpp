@@ -1,5 +1,6 @@
 // What tessera::Trainer writes and reads back: checkpoints, the best of them, the model.
 
+#include <tessera/comm/agree.h>
 #include <tessera/faces/trainer.h>
 
 #include <ATen/ATen.h>
@@ -104,10 +105,7 @@ void Trainer::saved(const train::SaveOutcome& outcome) {
 /// Before a step: a checkpoint that is written beside the training goes on when every rank has done its part.
 void Trainer::advance_saving() {
   if (!saver_ || !saver_->busy()) return;
-  const at::Tensor ended =
-      at::full({1}, saver_->ended() ? 1 : 0, at::TensorOptions().dtype(at::kLong).device(training_->group().device()));
-  training_->group().all_reduce(ended, comm::Reduction::min).wait();
-  if (ended.item<std::int64_t>() == 0) return;
+  if (comm::any_rank(training_->group(), !saver_->ended())) return;
   if (const auto outcome = saver_->advance()) saved(*outcome);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/parallel/sharding/hash.h>
 
@@ -14,21 +15,6 @@ namespace {
 
 constexpr std::int64_t piece_bytes =
     25 << 20;  // as DDP's buckets: large enough for full bandwidth, small beside a model
-
-/// int64 [values.size()] of every rank: [ranks][values].
-std::vector<std::vector<std::int64_t>> all_gather_numbers(const comm::Group& group,
-                                                          const std::vector<std::int64_t>& values) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  std::vector<std::vector<std::int64_t>> result(static_cast<std::size_t>(group.size()), values);
-  if (n == 0) return result;
-  const at::Tensor input = at::tensor(values, at::kLong).to(group.device());
-  at::Tensor output = at::empty({group.size() * n}, input.options());
-  group.all_gather(output, input).wait();
-  output = output.cpu();
-  for (std::size_t r = 0; r < result.size(); ++r)
-    std::copy_n(output.const_data_ptr<std::int64_t>() + static_cast<std::int64_t>(r) * n, n, result[r].begin());
-  return result;
-}
 
 std::int64_t as_number(std::uint64_t hash) { return static_cast<std::int64_t>(hash); }
 
@@ -50,30 +36,13 @@ std::uint64_t hash_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<std::string> all_gather_text(const comm::Group& group, const std::string& text) {
-  const auto lengths = all_gather_numbers(group, {static_cast<std::int64_t>(text.size())});
-  std::int64_t longest = 1;
-  for (const auto& length : lengths) longest = std::max(longest, length[0]);
-  at::Tensor input = at::zeros({longest}, at::kByte);
-  std::memcpy(input.data_ptr(), text.data(), text.size());
-  input = input.to(group.device());
-  at::Tensor output = at::empty({group.size() * longest}, input.options());
-  group.all_gather(output, input).wait();
-  output = output.cpu();
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r)
-    texts.emplace_back(static_cast<const char*>(output.const_data_ptr()) + static_cast<std::int64_t>(r) * longest,
-                       static_cast<std::size_t>(lengths[r][0]));
-  return texts;
-}
-
 void require_same_structure(const comm::Group& group, const std::vector<NamedTensor>& tensors,
                             const std::string& what) {
   std::string mine;
   for (const NamedTensor& named : tensors) mine += describe(named) + "\n";
-  const auto hashes = all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size()))});
+  const auto hashes = comm::all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size()))});
   if (std::all_of(hashes.begin(), hashes.end(), [&](const auto& hash) { return hash == hashes[0]; })) return;
-  const std::vector<std::string> texts = all_gather_text(group, mine);
+  const std::vector<std::string> texts = comm::all_gather_text(group, mine);
   const std::vector<std::string> first = split(texts[0], '\n');
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] == texts[0]) continue;
@@ -146,9 +115,9 @@ void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>&
   std::vector<std::int64_t> mine;
   for (const NamedTensor& named : tensors) mine.push_back(as_number(hash_of(named.tensor)));
   // 8 bytes per rank; those of every tensor only when they differ
-  const auto sums = all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size() * sizeof mine[0]))});
+  const auto sums = comm::all_gather_numbers(group, {as_number(hash_bytes(mine.data(), mine.size() * sizeof mine[0]))});
   if (std::all_of(sums.begin(), sums.end(), [&](const auto& sum) { return sum == sums[0]; })) return;
-  const auto hashes = all_gather_numbers(group, mine);
+  const auto hashes = comm::all_gather_numbers(group, mine);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::size_t odd = odd_one_out(hashes, i);
     if (odd == hashes.size()) continue;

@@ -38,7 +38,4 @@ class ReplicasDiffer : public Error {
 /// is not like most (of two ranks: the second). 8 bytes per rank are exchanged as long as all is well. `what` as above.
 void require_same_bits(const comm::Group& group, const std::vector<NamedTensor>& tensors, const std::string& what);
 
-/// Every rank's text, by rank. Texts may differ in length.
-std::vector<std::string> all_gather_text(const comm::Group& group, const std::string& text);
-
 }  // namespace tessera::parallel

@@ -154,25 +154,6 @@ TEST(AgentStore, ranks_with_other_facts_are_named_within_a_second_even_when_one_
   }
 }
 
-TEST(AgentStore, agreeing_later) {
-  StoreUnderTest host;
-  const auto store = adaptor(host);
-  std::vector<std::future<std::string>> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
-      agree(*store, rank, 3, "vocabulary", {{"size", "50257"}}, milliseconds(5000));
-      try {
-        agree(*store, rank, 3, "data", {{"hash", rank == 1 ? "b" : "a"}}, milliseconds(5000));
-      } catch (const Error& error) {
-        return error.what();
-      }
-      return "no error";
-    }));
-  }
-  for (auto& rank : ranks)
-    EXPECT_EQ(rank.get(), "the ranks do not agree on data: hash is 'a' on ranks 0, 2 but 'b' on rank 1");
-}
-
 TEST(AgentStore, the_missing_are_listed_after_five_seconds) {
   StoreUnderTest host;
   const launch::UniqueFd secret = launch::secret_to_fd(host.secret());

@@ -18,8 +18,4 @@ namespace tessera::comm::hier {
 /// not come.
 std::vector<std::string> exchange_hosts(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-/// Every rank's text for one question ("device"), in the order of the ranks. Collective; throws like exchange_hosts().
-std::vector<std::string> exchange_texts(c10d::Store& store, const std::string& question, int rank, int size,
-                                        const std::string& mine, std::chrono::milliseconds timeout);
-
 }  // namespace tessera::comm::hier

@@ -170,19 +170,6 @@ class ShmBackend final : public Backend {
   std::uint64_t own_collectives_ = 0, own_messages_ = 0;
 };
 
-// Everybody's text under `prefix`. Throws Error naming the rank that does not come.
-std::vector<std::string> exchange(c10d::Store& store, const std::string& prefix, int rank, int size,
-                                  const std::string& text, std::chrono::milliseconds timeout) {
-  store.set(concat(prefix, "/", rank), text);
-  std::vector<std::string> texts;
-  for (int r = 0; r < size; ++r) {
-    auto theirs = wait_for_key(store, concat(prefix, "/", r), timeout);
-    if (!theirs) throw Error(concat("rank ", r, " did not come"));
-    texts.push_back(std::move(*theirs));
-  }
-  return texts;
-}
-
 }  // namespace
 
 }  // namespace tessera::comm::shm
@@ -203,10 +190,11 @@ std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& req
   how.timeout = request.timeout;
   how.stop_requested = [] { return comm::stop_requested(); };
   auto communicator = std::make_unique<Communicator>(process_segment(), how);
-  communicator->connect(exchange(*request.store, "shm", request.rank, request.size, communicator->announcement(),
-                                 request.connect_timeout));
+  communicator->connect(comm::exchange_texts(*request.store, "shared memory", request.rank, request.size,
+                                             communicator->announcement(), request.connect_timeout));
   // Nobody goes on, and may end, before everybody has mapped everybody.
-  exchange(*request.store, "shm/mapped", request.rank, request.size, "yes", request.connect_timeout);
+  comm::exchange_texts(*request.store, "mapping of shared memory", request.rank, request.size, "yes",
+                       request.connect_timeout);
   return std::make_shared<ShmBackend>(request, std::move(communicator));
 }
 

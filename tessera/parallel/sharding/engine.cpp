@@ -1,3 +1,4 @@
+#include <tessera/comm/agree.h>
 #include <tessera/parallel/sharding/engine.h>
 
 #include <ATen/ATen.h>
@@ -520,7 +521,7 @@ void Sharded::Impl::throw_not_finite(double norm) {
   // Whose gradient was the first? Plain rows hold sums only, in which everyone sees the same.
   const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
   std::string where;
-  const std::vector<std::string> all = parallel::all_gather_text(context_.data_parallel, mine);
+  const std::vector<std::string> all = comm::all_gather_text(context_.data_parallel, mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (!all[rank].empty())
       where += concat(where.empty() ? ": first " : ", ", "on rank ", rank, " in '", all[rank], "'");

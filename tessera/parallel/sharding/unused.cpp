@@ -2,12 +2,12 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/parallel/replicas.h>
+#include <tessera/comm/agree.h>
 
 namespace tessera::parallel {
 
 void throw_unused(const comm::Group& group, const std::vector<std::string>& names, const std::string& mine) {
-  const std::vector<std::string> texts = all_gather_text(group, mine);
+  const std::vector<std::string> texts = comm::all_gather_text(group, mine);
   std::vector<std::vector<std::string>> ranks(names.size());  // that lack parameter i
   for (std::size_t r = 0; r < texts.size(); ++r)
     for (const std::string& line : split(texts[r], '\n'))

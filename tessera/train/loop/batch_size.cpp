@@ -36,9 +36,7 @@ bool fits_everywhere(const comm::Group& group, const std::function<void()>& prob
       fits = false;
     }
   });
-  at::Tensor failed = at::full({1}, fits ? 0 : 1, at::TensorOptions().dtype(at::kLong).device(group.device()));
-  group.all_reduce(failed).wait();
-  return failed.item<std::int64_t>() == 0;
+  return !comm::any_rank(group, !fits);
 }
 
 std::string halve_batch_size(OptimizationConfig& config) {

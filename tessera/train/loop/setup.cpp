@@ -235,46 +235,6 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
   return setup;
 }
 
-void agree(const comm::Group& group, const std::function<void()>& work) {
-  std::exception_ptr own;
-  std::int64_t code = 0;
-  try {
-    work();
-  } catch (const Error& error) {
-    own = std::current_exception();
-    code = static_cast<std::int64_t>(error.exit_code());
-  } catch (...) {
-    own = std::current_exception();
-    code = static_cast<std::int64_t>(ExitCode::failed);
-  }
-  const auto options = at::TensorOptions().dtype(at::kLong).device(group.device());
-  const at::Tensor mine = at::full({1}, code, options);
-  const at::Tensor codes = at::empty({group.size()}, options);
-  group.all_gather(codes, mine).wait();
-  const at::Tensor on_host = codes.cpu();
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const std::int64_t first = on_host.data_ptr<std::int64_t>()[rank];
-    if (first == 0) continue;
-    if (rank == group.rank()) std::rethrow_exception(own);
-    throw FailedElsewhere(static_cast<ExitCode>(first));
-  }
-}
-
-void check_same_start(const comm::Group& group, std::int64_t step) {
-  const auto options = at::TensorOptions().dtype(at::kLong).device(group.device());
-  const at::Tensor mine = at::full({1}, step, options);
-  const at::Tensor steps = at::empty({group.size()}, options);
-  group.all_gather(steps, mine).wait();
-  const at::Tensor on_host = steps.cpu();
-  const auto* all = on_host.data_ptr<std::int64_t>();
-  for (int rank = 1; rank < group.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    if (group.rank() != 0) throw FailedElsewhere(ExitCode::bad_input);
-    throw InputError(concat("rank 0 begins at step ", all[0], " but rank ", rank, " at step ", all[rank],
-                            ": all ranks must see the same --output_dir and checkpoints (a common file system)"));
-  }
-}
-
 void set_threads(std::int64_t threads, int local_ranks) {
   if (threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;  // taken over by init()
   if (threads == 0) {

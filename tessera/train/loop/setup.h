@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/choose.h>
 #include <tessera/checkpoint/file_reader.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/data/dataset.h>
@@ -22,6 +23,9 @@
 #include <string>
 
 namespace tessera::train {
+
+using comm::agree;
+using comm::FailedElsewhere;
 
 struct Setup {
   RunConfig config;
@@ -68,20 +72,6 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
 /// The tokenizer that a model's settings mean, for text::load_tokenizer: tokenizer_name, else the model's folder (of
 /// adapters without one: their base model's), else config_name's folder, else "byte".
 std::string tokenizer_place(const ModelConfig& config);
-
-/// Thrown on ranks where all was well while another rank failed: the same exit code, no message of its own.
-class FailedElsewhere : public Error {
- public:
-  explicit FailedElsewhere(ExitCode code) : Error("", code) {}
-};
-
-/// Runs `work` on every rank of the group and waits for all. When it threw anywhere, the lowest such rank throws its
-/// own error and all others throw FailedElsewhere with that rank's exit code: one message, one exit code. Collective.
-void agree(const comm::Group& group, const std::function<void()>& work);
-
-/// Throws InputError, the same on every rank, unless all ranks begin at the same step: one that cannot see the output
-/// folder (hosts without a common file system) would begin anew while others resume. Collective.
-void check_same_start(const comm::Group& group, std::int64_t step);
 
 /// The folder must be absent or empty unless the run may overwrite it or resumes. Throws InputError.
 void check_output_folder(const OutputConfig& output);

@@ -14,7 +14,7 @@ namespace tessera::train {
 namespace {
 
 /// What the flag asks for, before any checkpoint is looked at.
-struct Wish {
+struct ResumeRequest {
   std::vector<checkpoint::StepFolder> candidates;  ///< newest first; the newest whole one is taken
   std::string named;                               ///< this one and no other
 };
@@ -30,46 +30,37 @@ bool names_a_folder(const OutputConfig& output) {
 }
 
 /// --resume_from_checkpoint of a start that is no restart, or of one that has nothing to go on from.
-Wish wish_of_flag(const OutputConfig& output) {
+ResumeRequest resume_request(const OutputConfig& output) {
   check_output_folder(output);
-  Wish wish;
-  if (asks_for_newest(output)) wish.candidates = checkpoint::step_folders(output.output_dir);
-  if (names_a_folder(output)) wish.named = output.resume_from_checkpoint;
-  return wish;
-}
-
-/// Calls what throws the same InputError on every rank; rank 0 keeps it.
-template <typename Work>
-auto told_once(const comm::Group& group, const Work& work) {
-  try {
-    return work();
-  } catch (const InputError&) {
-    if (group.rank() != 0) throw FailedElsewhere(ExitCode::bad_input);
-    throw;
-  }
+  ResumeRequest request;
+  if (asks_for_newest(output)) request.candidates = checkpoint::step_folders(output.output_dir);
+  if (names_a_folder(output)) request.named = output.resume_from_checkpoint;
+  return request;
 }
 
 /// The newest that has not been rejected.
 std::optional<std::string> newest(std::vector<checkpoint::StepFolder> candidates, const std::set<std::string>& rejected,
                                   const comm::Group& group, const checkpoint::Ranks& ranks) {
   std::erase_if(candidates, [&](const checkpoint::StepFolder& folder) { return rejected.contains(folder.path); });
-  return told_once(group, [&] { return checkpoint::choose_newest(candidates, ranks, checkpoint::Depth::small_files); });
+  return comm::told_by_first(
+      group, [&] { return checkpoint::choose_newest(candidates, ranks, checkpoint::Depth::small_files); });
 }
 
 std::string follow_flag(const OutputConfig& output, const std::set<std::string>& rejected, const comm::Group& group,
                         const checkpoint::Ranks& ranks) {
-  Wish wish;
-  agree(group, [&] { wish = wish_of_flag(output); });
+  ResumeRequest request;
+  agree(group, [&] { request = resume_request(output); });
   if (names_a_folder(output)) {
-    const checkpoint::Finding finding = checkpoint::examine(wish.named, ranks, checkpoint::Depth::small_files);
+    const checkpoint::Finding finding = checkpoint::examine(request.named, ranks, checkpoint::Depth::small_files);
     if (finding.kind != checkpoint::Finding::Kind::whole)
-      told_once(group, [&] { throw InputError(checkpoint::named_but_not_whole(wish.named, finding, ranks)); });
-    return wish.named;
+      comm::told_by_first(group,
+                          [&] { throw InputError(checkpoint::named_but_not_whole(request.named, finding, ranks)); });
+    return request.named;
   }
   if (!asks_for_newest(output)) return "";
-  const auto found = newest(std::move(wish.candidates), rejected, group, ranks);
+  const auto found = newest(std::move(request.candidates), rejected, group, ranks);
   if (!found)
-    told_once(group, [&] {
+    comm::told_by_first(group, [&] {
       throw InputError(
           concat("--resume_from_checkpoint ", output.resume_from_checkpoint, ": ", output.output_dir,
                  " holds no complete checkpoint-N folder; leave the flag out to start from the beginning"));
@@ -81,7 +72,7 @@ std::string follow_flag(const OutputConfig& output, const std::set<std::string>&
 
 checkpoint::Ranks examiners(const comm::World& world, int threads) {
   return {world.rank(), world.size(),
-          [&world](const std::string& text) { return parallel::all_gather_text(world.group(), text); }, threads};
+          [&world](const std::string& text) { return comm::all_gather_text(world.group(), text); }, threads};
 }
 
 Start choose_start(const RunConfig& config, const comm::World& world, const std::set<std::string>& rejected) {
@@ -92,7 +83,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
   agree(group, [&] { own = checkpoints_of_job(config.output, restart); });
   // Rank 0 speaks for all: a folder that another rank does not see is found when it is examined.
   Start start;
-  start.restarted = parallel::all_gather_text(group, own ? "restarted" : "")[0] == "restarted";
+  start.restarted = comm::all_gather_text(group, own ? "restarted" : "")[0] == "restarted";
   if (start.restarted)
     start.checkpoint = newest(own.value_or(std::vector<checkpoint::StepFolder>()), rejected, group, ranks).value_or("");
   if (start.checkpoint.empty()) {
@@ -111,7 +102,9 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
 
 void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding) {
   using Kind = checkpoint::Finding::Kind;
-  const auto refuse = [&](const std::string& why) { told_once(world.group(), [&] { throw InputError(why); }); };
+  const auto refuse = [&](const std::string& why) {
+    comm::told_by_first(world.group(), [&] { throw InputError(why); });
+  };
   if (start.named)
     refuse(checkpoint::named_but_not_whole(start.checkpoint, finding, examiners(world, at::get_num_threads())));
   if (finding.kind == Kind::not_shared) refuse(finding.text);

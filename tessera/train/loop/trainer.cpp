@@ -1,3 +1,4 @@
+#include <tessera/comm/agree.h>
 #include <tessera/train/loop/trainer.h>
 
 #include <ATen/Parallel.h>
@@ -36,7 +37,11 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
     optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
-  check_same_start(ranks.group(), setup.plan.resumed_step);
+  // One that cannot see the output folder would begin anew while others resume.
+  comm::told_by_first(ranks.group(), [&] {
+    comm::require_equal(ranks.group(), "the step at which the run begins", concat(setup.plan.resumed_step),
+                        "all ranks must see the same --output_dir and checkpoints (a common file system)");
+  });
   return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
 }
 

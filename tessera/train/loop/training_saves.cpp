@@ -54,8 +54,7 @@ void TrainingLoop::open_savers() {
   } else if (output_)
     remove_stale_or_warn(output.output_dir);
   if (output.checkpoint_in_memory == 0) return;
-  const std::string folder =
-      parallel::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
+  const std::string folder = comm::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
   const char* const missing = folder.empty() ? "no agent of tessera holds memory for it (--max_restarts 1 or more)"
                               : world_.local_size() != world_.size()
                                   ? "it is for ranks of one host, and these are on several"

@@ -1,3 +1,4 @@
+#include <tessera/comm/agree.h>
 #include <tessera/train/saving/saver.h>
 
 #include <unistd.h>
@@ -37,24 +38,11 @@ std::size_t image_bytes(const PartFile& file) {
   return file.written ? checkpoint::ShardFile::image_bytes(file.tensors) : 0;
 }
 
-/// Of every rank, "" where all is well.
-std::string join_errors(const std::vector<std::string>& by_rank) {
-  std::string all;
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
-    if (!by_rank[rank].empty())
-      all += concat(all.empty() ? "" : "; ", by_rank.size() > 1 ? concat("rank ", rank, ": ") : "", by_rank[rank]);
-  return all;
-}
-
 }  // namespace
 
 std::string not_saved_text(const SaveOutcome& outcome) {
   return concat("step ", outcome.step,
                 " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
-}
-
-std::string errors_of_all(const comm::Group& group, const std::string& own) {
-  return join_errors(parallel::all_gather_text(group, own));
 }
 
 void prune_or_warn(const std::string& folder, const std::function<void()>& prune) {
@@ -99,7 +87,7 @@ struct Saver::Job {
 };
 
 Saver::Saver(const comm::Group& group, SaverOptions options) : group_(group), options_(std::move(options)) {
-  const std::vector<std::string> pids = parallel::all_gather_text(group_, std::to_string(::getpid()));
+  const std::vector<std::string> pids = comm::all_gather_text(group_, std::to_string(::getpid()));
   writer_pid_ = parse_int(pids[0]).value();
   if (group_.rank() == 0 && !options_.output_dir.empty()) remove_stale_or_warn(options_.output_dir);
   group_.barrier().wait();  // nobody writes before that
@@ -285,13 +273,13 @@ std::optional<SaveOutcome> Saver::advance() {
                                    : Value::make_object({{"error", Value::of(error_)}});
   std::vector<Value> reports;
   std::vector<std::string> by_rank;
-  const std::vector<std::string> texts = parallel::all_gather_text(group_, dump_json(own, -1));
+  const std::vector<std::string> texts = comm::all_gather_text(group_, dump_json(own, -1));
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     reports.push_back(parse_json(texts[rank], concat("report of rank ", rank)));
     const Value* error = reports.back().find("error");
     by_rank.push_back(error != nullptr ? error->as_string() : "");
   }
-  std::string errors = join_errors(by_rank);
+  std::string errors = comm::join_errors(by_rank);
   job_->outcome.stall_seconds += seconds_since(begin);
   if (!errors.empty()) return end(std::move(errors));
   if (phase_ == Phase::publishing) return end("");

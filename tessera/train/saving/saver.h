@@ -51,10 +51,6 @@ struct SaveOutcome {
 /// says then.
 std::string not_saved_text(const SaveOutcome& outcome);
 
-/// What any rank complains of, "" where all is well, as one text that is the same on every rank: "rank 1: cannot write
-/// ...". Collective.
-std::string errors_of_all(const comm::Group& group, const std::string& own);
-
 /// Once a checkpoint is there: calls what removes old ones. What it throws is a warning.
 void prune_or_warn(const std::string& folder, const std::function<void()>& prune);
 /// Removes what runs that died while saving have left in the output folder. What cannot be removed is a warning.
