@@ -35,11 +35,11 @@ struct StateBytes {
   std::int64_t total() const { return parameters + gradients + optimizer + buffers; }
 };
 
-/// A transformer decoder as far as its activations depend on it.
+/// A transformer as far as its activations depend on it.
 struct DecoderShape {
   std::int64_t blocks = 0, width = 0, inner = 0,
                key_value_width = 0;  ///< width of keys: heads that are kept x their size
-  bool gated = false;                ///< two products into the MLP (Llama) instead of one
+  bool gated = false;                ///< two products into the MLP (SwiGLU) instead of one
 };
 
 /// What backward needs of `tokens` tokens (rows x length of a micro-batch) in fp32, as our models keep it: per token

@@ -96,6 +96,7 @@ class BertWithHead : public LanguageModel {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
   double flops_per_token(std::int64_t block_size) const override;
+  layout::DecoderShape shape() const override;
   std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<BertModel> bert;
@@ -138,7 +139,7 @@ class BertForSequenceClassification : public BertWithHead {
   at::Tensor loss(const data::Batch& batch, double scale) override;
   /// fp32 logits [B, classes].
   at::Tensor logits(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {});
-  std::int64_t num_labels() const { return config_.num_labels; }
+  std::int64_t num_labels() const override { return config_.num_labels; }
 
   std::shared_ptr<Linear> classifier;
 

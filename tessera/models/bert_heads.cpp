@@ -64,6 +64,13 @@ double BertWithHead::flops_per_token(std::int64_t block_size) const {
   return 6 * n + 12 * l * c * static_cast<double>(block_size);
 }
 
+layout::DecoderShape BertWithHead::shape() const {
+  return {.blocks = config_.num_hidden_layers,
+          .width = config_.hidden_size,
+          .inner = config_.intermediate_size,
+          .key_value_width = config_.hidden_size};
+}
+
 std::vector<ModelPart> BertWithHead::parts() const {
   static constexpr std::array<std::pair<ModelPart::Kind, std::string_view>, 3> parts{
       {{ModelPart::Kind::block, ""},

@@ -156,6 +156,11 @@ double Gpt2::flops_per_token(std::int64_t block_size) const {
   return 6 * n + 12 * l * c * static_cast<double>(block_size);
 }
 
+layout::DecoderShape Gpt2::shape() const {
+  return {
+      .blocks = config_.n_layer, .width = config_.n_embd, .inner = config_.n_inner, .key_value_width = config_.n_embd};
+}
+
 std::string gpt2_tensor_name(const std::string& name, const Value& hf_config) {
   if (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias")) return {};
   if (name == "lm_head.weight") {

@@ -64,6 +64,7 @@ class Gpt2 : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
   double flops_per_token(std::int64_t block_size) const override;
+  layout::DecoderShape shape() const override;
   std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<Gpt2Model> transformer;

@@ -7,6 +7,7 @@
 
 #include <tessera/base/value.h>
 #include <tessera/data/objective.h>
+#include <tessera/layout/state_bytes.h>
 #include <tessera/models/model_parts.h>
 
 #include <cstdint>
@@ -41,6 +42,10 @@ class LanguageModel : public torch::nn::Module {
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md).
   virtual double flops_per_token(std::int64_t block_size) const = 0;
+  /// What the memory formulas need of the architecture.
+  virtual layout::DecoderShape shape() const = 0;
+  /// Classes that a classifier of rows tells apart; 0: it is none.
+  virtual std::int64_t num_labels() const { return 0; }
   /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.
   bool is_norm_or_bias(const std::string& parameter_name) const;
 

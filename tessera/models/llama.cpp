@@ -153,6 +153,14 @@ double Llama::flops_per_token(std::int64_t block_size) const {
   return 6 * (real(config_.layers) * layer + real(config_.vocab_size) * c) + 12 * width * seen;
 }
 
+layout::DecoderShape Llama::shape() const {
+  return {.blocks = config_.layers,
+          .width = config_.hidden,
+          .inner = config_.intermediate,
+          .key_value_width = config_.key_heads * config_.head_size,
+          .gated = true};
+}
+
 std::string llama_tensor_name(const std::string& name, const Value& hf_config) {
   if (name.ends_with(".rotary_emb.inv_freq")) return {};
   if (name == "lm_head.weight") return flag(hf_config, "tie_word_embeddings", false) ? std::string() : name;

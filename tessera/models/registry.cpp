@@ -5,6 +5,9 @@
 #include <tessera/models/gpt2.h>
 #include <tessera/models/llama.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace tessera::models {
 namespace {
 
@@ -13,16 +16,22 @@ std::shared_ptr<LanguageModel> make(const Value& hf_config, std::optional<std::u
   return std::make_shared<Model>(hf_config, seed);
 }
 
+using Kind = data::Objective::Kind;
+
 constexpr Architecture architectures[] = {
-    {"gpt2", "GPT2LMHeadModel", make<Gpt2>, gpt2_tensor_name, "transformer.wte.weight"},
-    {"llama", "LlamaForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
-    {"mistral", "MistralForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
-    {"qwen2", "Qwen2ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
-    {"qwen3", "Qwen3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight"},
+    {"gpt2", "GPT2LMHeadModel", make<Gpt2>, gpt2_tensor_name, "transformer.wte.weight", "GPT2Block", "Gpt2Block"},
+    {"llama", "LlamaForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight", "LlamaDecoderLayer",
+     "LlamaDecoderLayer"},
+    {"mistral", "MistralForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight",
+     "MistralDecoderLayer", "LlamaDecoderLayer"},
+    {"qwen2", "Qwen2ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight", "Qwen2DecoderLayer",
+     "LlamaDecoderLayer"},
+    {"qwen3", "Qwen3ForCausalLM", make<Llama>, llama_tensor_name, "model.embed_tokens.weight", "Qwen3DecoderLayer",
+     "LlamaDecoderLayer"},
     {"bert", "BertForMaskedLM", make<BertForMaskedLM>, bert_tensor_name, "bert.embeddings.word_embeddings.weight",
-     is_bert_head},
+     "BertLayer", "BertLayer", Kind::masked_token, is_bert_head},
     {"bert", "BertForSequenceClassification", make<BertForSequenceClassification>, bert_tensor_name,
-     "bert.embeddings.word_embeddings.weight", is_bert_head},
+     "bert.embeddings.word_embeddings.weight", "BertLayer", "BertLayer", Kind::row_class, is_bert_head},
 };
 
 }  // namespace
@@ -49,6 +58,20 @@ const Architecture& architecture_of(const Value& hf_config) {
         concat(hf_config.where().str(), ": neither model_type nor architectures is given; known model types: ", known));
   throw InputError(
       concat(found->where().str(), ": model type \"", found->as_string(), "\" is not supported; known: ", known));
+}
+
+const Architecture* architecture_for(std::string_view model_type, data::Objective::Kind objective) {
+  const auto found = std::find_if(std::begin(architectures), std::end(architectures), [&](const Architecture& a) {
+    return model_type == a.model_type && objective == a.objective;
+  });
+  return found == std::end(architectures) ? nullptr : found;
+}
+
+std::vector<std::pair<std::string, std::string>> block_class_aliases() {
+  std::vector<std::pair<std::string, std::string>> aliases;
+  for (const Architecture& a : architectures)
+    if (std::string_view(a.hf_block) != a.block) aliases.emplace_back(a.hf_block, a.block);
+  return aliases;
 }
 
 }  // namespace tessera::models

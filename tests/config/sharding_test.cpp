@@ -135,24 +135,6 @@ TEST(Sharding, WrapPolicies) {
   EXPECT_EQ(wrap_policy({}, {}, {}).kind, Kind::none);  // a model without blocks
 }
 
-TEST(Sharding, HuggingFacesClassesFindOurBlocks) {
-  layout::ModuleTree tree;
-  tree.modules = {{.name = "", .type = "tessera::models::Llama", .parent = 0, .parameters = {}},
-                  {.name = "layers.0", .type = "tessera::models::LlamaDecoderLayer", .parent = 0, .parameters = {0}}};
-  tree.parameters = {{"layers.0.weight", {4}}};
-  for (const char* name : {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}) {
-    ShardingConfig config;
-    config.transformer_layer_cls_to_wrap = name;
-    EXPECT_EQ(layout::make_units(tree, wrap_policy(config, {}, {})).size(), 2u) << name;
-  }
-  tree.modules[1].type = "tessera::models::Gpt2Block";
-  ShardingConfig config;
-  config.transformer_layer_cls_to_wrap = "GPT2Block";
-  EXPECT_EQ(layout::make_units(tree, wrap_policy(config, {}, {})).size(), 2u);
-  config.transformer_layer_cls_to_wrap = "BertLayer";
-  EXPECT_THROW(layout::make_units(tree, wrap_policy(config, {}, {})), InputError);
-}
-
 // The example of Hugging Face's distributed-training guide names classes and a size.
 TEST(Sharding, ClassesBeatSize) {
   const Words guide = {"--fsdp", "full_shard auto_wrap", "--fsdp_config",

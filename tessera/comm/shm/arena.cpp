@@ -26,9 +26,9 @@ std::string megabytes(std::size_t bytes) {
 }  // namespace
 
 Arena::Arena(MemoryRange range, std::size_t keep)
-    : range_(region), keep_(keep), owner_(getpid()), small_free_(size_class(largest_small) + 1) {
-  TESSERA_CHECK(reinterpret_cast<std::uintptr_t>(region.data) % page == 0, "an arena begins at a page");
-  if (const std::size_t bytes = region.bytes / page * page; bytes > 0) insert_free(0, bytes);
+    : range_(range), keep_(keep), owner_(getpid()), small_free_(size_class(largest_small) + 1) {
+  TESSERA_CHECK(reinterpret_cast<std::uintptr_t>(range.data) % page == 0, "an arena begins at a page");
+  if (const std::size_t bytes = range.bytes / page * page; bytes > 0) insert_free(0, bytes);
 }
 
 Arena::~Arena() = default;
@@ -170,7 +170,7 @@ void Arena::return_surplus() {
   for (auto it = free_by_size_.rbegin(); it != free_by_size_.rend() && it->first >= returnable; ++it)
     blocks.push_back(*it);
   for (const auto& [bytes, begin] : blocks) {
-    // Only what is touched: the untouched end of the region is terabytes of nothing.
+    // Only what is touched: the untouched end of the range is terabytes of nothing.
     for (auto it = touched_.upper_bound(begin); touched_bytes_ - touched_used_ > keep_;) {
       if (it != touched_.begin() && std::prev(it)->second > begin) --it;
       if (it == touched_.end() || it->first >= begin + bytes) break;

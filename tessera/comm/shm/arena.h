@@ -28,7 +28,7 @@ class Arena {
  public:
   static constexpr std::size_t smallest = 64, largest_small = 2048, slab = 64 << 10, returnable = 1 << 20;
 
-  /// `region.data` is page-aligned, pages exist once they are written, and MADV_REMOVE gives them back (shared memory).
+  /// `range.data` is page-aligned, pages exist once they are written, and MADV_REMOVE gives them back (shared memory).
   Arena(MemoryRange range, std::size_t keep);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -41,7 +41,7 @@ class Arena {
   void free(void* piece);
 
   struct Statistics {
-    std::size_t total = 0;         ///< of the region
+    std::size_t total = 0;         ///< of the range
     std::size_t used = 0;          ///< in pieces, with their rounding
     std::size_t touched_free = 0;  ///< free, but still held from the system
     std::size_t largest_free = 0;

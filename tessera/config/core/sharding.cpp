@@ -283,10 +283,6 @@ layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<s
                                const std::vector<std::string>& modules) {
   using Kind = layout::WrapPolicy::Kind;
   layout::WrapPolicy policy;
-  // Hugging Face's class names of the blocks; ours are the same elsewhere
-  policy.class_aliases = {{"GPT2Block", "Gpt2Block"}};
-  for (const char* family : {"Mistral", "Qwen2", "Qwen3", "Gemma", "Phi3", "SmolLM3"})
-    policy.class_aliases.emplace_back(concat(family, "DecoderLayer"), "LlamaDecoderLayer");
   if (config.auto_wrap_policy == "size_based_wrap") {
     policy.kind = config.min_num_params > 0 ? Kind::by_size : Kind::none;
     policy.min_num_params = config.min_num_params;

@@ -8,7 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 #include <tessera/config/core/sharding.h>
-#include <tessera/models/llama.h>
+#include <tessera/models/registry.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/train/loop/optimization.h>
 
@@ -39,7 +39,9 @@ std::vector<std::string> module_names(const torch::nn::Module& model) {
 }
 
 layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model) {
-  return config::wrap_policy(config.sharding, block_classes(model), module_names(model));
+  layout::WrapPolicy policy = config::wrap_policy(config.sharding, block_classes(model), module_names(model));
+  policy.class_aliases = models::block_class_aliases();
+  return policy;
 }
 
 std::optional<bool> reshard(const std::string& word) {
@@ -85,19 +87,7 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
 
 /// Activations of a micro-batch of so many tokens.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, std::int64_t tokens) {
-  const Value& json = model.hf_config();
-  const auto number = [&](std::initializer_list<const char*> names, std::int64_t otherwise) {
-    for (const char* name : names)
-      if (const Value* value = json.find(name); value != nullptr && value->is_number()) return value->as_int();
-    return otherwise;
-  };
-  layout::DecoderShape shape;
-  shape.blocks = number({"n_layer", "num_hidden_layers"}, 0);
-  shape.width = number({"n_embd", "hidden_size"}, 0);
-  shape.inner = number({"n_inner", "intermediate_size"}, 4 * shape.width);
-  shape.gated = dynamic_cast<const models::Llama*>(&model) != nullptr;
-  const std::int64_t heads = std::max<std::int64_t>(1, number({"n_head", "num_attention_heads"}, 1));
-  shape.key_value_width = number({"num_key_value_heads"}, heads) * number({"head_dim"}, shape.width / heads);
+  const layout::DecoderShape shape = model.shape();
   const std::int64_t every =
       config.optimization.gradient_checkpointing ? checkpoint_plan(config.optimization).every : 0;
   return layout::activation_bytes(shape, tokens, every > 0 ? (shape.blocks + every - 1) / every : 0);

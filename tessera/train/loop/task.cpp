@@ -4,7 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/data/labelled.h>
 #include <tessera/data/objective_rows.h>
-#include <tessera/models/bert.h>
+#include <tessera/models/registry.h>
 
 #include <algorithm>
 #include <map>
@@ -13,8 +13,6 @@
 
 namespace tessera::train {
 namespace {
-
-constexpr const char* classifier = "BertForSequenceClassification";
 
 /// config.json's label2id.
 std::map<std::string, std::int64_t> classes_of(const Value& hf_config) {
@@ -54,11 +52,12 @@ std::shared_ptr<const data::Dataset> with_objective(std::shared_ptr<const data::
 models::ConfigEdit task_edit(const DataConfig& data) {
   return [data](Value config) {
     const Value* type = config.find("model_type");
-    if (!type || !type->is_string() || type->as_string() != "bert" || data.train_file.empty() ||
-        !path_exists(data.train_file))
-      return config;
+    if (!type || !type->is_string() || data.train_file.empty() || !path_exists(data.train_file)) return config;
+    const auto* classifier = models::architecture_for(type->as_string(), data::Objective::Kind::row_class);
+    const auto* masked = models::architecture_for(type->as_string(), data::Objective::Kind::masked_token);
+    if (!classifier || !masked) return config;
     const auto names = data::label_names(data.train_file, data.text_column_name);
-    config.set("architectures", Value::make_array({Value::of(names ? classifier : "BertForMaskedLM")}));
+    config.set("architectures", Value::make_array({Value::of((names ? classifier : masked)->architecture)}));
     if (!names) return config;
     const auto known = classes_of(config);
     const bool knows_all =
@@ -76,9 +75,8 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
   data::Datasets datasets;
   if (objective.kind == data::Objective::Kind::row_class) {
     const std::int64_t most = config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;
-    const auto& encoder = dynamic_cast<const models::BertForSequenceClassification&>(model);
     datasets = data::open_labelled(config.data, wordpiece(tokenizer), most, classes_of(model.hf_config()),
-                                   encoder.num_labels(), want_validation);
+                                   model.num_labels(), want_validation);
   } else {
     datasets = data::open_datasets(config.data, tokenizer, block_size, model.vocab_size(), want_validation, progress);
   }
