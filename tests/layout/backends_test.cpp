@@ -1,6 +1,9 @@
 // The table of backends: what auto takes for every placement, and that rows can be told apart.
 #include <gtest/gtest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/layout/backends.h>
+#include <tests/paths.h>
 
 #include <set>
 
@@ -22,6 +25,12 @@ TEST(Backends, auto_follows_the_places_of_the_ranks) {
   EXPECT_EQ(taken("cuda", {.ranks = 1, .hosts = 1}), "local");
   EXPECT_EQ(taken("cuda", {.ranks = 4, .hosts = 1}), "nccl");
   EXPECT_EQ(taken("cuda", {.ranks = 4, .hosts = 1, .shares_device = true}), "");  // comm goes through host memory
+}
+
+TEST(Backends, the_table_in_the_docs_has_every_row) {
+  const std::string text = tessera::read_file(tessera::testing::source_path("docs/communication.md"));
+  for (const BackendRow& row : backends())
+    EXPECT_NE(text.find(tessera::concat("\n| `", row.name, "` |")), std::string::npos) << row.name;
 }
 
 TEST(Backends, rows_have_names_of_their_own_and_say_when_they_are_taken) {
