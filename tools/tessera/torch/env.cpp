@@ -74,8 +74,9 @@ int env(const Arguments& arguments) {
   row("MKL", trim(split(at::get_mkl_version(), '\n').front()));
   row("oneDNN", trim(split(at::get_mkldnn_version(), '\n').front()));
   row("OpenMP", trim(split(at::get_openmp_version(), '\n').front()));
-  std::vector<std::string> backends = layout::backend_names(/*with_comparison=*/false);
-  backends.erase(backends.begin());  // auto
+  std::vector<std::string> backends;
+  for (const layout::BackendRow& backend : layout::backends())
+    backends.push_back(concat(backend.name, " (", backend.rule, ")"));
   row("Backends", join(backends));
   row("CUDA", cuda());
   return 0;
