@@ -24,7 +24,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/nn/allocator.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/train/loop/setup.h>
+#include <tessera/train/core/resume.h>
 #include <tessera/train/reporting/metrics.h>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
     times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count());
   };
   try {
-    const checkpoint::Ranks ranks = train::examiners(world, at::get_num_threads());
+    const checkpoint::Ranks ranks = train::examiners(world.group());
     comm::all_gather_text(world.group(), "ready");
     mark();
     if (checkpoint::examine(folder, ranks, checkpoint::Depth::small_files).kind != checkpoint::Finding::Kind::whole)

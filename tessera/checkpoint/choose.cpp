@@ -52,7 +52,7 @@ Sight sight_of(const std::string& text) {
 bool is_small_file(const std::string& name) { return !name.ends_with(".safetensors"); }
 
 /// What there is to see without reading tensors. All ranks look at the same, which is little.
-Sight glance(const std::string& folder) {
+Sight glance(const std::string& folder, const WhyNotResumable& why_not) {
   using Kind = Finding::Kind;
   if (!is_directory(folder)) return {Kind::unusable, 0, {"no such checkpoint folder"}};
   const std::string list = path_join(folder, format::kManifestName);
@@ -66,8 +66,7 @@ Sight glance(const std::string& folder) {
   Sight sight{Kind::whole, format::crc32c(std::as_bytes(std::span(listed))), {}};
   try {
     const format::Manifest manifest = format::read_manifest(folder);
-    if (const std::string why = why_not_resumable(manifest); !why.empty())
-      return {Kind::unusable, sight.manifest, {why}};
+    if (const std::string why = why_not(manifest); !why.empty()) return {Kind::unusable, sight.manifest, {why}};
     format::verify_sizes(folder, manifest);
     for (const format::ManifestFile& file : manifest.files)
       if (is_small_file(file.name) &&
@@ -82,8 +81,9 @@ Sight glance(const std::string& folder) {
 }
 
 /// A rank's share of all bytes that are not known, cut further for its threads.
-Sight read_share(const std::string& folder, const Ranks& ranks, const format::ReadSums* known) {
-  Sight sight = glance(folder);
+Sight read_share(const std::string& folder, const Ranks& ranks, const format::ReadSums* known,
+                 const WhyNotResumable& why_not) {
+  Sight sight = glance(folder, why_not);
   if (sight.kind == Finding::Kind::unusable) return sight;
   sight.lines.clear();  // told again, and better, by what follows
   const int threads = std::max(1, ranks.threads);
@@ -202,19 +202,21 @@ Finding Examination::finish() {
   const std::vector<std::string> told = gather(ranks_, sums != nullptr ? sums->told() : "");
   const Sight mine = seen([&] {
     if (sums != nullptr) sums->hear_all(told);
-    return read_share(folder_, ranks_, sums);
+    return read_share(folder_, ranks_, sums, why_not_resumable);
   });
   return conclude(folder_, mine, ranks_);
 }
 
-Finding examine(const std::string& folder, const Ranks& ranks, Depth depth) {
-  return conclude(
-      folder, seen([&] { return depth == Depth::all ? read_share(folder, ranks, nullptr) : glance(folder); }), ranks);
+Finding examine(const std::string& folder, const Ranks& ranks, Depth depth, const WhyNotResumable& why_not) {
+  const Sight mine =
+      seen([&] { return depth == Depth::all ? read_share(folder, ranks, nullptr, why_not) : glance(folder, why_not); });
+  return conclude(folder, mine, ranks);
 }
 
-std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth) {
+std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks, Depth depth,
+                                         const WhyNotResumable& why_not) {
   for (const StepFolder& candidate : of_rank_0(candidates, ranks)) {
-    const Finding finding = examine(candidate.path, ranks, depth);
+    const Finding finding = examine(candidate.path, ranks, depth, why_not);
     if (finding.kind == Finding::Kind::whole) return candidate.path;
     if (finding.kind == Finding::Kind::not_shared) throw InputError(finding.text);
     if (ranks.rank != 0) continue;
@@ -238,12 +240,13 @@ void set_aside(const std::string& folder, const Finding& finding) {
   }
 }
 
-std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks) {
+std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks,
+                                const WhyNotResumable& why_not) {
   if (finding.kind != Finding::Kind::damaged) return finding.text;
   const std::string own = std::filesystem::weakly_canonical(folder).string(),
                     parent = std::filesystem::path(own).parent_path().string();
   for (const StepFolder& other : of_rank_0(siblings(parent), ranks))
-    if (other.path != own && examine(other.path, ranks).kind == Finding::Kind::whole)
+    if (other.path != own && examine(other.path, ranks, Depth::all, why_not).kind == Finding::Kind::whole)
       return concat(finding.text, ": the checkpoint is damaged; the newest whole one beside it is ", other.path);
   return concat(finding.text, ": the checkpoint is damaged, and there is no whole one beside it");
 }

@@ -47,8 +47,14 @@ enum class Depth {
                 ///< file
 };
 
+/// Why nothing can be resumed from what a manifest lists; "": something can. (Sizes and bytes are not looked at.)
+using WhyNotResumable = std::function<std::string(const format::Manifest&)>;
+/// The rule of the runs of `tessera train`.
+std::string why_not_resumable(const format::Manifest& manifest);
+
 /// Looks at a folder with all ranks. Collective; throws only what `gather` throws.
-Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Depth::all);
+Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Depth::all,
+                const WhyNotResumable& why_not = why_not_resumable);
 
 /// examine() of every byte, of which most have been read by then: whoever loads the checkpoint does it
 /// as reading() says.
@@ -73,7 +79,7 @@ class Examination {
 /// ones are passed over with a warning. Only rank 0's candidates count. Collective. Throws InputError on every rank
 /// when ranks see different folders.
 std::optional<std::string> choose_newest(const std::vector<StepFolder>& candidates, const Ranks& ranks,
-                                         Depth depth = Depth::all);
+                                         Depth depth = Depth::all, const WhyNotResumable& why_not = why_not_resumable);
 
 /// Renames a damaged checkpoint-N to checkpoint-N.damaged (in place of an older one of that name) and warns; its bytes
 /// stay, for whoever wants to look at them. One that cannot be renamed stays, with another warning. Called by one rank.
@@ -81,9 +87,7 @@ void set_aside(const std::string& folder, const Finding& finding);
 
 /// What a user is told who has named a folder that is not whole: the finding, and which is the newest whole checkpoint
 /// beside it. Nothing is renamed. Collective.
-std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks);
-
-/// Why no run can be resumed from what a manifest lists; "": one can. (Sizes and bytes are not looked at.)
-std::string why_not_resumable(const format::Manifest& manifest);
+std::string named_but_not_whole(const std::string& folder, const Finding& finding, const Ranks& ranks,
+                                const WhyNotResumable& why_not = why_not_resumable);
 
 }  // namespace tessera::checkpoint

@@ -41,13 +41,16 @@ void save_training_as_configured(const std::vector<Training*>& trainings, const 
                                  const JsonFiles& files = {});
 /// Of both forms. Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's
 /// random numbers (of as many ranks as it was saved from; else a warning). Returns the caller's state. Throws
-/// InputError for a folder that is not whole, of another model or of another number of them. Collective.
+/// InputError for a folder that is not whole, of another model or of another number of them. `verified`: the ranks have
+/// found every byte to be what was written (train/core/resume.h). Collective.
 Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer = true,
-                    bool with_random = true);
+                    bool with_random = true, bool verified = false);
 inline Value load_training(Training& training, const std::string& folder, bool with_optimizer = true,
-                           bool with_random = true) {
-  return load_training(std::vector{&training}, folder, with_optimizer, with_random);
+                           bool with_random = true, bool verified = false) {
+  return load_training(std::vector{&training}, folder, with_optimizer, with_random, verified);
 }
+/// Why load_training() cannot go on from what a manifest lists; "": it can. For train/core/resume.h.
+std::string why_not_resumable(const format::Manifest& manifest);
 /// The caller's state alone, unverified; one of the caller's files. Throws InputError.
 Value read_state(const std::string& folder);
 Value read_json_file(const std::string& folder, const std::string& name);

@@ -19,6 +19,7 @@
 #include <tessera/faces/smoothed_loss.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
+#include <tessera/train/core/resume.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/random_key.h>
 #include <tessera/train/loop/setup.h>
@@ -204,8 +205,10 @@ TrainOutput Trainer::train() {
   finish_saving();  // of a former call that an exception has ended
   check_evaluations();
   Value saved;
-  if (const auto folder = checkpoint_to_resume()) {
-    saved = faces::load_training(*training_, *folder);
+  if (const std::string folder =
+          train::checkpoint_to_resume(config.output, training_->group(), {.why_not = faces::why_not_resumable});
+      !folder.empty()) {
+    saved = faces::load_training(*training_, folder, true, true, /*verified=*/true);
     from = {saved.at("step").as_int(), saved.at("samples").as_int()};
   }
   const train::RunPlan plan =

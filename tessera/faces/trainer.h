@@ -131,7 +131,9 @@ class Trainer {
   /// Joins the job unless tessera::init() was called. Throws InputError for what does not fit.
   explicit Trainer(TrainerOptions options);
 
-  /// From the start, or from --resume_from_checkpoint. Writes OUT/checkpoint-N as the arguments say (nothing without
+  /// From the start, or from --resume_from_checkpoint: a folder, or `last`, the newest whole checkpoint of --output_dir
+  /// (a damaged one is set aside with a warning, and the one before it is taken, as in `tessera train`). Writes
+  /// OUT/checkpoint-N as the arguments say (nothing without
   /// --output_dir); the best one is never removed. One that cannot be written (a full disk) is dropped on every rank
   /// with a warning of the cause on rank 0, the checkpoints before it are unharmed, and training goes on. With
   /// --load_best_model_at_end the model has its weights afterwards. Throws InputError where --metric_for_best_model
@@ -184,7 +186,6 @@ class Trainer {
   void finish_saving();
   void saved(const train::SaveOutcome& outcome);
   void load_best_model();
-  std::optional<std::string> checkpoint_to_resume() const;
   template <class... Parameters, class... Arguments>
   void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...),
             const Arguments&... arguments) {

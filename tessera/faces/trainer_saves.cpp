@@ -136,15 +136,6 @@ checkpoint::RunState Trainer::run_state(const train::RunPlan& plan) const {
   return saved;
 }
 
-std::optional<std::string> Trainer::checkpoint_to_resume() const {
-  const OutputConfig& output = options_.arguments.values.output;
-  if (output.resume_from_checkpoint.empty()) return std::nullopt;
-  if (output.resume_from_checkpoint != "last") return output.resume_from_checkpoint;
-  for (const checkpoint::StepFolder& folder : checkpoint::step_folders(output.output_dir))
-    if (checkpoint::looks_complete(folder.path)) return folder.path;
-  throw InputError(concat("--resume_from_checkpoint: ", output.output_dir, " holds no whole checkpoint-N"));
-}
-
 void Trainer::save_model(const std::string& folder) {
   const std::string target = folder.empty() ? options_.arguments.values.output.output_dir : folder;
   if (target.empty()) throw InputError("Trainer: save_model needs a folder, or --output_dir");

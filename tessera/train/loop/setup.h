@@ -63,9 +63,6 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
 /// another. Throws as choose_start() when the user has named the folder. Collective.
 void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding);
 
-/// The ranks of a world that examine a checkpoint together. The world must outlive what is returned.
-checkpoint::Ranks examiners(const comm::World& world, int threads);
-
 /// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
 Setup prepare(const RunConfig& config, const comm::World& world, const Start& start);
 

@@ -1,8 +1,6 @@
 #include <tessera/comm/agree.h>
 #include <tessera/train/loop/trainer.h>
 
-#include <ATen/Parallel.h>
-
 #include <exception>
 #include <memory>
 #include <set>
@@ -11,6 +9,7 @@
 
 #include <tessera/base/log.h>
 #include <tessera/comm/life.h>
+#include <tessera/train/core/resume.h>
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/determinism.h>
 #include <tessera/train/loop/fixed_order.h>
@@ -54,7 +53,7 @@ std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value
   for (;;) {
     Start start = choose_start(config, ranks, rejected);
     if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, start);
-    const checkpoint::Ranks all = examiners(ranks, at::get_num_threads());
+    const checkpoint::Ranks all = examiners(ranks.group());
     checkpoint::Examination examination(start.checkpoint, all);
     start.reading = examination.reading();
     std::unique_ptr<TrainingLoop> loop;
