@@ -17,6 +17,7 @@
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>
 #include <tessera/faces/smoothed_loss.h>
+#include <tessera/faces/trainer_settings.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
 #include <tessera/train/core/resume.h>
@@ -39,51 +40,6 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
     if (origin == given.origins.end() || origin->second == "default") flags.push_back(flag);
   }
   return config::resolve_flags(flags, variables);
-}
-
-/// Settings of `tessera train` that this Trainer has nothing to do with: what was given of them is named in a warning.
-void name_unused(const config::Resolved& given) {
-  static const std::vector<std::string> unused = {"model_name_or_path",
-                                                  "config_name",
-                                                  "config_overrides",
-                                                  "tokenizer_name",
-                                                  "lora_r",
-                                                  "train_file",
-                                                  "validation_file",
-                                                  "block_size",
-                                                  "max_seq_length",
-                                                  "packing",
-                                                  "group_by_length",
-                                                  "mlm_probability",
-                                                  "average_tokens_across_devices",
-                                                  "neftune_noise_alpha",
-                                                  "auto_find_batch_size",
-                                                  "save_only_model",
-                                                  "report_to",
-                                                  "logging_dir",
-                                                  "run_name",
-                                                  "log_format",
-                                                  "hf_loss_scale",
-                                                  "profile",
-                                                  "bf16_full_eval",
-                                                  "fp16_full_eval",
-                                                  "max_restarts",
-                                                  "include_num_input_tokens_seen",
-                                                  "logging_nan_inf_filter",
-                                                  "checkpoint_in_memory",
-                                                  "nan_policy",
-                                                  "nan_skip_limit",
-                                                  "check_replicas_steps",
-                                                  "data_seed"};
-  std::vector<std::string> names;
-  for (const std::string& name : unused) {
-    const auto origin = given.origins.find(name);
-    if (origin != given.origins.end() && origin->second != "default" && !origin->second.starts_with("derived"))
-      names.push_back(name);
-  }
-  if (!names.empty())
-    log::warning(join(names), names.size() == 1 ? " has" : " have",
-                 " no effect on tessera::Trainer, whose model, data and loss are the program's");
 }
 
 /// {'loss': 0.5123, 'epoch': 1.0}, as transformers prints it.
@@ -134,7 +90,9 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
   state_.is_world_process_zero = ranks.rank() == 0;
   if (state_.is_world_process_zero) {
     for (const std::string& note : options_.arguments.notes) log::warning(note);
-    name_unused(options_.arguments);
+    if (const auto names = faces::without_effect_on_trainer(options_.arguments); !names.empty())
+      log::warning(join(names), names.size() == 1 ? " has" : " have",
+                   " no effect on tessera::Trainer, whose model, data and loss are the program's");
   }
   const faces::MakeUpdate update =
       options_.optimizer != nullptr
@@ -192,7 +150,7 @@ void Trainer::set_schedule(const OptimizationConfig& config, const train::RunPla
     return training_->set_schedule(faces::configured_schedule(config, plan.total_steps));
   std::vector<double> bases;
   training_->update().set_learning_rates([&](double base) { return bases.emplace_back(base); });
-  plateau_ = std::make_shared<faces::PlateauRates>(train::make_schedule(config, plan), bases);
+  plateau_ = std::make_shared<optim::Plateau>(train::make_schedule(config, plan), bases);
   training_->set_schedule({[plateau = plateau_](std::int64_t, double base) { return plateau->rate(base); }, {}});
 }
 
@@ -221,7 +179,7 @@ TrainOutput Trainer::train() {
     plateau_->set_state(*plateau);
   training_->set_schedule_steps(training_->schedule_steps());
   const data::Sampler sampler(config.data.train_sampling_strategy == "sequential" ? "sequential" : "random", rows.rows,
-                              static_cast<std::uint64_t>(config.optimization.seed));
+                              train::sampling_seed(config));
 
   state_.global_step = from.step;
   state_.max_steps = plan.total_steps;
@@ -262,7 +220,8 @@ TrainOutput Trainer::train() {
   }
   finish_saving();
   saver_.reset();  // and the memory of its copies
-  load_best_model();
+  if (const std::string best = best_->checkpoint_to_load(training_->group().rank()); !best.empty())
+    faces::load_training(*training_, best, /*with_optimizer=*/false, /*with_random=*/false);
   call(&TrainerCallback::on_train_end);
 
   const double seconds = seconds_since(begin_ns);
@@ -318,7 +277,7 @@ Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs)
     const std::int64_t first = (i * group.size() + group.rank()) * plan.batch_size;
     const std::int64_t own = std::clamp<std::int64_t>(source.rows - first, 0, plan.batch_size);
     const TensorBatch batch = read(source, {positions.begin(), positions.begin() + (own > 0 ? own : 1)});
-    const nn::Autocast precision = training_->autocast();
+    const nn::Autocast precision = training_->evaluation_autocast();
     sum += mean_loss(*options_.model, batch).item<double>() * static_cast<double>(own);
     if (with_outputs) {
       const at::Tensor rows =

@@ -12,16 +12,16 @@
 ///   trainer.train();
 ///
 /// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train`
-/// (train/loop/run_plan.h). The evaluations of train() also find the best model (train/saving/best_model.h:
+/// (train/loop/run_plan.h). The evaluations of train() also find the best model (train/core/best_model.h:
 /// --metric_for_best_model may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
 
 #include <tessera/config/core/resolve.h>
 #include <tessera/faces/loader.h>
-#include <tessera/faces/plateau.h>
 #include <tessera/faces/training.h>
+#include <tessera/optim/plateau.h>
 #include <tessera/parallel/replicas/data_parallel.h>
+#include <tessera/train/core/best_model.h>
 #include <tessera/train/loop/run_plan.h>
-#include <tessera/train/saving/best_model.h>
 #include <tessera/train/saving/saver.h>
 
 #include <cstdint>
@@ -185,7 +185,6 @@ class Trainer {
   void advance_saving();
   void finish_saving();
   void saved(const train::SaveOutcome& outcome);
-  void load_best_model();
   template <class... Parameters, class... Arguments>
   void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...),
             const Arguments&... arguments) {
@@ -195,11 +194,10 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<faces::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
-  std::unique_ptr<train::Saver> saver_;   // since the first checkpoint of this train() and of this form
-  double saving_epoch_ = 0;               // of the checkpoint that is being written
-  std::optional<train::BestModel> best_;  // of train()
-  std::shared_ptr<faces::PlateauRates>
-      plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
+  std::unique_ptr<train::Saver> saver_;      // since the first checkpoint of this train() and of this form
+  double saving_epoch_ = 0;                  // of the checkpoint that is being written
+  std::optional<train::BestModel> best_;     // of train()
+  std::shared_ptr<optim::Plateau> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
   TrainerState state_;
   TrainerControl control_;
 };

@@ -50,17 +50,6 @@ void Trainer::restore_best_model(const Value& saved) {
   state_.best_model_checkpoint = resumed.best_model_checkpoint;
 }
 
-void Trainer::load_best_model() {
-  if (!options_.arguments.values.output.load_best_model_at_end) return;
-  const std::string& folder = best_->checkpoint();
-  if (folder.empty()) {
-    if (state_.is_world_process_zero)
-      log::warning("--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights stay");
-    return;
-  }
-  faces::load_training(*training_, folder, /*with_optimizer=*/false, /*with_random=*/false);
-}
-
 /// A checkpoint that cannot be written is dropped on every rank, and training goes on, as in `tessera train`.
 void Trainer::save(const train::RunPlan& plan) {
   const OutputConfig& output = options_.arguments.values.output;

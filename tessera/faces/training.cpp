@@ -40,12 +40,6 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
   update_ = make_update(*module_, *sharded_);
 }
 
-std::optional<at::ScalarType> Training::narrow() const {
-  if (config_.sharding.param_dtype != "fp32") return std::nullopt;  // parameters are gathered in the narrow type
-  if (config_.optimization.bf16) return at::kBFloat16;
-  return config_.optimization.fp16 ? std::optional(at::kHalf) : std::nullopt;
-}
-
 at::Tensor Training::widen(const at::Tensor& output) {
   const bool narrow = output.defined() && (output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16);
   return narrow ? output.to(at::kFloat) : output;

@@ -17,6 +17,7 @@
 #include <tessera/optim/loss_scale.h>
 #include <tessera/optim/schedule.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/train/core/precision.h>
 
 #include <cstdint>
 #include <functional>
@@ -57,10 +58,14 @@ class Training {
   std::int64_t accumulation() const { return accumulation_; }
   void set_accumulation(std::int64_t accumulation) { accumulation_ = accumulation; }
 
-  /// What matrix products compute in under autocast(); empty: in the type of their operands.
-  std::optional<at::ScalarType> narrow() const;
-  /// Belongs around the forward pass.
-  [[nodiscard]] nn::Autocast autocast() const { return nn::Autocast(narrow(), group_.device().type()); }
+  /// Belongs around the forward pass (train/core/precision.h).
+  [[nodiscard]] nn::Autocast autocast() const {
+    return nn::Autocast(train::training_precision(config_), group_.device().type());
+  }
+  /// Around a forward pass that evaluates.
+  [[nodiscard]] nn::Autocast evaluation_autocast() const {
+    return nn::Autocast(train::evaluation_precision(config_), group_.device().type());
+  }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
   /// module.forward(...) under autocast(); a tensor that comes out is widened. `module`: the trained one, by its own

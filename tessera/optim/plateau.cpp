@@ -2,11 +2,14 @@
 
 #include <tessera/optim/schedule_parameters.h>
 
+#include <tessera/base/error.h>
+
+#include <cmath>
 #include <limits>
 
 namespace tessera::optim {
 
-Plateau::Plateau(const Schedule& schedule) {
+Plateau::Plateau(const Schedule& schedule, const std::vector<double>& bases) {
   check_schedule(schedule);  // names of the parameters
   const ScheduleParameters p(schedule);
   smaller_is_better_ = p.word("mode", "min", {"min", "max"}) == "min";
@@ -19,30 +22,58 @@ Plateau::Plateau(const Schedule& schedule) {
   patience_ = static_cast<std::int64_t>(p.whole("patience", 10, 0));
   cooldown_ = static_cast<std::int64_t>(p.whole("cooldown", 0, 0));
   const double infinity = std::numeric_limits<double>::infinity();
-  state_ = {schedule.learning_rate, smaller_is_better_ ? infinity : -infinity, 0, 0};
+  best_ = smaller_is_better_ ? infinity : -infinity;
+  for (const double base : bases) rates_.emplace(base, base);
 }
 
 bool Plateau::improves(double metric) const {
-  if (smaller_is_better_) return metric < (relative_ ? state_.best * (1 - threshold_) : state_.best - threshold_);
-  return metric > (relative_ ? state_.best * (1 + threshold_) : state_.best + threshold_);
+  if (smaller_is_better_) return metric < (relative_ ? best_ * (1 - threshold_) : best_ - threshold_);
+  return metric > (relative_ ? best_ * (1 + threshold_) : best_ + threshold_);
 }
 
 void Plateau::update(double metric) {
   if (improves(metric)) {
-    state_.best = metric;
-    state_.bad = 0;
+    best_ = metric;
+    bad_ = 0;
   } else {
-    ++state_.bad;
+    ++bad_;
   }
-  if (state_.cooldown > 0) {
-    --state_.cooldown;
-    state_.bad = 0;
+  if (cooling_ > 0) {
+    --cooling_;
+    bad_ = 0;
   }
-  if (state_.bad <= patience_) return;
-  const double lower = std::max(state_.learning_rate * factor_, least_);
-  if (state_.learning_rate - lower > smallest_change_) state_.learning_rate = lower;
-  state_.cooldown = cooldown_;
-  state_.bad = 0;
+  if (bad_ <= patience_) return;
+  for (auto& [base, rate] : rates_) {
+    const double lower = std::max(rate * factor_, least_);
+    if (rate - lower > smallest_change_) rate = lower;
+  }
+  cooling_ = cooldown_;
+  bad_ = 0;
+}
+
+Value Plateau::state() const {
+  Value groups = Value::make_array();
+  for (const auto& [base, rate] : rates_) {
+    Value group = Value::make_object(
+        {{"learning_rate", Value::of(rate)}, {"bad", Value::of(bad_)}, {"cooldown", Value::of(cooling_)}});
+    if (std::isfinite(best_)) group.set("best", Value::of(best_));
+    groups.push_back(std::move(group));
+  }
+  return rates_.size() == 1 ? groups.items().front() : groups;
+}
+
+void Plateau::set_state(const Value& state) {
+  const std::vector<Value> groups = state.is_array() ? state.items() : std::vector<Value>{state};
+  if (groups.size() != rates_.size())
+    throw InputError(concat("the checkpoint's reduce_lr_on_plateau has ", groups.size(),
+                            " different learning rates, this optimizer's groups have ", rates_.size(),
+                            ": resume with the same optimizer"));
+  auto group = groups.begin();
+  for (auto& [base, rate] : rates_) rate = (group++)->at("learning_rate").as_real();
+  const Value& common = groups.front();
+  if (const Value* best = common.find("best")) best_ = best->as_real();
+  bad_ = common.at("bad").as_int();
+  cooling_ = common.at("cooldown").as_int();
 }
 
 std::optional<Plateau> make_plateau(const Schedule& schedule) {

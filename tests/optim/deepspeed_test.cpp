@@ -137,10 +137,11 @@ TEST(DeepspeedLossScale, hysteresis_goes_on_from_a_checkpoint) {
 TEST(Plateau, is_torchs) {
   for (const TorchPlateau& values : torch_plateaus) {
     Plateau plateau(schedule_of("reduce_lr_on_plateau", values.parameters));
-    EXPECT_EQ(plateau.learning_rate(), deepspeed_learning_rate);
+    EXPECT_EQ(plateau.rate(deepspeed_learning_rate), deepspeed_learning_rate);
     for (std::size_t i = 0; i < std::size(plateau_metrics); ++i) {
       plateau.update(plateau_metrics[i]);
-      EXPECT_NEAR(plateau.learning_rate(), values.rates[i], 1e-18) << values.parameters << " metric " << i;
+      EXPECT_NEAR(plateau.rate(deepspeed_learning_rate), values.rates[i], 1e-18)
+          << values.parameters << " metric " << i;
     }
   }
 }
@@ -154,14 +155,38 @@ TEST(Plateau, goes_on_from_a_checkpoint_and_refuses_what_makes_no_sense) {
     next.set_state(second.state());
     next.update(plateau_metrics[i]);
     second = next;
-    EXPECT_EQ(second.learning_rate(), whole.learning_rate()) << i;
+    EXPECT_EQ(second.rate(deepspeed_learning_rate), whole.rate(deepspeed_learning_rate)) << i;
   }
-  EXPECT_LT(whole.learning_rate(), deepspeed_learning_rate);
+  EXPECT_LT(whole.rate(deepspeed_learning_rate), deepspeed_learning_rate);
   EXPECT_THROW(Plateau(schedule_of("reduce_lr_on_plateau", "factor=1")), InputError);
   EXPECT_THROW(Plateau(schedule_of("reduce_lr_on_plateau", "mode=low")), InputError);
   EXPECT_THROW(Plateau(schedule_of("reduce_lr_on_plateau", "patients=1")), InputError);
   EXPECT_FALSE(make_plateau(schedule_of("linear", "")));
   EXPECT_TRUE(make_plateau(schedule));
+}
+
+/// The checkpoints of `tessera train` hold one group's state as an object, those of tessera::Trainer an array.
+TEST(Plateau, lowers_each_group_from_where_it_began) {
+  const Schedule schedule = schedule_of("reduce_lr_on_plateau", "patience=0,factor=0.5");
+  Plateau plateau(schedule, {0.1, 0.01, 0.1});
+  for (const double metric : {1.0, 2.0}) plateau.update(metric);
+  EXPECT_EQ(plateau.rate(0.1), 0.05);
+  EXPECT_EQ(plateau.rate(0.01), 0.005);
+  EXPECT_EQ(plateau.state().items().size(), 2u);
+  Plateau resumed(schedule, {0.01, 0.1});
+  resumed.set_state(plateau.state());
+  for (Plateau* one : {&plateau, &resumed}) one->update(1.5);
+  EXPECT_EQ(resumed.rate(0.1), plateau.rate(0.1));
+  EXPECT_EQ(resumed.rate(0.01), 0.0025);
+
+  Plateau alone(schedule, {0.1});
+  EXPECT_THROW(alone.set_state(plateau.state()), InputError);
+  alone.set_state(Value::make_array({plateau.state().items()[1]}));
+  EXPECT_EQ(alone.rate(0.1), 0.025);
+  Plateau same(schedule, {0.1});
+  same.set_state(alone.state());
+  EXPECT_EQ(same.rate(0.1), 0.025);
+  EXPECT_TRUE(same.state().is_object());
 }
 
 }  // namespace

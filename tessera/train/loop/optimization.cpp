@@ -87,29 +87,12 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   return optim::LossScale(options);
 }
 
-Value to_value(const optim::PlateauState& state) {
-  Value value = Value::make_object({{"learning_rate", Value::of(state.learning_rate)},
-                                    {"bad", Value::of(state.bad)},
-                                    {"cooldown", Value::of(state.cooldown)}});
-  if (std::isfinite(state.best)) value.set("best", Value::of(state.best));  // there was an evaluation
-  return value;
-}
-
 void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
                           const checkpoint::RunState& saved) {
   if (loss_scale && saved.loss_scale > 0)
     loss_scale->set_state(
         {saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
-  if (plateau && !saved.schedule_state.is_null()) restore_plateau(*plateau, saved.schedule_state);
-}
-
-void restore_plateau(optim::Plateau& plateau, const Value& stored) {
-  optim::PlateauState state = plateau.state();
-  state.learning_rate = stored.at("learning_rate").as_real();
-  if (const Value* best = stored.find("best")) state.best = best->as_real();
-  state.bad = stored.at("bad").as_int();
-  state.cooldown = stored.at("cooldown").as_int();
-  plateau.set_state(state);
+  if (plateau && !saved.schedule_state.is_null()) plateau->set_state(saved.schedule_state);
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,

@@ -38,10 +38,6 @@ optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& p
 /// Of --fp16; nullopt without it.
 std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config);
 
-/// What a checkpoint keeps of reduce_lr_on_plateau.
-Value to_value(const optim::PlateauState& state);
-/// `plateau` goes on from there.
-void restore_plateau(optim::Plateau& plateau, const Value& stored);
 /// Puts loss scale and schedule back as a checkpoint saved them, each where both it and the run have one.
 void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
                           const checkpoint::RunState& saved);

@@ -49,6 +49,10 @@ void RunPlan::write_to(checkpoint::RunState& state, std::int64_t steps) const {
   state.save_steps = save_every;
 }
 
+std::uint64_t sampling_seed(const RunConfig& config) {
+  return static_cast<std::uint64_t>(config.data.data_seed >= 0 ? config.data.data_seed : config.optimization.seed);
+}
+
 namespace {
 
 /// A setting that is a number of steps, or below 1 a share of all.

@@ -58,6 +58,9 @@ struct RunPlan {
   void write_to(checkpoint::RunState& state, std::int64_t steps) const;
 };
 
+/// What the order of the rows depends on: data_seed, or without it seed.
+std::uint64_t sampling_seed(const RunConfig& config);
+
 /// Where a resumed run starts.
 struct ResumePoint {
   std::int64_t step = 0, samples = 0;

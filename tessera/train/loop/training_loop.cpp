@@ -15,15 +15,6 @@
 #include <tessera/train/loop/restart.h>
 
 namespace tessera::train {
-namespace {
-
-/// Of the order of the rows.
-std::uint64_t sampling_seed(const RunConfig& config) {
-  return static_cast<std::uint64_t>(config.data.data_seed >= 0 ? config.data.data_seed : config.optimization.seed);
-}
-
-}  // namespace
-
 TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t process_bytes)
     : setup_(std::move(setup)),
       configuration_(configuration),

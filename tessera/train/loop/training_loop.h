@@ -8,6 +8,7 @@
 #include <tessera/optim/optimizer.h>
 #include <tessera/optim/plateau.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/train/core/best_model.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
@@ -18,7 +19,6 @@
 #include <tessera/train/reporting/summary.h>
 #include <tessera/train/reporting/trace.h>
 #include <tessera/train/reporting/window.h>
-#include <tessera/train/saving/best_model.h>
 #include <tessera/train/saving/saver.h>
 
 #include <cmath>
@@ -96,13 +96,6 @@ class TrainingLoop {
     return setup_.lora ? models::lora_flops_per_token(*setup_.model, row_tokens())
                        : setup_.model->flops_per_token(row_tokens());
   }
-  /// Of matrix products; parameters that are gathered in a narrow type are so already.
-  std::optional<at::ScalarType> narrow() const {
-    const OptimizationConfig& o = setup_.config.optimization;
-    if (setup_.config.sharding.param_dtype != "fp32") return std::nullopt;
-    return o.bf16 ? std::optional(at::kBFloat16) : o.fp16 ? std::optional(at::kHalf) : std::nullopt;
-  }
-  std::optional<at::ScalarType> eval_narrow() const;
   /// Steps that the schedule has gone on: those that --fp16 skipped do not count.
   std::int64_t scheduled_steps() const { return step_ - (loss_scale_ ? loss_scale_->state().skipped_steps : 0); }
   /// What every gradient is multiplied by on its way over the ranks, and divided by in the optimizer

@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
 #include <tessera/launch/agent/affinity.h>
+#include <tessera/train/core/precision.h>
 #include <tessera/train/loop/evaluate.h>
 
 namespace tessera::train {
@@ -58,19 +59,12 @@ void TrainingLoop::log(bool tell) {
   if (trace_) trace_->collect();
 }
 
-/// Matrix products of an evaluation: bf16_full_eval and fp16_full_eval beat what training has.
-std::optional<at::ScalarType> TrainingLoop::eval_narrow() const {
-  const OptimizationConfig& o = setup_.config.optimization;
-  if (setup_.config.sharding.param_dtype != "fp32") return std::nullopt;
-  return o.bf16_full_eval ? std::optional(at::kBFloat16) : o.fp16_full_eval ? std::optional(at::kHalf) : narrow();
-}
-
 bool TrainingLoop::evaluate() {
   const comm::LifeState evaluating(launch::RankState::evaluating);
   enter(Phase::other, "evaluate");
-  EvalMetrics metrics =
-      train::evaluate(*setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size,
-                      world_.group(), eval_narrow(), divided(), setup_.config.output.logging_nan_inf_filter);
+  EvalMetrics metrics = train::evaluate(
+      *setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size, world_.group(),
+      evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter);
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;

@@ -154,13 +154,8 @@ void TrainingLoop::saved(const SaveOutcome& outcome) {
 
 /// What the run leaves is the best model that it has saved.
 void TrainingLoop::load_best_model() {
-  if (!setup_.config.output.load_best_model_at_end) return;
-  const std::string& folder = best_.checkpoint();
-  if (folder.empty()) {
-    if (world_.rank() == 0)
-      log::warning("--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights stay");
-    return;
-  }
+  const std::string folder = best_.checkpoint_to_load(world_.rank());
+  if (folder.empty()) return;
   enter(Phase::other, "load");
   agree(world_.group(), [&] { load_trained_weights(*setup_.model, *sharded_, folder); });
   journal_.note(concat("the best model (step ", best_.step(), ", ", format_real(*best_.value(), 6),
@@ -196,7 +191,7 @@ checkpoint::RunState TrainingLoop::run_state() const {
     state.loss_scale_skipped_steps = loss_scale_->state().skipped_steps;
     state.loss_scale_hysteresis = loss_scale_->state().hysteresis;
   }
-  if (plateau_) state.schedule_state = to_value(plateau_->state());
+  if (plateau_) state.schedule_state = plateau_->state();
   state.model_only = setup_.config.output.save_only_model;
   best_.write_to(state);
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);

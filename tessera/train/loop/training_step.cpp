@@ -8,6 +8,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/train/core/precision.h>
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/evaluate.h>
 #include <tessera/train/loop/random_key.h>
@@ -68,7 +69,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
     const at::Tensor loss = [&] {
-      const nn::Autocast precision(narrow(), world_.device().type());
+      const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
     }();
     enter(Phase::backward);
@@ -88,7 +89,8 @@ double TrainingLoop::wire_factor() const {
 bool TrainingLoop::update_weights() {
   const auto& config = setup_.config.optimization;
   grad_norm_ = sharded_->grad_norm();
-  learning_rate_ = plateau_ ? plateau_->learning_rate() : optim::schedule_rate(schedule_, scheduled_steps());
+  learning_rate_ =
+      plateau_ ? plateau_->rate(schedule_.learning_rate) : optim::schedule_rate(schedule_, scheduled_steps());
   if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps())) optimizer_->set_betas(*betas);
   double factor = 1 / wire_factor();
   bool good = true;
@@ -149,7 +151,7 @@ bool TrainingLoop::fits() {
     sharded_->zero_grad();
     setup_.model->train();
     const at::Tensor loss = [&] {
-      const nn::Autocast precision(narrow(), world_.device().type());
+      const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       return setup_.model->loss(to_device(batch, world_.device()), 0);
     }();
     loss.backward();

@@ -1,4 +1,4 @@
-#include <tessera/train/saving/best_model.h>
+#include <tessera/train/core/best_model.h>
 
 #include <ATen/ATen.h>
 
@@ -6,6 +6,7 @@
 #include <map>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/read_into.h>
@@ -28,6 +29,7 @@ bool greater_is_better(const OutputConfig& config) {
 
 BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* resumed)
     : wanted_(config.load_best_model_at_end || config.save_strategy == "best" || !config.metric_for_best_model.empty()),
+      loads_at_end_(config.load_best_model_at_end),
       greater_is_better_(train::greater_is_better(config)),
       metric_(config.metric_for_best_model) {
   if (resumed == nullptr) return;
@@ -55,6 +57,13 @@ void BestModel::saving(std::int64_t step, const std::string& folder) {
 
 void BestModel::not_saved(const std::string& folder) {
   if (checkpoint_ == folder) checkpoint_ = checkpoint_before_;
+}
+
+std::string BestModel::checkpoint_to_load(int rank) const {
+  if (!loads_at_end_) return "";
+  if (checkpoint_.empty() && rank == 0)
+    log::warning("--load_best_model_at_end: no checkpoint of a best evaluation was saved, so the last weights stay");
+  return checkpoint_;
 }
 
 void BestModel::write_to(checkpoint::RunState& state) const {

@@ -39,13 +39,16 @@ class BestModel {
   void not_saved(const std::string& folder);
   void write_to(checkpoint::RunState& state) const;
   bool wanted() const { return wanted_; }
+  /// What the training is to end with (load_best_model_at_end); empty: with its last weights. Rank 0 is warned where
+  /// there is nothing to load though it was asked for.
+  std::string checkpoint_to_load(int rank) const;
   /// Of the best evaluation that was saved; empty: there is none.
   const std::string& checkpoint() const { return checkpoint_; }
   std::int64_t step() const { return step_; }
   std::optional<double> value() const { return value_; }
 
  private:
-  bool wanted_, greater_is_better_;
+  bool wanted_, loads_at_end_, greater_is_better_;
   std::string metric_;
   std::optional<double> value_;
   std::int64_t step_ = -1;

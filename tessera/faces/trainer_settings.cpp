@@ -1,0 +1,56 @@
+#include <tessera/faces/trainer_settings.h>
+
+#include <tessera/config/core/fields.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::faces {
+
+std::span<const std::string_view> trainer_settings() {
+  static constexpr auto names = std::to_array<std::string_view>(
+      {// where settings come from
+       "config", "config_file", "deepspeed", "args_file", "compat",
+       // data
+       "train_sampling_strategy", "group_by_length", "data_seed", "dataloader_drop_last",
+       // optimisation
+       "max_steps", "num_train_epochs", "per_device_train_batch_size", "per_device_eval_batch_size",
+       "gradient_accumulation_steps", "optim", "optim_args", "learning_rate", "lr_scheduler_type",
+       "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "weight_decay", "adam_beta1", "adam_beta2",
+       "adam_epsilon", "momentum", "nesterov", "label_smoothing_factor", "max_grad_norm", "seed", "bf16", "fp16",
+       "bf16_full_eval", "fp16_full_eval", "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale",
+       "hysteresis", "consecutive_hysteresis", "bf16_optimizer_states", "stochastic_rounding",
+       "gradient_checkpointing",  // a warning says what to call instead
+       // processes
+       "num_processes", "backend", "device", "threads_per_process", "ddp_bucket_cap_mb", "ddp_find_unused_parameters",
+       "ddp_broadcast_buffers", "ddp_timeout", "deterministic_reduce", "logical_shards",
+       // sharding
+       "fsdp", "fsdp_config", "zero_stage", "strategy", "shard_group_size", "cpu_offload", "offload_folder",
+       "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "ignored_modules",
+       "backward_prefetch", "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold",
+       "reduce_bucket_size", "overlap_comm", "sync_module_states", "param_dtype", "reduce_dtype", "buffer_dtype",
+       "data_dependent", "grad_compression",
+       // output
+       "output_dir", "resume_from_checkpoint", "logging_steps", "logging_first_step", "logging_strategy",
+       "save_strategy", "save_steps", "save_total_limit", "save_state_dict_type", "async_save", "async_save_when_busy",
+       "ignore_data_skip", "eval_strategy", "eval_steps", "eval_on_start", "eval_delay", "load_best_model_at_end",
+       "metric_for_best_model", "greater_is_better", "disable_tqdm"});
+  return names;
+}
+
+std::vector<std::string> without_effect_on_trainer(const config::Resolved& given) {
+  const std::span<const std::string_view> followed = trainer_settings();
+  const RunConfig defaults;
+  std::vector<std::string> names;
+  for (const config::Field& field : config::fields()) {
+    if (std::find(followed.begin(), followed.end(), field.name) != followed.end()) continue;
+    const auto origin = given.origins.find(std::string(field.name));
+    if (origin == given.origins.end() || origin->second == "default" || origin->second.starts_with("derived")) continue;
+    if (dump_json(field.get(given.values)) != dump_json(field.get(defaults))) names.emplace_back(field.name);
+  }
+  if (given.values.data.train_sampling_strategy == "group_by_length")
+    names.emplace_back("train_sampling_strategy group_by_length");
+  return names;
+}
+
+}  // namespace tessera::faces

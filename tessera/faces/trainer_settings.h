@@ -1,0 +1,23 @@
+#pragma once
+/// \file
+/// Which of the settings of `tessera train` tessera::Trainer follows. All others are named in a warning when they are
+/// given, so that none is dropped silently.
+
+#include <tessera/config/core/resolve.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::faces {
+
+/// Names of config::fields(). Those of `tessera train` that are not among them belong to its own model, data and loss,
+/// or to the agent that starts processes.
+std::span<const std::string_view> trainer_settings();
+
+/// What was given, differs from its default, and has no effect on tessera::Trainer: settings that are not among
+/// trainer_settings(), and a value of one that is.
+std::vector<std::string> without_effect_on_trainer(const config::Resolved& given);
+
+}  // namespace tessera::faces

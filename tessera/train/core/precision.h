@@ -1,0 +1,19 @@
+#pragma once
+/// \file
+/// What matrix products compute in under nn::Autocast; empty: in the type of their operands. Where parameters are
+/// gathered in a narrow type (param_dtype) the operands are narrow already.
+
+#include <tessera/config/core/run_config.h>
+
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+
+namespace tessera::train {
+
+/// bf16, else fp16.
+std::optional<at::ScalarType> training_precision(const RunConfig& config);
+/// bf16_full_eval, else fp16_full_eval, else what training has.
+std::optional<at::ScalarType> evaluation_precision(const RunConfig& config);
+
+}  // namespace tessera::train

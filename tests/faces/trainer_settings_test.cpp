@@ -1,0 +1,117 @@
+// Every setting of `tessera train` is followed by tessera::Trainer, or named when it is given.
+#include <tests/paths.h>
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/file.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/faces/trainer_settings.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace {
+
+using namespace tessera;
+using Names = std::vector<std::string>;
+
+bool is_followed(std::string_view name) {
+  const auto names = faces::trainer_settings();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// A configuration in which this setting alone was given, with another value than its default.
+config::Resolved with_other_value(const config::Field& field) {
+  config::Resolved given;
+  const std::string before = dump_json(field.get(given.values));
+  Names values = {"true", "false", "1", "2", "3", "0.5", "0.25"};
+  values.insert(values.begin(), field.rule.words.begin(), field.rule.words.end());
+  values.emplace_back("text");
+  for (const std::string& value : values) {
+    if (field.set(given.values, value)) continue;  // what is wrong with it
+    if (dump_json(field.get(given.values)) == before) continue;
+    given.origins[std::string(field.name)] = concat("--", field.name);
+    return given;
+  }
+  ADD_FAILURE() << field.name << ": no value is another one than its default";
+  return given;
+}
+
+TEST(TrainerSettings, each_is_followed_or_named) {
+  for (const config::Field& field : config::fields()) {
+    const config::Resolved given = with_other_value(field);
+    const Names expected = is_followed(field.name) ? Names{} : Names{std::string(field.name)};
+    EXPECT_EQ(faces::without_effect_on_trainer(given), expected)
+        << field.name << " is a setting; is it one that tessera::Trainer follows (trainer_settings())?";
+  }
+}
+
+TEST(TrainerSettings, names_are_those_of_the_table_each_once) {
+  std::set<std::string_view> seen;
+  for (const std::string_view name : faces::trainer_settings()) {
+    EXPECT_NE(config::find_field(name), nullptr) << name;
+    EXPECT_TRUE(seen.insert(name).second) << name << " twice";
+  }
+}
+
+TEST(TrainerSettings, what_equals_its_default_or_was_derived_is_not_named) {
+  config::Resolved given;
+  given.origins["packing"] = "--packing";
+  EXPECT_EQ(faces::without_effect_on_trainer(given), Names{}) << "as it is anyway";
+  given.values.data.packing = true;
+  EXPECT_EQ(faces::without_effect_on_trainer(given), Names{"packing"});
+  given.origins["packing"] = "derived (--other)";
+  EXPECT_EQ(faces::without_effect_on_trainer(given), Names{});
+  given.values.data.train_sampling_strategy = "group_by_length";
+  EXPECT_EQ(faces::without_effect_on_trainer(given), Names{"train_sampling_strategy group_by_length"});
+}
+
+/// The sources that tessera::Trainer runs through, as one text.
+std::string sources(const Names& paths) {
+  std::string text;
+  for (const std::string& path : paths) {
+    const std::string at = tessera::testing::source_path(path);
+    if (!is_directory(at)) {
+      text += read_file(at);
+      continue;
+    }
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(at))
+      if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h")
+        text += read_file(entry.path().string());
+  }
+  return text;
+}
+
+bool reads(const std::string& text, std::string_view name) {
+  return std::regex_search(text, std::regex(concat("(\\.|::)", name, "\\b")));
+}
+
+/// As far as the text shows it: the setting's member is read where the Trainer comes along.
+TEST(TrainerSettings, what_is_followed_is_read) {
+  const std::string trainer = sources(
+      {"tessera/faces", "tessera/train/core", "tessera/train/loop/optimization.cpp", "tessera/train/loop/sharding.cpp",
+       "tessera/train/loop/run_plan.cpp", "tessera/train/loop/run_plan.h", "tessera/train/saving/best_model.cpp",
+       "tessera/config/core/sharding.cpp", "tessera/config/core/validate_evaluations.cpp"});
+  // These end in others when the configuration is resolved.
+  const std::set<std::string_view> resolved = {"config",      "config_file",   "args_file",       "compat",
+                                               "fsdp_config", "num_processes", "group_by_length", "reduce_bucket_size"};
+  const std::string configuration = sources({"tessera/config"});
+  for (const std::string_view name : faces::trainer_settings())
+    EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is read nowhere";
+}
+
+/// And what is named as having no effect has none: no face reads it.
+TEST(TrainerSettings, what_is_named_is_not_read) {
+  const std::string trainer = sources({"tessera/faces/trainer.cpp", "tessera/faces/trainer_saves.cpp",
+                                       "tessera/faces/training.cpp", "tessera/faces/update.cpp"});
+  for (const config::Field& field : config::fields()) {
+    if (!is_followed(field.name)) {
+      EXPECT_FALSE(reads(trainer, field.name)) << field.name;
+    }
+  }
+}
+
+}  // namespace
