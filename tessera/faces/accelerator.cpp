@@ -126,7 +126,7 @@ void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
   config.optim = settings.name;
   config.learning_rate = settings.lr;
   config.optim_args = settings.arguments;
-  given.updates.push_back(faces::configured_update(config, faces::decay_everything(settings.weight_decay)));
+  given.updates.push_back(train::configured_update(config, train::decay_everything(settings.weight_decay)));
 }
 
 DataLoader Accelerator::prepare_one(const DataLoader& loader) {
@@ -151,7 +151,7 @@ faces::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
 
 PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
   faces::PreparedTraining& own = next_scheduled(prepared);
-  own.training.set_schedule(faces::rate_schedule(schedule));
+  own.training.set_schedule(train::rate_schedule(schedule));
   return PreparedScheduler(state_, own);
 }
 

@@ -79,7 +79,7 @@ namespace faces {
 /// A model, its optimizer, its schedule.
 struct PreparedTraining {
   PreparedTraining(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
-                   const MakeUpdate& make_update)
+                   const train::MakeUpdate& make_update)
       : training(std::move(module), config, accumulation, make_update) {}
 
   Training training;
@@ -316,7 +316,7 @@ class Accelerator {
   /// What one prepare() is given of models and optimizers.
   struct Given {
     std::vector<std::shared_ptr<torch::nn::Module>> modules;
-    std::vector<faces::MakeUpdate> updates;
+    std::vector<train::MakeUpdate> updates;
   };
   /// What it made of them, and how much of that was given back.
   struct Prepared {
@@ -332,7 +332,7 @@ class Accelerator {
     given.modules.push_back(holder.ptr());
   }
   void take(Given& given, torch::optim::Optimizer& optimizer) const {
-    given.updates.push_back(faces::torch_update(optimizer));
+    given.updates.push_back(train::torch_update(optimizer));
   }
   void take(Given& given, const OptimizerSettings& settings) const;
   void take(Given&, const DataLoader&) const {}

@@ -3,12 +3,16 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <set>
+
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
+#include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 
 namespace tessera::faces {
@@ -39,13 +43,25 @@ int ranks_of(const InitializeOptions& options) {
 
 /// The schedule that the options mean; none: the learning rate stays, as in DeepSpeed (Hugging Face's linear decay is
 /// not its default).
-RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
+train::RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
   if (options.lr_lambda)
-    return {[factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); }, {}};
+    return {[factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); }};
   const auto origin = resolved.origins.find("lr_scheduler_type");
   if (origin == resolved.origins.end() || origin->second == "default") return {};
   const OptimizationConfig& config = resolved.values.optimization;
-  return configured_schedule(config, config.max_steps > 0 ? config.max_steps : 0);
+  static const std::set<std::string> ending = {
+      "linear", "cosine", "cosine_with_restarts", "cosine_with_min_lr", "polynomial", "warmup_stable_decay"};
+  if (config.max_steps <= 0 && ending.contains(config.lr_scheduler_type))
+    throw InputError(concat("lr_scheduler_type ", config.lr_scheduler_type,
+                            " needs the number of steps of the run: give --max_steps"));
+  if (config.lr_scheduler_type == "reduce_lr_on_plateau")
+    throw InputError(
+        "lr_scheduler_type reduce_lr_on_plateau follows evaluations, which only tessera::Trainer and tessera train "
+        "make: take another schedule");
+  train::RunPlan plan;
+  plan.total_steps = std::max<std::int64_t>(config.max_steps, 0);
+  plan.warmup_steps = train::warmup_steps(config, plan.total_steps);
+  return train::rate_schedule(train::make_schedule(config, plan));
 }
 
 std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options) {
@@ -55,10 +71,10 @@ std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
     for (const std::string& note : resolved.notes) log::warning(note);
-  const MakeUpdate update =
+  const train::MakeUpdate update =
       options.optimizer != nullptr
-          ? torch_update(*options.optimizer)
-          : configured_update(config.optimization, decay_everything(config.optimization.weight_decay));
+          ? train::torch_update(*options.optimizer)
+          : train::configured_update(config.optimization, train::decay_everything(config.optimization.weight_decay));
   auto training = std::make_unique<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
                                              update, options.group);
   training->set_schedule(schedule_of(options, resolved));

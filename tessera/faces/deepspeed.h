@@ -105,7 +105,7 @@ class DeepSpeedEngine {
   void save_model(const std::string& folder);
 
   /// What updates the weights: learning rates and states.
-  faces::Update& optimizer() { return training_->update(); }
+  train::Update& optimizer() { return training_->update(); }
   Sharded& sharded() { return training_->sharded(); }
   faces::Training& training() { return *training_; }
 

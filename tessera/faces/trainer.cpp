@@ -94,10 +94,10 @@ Trainer::Trainer(TrainerOptions options) : options_(std::move(options)) {
       log::warning(join(names), names.size() == 1 ? " has" : " have",
                    " no effect on tessera::Trainer, whose model, data and loss are the program's");
   }
-  const faces::MakeUpdate update =
+  const train::MakeUpdate update =
       options_.optimizer != nullptr
-          ? faces::torch_update(*options_.optimizer)
-          : faces::configured_update(config.optimization, faces::decay_matrices(config.optimization.weight_decay));
+          ? train::torch_update(*options_.optimizer)
+          : train::configured_update(config.optimization, train::decay_matrices(config.optimization.weight_decay));
   const auto replicas = replicas_of(options_, ranks);
   if (replicas) options_.model->to(ranks.device());
   training_ = std::make_unique<faces::Training>(options_.model, config, config.optimization.gradient_accumulation_steps,
@@ -144,16 +144,6 @@ at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   return data_parallel_->call(loss, batch).mean();
 }
 
-void Trainer::set_schedule(const OptimizationConfig& config, const train::RunPlan& plan) {
-  plateau_.reset();
-  if (config.lr_scheduler_type != "reduce_lr_on_plateau")
-    return training_->set_schedule(faces::configured_schedule(config, plan.total_steps));
-  std::vector<double> bases;
-  training_->update().set_learning_rates([&](double base) { return bases.emplace_back(base); });
-  plateau_ = std::make_shared<optim::Plateau>(train::make_schedule(config, plan), bases);
-  training_->set_schedule({[plateau = plateau_](std::int64_t, double base) { return plateau->rate(base); }, {}});
-}
-
 TrainOutput Trainer::train() {
   if (!options_.train_dataset) throw InputError("Trainer: TrainerOptions::train_dataset is not given");
   const RowSource& rows = *options_.train_dataset;
@@ -171,13 +161,9 @@ TrainOutput Trainer::train() {
   }
   const train::RunPlan plan =
       train::make_run_plan(config, training_->group().size(), rows.rows, options_.eval_dataset.has_value(), from);
-  OptimizationConfig optimization = config.optimization;
-  optimization.warmup_steps = plan.warmup_steps;
   restore_best_model(saved);
-  set_schedule(optimization, plan);
-  if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau"); plateau != nullptr && plateau_)
-    plateau_->set_state(*plateau);
-  training_->set_schedule_steps(training_->schedule_steps());
+  training_->set_schedule(train::make_schedule(config.optimization, plan));
+  if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau")) training_->restore_schedule(*plateau);
   const data::Sampler sampler(config.data.train_sampling_strategy == "sequential" ? "sequential" : "random", rows.rows,
                               train::sampling_seed(config));
 
@@ -322,7 +308,7 @@ Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
 /// An evaluation of train(): the schedule may follow it, and it may be the best one (then true).
 bool Trainer::evaluate_step() {
   const Metrics metrics = evaluate();
-  if (!plateau_ && !best_->wanted()) return false;
+  if (!training_->follows_evaluations() && !best_->wanted()) return false;
   const std::string& given = options_.arguments.values.output.metric_for_best_model;
   const std::string name = given.empty() ? "eval_loss" : given.starts_with("eval_") ? given : "eval_" + given;
   const auto found = metrics.find(name);
@@ -337,10 +323,7 @@ bool Trainer::evaluate_step() {
   const at::Tensor value =
       at::full({1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
   training_->group().broadcast(value, 0).wait();
-  if (plateau_) {
-    plateau_->update(value.item<double>());
-    training_->set_schedule_steps(training_->schedule_steps());
-  }
+  training_->evaluated(value.item<double>());
   const bool is_best = best_->update(value.item<double>(), state_.global_step);
   state_.best_metric = best_->value();
   state_.best_global_step = best_->step();

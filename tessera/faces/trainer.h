@@ -18,7 +18,6 @@
 #include <tessera/config/core/resolve.h>
 #include <tessera/faces/loader.h>
 #include <tessera/faces/training.h>
-#include <tessera/optim/plateau.h>
 #include <tessera/parallel/replicas/data_parallel.h>
 #include <tessera/train/core/best_model.h>
 #include <tessera/train/loop/run_plan.h>
@@ -171,7 +170,6 @@ class Trainer {
   TensorBatch read(const RowSource& source, const std::vector<std::int64_t>& rows) const;
   at::Tensor mean_loss(torch::nn::Module& module, const TensorBatch& batch) const;
   at::Tensor loss_of_batch(const TensorBatch& batch);
-  void set_schedule(const OptimizationConfig& config, const train::RunPlan& plan);
   double train_step(const data::Sampler& sampler, const train::RunPlan& plan);
   Evaluated run_over(const RowSource& rows, bool with_outputs);
   Metrics evaluate(const RowSource& rows, const std::string& prefix, at::Tensor* outputs);
@@ -194,10 +192,9 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<faces::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
-  std::unique_ptr<train::Saver> saver_;      // since the first checkpoint of this train() and of this form
-  double saving_epoch_ = 0;                  // of the checkpoint that is being written
-  std::optional<train::BestModel> best_;     // of train()
-  std::shared_ptr<optim::Plateau> plateau_;  // of train(), where the schedule is one; shared with training_'s schedule
+  std::unique_ptr<train::Saver> saver_;   // since the first checkpoint of this train() and of this form
+  double saving_epoch_ = 0;               // of the checkpoint that is being written
+  std::optional<train::BestModel> best_;  // of train()
   TrainerState state_;
   TrainerControl control_;
 };

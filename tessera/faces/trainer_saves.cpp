@@ -112,7 +112,7 @@ Value Trainer::progress(const train::RunPlan& plan) const {
     own.set("best", Value::make_object({{"metric", Value::of(*best_->value())},
                                         {"step", Value::of(best_->step())},
                                         {"checkpoint", Value::of(best_->checkpoint())}}));
-  if (plateau_) own.set("plateau", plateau_->state());
+  if (training_->follows_evaluations()) own.set("plateau", training_->schedule_state());
   return own;
 }
 

@@ -106,7 +106,7 @@ TEST(TrainerSettings, what_is_followed_is_read) {
 /// And what is named as having no effect has none: no face reads it.
 TEST(TrainerSettings, what_is_named_is_not_read) {
   const std::string trainer = sources({"tessera/faces/trainer.cpp", "tessera/faces/trainer_saves.cpp",
-                                       "tessera/faces/training.cpp", "tessera/faces/update.cpp"});
+                                       "tessera/faces/training.cpp", "tessera/train/core"});
   for (const config::Field& field : config::fields()) {
     if (!is_followed(field.name)) {
       EXPECT_FALSE(reads(trainer, field.name)) << field.name;

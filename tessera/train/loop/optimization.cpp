@@ -10,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/config/core/overrides.h>
+#include <tessera/train/core/update.h>
 #include <tessera/train/saving/gathered.h>
 
 namespace tessera::train {
@@ -55,15 +56,9 @@ parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::LanguageModel& model,
                                                  const Sharded& sharded) {
-  const auto decay = [&](optim::Slot& slot) {
-    slot.weight_decay = model.is_norm_or_bias(slot.name) ? 0.0 : config.weight_decay;
-  };
-  return optim::make_optimizer(optimizer_choice(config), sharded.slots(decay),
-                               {.bf16_state = config.bf16_optimizer_states,
-                                .stochastic_rounding = config.stochastic_rounding,
-                                .seed = static_cast<std::uint64_t>(config.seed),
-                                .allocate = sharded.state_allocator(),
-                                .sum_over_shards = sharded.sum_over_shards()});
+  return configured_optimizer(config, sharded, [&](const std::string& name, const std::vector<std::int64_t>&) {
+    return model.is_norm_or_bias(name) ? 0.0 : config.weight_decay;
+  });
 }
 
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
@@ -85,14 +80,6 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   // the one counts good steps as DeepSpeed does who asks for what only DeepSpeed has
   options.first_good_step_counts = config.hysteresis == 1 && !config.consecutive_hysteresis;
   return optim::LossScale(options);
-}
-
-void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
-                          const checkpoint::RunState& saved) {
-  if (loss_scale && saved.loss_scale > 0)
-    loss_scale->set_state(
-        {saved.loss_scale, saved.loss_scale_good_steps, saved.loss_scale_skipped_steps, saved.loss_scale_hysteresis});
-  if (plateau && !saved.schedule_state.is_null()) plateau->set_state(saved.schedule_state);
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,

@@ -9,7 +9,6 @@
 #include <tessera/optim/by_name.h>
 #include <tessera/optim/loss_scale.h>
 #include <tessera/optim/optimizer.h>
-#include <tessera/optim/plateau.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/recompute/checkpoint_plan.h>
 #include <tessera/train/loop/run_plan.h>
@@ -37,10 +36,6 @@ optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& p
 
 /// Of --fp16; nullopt without it.
 std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config);
-
-/// Puts loss scale and schedule back as a checkpoint saved them, each where both it and the run have one.
-void restore_update_state(std::optional<optim::LossScale>& loss_scale, std::optional<optim::Plateau>& plateau,
-                          const checkpoint::RunState& saved);
 
 /// Puts back what a checkpoint in `folder` saved: of each tensor the part that this rank holds, whatever ranks and
 /// strategy it was saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors. `stem`:

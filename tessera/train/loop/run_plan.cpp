@@ -53,6 +53,11 @@ std::uint64_t sampling_seed(const RunConfig& config) {
   return static_cast<std::uint64_t>(config.data.data_seed >= 0 ? config.data.data_seed : config.optimization.seed);
 }
 
+std::int64_t warmup_steps(const OptimizationConfig& config, std::int64_t total_steps) {
+  if (config.warmup_steps != 0 || config.warmup_ratio <= 0) return config.warmup_steps;
+  return static_cast<std::int64_t>(std::ceil(static_cast<double>(total_steps) * config.warmup_ratio));
+}
+
 namespace {
 
 /// A setting that is a number of steps, or below 1 a share of all.
@@ -94,10 +99,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
     const double rest = std::max(0.0, all_rows - static_cast<double>(resume.samples));
     plan.total_steps = resume.step + static_cast<std::int64_t>(std::ceil(rest / static_cast<double>(rows)));
   }
-  plan.warmup_steps = optimization.warmup_steps;
-  if (plan.warmup_steps == 0 && optimization.warmup_ratio > 0)
-    plan.warmup_steps =
-        static_cast<std::int64_t>(std::ceil(static_cast<double>(plan.total_steps) * optimization.warmup_ratio));
+  plan.warmup_steps = warmup_steps(optimization, plan.total_steps);
 
   plan.logging_steps = output.logging_strategy == "steps" ? steps_of(output.logging_steps, plan.total_steps) : 0;
   plan.log_at_epoch = output.logging_strategy == "epoch";

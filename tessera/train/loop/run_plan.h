@@ -61,6 +61,9 @@ struct RunPlan {
 /// What the order of the rows depends on: data_seed, or without it seed.
 std::uint64_t sampling_seed(const RunConfig& config);
 
+/// warmup_steps, or without it the share warmup_ratio of all steps.
+std::int64_t warmup_steps(const OptimizationConfig& config, std::int64_t total_steps);
+
 /// Where a resumed run starts.
 struct ResumePoint {
   std::int64_t step = 0, samples = 0;

@@ -22,9 +22,6 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       plan_(setup_.plan),
       sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train, sampling_seed(setup_.config),
                plan_.rows_per_step()),
-      loss_scale_(make_loss_scale(setup_.config.optimization)),
-      schedule_(make_schedule(setup_.config.optimization, plan_)),
-      plateau_(optim::make_plateau(schedule_)),
       best_(setup_.config.output, setup_.resume ? &*setup_.resume : nullptr),
       journal_(setup_, world_),
       step_(plan_.resumed_step),
@@ -35,11 +32,19 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   setup_.model->set_embedding_noise(setup_.config.optimization.neftune_noise_alpha);
   agree(world_.group(), [&] { shard_model(); });
   agree(world_.group(), [&] {
-    optimizer_ = make_optimizer(setup_.config.optimization, *setup_.model, *sharded_);
+    const OptimizationConfig& config = setup_.config.optimization;
+    auto optimizer = make_optimizer(config, *setup_.model, *sharded_);
+    optimizer_ = optimizer.get();
+    core_.set_update(own_update(std::move(optimizer), config.learning_rate));
+    core_.set_schedule(make_schedule(config, plan_));
     if (!setup_.resume) return;
     restore_optimizer(*optimizer_, *sharded_, *setup_.resume, setup_.resume_folder, "optimizer", setup_.resume_reading);
     setup_.resume_reading = {};
-    restore_update_state(loss_scale_, plateau_, *setup_.resume);
+    if (optim::LossScale* scale = core_.loss_scale(); scale != nullptr && setup_.resume->loss_scale > 0)
+      scale->set_state({setup_.resume->loss_scale, setup_.resume->loss_scale_good_steps,
+                        setup_.resume->loss_scale_skipped_steps, setup_.resume->loss_scale_hysteresis});
+    core_.restore_schedule(setup_.resume->schedule_state);
+    core_.set_schedule_steps(step_ - core_.skipped_steps());  // steps that --fp16 skipped do not count
   });
 }
 
@@ -69,7 +74,9 @@ void TrainingLoop::shard_model() {
         return true;
       }
     };
-  sharded_.emplace(*setup_.model, std::move(options));
+  sharded_ = &core_.divide(setup_.model, std::move(options), make_loss_scale(setup_.config.optimization));
+  if (const double predivide = setup_.config.optimization.gradient_predivide_factor; predivide != 1)
+    core_.set_wire_factor(world_.size() / predivide);
   if (unreadable) std::rethrow_exception(unreadable);
   if (setup_.weights && !filled)
     for (const auto& item : setup_.model->named_parameters())
@@ -84,7 +91,7 @@ ExitCode TrainingLoop::run() {
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
   for (const std::string& line : describe_sharding(setup_.config, *setup_.model, *sharded_, world_.rank()))
     journal_.note(line);
-  if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps()); betas && !optimizer_->set_betas(*betas))
+  if (!core_.moves_betas())
     journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim,
                          " has no betas, so only the learning rate is cycled"));
   prepare_measuring();
@@ -111,7 +118,6 @@ ExitCode TrainingLoop::run() {
     compute_gradients(batches, agreed.counts);
     enter(Phase::optimizer, "clip");
     if (!update_weights()) skipped_steps_ += 1;
-    if (const auto& compression = sharded_->options().compression) compression->step_done();
     ++step_;
     enter(Phase::other);
     check_replicas();

@@ -6,9 +6,9 @@
 
 #include <tessera/comm/world.h>
 #include <tessera/optim/optimizer.h>
-#include <tessera/optim/plateau.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/best_model.h>
+#include <tessera/train/core/step.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
@@ -96,27 +96,19 @@ class TrainingLoop {
     return setup_.lora ? models::lora_flops_per_token(*setup_.model, row_tokens())
                        : setup_.model->flops_per_token(row_tokens());
   }
-  /// Steps that the schedule has gone on: those that --fp16 skipped do not count.
-  std::int64_t scheduled_steps() const { return step_ - (loss_scale_ ? loss_scale_->state().skipped_steps : 0); }
-  /// What every gradient is multiplied by on its way over the ranks, and divided by in the optimizer
-  /// (gradient_predivide_factor).
-  double wire_factor() const;
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
   bool divided() const { return sharded_->shard_ranks() > 1; }
   bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }
-  bool fixed_order() const { return setup_.config.parallel.deterministic_reduce; }
 
   Setup setup_;
   const Value& configuration_;
   comm::World& world_;
   const RunPlan& plan_;
   const data::Sampler sampler_;
-  std::optional<Sharded> sharded_;
+  StepCore core_;
+  Sharded* sharded_ = nullptr;                                              // the core's
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  std::optional<optim::LossScale> loss_scale_;  // --fp16
-  optim::Schedule schedule_;
-  std::optional<optim::Plateau> plateau_;  // --lr_scheduler_type reduce_lr_on_plateau
+  optim::Optimizer* optimizer_ = nullptr;                                   // the core's
   BestModel best_;
   StopSignals signals_;
   std::optional<OutputFolder> output_;  // rank 0

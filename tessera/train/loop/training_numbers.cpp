@@ -69,8 +69,8 @@ bool TrainingLoop::evaluate() {
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;
   totals_.eval_loss = metrics.loss;
-  if (plateau_ && step_ > plan_.resumed_step)
-    plateau_->update(metric_of(metrics, setup_.config.output.metric_for_best_model));
+  if (core_.follows_evaluations() && step_ > plan_.resumed_step)
+    core_.evaluated(metric_of(metrics, setup_.config.output.metric_for_best_model));
   const bool best = best_.update(metrics);
   journal_.evaluated(metrics);
   write_report();

@@ -185,13 +185,13 @@ checkpoint::RunState TrainingLoop::run_state() const {
   state.seed = static_cast<std::uint64_t>(setup_.config.optimization.seed);
   state.log_history = journal_.log_history();
   state.optimizer_steps = optimizer_->steps();
-  if (loss_scale_) {
-    state.loss_scale = loss_scale_->state().scale;
-    state.loss_scale_good_steps = loss_scale_->state().good_steps;
-    state.loss_scale_skipped_steps = loss_scale_->state().skipped_steps;
-    state.loss_scale_hysteresis = loss_scale_->state().hysteresis;
+  if (const optim::LossScale* scale = core_.loss_scale()) {
+    state.loss_scale = scale->state().scale;
+    state.loss_scale_good_steps = scale->state().good_steps;
+    state.loss_scale_skipped_steps = scale->state().skipped_steps;
+    state.loss_scale_hysteresis = scale->state().hysteresis;
   }
-  if (plateau_) state.schedule_state = plateau_->state();
+  state.schedule_state = core_.schedule_state();
   state.model_only = setup_.config.output.save_only_model;
   best_.write_to(state);
   state.num_input_tokens_seen = tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/log.h>
-#include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/train/core/precision.h>
@@ -60,12 +59,11 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
              share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
     share = own_share;
   }
-  const double scale = share * wire_factor() * (loss_scale_ ? loss_scale_->scale() : 1.0);
-  sharded_->zero_grad();
+  const double scale = share * core_.loss_factor();
+  core_.zero_grad();
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     enter(Phase::forward);
-    std::optional<Sharded::NoSync> only_here;
-    if (micro + 1 < batches.size() && !fixed_order()) only_here.emplace(*sharded_);
+    core_.expect_step(micro + 1 == batches.size());
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
                        plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
     const at::Tensor loss = [&] {
@@ -73,37 +71,23 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
       return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
     }();
     enter(Phase::backward);
-    loss.backward();
-    comm::life().advance();
+    core_.backward(loss);
     window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged);
   }
 }
 
-double TrainingLoop::wire_factor() const {
-  const double predivide = setup_.config.optimization.gradient_predivide_factor;
-  return predivide == 1 ? 1 : world_.size() / predivide;
-}
-
-/// Clipping and the optimizer step in one pass over the gradients. With --fp16 a step whose gradients overflowed is
-/// skipped; returns whether it was taken.
+/// Clipping and the optimizer step in one pass over the gradients. A step whose gradients overflowed (--fp16) or are
+/// not finite (--nan_policy skip) is skipped; returns whether it was taken.
 bool TrainingLoop::update_weights() {
-  const auto& config = setup_.config.optimization;
-  grad_norm_ = sharded_->grad_norm();
-  learning_rate_ =
-      plateau_ ? plateau_->rate(schedule_.learning_rate) : optim::schedule_rate(schedule_, scheduled_steps());
-  if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps())) optimizer_->set_betas(*betas);
-  double factor = 1 / wire_factor();
-  bool good = true;
-  if (loss_scale_) {
-    factor *= loss_scale_->gradient_factor();
-    good = loss_scale_->update(grad_norm_);
-  } else {
-    good = check_norm();
-  }
-  if (factor != 1) grad_norm_ *= factor;
+  grad_norm_ = core_.gradient_norm();
+  learning_rate_ = core_.update().learning_rates().front();
+  const bool good = core_.loss_scale() != nullptr || check_norm();
+  if (good) core_.clip_by(grad_norm_, setup_.config.optimization.max_grad_norm);
   enter(Phase::optimizer);
-  if (good) optimizer_->step(learning_rate_, factor * optim::clip_coefficient(grad_norm_, config.max_grad_norm));
-  return good;
+  if (!good) core_.skip_step();
+  const bool taken = good && core_.step();
+  if (taken || !good) core_.step_schedule();  // of the skipped steps only those of --fp16 do not count in the schedule
+  return taken;
 }
 
 /// Every rank has the same norm, so all decide alike: whether the step may be taken. One tells what is wrong with it.

@@ -1,6 +1,6 @@
 // The user's torch::optim optimizer on this rank's parts of the parameters.
 
-#include <tessera/faces/update.h>
+#include <tessera/train/core/update.h>
 
 #include <ATen/ATen.h>
 #include <torch/optim/adagrad.h>
@@ -17,7 +17,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/stored_state.h>
 
-namespace tessera::faces {
+namespace tessera::train {
 namespace {
 
 using torch::optim::OptimizerParamState;
@@ -104,8 +104,8 @@ class TorchUpdate final : public Update {
     return rates;
   }
 
-  std::vector<train::HeldState> states(const Sharded& sharded) const override {
-    std::vector<train::HeldState> states;
+  std::vector<HeldState> states(const Sharded& sharded) const override {
+    std::vector<HeldState> states;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {
       const auto found = optimizer_.state().find(key(parameter.local));
       if (found == optimizer_.state().end()) continue;
@@ -170,8 +170,8 @@ class TorchUpdate final : public Update {
       for (const at::Tensor& tensor : group.params()) {
         const auto found = part_of.find(key(tensor));
         if (found == part_of.end())
-          throw InputError(concat("the optimizer has a parameter of shape [", join_sizes(tensor.sizes()),
-                                  "] that is not the module's: make it "
+          throw InputError(concat("the optimizer has a parameter of shape ", tensor.sizes(),
+                                  " that is not the module's: make it "
                                   "of module->parameters(), and pass both together"));
         if (found->second == nullptr) continue;
         parts.push_back(found->second->local);
@@ -192,12 +192,6 @@ class TorchUpdate final : public Update {
     optimizer_.state()[key(part.local)] = std::move(state);
   }
 
-  static std::string join_sizes(at::IntArrayRef sizes) {
-    std::vector<std::string> words;
-    for (const std::int64_t size : sizes) words.push_back(std::to_string(size));
-    return join(words);
-  }
-
   torch::optim::Optimizer& optimizer_;
   const Kind& kind_;
   std::vector<double> base_;
@@ -212,4 +206,4 @@ MakeUpdate torch_update(torch::optim::Optimizer& optimizer) {
   };
 }
 
-}  // namespace tessera::faces
+}  // namespace tessera::train

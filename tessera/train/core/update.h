@@ -17,7 +17,7 @@ namespace torch::optim {
 class Optimizer;
 }
 
-namespace tessera::faces {
+namespace tessera::train {
 
 class Update {
  public:
@@ -26,14 +26,14 @@ class Update {
   virtual void step(double gradient_scale) = 0;
   /// Every learning rate becomes rate(the one that the optimizer was made with).
   virtual void set_learning_rates(const std::function<double(double base)>& rate) = 0;
-  /// Of optimizers that have them, among this library's; nothing elsewhere.
-  virtual void set_betas(const optim::Betas&) {}
+  /// Of optimizers that have them, among this library's; elsewhere nothing, and false.
+  virtual bool set_betas(const optim::Betas&) { return false; }
   /// Of each parameter group; of this library's optimizers: one.
   virtual std::vector<double> learning_rates() const = 0;
 
   /// For checkpoints: what this rank holds of the state tensors, under names such as "exp_avg.layers.0.weight". They
   /// refer to `sharded`.
-  virtual std::vector<train::HeldState> states(const Sharded& sharded) const = 0;
+  virtual std::vector<HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
   /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this
   /// optimizer's states.
@@ -50,7 +50,12 @@ using WeightDecay = std::function<double(const std::string& name, const std::vec
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
 
-/// --optim, --learning_rate and so on of the configuration.
+/// An optimizer of this library. `learning_rate`: before the schedule.
+std::unique_ptr<Update> own_update(std::unique_ptr<optim::Optimizer> optimizer, double learning_rate);
+/// --optim and so on of the configuration, over this rank's parts of the parameters that are trained.
+std::unique_ptr<optim::Optimizer> configured_optimizer(const OptimizationConfig& config, const Sharded& sharded,
+                                                       const WeightDecay& decay);
+/// The same with --learning_rate.
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay);
 
 /// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts of them, so that it
@@ -59,4 +64,4 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
 /// making.
 MakeUpdate torch_update(torch::optim::Optimizer& optimizer);
 
-}  // namespace tessera::faces
+}  // namespace tessera::train

@@ -1,0 +1,109 @@
+#include <tessera/train/core/step.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <utility>
+
+#include <tessera/comm/life.h>
+#include <tessera/optim/norm.h>
+
+namespace tessera::train {
+
+Sharded& StepCore::divide(std::shared_ptr<torch::nn::Module> module, ShardingOptions options,
+                          const std::optional<optim::LossScale>& loss_scale) {
+  module_ = std::move(module);
+  if (loss_scale) loss_scale_ = std::make_shared<optim::LossScale>(*loss_scale);
+  return sharded_.emplace(*module_, std::move(options));
+}
+
+void StepCore::expect_step(bool is_last) {
+  if (is_last || sharded_->options().logical_shards > 0)
+    pause_.reset();
+  else if (!pause_)
+    pause_.emplace(*sharded_);
+}
+
+void StepCore::backward(const at::Tensor& loss) {
+  loss.backward();
+  gradients_changed();
+  comm::life().advance();
+}
+
+void StepCore::rescale_gradients(double factor) {
+  sharded_->scale_gradients(factor);
+  gradients_changed();
+}
+
+double StepCore::gradient_norm() {
+  if (!scaled_norm_) scaled_norm_ = sharded_->grad_norm();
+  return *scaled_norm_ * gradient_factor();
+}
+
+double StepCore::clip(double max_norm) {
+  const double norm = gradient_norm();
+  clip_by(norm, max_norm);
+  return norm;
+}
+
+void StepCore::clip_by(double norm, double max_norm) {
+  if (std::isfinite(norm))
+    clip_ = optim::clip_coefficient(norm, max_norm);
+  else if (!loss_scale_)
+    sharded_->clip_grad_norm(0);  // where these are not finite, throws, and tells where it comes from
+}
+
+bool StepCore::step() {
+  const double factor = std::exchange(clip_, 1.0) * gradient_factor();
+  bool taken = true;
+  if (loss_scale_) {
+    gradient_norm();
+    taken = loss_scale_->update(*scaled_norm_);
+  }
+  if (taken) update_->step(factor);
+  skip_step();
+  return taken;
+}
+
+void StepCore::skip_step() {
+  scaled_norm_.reset();
+  clip_ = 1;
+  if (const auto& compression = sharded_->options().compression) compression->step_done();
+}
+
+void StepCore::zero_grad() {
+  sharded_->zero_grad();
+  scaled_norm_.reset();
+}
+
+void StepCore::set_schedule(RateSchedule schedule) {
+  schedule_ = std::move(schedule);
+  set_schedule_steps(schedule_steps_);
+}
+
+void StepCore::set_schedule(const optim::Schedule& schedule) {
+  std::vector<double> bases;
+  update_->set_learning_rates([&](double base) { return bases.emplace_back(base); });
+  set_schedule(rate_schedule(schedule, bases));
+}
+
+void StepCore::set_schedule_steps(std::int64_t steps) {
+  schedule_steps_ = steps;
+  if (schedule_.rate) update_->set_learning_rates([&](double base) { return schedule_.rate(steps, base); });
+  if (schedule_.betas)
+    if (const auto betas = schedule_.betas(steps)) moves_betas_ = update_->set_betas(*betas);
+}
+
+void StepCore::evaluated(double metric) {
+  if (!schedule_.plateau) return;
+  schedule_.plateau->update(metric);
+  set_schedule_steps(schedule_steps_);
+}
+
+void StepCore::restore_schedule(const Value& state) {
+  if (!schedule_.plateau || state.is_null()) return;
+  schedule_.plateau->set_state(state);
+  set_schedule_steps(schedule_steps_);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,109 @@
+#pragma once
+/// \file
+/// train/core/: what `tessera train` and the faces (DeepSpeed, Accelerate, Hugging Face's Trainer) have in common, each
+/// thing once. This header: a step, from the backward passes of its micro-batches to changed weights.
+///
+///   core.zero_grad();
+///   for (...) {                                  // micro-batches
+///     core.expect_step(is_the_last);             // before its forward: whether its backward reduces gradients
+///     core.backward(loss * core.loss_factor());
+///   }
+///   const double norm = core.clip(1.0);
+///   if (core.step()) core.step_schedule();       // false: skipped, fp16 gradients overflowed
+
+#include <torch/nn/module.h>
+
+#include <tessera/optim/loss_scale.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/core/rates.h>
+#include <tessera/train/core/update.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace tessera::train {
+
+/// Collective where Sharded's functions are. Not thread-safe.
+class StepCore {
+ public:
+  /// First of all: divides the module over the ranks of options.group. `loss_scale`: of fp16.
+  Sharded& divide(std::shared_ptr<torch::nn::Module> module, ShardingOptions options,
+                  const std::optional<optim::LossScale>& loss_scale);
+  /// Before the first step.
+  void set_update(std::unique_ptr<Update> update) { update_ = std::move(update); }
+
+  torch::nn::Module& module() { return *module_; }
+  Sharded& sharded() { return *sharded_; }
+  Update& update() { return *update_; }
+
+  optim::LossScale* loss_scale() { return loss_scale_.get(); }  ///< nullptr: not in fp16
+  /// From now on both follow one loss scale, that of `other`: every step of either adapts it (Accelerate has one scaler
+  /// for all optimizers). Whoever takes a step then calls rescale_gradients() of the others if the scale has changed.
+  void share_loss_scale(const StepCore& other) { loss_scale_ = other.loss_scale_; }
+  /// Gradients that are already here follow a loss scale that has become `factor` times what it was.
+  void rescale_gradients(double factor);
+  std::int64_t skipped_steps() const { return loss_scale_ ? loss_scale_->state().skipped_steps : 0; }
+
+  /// Whether the next backward is the last of its step; others keep their gradients here where the strategy allows it
+  /// (Sharded::NoSync), unless gradients are summed in fixed order.
+  void expect_step(bool is_last);
+  /// Belongs into the loss of every micro-batch: the loss scale, and the factor below.
+  double loss_factor() const { return wire_factor_ * (loss_scale_ ? loss_scale_->scale() : 1.0); }
+  /// What every gradient is multiplied by on its way over the ranks, and divided by in norm and update
+  /// (gradient_predivide_factor).
+  void set_wire_factor(double factor) { wire_factor_ = factor; }
+  /// `loss`: one element.
+  void backward(const at::Tensor& loss);
+  /// Another core's backward may have reached this one's module, too.
+  void gradients_changed() { scaled_norm_.reset(); }
+
+  /// The norm of the step's gradients over all ranks, without the loss scale. Computed once a step.
+  double gradient_norm();
+  /// Gradients are to be scaled by min(1, max_norm / (norm + 1e-6)) in step(). Returns the norm before. With fp16 it
+  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws Error naming rank and
+  /// parameter.
+  double clip(double max_norm);
+  /// The same with a norm of more gradients than these (of several modules together).
+  void clip_by(double norm, double max_norm);
+  /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
+  bool step();
+  /// Ends the step without an update.
+  void skip_step();
+  void zero_grad();
+
+  /// Learning rates follow the schedule from now on, at once that of the steps taken so far. Empty: they stay as they
+  /// are.
+  void set_schedule(RateSchedule schedule);
+  /// The same of one with parameters; reduce_lr_on_plateau follows evaluated().
+  void set_schedule(const optim::Schedule& schedule);
+  /// One step on.
+  void step_schedule() { set_schedule_steps(schedule_steps_ + 1); }
+  std::int64_t schedule_steps() const { return schedule_steps_; }
+  void set_schedule_steps(std::int64_t steps);
+  /// False: the schedule moves betas, and the optimizer has none.
+  bool moves_betas() const { return moves_betas_; }
+  bool follows_evaluations() const { return schedule_.plateau != nullptr; }
+  /// An evaluation's metric, the same number on every rank; nothing unless follows_evaluations().
+  void evaluated(double metric);
+  /// For a checkpoint, besides schedule_steps(); null: there is nothing.
+  Value schedule_state() const { return schedule_.plateau ? schedule_.plateau->state() : Value(); }
+  /// Null is passed over. Throws InputError for that of other parameter groups.
+  void restore_schedule(const Value& state);
+
+ private:
+  double gradient_factor() const { return 1 / wire_factor_ * (loss_scale_ ? loss_scale_->gradient_factor() : 1.0); }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::optional<Sharded> sharded_;
+  std::unique_ptr<Update> update_;
+  std::shared_ptr<optim::LossScale> loss_scale_;
+  std::optional<Sharded::NoSync> pause_;
+  std::optional<double> scaled_norm_;  // of this step
+  double clip_ = 1, wire_factor_ = 1;
+  RateSchedule schedule_;
+  std::int64_t schedule_steps_ = 0;
+  bool moves_betas_ = true;
+};
+
+}  // namespace tessera::train
