@@ -21,7 +21,7 @@ std::span<const std::string_view> trainer_settings() {
        "bf16_full_eval", "fp16_full_eval", "loss_scale", "initial_scale_power", "loss_scale_window", "min_loss_scale",
        "hysteresis", "consecutive_hysteresis", "bf16_optimizer_states", "stochastic_rounding",
        "gradient_checkpointing",  // a warning says what to call instead
-       // processes
+                                  // processes
        "num_processes", "backend", "device", "threads_per_process", "ddp_bucket_cap_mb", "ddp_find_unused_parameters",
        "ddp_broadcast_buffers", "ddp_timeout", "deterministic_reduce", "logical_shards",
        // sharding
