@@ -37,7 +37,7 @@ class StepCore {
   Sharded& sharded() { return *sharded_; }
   Update& update() { return *update_; }
 
-  optim::LossScale* loss_scale() { return loss_scale_.get(); }  ///< nullptr: not in fp16
+  optim::LossScale* loss_scale() const { return loss_scale_.get(); }  ///< nullptr: not in fp16
   /// From now on both follow one loss scale, that of `other`: every step of either adapts it (Accelerate has one scaler
   /// for all optimizers). Whoever takes a step then calls rescale_gradients() of the others if the scale has changed.
   void share_loss_scale(const StepCore& other) { loss_scale_ = other.loss_scale_; }
