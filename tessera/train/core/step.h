@@ -48,11 +48,8 @@ class StepCore {
   /// Whether the next backward is the last of its step; others keep their gradients here where the strategy allows it
   /// (Sharded::NoSync), unless gradients are summed in fixed order.
   void expect_step(bool is_last);
-  /// Belongs into the loss of every micro-batch: the loss scale, and the factor below.
-  double loss_factor() const { return wire_factor_ * (loss_scale_ ? loss_scale_->scale() : 1.0); }
-  /// What every gradient is multiplied by on its way over the ranks, and divided by in norm and update
-  /// (gradient_predivide_factor).
-  void set_wire_factor(double factor) { wire_factor_ = factor; }
+  /// Belongs into the loss of every micro-batch: the loss scale, or 1.
+  double loss_factor() const { return loss_scale_ ? loss_scale_->scale() : 1.0; }
   /// `loss`: one element.
   void backward(const at::Tensor& loss);
   /// Another core's backward may have reached this one's module, too.
@@ -92,7 +89,7 @@ class StepCore {
   void restore_schedule(const Value& state);
 
  private:
-  double gradient_factor() const { return 1 / wire_factor_ * (loss_scale_ ? loss_scale_->gradient_factor() : 1.0); }
+  double gradient_factor() const { return loss_scale_ ? loss_scale_->gradient_factor() : 1.0; }
 
   std::shared_ptr<torch::nn::Module> module_;
   std::optional<Sharded> sharded_;
@@ -100,7 +97,7 @@ class StepCore {
   std::shared_ptr<optim::LossScale> loss_scale_;
   std::optional<Sharded::NoSync> pause_;
   std::optional<double> scaled_norm_;  // of this step
-  double clip_ = 1, wire_factor_ = 1;
+  double clip_ = 1;
   RateSchedule schedule_;
   std::int64_t schedule_steps_ = 0;
   bool moves_betas_ = true;

@@ -75,8 +75,6 @@ void TrainingLoop::shard_model() {
       }
     };
   sharded_ = &core_.divide(setup_.model, std::move(options), make_loss_scale(setup_.config.optimization));
-  if (const double predivide = setup_.config.optimization.gradient_predivide_factor; predivide != 1)
-    core_.set_wire_factor(world_.size() / predivide);
   if (unreadable) std::rethrow_exception(unreadable);
   if (setup_.weights && !filled)
     for (const auto& item : setup_.model->named_parameters())
