@@ -35,7 +35,8 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
     parallel.logical_shards = group_.size() * accumulation_;
   module_->to(group_.device());
   ShardingOptions options = train::sharding_options(config_, *module_, group_);
-  options.reduction = comm::Reduction::mean;
+  options.reduction = comm::Reduction::mean;  // the caller's loss is the mean of its own rows
+  options.gradient_predivide_factor = group_.size() > 1 ? config_.optimization.gradient_predivide_factor : 1;
   sharded_.emplace(*module_, std::move(options));
   update_ = make_update(*module_, *sharded_);
 }

@@ -71,6 +71,27 @@ TEST(DeepSpeedJson, every_section_acts) {
   });
 }
 
+// What is divided before the ranks' sum and multiplied after it: nothing changes but digits that are lost on the wire.
+TEST(DeepSpeedJson, predivided_gradients_are_small_on_the_wire_only) {
+  run_ranks(2, [](comm::World& world) {
+    const auto norm_with = [&](const std::string& setting, double factor) {
+      at::manual_seed(3);
+      auto engine = initialize(make_net(), {.config = R"({"train_batch_size": 8, "optimizer": {"type": "Adam"},
+                                                          "gradient_clipping": 1)" +
+                                                      setting + "}"});
+      EXPECT_EQ(engine.sharded().options().gradient_predivide_factor, factor) << setting;
+      const Batch batch = micro_batch(0, world.rank(), 2);
+      engine.backward((engine(batch.x) - batch.y).square().mean());
+      engine.step();
+      return engine.get_global_grad_norm();
+    };
+    const double plain = norm_with("", 1);
+    EXPECT_NEAR(norm_with(R"(, "gradient_predivide_factor": 3)", 3) / plain, 1, 1e-6);
+    EXPECT_NEAR(norm_with(R"(, "prescale_gradients": true)", 2) / plain, 1, 1e-6);
+    EXPECT_NE(norm_with(R"(, "gradient_predivide_factor": 1e37)", 1e37), plain) << "denormal numbers have few digits";
+  });
+}
+
 TEST(DeepSpeedJson, one_cycle_moves_rate_and_betas) {
   run_ranks(1, [](comm::World&) {
     auto engine = initialize(make_net(), {.config = R"({"train_batch_size": 8,

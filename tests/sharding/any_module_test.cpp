@@ -176,7 +176,8 @@ void expect_undisturbed(const std::function<void(Model& model, Sharded* sharded,
         const Trained alone = t.make(at::kFloat), job = t.make(at::kFloat);
         Sharded sharded(
             *job.module,
-            {.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = ranks, .reshard_alone = true});
+            fitted(
+                {.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = ranks, .reshard_alone = true}));
         std::vector<optim::Slot> slots;
         for (const auto& [name, p] : trained_parameters(*alone.module)) slots.push_back({.name = name, .parameter = p});
         const auto a = make_rule(Rule::adamw, slots), b = make_rule(Rule::adamw, sharded.slots());
@@ -280,7 +281,7 @@ TEST(AnyModule, inner_derivatives_and_retained_graphs) {
           for (std::size_t i = 0; i < 4; ++i) at::Tensor(alone.parameters()[i]).copy_(job.parameters()[i]);
         }
         for (const at::Tensor& p : alone.parameters()) world.group().broadcast(p.detach(), 0).wait();
-        Sharded sharded(job, {.strategy = strategy, .wrap = by_class({"Linear"}), .reshard_alone = true});
+        Sharded sharded(job, fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .reshard_alone = true}));
         const Batch batch = global_batch(1, 8);  // the same on all ranks
         const at::Tensor a = loss_of(job, batch), b = loss_of(alone, batch);
         a.backward({}, /*retain_graph=*/true);
@@ -303,7 +304,7 @@ TEST(AnyModule, forward_in_one_thread_and_backward_in_another) {
   run_ranks(2, [&](comm::World& world) {
     for (const char* strategy : {"full_shard", "zero1"}) {
       const Trained net = task("mlp").make(at::kFloat);
-      Sharded sharded(*net.module, {.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = 2});
+      Sharded sharded(*net.module, fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = 2}));
       const auto optimizer = make_rule(Rule::sgd, sharded.slots(set_decay));
       for (int step = 0; step < 4; ++step) {
         sharded.zero_grad();

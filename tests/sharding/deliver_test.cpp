@@ -81,10 +81,10 @@ void check(comm::World& world, const char* backend) {
     std::vector<int> all(static_cast<std::size_t>(world.size()));
     for (int r = 0; r < world.size(); ++r) all[static_cast<std::size_t>(r)] = r;
     const comm::Group group = world.new_group(all, concat("for ", form.name), backend);
-    Sharded sharded(module, {.strategy = form.strategy,
-                             .group = group,
-                             .shard_group_size = form.group(world.size()),
-                             .wrap = by_class({"Linear"})});
+    Sharded sharded(module, fitted({.strategy = form.strategy,
+                                    .group = group,
+                                    .shard_group_size = form.group(world.size()),
+                                    .wrap = by_class({"Linear"})}));
     const auto& parameters = sharded.named_parameters();
     const std::vector<int> holders = sharded.whole_holders();
     expect_true_holders(world, sharded, holders);

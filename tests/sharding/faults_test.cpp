@@ -80,7 +80,7 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
           if (fault.before_wrap) fault.before_wrap(model, faulty);
           world.group().barrier().wait();
           begin = std::chrono::steady_clock::now();
-          Sharded sharded(model, {.strategy = strategy, .wrap = by_class({"Linear"})});
+          Sharded sharded(model, fitted({.strategy = strategy, .wrap = by_class({"Linear"})}));
           const Scene scene{world, model, sharded, faulty};
           torch::optim::SGD optimizer(sharded.parameters(), 0.01);
           for (int step = 0; step < fault.steps; ++step) {
@@ -367,7 +367,7 @@ TEST(ShardingFaults, an_exception_on_every_rank_can_be_survived) {
     const Record expected = train_alone(t, Rule::sgd, 2, 3);
     run_ranks(2, [&](comm::World& world) {
       const Trained net = t.make(at::kFloat);
-      Sharded sharded(*net.module, {.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = 2});
+      Sharded sharded(*net.module, fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .logical_shards = 2}));
       const auto optimizer = make_rule(Rule::sgd, sharded.slots(set_decay));
       for (int step = 0; step < 3; ++step) {
         sharded.zero_grad();

@@ -51,6 +51,20 @@ inline void spoil_values(comm::World& world, const torch::nn::Module& module) {
   for (const at::Tensor& p : module.parameters()) at::Tensor(p).add_(1);
 }
 
+/// Without what the strategy refuses (parallel/sharding/check_options.h): tests that go through all forms name units
+/// for those that have units, and sizes of buckets for those that have buckets.
+inline ShardingOptions fitted(ShardingOptions options) {
+  const StrategyRow& strategy = row_of(options.strategy);
+  if (strategy.shard_parameters) {
+    options.first_bucket_mb = 1;
+    options.bucket_mb = 25;
+  } else {
+    options.wrap = {};
+    options.reshard_root = false;
+  }
+  return options;
+}
+
 struct Training {
   Rule rule = Rule::sgd;
   int steps = 20;
@@ -67,7 +81,7 @@ inline Record train_job(comm::World& world, const Task& task, ShardingOptions op
   spoil_values(world, *net.module);
   const std::int64_t V = options.logical_shards;
   const std::int64_t micro_batches = V > 0 ? V / world.size() : training.accumulation;
-  Sharded sharded(*net.module, std::move(options));
+  Sharded sharded(*net.module, fitted(std::move(options)));
   const auto optimizer = make_rule(training.rule, sharded.slots(set_decay));
   Record record;
   for (int step = 0; step < training.steps; ++step) {

@@ -56,7 +56,7 @@ Measured measure(comm::World& world, ShardingOptions options, int micro_batches)
   for (const at::Tensor& p : column.parameters()) result.whole += static_cast<std::int64_t>(p.nbytes());
   result.unit = width * width * 4;
   options.wrap = by_class({"Linear"});
-  Sharded sharded(column, std::move(options));
+  Sharded sharded(column, fitted(std::move(options)));
   const auto optimizer = optim::make_adamw(sharded.slots(), {});
   for (int step = 0; step < 3; ++step) {
     sharded.zero_grad();

@@ -19,25 +19,37 @@ using layout::WrapPolicy;
 
 constexpr int few = 5;
 
+/// What a strategy must have for an option to act (else it is refused: option_effects_test.cpp).
+enum class Needs { nothing, units, resharding };
+
 struct Variation {
   const char* name;
   void (*edit)(ShardingOptions&);
+  Needs needs = Needs::nothing;
+
+  bool acts_under(const char* strategy) const {
+    const StrategyRow& row = row_of(StrategyName(strategy));
+    return needs == Needs::nothing || (row.shard_parameters && (needs == Needs::units || row.reshard_after_forward));
+  }
 };
 
 const std::vector<Variation>& variations() {
   static const std::vector<Variation> all = {
       {"as it is", [](ShardingOptions&) {}},
       {"no prefetch",
-       [](ShardingOptions& o) { o.forward_prefetch = false, o.backward_prefetch = BackwardPrefetch::none; }},
-      {"backward prefetch post", [](ShardingOptions& o) { o.backward_prefetch = BackwardPrefetch::post; }},
+       [](ShardingOptions& o) { o.forward_prefetch = false, o.backward_prefetch = BackwardPrefetch::none; },
+       Needs::resharding},
+      {"backward prefetch post", [](ShardingOptions& o) { o.backward_prefetch = BackwardPrefetch::post; },
+       Needs::resharding},
       {"backward prefetch only", [](ShardingOptions& o) { o.forward_prefetch = false; }},
       {"no limit of gathers", [](ShardingOptions& o) { o.limit_all_gathers = false; }},
       {"no overlap", [](ShardingOptions& o) { o.overlap_comm = false; }},
-      {"small ones persist", [](ShardingOptions& o) { o.persistence_threshold = 64; }},
-      {"all persist", [](ShardingOptions& o) { o.persistence_threshold = 1 << 20; }},
-      {"the root is dropped", [](ShardingOptions& o) { o.reshard_root = true; }},
+      {"small ones persist", [](ShardingOptions& o) { o.persistence_threshold = 64; }, Needs::units},
+      {"all persist", [](ShardingOptions& o) { o.persistence_threshold = 1 << 20; }, Needs::units},
+      {"the root is dropped", [](ShardingOptions& o) { o.reshard_root = true; }, Needs::resharding},
       {"kept after forward", [](ShardingOptions& o) { o.reshard_after_forward = false; }},
-      {"dropped after forward", [](ShardingOptions& o) { o.reshard_after_forward = true, o.reshard_root = true; }},
+      {"dropped after forward", [](ShardingOptions& o) { o.reshard_after_forward = true, o.reshard_root = true; },
+       Needs::units},
       {"one unit", [](ShardingOptions& o) { o.wrap = {}; }},
       {"units by size", [](ShardingOptions& o) { o.wrap = by_size(300); }},
       {"units by pattern",
@@ -55,8 +67,8 @@ const std::vector<Variation>& variations() {
       {"data dependent", [](ShardingOptions& o) { o.data_dependent = true; }},
       {"unused allowed", [](ShardingOptions& o) { o.find_unused_parameters = true; }},
       {"not checked", [](ShardingOptions& o) { o.check_finite = false; }},
-      {"parameters offloaded", [](ShardingOptions& o) { o.offload = Offload::params; }},
-      {"all offloaded", [](ShardingOptions& o) { o.offload = Offload::all; }},
+      {"parameters offloaded", [](ShardingOptions& o) { o.offload = Offload::params; }, Needs::units},
+      {"all offloaded", [](ShardingOptions& o) { o.offload = Offload::all; }, Needs::units},
   };
   return all;
 }
@@ -74,6 +86,7 @@ TEST_P(Variations, change_no_bit) {
         ranks,
         [&](comm::World& world) {
           for (const Variation& variation : variations()) {
+            if (!variation.acts_under(GetParam())) continue;
             ShardingOptions options{.strategy = GetParam(),
                                     .wrap = by_class({"MyBlock"}),
                                     .logical_shards = 2 * ranks,
@@ -122,7 +135,7 @@ TEST(Options, backends_change_no_bit) {
 std::map<std::string, at::Tensor> gradients(comm::World& world, const Task& what, ShardingOptions options,
                                             double* norm = nullptr, double clip_value = 0) {
   const Trained net = what.make(at::kFloat);
-  Sharded sharded(*net.module, std::move(options));
+  Sharded sharded(*net.module, fitted(std::move(options)));
   net.loss(0, world.rank(), world.size()).backward();
   if (norm != nullptr) *norm = sharded.grad_norm();
   if (clip_value > 0) sharded.clip_grad_value(clip_value);
@@ -195,7 +208,8 @@ TEST(Options, computing_in_bfloat16) {
             }
           }
         }
-        Sharded sharded(module, {.strategy = strategy, .wrap = by_class({"Linear"}), .param_dtype = at::kBFloat16});
+        Sharded sharded(module,
+                        fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .param_dtype = at::kBFloat16}));
         mean_loss(module, part(global_batch(0, task_rows), world.rank(), ranks)).backward();
         std::size_t i = 0;
         for (const ShardedParameter& p : sharded.named_parameters()) {
@@ -249,7 +263,7 @@ TEST(Options, clipping_by_norm_and_by_value) {
           EXPECT_LE((value - whole.at(name).clamp(-limit, limit)).abs().max().item<double>(), 1e-6)
               << form.name << " " << name;
         const Trained net = make_gpt(at::kFloat);
-        Sharded sharded(*net.module, options);
+        Sharded sharded(*net.module, fitted(options));
         net.loss(0, world.rank(), world.size()).backward();
         EXPECT_EQ(sharded.clip_grad_norm(norm / 10), sharded_norm) << form.name << ": tells the norm before clipping";
         EXPECT_NEAR(sharded.grad_norm() / (norm / 10), 1, 1e-5) << form.name;
@@ -266,7 +280,7 @@ TEST(Options, no_sync_accumulates) {
             .strategy = form.strategy, .shard_group_size = form.group(ranks), .wrap = by_class({"MyBlock"})};
         const auto whole = gradients(world, task("gpt"), options);
         const Trained net = make_gpt(at::kFloat);
-        Sharded sharded(*net.module, options);
+        Sharded sharded(*net.module, fitted(options));
         for (int m = 0; m < 3; ++m) {
           std::optional<Sharded::NoSync> pause;
           if (m < 2) pause.emplace(sharded);
@@ -317,10 +331,10 @@ TEST(Options, optimizers_of_torch) {
       run_ranks(ranks, [&](comm::World& world) {
         for (const Form& form : forms()) {
           const Trained net = make_gpt(at::kFloat);
-          Sharded sharded(*net.module, {.strategy = form.strategy,
-                                        .shard_group_size = form.group(ranks),
-                                        .wrap = by_class({"MyBlock"}),
-                                        .reshard_alone = true});
+          Sharded sharded(*net.module, fitted({.strategy = form.strategy,
+                                               .shard_group_size = form.group(ranks),
+                                               .wrap = by_class({"MyBlock"}),
+                                               .reshard_alone = true}));
           train(sharded.parameters(), [&](int step) { return net.loss(step, world.rank(), ranks); });
           sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
             const at::Tensor a = without_key_bias(name, value), b = without_key_bias(name, expected.at(name));
@@ -400,7 +414,8 @@ TEST(Options, bad_ones_are_refused) {
     };
     EXPECT_THROW(ShardingOptions{.strategy = "full_sharp"}, InputError);
     refused({.shard_group_size = 3}, "shard_group_size");
-    refused({.strategy = "ddp", .shard_group_size = 2}, "shards nothing");
+    refused({.strategy = "ddp", .shard_group_size = 2},
+            "shard_group_size does nothing under strategy 'ddp': it shards nothing");
     refused({.wrap = by_class({"Liner"})}, "Linear");
     refused({.param_dtype = at::kBFloat16, .logical_shards = 4}, "logical_shards");
     refused({.logical_shards = 3}, "logical_shards");

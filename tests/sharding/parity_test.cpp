@@ -40,7 +40,7 @@ struct Cell {
     if (wrap == 2) options.wrap = by_size(700);
     options.bucket_mb = 0.003;  // several buckets
     options.first_bucket_mb = 0.001;
-    return options;
+    return fitted(std::move(options));
   }
 };
 

@@ -55,10 +55,10 @@ struct Job {
 };
 
 ShardingOptions options_of(comm::World& world, const Task& task, const Form& form) {
-  return {.strategy = form.strategy,
-          .group = world.group(),
-          .shard_group_size = form.group(world.size()),
-          .wrap = by_class(task.units)};
+  return fitted({.strategy = form.strategy,
+                 .group = world.group(),
+                 .shard_group_size = form.group(world.size()),
+                 .wrap = by_class(task.units)});
 }
 
 SaveContents contents(std::int64_t step) {

@@ -38,7 +38,7 @@ TEST(ShardedModule, what_one_does_with_modules) {
         const at::Tensor x = global_batch(3, 4).x;
         const at::Tensor expected = module.forward(x).detach();
         const at::Tensor weight = module.inner->weight.detach().clone();
-        Sharded sharded(module, {.strategy = strategy, .wrap = by_class({"Linear"}), .reshard_alone = true});
+        Sharded sharded(module, fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .reshard_alone = true}));
         const at::Tensor first = module.forward(x).detach();  // rank 0's values
         // printing the module and its tensors
         std::ostringstream text;
@@ -135,7 +135,7 @@ TEST(ShardedModule, unsharded_scopes) {
         auto& model = static_cast<SimpleModel&>(*net.module);
         std::map<std::string, at::Tensor> values;
         for (const auto& p : model.named_parameters()) values[p.key()] = p.value().detach().clone();
-        Sharded sharded(model, {.strategy = strategy, .wrap = by_class({"Linear"}), .reshard_alone = true});
+        Sharded sharded(model, fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .reshard_alone = true}));
         const std::string first = "layers.0.weight", second = "layers.2.weight";
         const at::Tensor w = model.named_parameters()[first], v = model.named_parameters()[second];
         {
@@ -209,7 +209,7 @@ TEST(ShardedModule, deferred_construction) {
         at::manual_seed(9);
         const auto net = deferred<MyTransformerImpl>(config);
         EXPECT_TRUE(at::equal(at::rand({3}), random_after)) << "the random state";
-        Sharded sharded(*net, {.strategy = strategy, .wrap = by_class({"MyBlock"}), .reshard_alone = true});
+        Sharded sharded(*net, fitted({.strategy = strategy, .wrap = by_class({"MyBlock"}), .reshard_alone = true}));
         std::size_t seen = 0;
         sharded.visit_parameters([&](const std::string& name, const at::Tensor& value) {
           EXPECT_TRUE(at::equal(value, eager->named_parameters()[name])) << strategy << " " << name;
@@ -231,7 +231,7 @@ TEST(ShardedModule, values_from_elsewhere) {
         const auto net = late ? deferred<SimpleModel>() : std::make_shared<SimpleModel>();
         std::int64_t elements = 0;
         // Every element is its index in the parameter; one bias is left to the module.
-        ShardingOptions options{.strategy = strategy, .wrap = by_class({"Linear"})};
+        ShardingOptions options = fitted({.strategy = strategy, .wrap = by_class({"Linear"})});
         options.load = [&](const std::string& name, at::IntArrayRef shape, std::int64_t begin, at::Tensor piece) {
           EXPECT_LE(begin + piece.numel(), c10::multiply_integers(shape)) << name;
           EXPECT_EQ(piece.dim(), 1);

@@ -1,5 +1,5 @@
 // The engine's first proof: every strategy on real ranks against one process, for small unedited modules.
-#include <tests/distributed/ddp_models.h>
+#include <tests/sharding/job.h>
 
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
@@ -22,7 +22,7 @@ void compare(comm::World& world, ShardingOptions options, int micro_batches) {
     const auto from = alone.parameters(), to = job.parameters();
     for (std::size_t i = 0; i < to.size(); ++i) at::Tensor(to[i]).copy_(from[i]);
   }
-  Sharded sharded(job, std::move(options));
+  Sharded sharded(job, fitted(std::move(options)));
   std::vector<at::Tensor> once;  // the tied weight is registered twice
   for (const at::Tensor& p : alone.parameters())
     if (std::none_of(once.begin(), once.end(), [&](const at::Tensor& o) { return o.is_same(p); })) once.push_back(p);

@@ -48,12 +48,12 @@ TEST(UnevenRanks, branches_that_depend_on_data) {
             at::Tensor(alone.parameters()[i]).copy_(job.parameters()[i]);
         }
         const bool ddp = std::string(strategy) == "ddp";
-        Sharded sharded(job, {.strategy = strategy,
-                              .wrap = by_class({"Linear"}),
-                              .find_unused_parameters = ddp,
-                              .data_dependent = !ddp,
-                              .reshard_root = true,
-                              .reshard_alone = !ddp});
+        Sharded sharded(job, fitted({.strategy = strategy,
+                                     .wrap = by_class({"Linear"}),
+                                     .find_unused_parameters = ddp,
+                                     .data_dependent = !ddp,
+                                     .reshard_root = true,
+                                     .reshard_alone = !ddp}));
         std::vector<optim::Slot> slots;
         for (const auto& p : alone.named_parameters()) slots.push_back({.name = p.key(), .parameter = p.value()});
         const auto a = make_rule(Rule::sgd, slots), b = make_rule(Rule::sgd, sharded.slots());
@@ -102,7 +102,8 @@ TEST(UnevenRanks, uneven_data) {
         const at::NoGradGuard no_grad;
         for (std::size_t i = 0; i < 4; ++i) at::Tensor(alone.parameters()[i]).copy_(job.parameters()[i]);
       }
-      Sharded sharded(job, {.strategy = strategy, .wrap = by_class({"Linear"}), .reduction = comm::Reduction::sum});
+      Sharded sharded(job,
+                      fitted({.strategy = strategy, .wrap = by_class({"Linear"}), .reduction = comm::Reduction::sum}));
       std::vector<optim::Slot> slots;
       for (const auto& p : alone.named_parameters()) slots.push_back({.name = p.key(), .parameter = p.value()});
       const auto a = make_rule(Rule::sgd, slots), b = make_rule(Rule::sgd, sharded.slots());

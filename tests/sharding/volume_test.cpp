@@ -47,7 +47,7 @@ Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int de
   Volume volume;
   for (const at::Tensor& p : tower.parameters()) volume.plain += static_cast<double>(p.nbytes());
   options.wrap = by_class({"Linear"});
-  Sharded sharded(tower, std::move(options));
+  Sharded sharded(tower, fitted(std::move(options)));
   torch::optim::SGD optimizer(sharded.parameters(), 0.01);
   std::uint64_t last_id = 0;
   const auto sent = [] {

@@ -73,8 +73,46 @@ TEST(ShardingOptions, FollowTheSettings) {
   EXPECT_EQ(options.reduction, comm::Reduction::sum);
   EXPECT_EQ(options.wrap.classes, std::vector<std::string>{"Gpt2Block"});
   ASSERT_NE(options.compression, nullptr);
+  EXPECT_EQ(options.bucket_mb, 25);
   config.sharding.grad_compression = "powersgd:rnk=2";
   EXPECT_THROW(sharding_options(config, *model, {}), InputError);
+}
+
+// The loss is divided by the tokens of all ranks, so the gradients on the wire are the ranks' means divided by their
+// number already: the factor is what is left to be done.
+TEST(ShardingOptions, PredivideWhatTheLossDoesNot) {
+  RunConfig config = small_config();
+  const auto model = models::load_model(config.model, 1);
+  EXPECT_EQ(sharding_options(config, *model, {}).gradient_predivide_factor, 1);
+  config.parallel.num_processes = 2;
+  config.optimization.gradient_predivide_factor = 8;
+  EXPECT_EQ(sharding_options(config, *model, {}).gradient_predivide_factor, 4);
+}
+
+// Sharded refuses what a strategy has no use for; a configuration may carry it.
+TEST(ShardingOptions, LeaveOutWhatTheStrategyHasNoUseFor) {
+  RunConfig config = small_config();
+  const auto model = models::load_model(config.model, 1);
+  config.sharding.forward_prefetch = false;
+  config.sharding.limit_all_gathers = false;
+  config.sharding.backward_prefetch = "backward_post";
+  config.sharding.reshard_after_forward = "true";
+  config.sharding.persistence_threshold = 100;
+  config.sharding.offload_folder = "/tmp";
+  config.parallel.ddp_bucket_cap_mb = 3;
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::shard_grad_op,
+                                  Strategy::full_shard, Strategy::hybrid_shard}) {
+    config.sharding.strategy = strategy;
+    const tessera::ShardingOptions options = sharding_options(config, *model, {});
+    const StrategyRow& row = row_of(strategy);
+    EXPECT_EQ(options.wrap.kind != layout::WrapPolicy::Kind::none, row.shard_parameters) << strategy;
+    EXPECT_EQ(options.reshard_after_forward.has_value(), row.shard_parameters) << strategy;
+    EXPECT_EQ(options.persistence_threshold, row.shard_parameters ? 100 : 0) << strategy;
+    EXPECT_EQ(options.bucket_mb, row.shard_parameters ? 25 : 3) << strategy;
+    EXPECT_EQ(options.limit_all_gathers, strategy == Strategy::ddp) << strategy;
+    EXPECT_EQ(options.backward_prefetch == layout::BackwardPrefetch::post, row.shard_parameters) << strategy;
+    EXPECT_EQ(options.offload_folder, "") << strategy;
+  }
 }
 
 // Per token and block: 5 C and, of GPT-2 and BERT, 3 C of queries, keys and values and 2 F of the MLP; Llama's MLP has

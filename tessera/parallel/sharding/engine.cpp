@@ -11,6 +11,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/replicas.h>
+#include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
 
 #include <algorithm>
@@ -55,22 +56,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
                .shards = {},
                .copies = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
-  if (options_.reduction != comm::Reduction::mean && options_.reduction != comm::Reduction::sum)
-    throw InputError("sharding: gradients are reduced by mean or sum; min, max and product are no gradients");
-  if (!(options_.first_bucket_mb > 0) || !(options_.bucket_mb > 0))
-    throw InputError(concat("sharding: first_bucket_mb = ", options_.first_bucket_mb,
-                            ", bucket_mb = ", options_.bucket_mb, "; both must be above 0"));
-  if (!(options_.gradient_predivide_factor > 0))
-    throw InputError(
-        concat("sharding: gradient_predivide_factor = ", options_.gradient_predivide_factor, " must be above 0"));
-  if (options_.logical_shards < 0 ||
-      (options_.logical_shards > 0 && options_.logical_shards % context_.data_parallel.size() != 0))
-    throw InputError(concat("data parallelism: logical_shards = ", options_.logical_shards,
-                            " micro-batches of a step do not divide by the ", context_.data_parallel.size(),
-                            " ranks of group '", context_.data_parallel.name(),
-                            "'; use a multiple of every number of ranks that the run may have"));
-  if (options_.compression && options_.logical_shards > 0)
-    throw InputError("sharding: compressed gradients have no fixed order; leave logical_shards or the compression out");
+  parallel::check_options(options_, context_.data_parallel);
   const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
                                        [](const NamedTensor& p) { return p.tensor.requires_grad(); });
   if (!any_trained)
@@ -116,12 +102,7 @@ void Sharded::Impl::choose_groups() {
   int shards = 1;
   if (strategy_.shard_group == ShardGroup::all) shards = all.size();
   if (strategy_.shard_group == ShardGroup::host) shards = std::min(all.size(), world().local_size());
-  if (options_.shard_group_size > 0) {
-    if (strategy_.shard_group == ShardGroup::none && options_.shard_group_size != 1)
-      throw InputError(concat("sharding: strategy '", word_of<Strategy>(options_.strategy),
-                              "' shards nothing, but shard_group_size is ", options_.shard_group_size));
-    shards = options_.shard_group_size;
-  }
+  if (options_.shard_group_size > 0) shards = options_.shard_group_size;
   if (shards < 1 || all.size() % shards != 0)
     throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(),
                             "' do not divide into shard groups of ", shards, " (shard_group_size); use a divisor"));
@@ -203,7 +184,11 @@ void Sharded::Impl::make_reducer() {
                                .reduction = options_.reduction,
                                .find_unused_parameters = options_.find_unused_parameters,
                                .logical_shards = options_.logical_shards,
-                               .compression = std::move(compression)},
+                               .compression = std::move(compression),
+                               .predivide_factor = options_.gradient_predivide_factor,
+                               .wait_at_once = !options_.overlap_comm,
+                               .reduce_at_end = options_.data_dependent,
+                               .check_finite = options_.check_finite},
       [this] {
         check_frozen();
         broadcast_buffers();
@@ -517,8 +502,7 @@ void Sharded::Impl::scale_gradients(double factor) {
 }
 
 void Sharded::Impl::throw_not_finite(double norm) {
-  // Whose gradient was the first? Plain rows hold sums only, in which everyone sees the same.
-  const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
+  const std::string mine = gradients_ ? gradients_->first_not_finite() : reducer_ ? reducer_->first_not_finite() : "";
   std::string where;
   const std::vector<std::string> all = parallel::all_gather_text(context_.data_parallel, mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)

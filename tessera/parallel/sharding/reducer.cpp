@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/parallel/sharding/gradient_checks.h>
 #include <tessera/parallel/sharding/unused.h>
 
 #include <algorithm>
@@ -14,10 +15,6 @@ namespace {
 
 std::int64_t to_bytes(double mebibytes) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(mebibytes * (1 << 20)));
-}
-
-std::string describe(const at::Tensor& t) {
-  return concat(c10::toString(t.scalar_type()), " ", t.sizes(), " on ", t.device().str());
 }
 
 }  // namespace
@@ -70,6 +67,7 @@ void Reducer::pause() {
 
 void Reducer::zero_grad() {
   const std::lock_guard lock(mutex_);
+  first_not_finite_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor.mutable_grad().reset();
     gradients_[i].local = gradients_[i].reduced = false;
@@ -194,19 +192,9 @@ void Reducer::backward_begin() {
   if (options_.reduction == comm::Reduction::sum && !fixed_order()) set_reduced_aside();
 }
 
-void Reducer::check_gradient(std::size_t i, const at::Tensor& grad) const {
+void Reducer::check(std::size_t i, const at::Tensor& grad) const {
   const at::Tensor& view = buckets_[gradients_[i].bucket].views[gradients_[i].index];
-  const std::string& name = parameters_[i].name;
-  if (grad.layout() != at::kStrided)
-    throw Error(concat("data parallelism: the gradient of '", name,
-                       "' is sparse; only dense gradients are reduced (Embedding: sparse = false)"));
-  if (grad.scalar_type() != view.scalar_type() || grad.device() != view.device() || grad.sizes() != view.sizes())
-    throw Error(concat("data parallelism: parameter '", name, "' was ", describe(view),
-                       " when the module was wrapped, but its gradient is ", describe(grad),
-                       "; convert or move the module before wrapping it"));
-  if (grad.requires_grad())
-    throw Error(concat("data parallelism: backward with create_graph = true; the reduced gradient of '", name,
-                       "' has no graph (use torch::autograd::grad for the inner derivative)"));
+  check_gradient(parameters_[i].name, grad, view.scalar_type(), view.device(), view.sizes());
 }
 
 void Reducer::on_gradient(std::size_t i) {
@@ -224,9 +212,10 @@ void Reducer::on_gradient(std::size_t i) {
     throw Error(
         concat("data parallelism: two threads run backward through parameter '", parameters_[i].name, "' at once"));
   }
-  check_gradient(i, grad);
+  check(i, grad);
   if (!holds_view(i)) {
-    view(g).copy_(grad);
+    const bool finite = copy_checked(view(g), grad, options_.check_finite);
+    if (!finite && first_not_finite_.empty()) first_not_finite_ = parameters_[i].name;
     grad = view(g);
   }
   g.local = true;
@@ -244,7 +233,7 @@ void Reducer::on_gradient(std::size_t i) {
   }
   g.ready = true;
   ready_order_.push_back(i);
-  if (--bucket.pending == 0) start_ready_buckets();
+  if (--bucket.pending == 0 && !options_.reduce_at_end) start_ready_buckets();
 }
 
 void Reducer::start_ready_buckets() {
@@ -261,7 +250,7 @@ void Reducer::start(Bucket& bucket) {
     if (!g.ready && !holds_view(i)) {
       const at::Tensor& grad = parameters_[i].tensor.grad();
       if (grad.defined()) {  // one that the user put there
-        check_gradient(i, grad);
+        check(i, grad);
         bucket.views[k].copy_(grad);
         g.local = true;
       } else {
@@ -273,20 +262,26 @@ void Reducer::start(Bucket& bucket) {
   if (fixed_order() && options_.reduction == comm::Reduction::mean)
     bucket.flat.mul_(1.0 / static_cast<double>(options_.logical_shards));
   bucket.tail.copy_(at::tensor(tail));
+  const at::Tensor gradients = bucket.flat.narrow(0, 0, bucket.flat.numel() - bucket.tail.numel());
+  if (predivides()) gradients.mul_(1.0 / options_.predivide_factor);
+  const comm::Reduction reduction = predivides() ? comm::Reduction::sum : options_.reduction;
   const comm::Tag tag(concat("gradients, bucket ", next_bucket_));
   if (fixed_order()) {
     bucket.sum_tail.zero_();
     bucket.work = group_.accumulate(bucket.sum, bucket.flat);
   } else if (options_.compression) {
-    const at::Tensor gradients = bucket.flat.narrow(0, 0, bucket.flat.numel() - bucket.tail.numel());
     // Not the bucket's number: another first order than the learned one makes other buckets.
     const std::string key = concat(parameters_[bucket.parameters.front()].name, " and ", count - 1, " more, ",
                                    gradients.numel(), " elements");
     bucket.work = options_.compression->reduce(
-        {key, gradients, bucket.segments, group_, options_.reduction, gradients, /*scatter=*/false});
-    bucket.tail_work = group_.all_reduce(bucket.tail, options_.reduction);
+        {key, gradients, bucket.segments, group_, reduction, gradients, /*scatter=*/false});
+    bucket.tail_work = group_.all_reduce(bucket.tail, reduction);
   } else {
-    bucket.work = group_.all_reduce(bucket.flat, options_.reduction);
+    bucket.work = group_.all_reduce(bucket.flat, reduction);
+  }
+  if (options_.wait_at_once) {
+    bucket.work.wait();
+    bucket.tail_work.wait();
   }
   bucket.started = true;
   ++next_bucket_;
@@ -294,11 +289,11 @@ void Reducer::start(Bucket& bucket) {
 
 void Reducer::backward_end() {
   const std::lock_guard lock(mutex_);
-  if (!touched_) {
+  if (!touched_ && !options_.reduce_at_end) {
     show_sums();
     return put_reduced_back();
   }
-  if (std::this_thread::get_id() != owner_) return;
+  if (std::this_thread::get_id() != (touched_ ? owner_ : begun_by_)) return;
   if (sync_) finish();
   touched_ = false;
 }
@@ -310,6 +305,9 @@ void Reducer::finish() {
   for (Bucket& bucket : buckets_) {
     bucket.work.wait();
     bucket.tail_work.wait();
+    if (predivides())
+      bucket.flat.narrow(0, 0, bucket.flat.numel() - bucket.tail.numel())
+          .mul_(options_.predivide_factor / (options_.reduction == comm::Reduction::mean ? group_.size() : 1));
     const std::size_t count = bucket.parameters.size();
     const at::Tensor tail = (fixed_order() ? bucket.sum_tail : bucket.tail).to(at::kCPU, at::kFloat);
     const float* numbers = tail.const_data_ptr<float>();
@@ -323,7 +321,8 @@ void Reducer::finish() {
       }
     }
   }
-  if (missing && !options_.find_unused_parameters) throw_missing();  // on every rank: the reduced numbers are the same
+  if (missing && !options_.find_unused_parameters && !options_.reduce_at_end)
+    throw_missing();  // on every rank: the reduced numbers are the same
   put_reduced_back();
   show_sums();
   for (Gradient& g : gradients_) g.local = false;

@@ -23,6 +23,10 @@ struct ReducerOptions {
   bool find_unused_parameters = false;
   std::int64_t logical_shards = 0;  ///< V > 0: fixed order, see below; a multiple of the group's size
   std::shared_ptr<Compression> compression = nullptr;  ///< of what goes over the wire; not in fixed order
+  double predivide_factor = 1;                         ///< f: before divided by f, after multiplied by it
+  bool wait_at_once = false;                           ///< no overlap
+  bool reduce_at_end = false;  ///< all reductions when backward ends, whatever was used; unused ones are tolerated
+  bool check_finite = false;   ///< remember the first gradient that is not finite
 };
 
 /// The life of a backward, on every rank:
@@ -59,6 +63,9 @@ class Reducer final : public BackwardListener {
   void zero_grad();
   /// Parameter indices per bucket, in reduction order.
   std::vector<std::vector<std::size_t>> assignment() const;
+
+  /// Name of the first parameter of this rank with a gradient that is not finite, since the last zero_grad().
+  const std::string& first_not_finite() const { return first_not_finite_; }
 
   void backward_begin() override;
   void backward_end() override;
@@ -98,7 +105,8 @@ class Reducer final : public BackwardListener {
   bool holds(std::size_t i, const at::Tensor& place) const;
   bool holds_view(std::size_t i) const;
   std::vector<Bucket> make(const std::vector<std::vector<std::size_t>>& assignment) const;
-  void check_gradient(std::size_t i, const at::Tensor& grad) const;
+  void check(std::size_t i, const at::Tensor& grad) const;
+  bool predivides() const { return options_.predivide_factor != 1; }
 
   comm::Group group_;
   std::vector<NamedTensor> parameters_;
@@ -116,6 +124,7 @@ class Reducer final : public BackwardListener {
   bool sync_ = true;                                       ///< this backward reduces
   std::thread::id begun_by_, owner_;
   std::atomic<int> pauses_ = 0;
+  std::string first_not_finite_;
   Subscription listening_;
 };
 

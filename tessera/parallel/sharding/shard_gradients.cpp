@@ -5,30 +5,13 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
-#include <tessera/kernels/cpu/copy_finite.h>
+#include <tessera/parallel/sharding/gradient_checks.h>
 #include <tessera/parallel/sharding/unused.h>
 
 #include <algorithm>
 #include <numeric>
 
 namespace tessera::parallel {
-namespace {
-
-std::string describe(const at::Tensor& t) {
-  return concat(c10::toString(t.scalar_type()), " ", t.sizes(), " on ", t.device().str());
-}
-
-/// Copies, and tells whether every element is finite. Converts where the dtypes differ.
-bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check) {
-  if (check && to.is_cpu() && to.scalar_type() == at::kFloat && from.scalar_type() == at::kFloat &&
-      from.is_contiguous())
-    return kernels::copy_finite(to.data_ptr<float>(), from.const_data_ptr<float>(), from.numel());
-  to.view(from.sizes()).copy_(from);
-  return true;
-}
-
-}  // namespace
-
 ShardGradients::ShardGradients(ShardingContext& context, std::vector<FlatGroup*> groups,
                                const ShardGradientsOptions& options, std::function<void(std::size_t)> complete)
     : context_(context), options_(options), complete_(std::move(complete)) {
@@ -92,15 +75,7 @@ void ShardGradients::on_gradient(std::size_t g, std::size_t m) {
   if (!grad.defined()) return;
   touched_ = true;
   const at::NoGradGuard no_grad;
-  if (grad.layout() != at::kStrided)
-    throw Error(concat("sharding: the gradient of '", member.name,
-                       "' is sparse; only dense gradients are reduced (Embedding: sparse = false)"));
-  if (grad.sizes() != at::IntArrayRef(member.sizes))
-    throw Error(concat("sharding: the gradient of '", member.name, "' is ", describe(grad),
-                       " but the parameter is of shape ", at::IntArrayRef(member.sizes)));
-  if (grad.requires_grad())
-    throw Error(concat("sharding: backward with create_graph = true; the reduced gradient of '", member.name,
-                       "' has no graph (use torch::autograd::grad for the inner derivative)"));
+  check_gradient(member.name, grad, flat.group->dtype(), member.parameter.device(), member.sizes);
   if (flat.state == State::reducing)
     throw Error(concat("sharding: parameter '", member.name,
                        "' received a second gradient in one backward after the reduction of unit '", flat.group->name(),
@@ -110,7 +85,7 @@ void ShardGradients::on_gradient(std::size_t g, std::size_t m) {
   if (flat.filled[m]) {
     place.view(member.sizes).add_(grad);
   } else {
-    const bool finite = copy_checked(place, grad, options_.check_finite);
+    const bool finite = copy_checked(place.view(member.sizes), grad, options_.check_finite);
     if (!finite && first_not_finite_.empty()) first_not_finite_ = member.name;
     flat.filled[m] = true;
   }
@@ -173,7 +148,7 @@ void ShardGradients::start(Flat& flat) {
   flat.result = straight ? flat.sum
                          : context_.pool.take(flat.group->flat_layout().shard_numel(), flat.buffer.scalar_type(),
                                               BufferUse::gradients);
-  const bool predivide = options_.predivide_factor != 1 && options_.reduction == comm::Reduction::mean;
+  const bool predivide = options_.predivide_factor != 1;
   if (predivide) flat.buffer.mul_(1.0 / options_.predivide_factor);
   const comm::Reduction reduction = predivide ? comm::Reduction::sum : options_.reduction;
   flat.work = options_.compression ? options_.compression->reduce({group.name(), flat.buffer, flat.segments,
@@ -200,7 +175,7 @@ void ShardGradients::start_across_copies(Flat& flat) {
   flat.work = {};
   if (context_.copies.size() == 1 || fixed_order()) return;
   const comm::Tag tag(concat("reduce ", flat.group->name()));
-  const bool predivide = options_.predivide_factor != 1 && options_.reduction == comm::Reduction::mean;
+  const bool predivide = options_.predivide_factor != 1;
   flat.work = context_.copies.all_reduce(flat.result, predivide ? comm::Reduction::sum : options_.reduction);
 }
 
@@ -210,8 +185,9 @@ void ShardGradients::finish(Flat& flat) {
   flat.work.wait();
   flat.work = {};
   if (!fixed_order()) {
-    if (options_.predivide_factor != 1 && options_.reduction == comm::Reduction::mean)
-      flat.result.mul_(options_.predivide_factor / static_cast<double>(context_.data_parallel.size()));
+    if (options_.predivide_factor != 1)
+      flat.result.mul_(options_.predivide_factor /
+                       (options_.reduction == comm::Reduction::mean ? context_.data_parallel.size() : 1));
     if (!flat.result.is_same(flat.sum)) {
       for (std::size_t m = 0; m < flat.in_sum.size(); ++m)
         if (!flat.in_sum[m]) flat.group->part_of(flat.sum, m).zero_();

@@ -105,32 +105,46 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
 
 }  // namespace
 
+// A setting that the strategy has no use for is left out: the configuration has told the user so, and Sharded refuses
+// it.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group) {
   const ShardingConfig& s = config.sharding;
   const ParallelConfig& p = config.parallel;
+  const StrategyRow& strategy = row_of(s.strategy);
   ShardingOptions options;
   options.strategy = s.strategy;
   options.group = group;
-  options.shard_group_size = s.strategy == Strategy::ddp ? 0 : static_cast<int>(s.shard_group_size);
-  options.wrap = wrap_policy(config, model);
   options.param_dtype = dtype(s.param_dtype);
   options.reduce_dtype = dtype(s.reduce_dtype);
   options.buffer_dtype = dtype(s.buffer_dtype);
   options.reduction = comm::Reduction::sum;
+  // The loss is divided by all ranks' tokens: a rank's gradients are its mean's, divided by the number of ranks
+  // already.
+  const int ranks = group ? group.size() : static_cast<int>(p.num_processes);
+  if (const double factor = config.optimization.gradient_predivide_factor; factor != 1 && ranks > 1)
+    options.gradient_predivide_factor = factor / ranks;
   options.logical_shards = p.deterministic_reduce ? p.logical_shards : 0;
   options.find_unused_parameters = p.ddp_find_unused_parameters;
   options.data_dependent = s.data_dependent;
-  options.forward_prefetch = s.forward_prefetch;
-  options.backward_prefetch = backward_prefetch(s.backward_prefetch);
-  options.limit_all_gathers = s.limit_all_gathers;
-  options.reshard_after_forward = reshard(s.reshard_after_forward);
+  if (strategy.shard_group != ShardGroup::none) {
+    options.shard_group_size = static_cast<int>(s.shard_group_size);
+    options.forward_prefetch = s.forward_prefetch;
+    options.limit_all_gathers = s.limit_all_gathers;
+  }
+  if (strategy.shard_parameters) {
+    options.wrap = wrap_policy(config, model);
+    options.reshard_after_forward = reshard(s.reshard_after_forward);
+    options.persistence_threshold = s.persistence_threshold;
+    if (options.reshard_after_forward.value_or(strategy.reshard_after_forward))
+      options.backward_prefetch = backward_prefetch(s.backward_prefetch);
+  } else {
+    options.bucket_mb = p.ddp_bucket_cap_mb;
+  }
   options.overlap_comm = s.overlap_comm;
-  options.persistence_threshold = s.persistence_threshold;
-  options.bucket_mb = p.ddp_bucket_cap_mb;
   options.sync_module_states = s.sync_module_states;
   options.broadcast_buffers = p.ddp_broadcast_buffers;
   options.offload = offload(s.cpu_offload);
-  options.offload_folder = s.offload_folder;
+  if (options.offload != Offload::none) options.offload_folder = s.offload_folder;
   if (s.grad_compression != "none") options.compression = parallel::make_compression(s.grad_compression);
   options.check_finite = !config.optimization.fp16;
   return options;

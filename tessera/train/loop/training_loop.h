@@ -105,9 +105,6 @@ class TrainingLoop {
   std::optional<at::ScalarType> eval_narrow() const;
   /// Steps that the schedule has gone on: those that --fp16 skipped do not count.
   std::int64_t scheduled_steps() const { return step_ - (loss_scale_ ? loss_scale_->state().skipped_steps : 0); }
-  /// What every gradient is multiplied by on its way over the ranks, and divided by in the optimizer
-  /// (gradient_predivide_factor).
-  double wire_factor() const;
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
   bool divided() const { return sharded_->shard_ranks() > 1; }
   bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }

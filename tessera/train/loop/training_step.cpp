@@ -59,7 +59,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
              share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
     share = own_share;
   }
-  const double scale = share * wire_factor() * (loss_scale_ ? loss_scale_->scale() : 1.0);
+  const double scale = share * (loss_scale_ ? loss_scale_->scale() : 1.0);
   sharded_->zero_grad();
   for (std::size_t micro = 0; micro < batches.size(); ++micro) {
     enter(Phase::forward);
@@ -78,11 +78,6 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   }
 }
 
-double TrainingLoop::wire_factor() const {
-  const double predivide = setup_.config.optimization.gradient_predivide_factor;
-  return predivide == 1 ? 1 : world_.size() / predivide;
-}
-
 /// Clipping and the optimizer step in one pass over the gradients. With --fp16 a step whose gradients overflowed is
 /// skipped; returns whether it was taken.
 bool TrainingLoop::update_weights() {
@@ -90,7 +85,7 @@ bool TrainingLoop::update_weights() {
   grad_norm_ = sharded_->grad_norm();
   learning_rate_ = plateau_ ? plateau_->learning_rate() : optim::schedule_rate(schedule_, scheduled_steps());
   if (const auto betas = optim::schedule_betas(schedule_, scheduled_steps())) optimizer_->set_betas(*betas);
-  double factor = 1 / wire_factor();
+  double factor = 1;
   bool good = true;
   if (loss_scale_) {
     factor *= loss_scale_->gradient_factor();

@@ -1,0 +1,39 @@
+#include <tessera/parallel/sharding/gradient_checks.h>
+
+#include <ATen/ATen.h>
+#include <tessera/base/error.h>
+#include <tessera/kernels/cpu/copy_finite.h>
+
+namespace tessera::parallel {
+namespace {
+
+std::string describe(at::ScalarType dtype, c10::Device device, at::IntArrayRef sizes) {
+  return concat(c10::toString(dtype), " ", sizes, " on ", device.str());
+}
+
+}  // namespace
+
+void check_gradient(const std::string& name, const at::Tensor& grad, at::ScalarType dtype, c10::Device device,
+                    at::IntArrayRef sizes) {
+  if (grad.layout() != at::kStrided)
+    throw Error(concat("data parallelism: the gradient of '", name,
+                       "' is sparse; only dense gradients are reduced (Embedding: sparse = false)"));
+  if (grad.scalar_type() != dtype || grad.device() != device || grad.sizes() != sizes)
+    throw Error(concat("data parallelism: parameter '", name, "' was ", describe(dtype, device, sizes),
+                       " when the module was wrapped, but its gradient is ",
+                       describe(grad.scalar_type(), grad.device(), grad.sizes()),
+                       "; convert or move the module before wrapping it"));
+  if (grad.requires_grad())
+    throw Error(concat("data parallelism: backward with create_graph = true; the reduced gradient of '", name,
+                       "' has no graph (use torch::autograd::grad for the inner derivative)"));
+}
+
+bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check) {
+  const bool alike = to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense();
+  if (check && alike && to.is_cpu() && to.scalar_type() == at::kFloat && from.scalar_type() == at::kFloat)
+    return kernels::copy_finite(to.data_ptr<float>(), from.const_data_ptr<float>(), from.numel());
+  to.copy_(from);
+  return true;
+}
+
+}  // namespace tessera::parallel
