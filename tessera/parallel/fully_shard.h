@@ -39,6 +39,8 @@ enum class Offload {
   all
 };
 
+/// An option that has no use under the strategy is refused with the reason (parallel/sharding/check_options.h), never
+/// ignored.
 struct ShardingOptions {
   StrategyName strategy = Strategy::full_shard;  ///< a row of the table in layout/strategy.h, or its name as text
   comm::Group group = {};                        ///< the data-parallel ranks; empty: all of world()
@@ -53,7 +55,9 @@ struct ShardingOptions {
   std::optional<at::ScalarType> buffer_dtype = {};  ///< floating-point buffers are converted once
 
   comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
-  double gradient_predivide_factor = 1;  ///< f: divided by f before, and by size / f after the reduction (mean only)
+  /// f: on the wire, gradients are divided by f; after the reduction they are multiplied by f. (A mean is then a sum
+  /// times f / size.) Not with logical_shards.
+  double gradient_predivide_factor = 1;
   /// V > 0: fixed order (docs/strategies.md), as DdpOptions::logical_shards.
   std::int64_t logical_shards = 0;
   bool find_unused_parameters = false;  ///< false: a parameter without gradient on some rank is an error that names it

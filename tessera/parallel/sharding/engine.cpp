@@ -13,6 +13,7 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
+#include <tessera/parallel/sharding/sharded_gradient.h>
 
 #include <algorithm>
 #include <map>
@@ -177,22 +178,38 @@ void Sharded::Impl::make_reducer() {
     if (options_.reduce_dtype == at::kBFloat16) compression = parallel::make_compression("bf16");
     if (options_.reduce_dtype == at::kHalf) compression = parallel::make_compression("fp16");
   }
-  reducer_ = std::make_unique<parallel::Reducer>(
-      context_.data_parallel, std::move(trained),
-      parallel::ReducerOptions{.first_bucket_mb = options_.first_bucket_mb,
-                               .bucket_mb = options_.bucket_mb,
-                               .reduction = options_.reduction,
-                               .find_unused_parameters = options_.find_unused_parameters,
-                               .logical_shards = options_.logical_shards,
-                               .compression = std::move(compression),
-                               .predivide_factor = options_.gradient_predivide_factor,
-                               .wait_at_once = !options_.overlap_comm,
-                               .reduce_at_end = options_.data_dependent,
-                               .check_finite = options_.check_finite},
-      [this] {
-        check_frozen();
-        broadcast_buffers();
-      });
+  gradients_ = std::make_unique<parallel::GradientReducer>(
+      context_.data_parallel,
+      std::make_unique<parallel::WholeGradients>(context_.data_parallel, std::move(trained),
+                                                 parallel::BucketOptions{.first_bucket_mb = options_.first_bucket_mb,
+                                                                         .bucket_mb = options_.bucket_mb,
+                                                                         .reduction = options_.reduction,
+                                                                         .fixed_order = options_.logical_shards > 0}),
+      reducer_options(std::move(compression)));
+  listen();
+}
+
+parallel::GradientReducerOptions Sharded::Impl::reducer_options(
+    std::shared_ptr<parallel::Compression> compression) const {
+  return {.passage = {.reduction = options_.reduction,
+                      .predivide_factor = options_.gradient_predivide_factor,
+                      .logical_shards = options_.logical_shards,
+                      .compression = std::move(compression)},
+          .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
+          .wait_at_once = !options_.overlap_comm,
+          .reduce_at_end = options_.data_dependent,
+          .check_finite = options_.check_finite};
+}
+
+/// To the gradients of all trained parameters, and to the begin and end of every backward.
+void Sharded::Impl::listen() {
+  const std::vector<at::Tensor> parameters = gradients_->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    hooks_.push_back(parallel::after_gradient(parameters[i], [this, i](const at::Tensor&) {
+      const std::lock_guard lock(mutex_);
+      gradients_->on_gradient(i);
+    }));
+  listening_ = parallel::listen_to_backward(*this);
 }
 
 void Sharded::Impl::make_groups() {
@@ -249,27 +266,17 @@ void Sharded::Impl::make_groups() {
   };
   add(false);
   add(true);
-  gradients_ = std::make_unique<parallel::ShardGradients>(
-      context_, trained,
-      parallel::ShardGradientsOptions{
-          .reduction = options_.reduction,
-          .predivide_factor = options_.gradient_predivide_factor,
-          .logical_shards = options_.logical_shards,
-          .reduce_dtype = options_.reduce_dtype,
-          .find_unused_parameters = options_.find_unused_parameters || options_.data_dependent,
-          .wait_at_once = !options_.overlap_comm,
-          .reduce_at_end = options_.data_dependent,
-          .keep_whole_while_paused = !strategy_.shard_gradients,
-          .check_finite = options_.check_finite,
-          .compression = options_.compression},
+  std::vector<std::unique_ptr<parallel::FlatGradient>> flats;
+  std::size_t parameters = 0;
+  for (FlatGroup* group : trained) {
+    flats.push_back(std::make_unique<parallel::ShardedGradient>(context_, *group, options_.reduce_dtype,
+                                                                options_.logical_shards > 0, parameters));
+    parameters += group->members().size();
+  }
+  gradients_ = std::make_unique<parallel::GradientReducer>(
+      context_.data_parallel, std::move(flats), reducer_options(options_.compression),
       [this](std::size_t unit) { execute(residency_->gradients_complete(unit)); });
-  for (std::size_t g = 0; g < trained.size(); ++g)
-    for (std::size_t m = 0; m < trained[g]->members().size(); ++m)
-      hooks_.push_back(parallel::after_gradient(trained[g]->members()[m].parameter, [this, g, m](const at::Tensor&) {
-        const std::lock_guard lock(mutex_);
-        gradients_->on_gradient(g, m);
-      }));
-  listening_ = parallel::listen_to_backward(*this);
+  listen();
 }
 
 /// A view that a constructor kept (wt = weight.t()) will not see what happens to the parameter.
@@ -433,29 +440,30 @@ void Sharded::Impl::backward_begin() {
   require_alive();
   for (const auto& group : groups_) group->check_owned();
   if (gradients_->touched()) return;
-  execute(residency_->backward_begin());
-  gradients_->begin(pauses_ > 0);
+  if (residency_) execute(residency_->backward_begin());
+  gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients));
 }
 
 void Sharded::Impl::backward_end() {
   const std::lock_guard lock(mutex_);
-  const bool ours = gradients_->touched();
-  end_requests();
-  execute(residency_->backward_end());
-  gradients_->end();
-  if (pauses_ == 0 && (ours || options_.data_dependent)) may_have_stepped_ = true;
-  if (!ours) return;
+  if (!gradients_->ends_here()) return;
+  if (residency_) {
+    end_requests();
+    execute(residency_->backward_end());
+  }
+  if (!gradients_->end()) return;
+  if (pauses_ == 0) may_have_stepped_ = true;
   check_frozen();
   broadcast_buffers();
 }
 
 void Sharded::Impl::backward_failed() noexcept {
   const std::lock_guard lock(mutex_);
+  if (!gradients_->ends_here()) return;
   gradients_->fail();
-  const auto actions = residency_->backward_end();
-  if (failed_) return;
+  if (failed_ || !residency_) return;
   try {
-    execute(actions);
+    execute(residency_->backward_end());
   } catch (...) {
   }
 }
@@ -464,18 +472,13 @@ void Sharded::Impl::pause() {
   if (options_.logical_shards > 0)
     throw InputError(concat("data parallelism: no_sync() with logical_shards = ", options_.logical_shards,
                             ": in fixed order every micro-batch is reduced by itself; leave no_sync() out"));
-  if (reducer_) reducer_->pause();
   ++pauses_;
 }
 
-void Sharded::Impl::resume() {
-  --pauses_;
-  if (reducer_) reducer_->resume();
-}
+void Sharded::Impl::resume() { --pauses_; }
 
 void Sharded::Impl::zero_grad() {
   const std::lock_guard lock(mutex_);
-  if (reducer_) return reducer_->zero_grad();
   if (gradients_) return gradients_->zero_grad();
   for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
 }
@@ -502,7 +505,7 @@ void Sharded::Impl::scale_gradients(double factor) {
 }
 
 void Sharded::Impl::throw_not_finite(double norm) {
-  const std::string mine = gradients_ ? gradients_->first_not_finite() : reducer_ ? reducer_->first_not_finite() : "";
+  const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
   std::string where;
   const std::vector<std::string> all = parallel::all_gather_text(context_.data_parallel, mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)

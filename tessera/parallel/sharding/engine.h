@@ -5,16 +5,15 @@
 /// order of the events and run on the backend's own thread.
 ///
 ///   forward    an operator meets parameters of unit k -> enter(): gather k, gather k+1 ahead, wait for k, drop k-1
-///   backward   the same; a gradient is there -> ShardGradients; all gradients of k are there -> drop k, reduce them
+///   backward   the same; a gradient is there -> GradientReducer; all gradients of k are there -> drop k, reduce them
 ///   end        what is left is reduced, waited for and dropped; local parts' grad() hold the sums
 
 #include <tessera/layout/residency.h>
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/parallel/sharding/flat_group.h>
+#include <tessera/parallel/sharding/gradient_reducer.h>
 #include <tessera/parallel/sharding/module_units.h>
-#include <tessera/parallel/sharding/reducer.h>
-#include <tessera/parallel/sharding/shard_gradients.h>
 
 #include <atomic>
 #include <exception>
@@ -65,11 +64,10 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   parallel::ShardingContext context_;
   parallel::GroupingPlan plan_;
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
-  std::vector<ShardedParameter> local_;  ///< of trained parameters, in the order of registration
-  std::vector<std::size_t> frozen_;      ///< indices into parameters_
-  std::unique_ptr<parallel::ShardGradients> gradients_;
+  std::vector<ShardedParameter> local_;                   ///< of trained parameters, in the order of registration
+  std::vector<std::size_t> frozen_;                       ///< indices into parameters_
+  std::unique_ptr<parallel::GradientReducer> gradients_;  ///< none on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;
-  std::unique_ptr<parallel::Reducer> reducer_;  ///< where nothing is sharded and there are several ranks
 
  private:
   void choose_groups();
@@ -77,6 +75,8 @@ struct Sharded::Impl final : parallel::Guardian, parallel::BackwardListener {
   void make_groups();
   void fill_unmanaged(bool sync);
   void make_reducer();
+  parallel::GradientReducerOptions reducer_options(std::shared_ptr<parallel::Compression> compression) const;
+  void listen();
   void warn_of_stored_views() const;
   void list_local_parts();
   void check_frozen() const;

@@ -11,18 +11,7 @@ using parallel::FlatGroup;
 using parallel::NamedTensor;
 
 std::vector<std::vector<std::string>> Sharded::Impl::buckets() const {
-  std::vector<std::vector<std::string>> result;
-  if (reducer_)
-    for (const std::vector<std::size_t>& list : reducer_->assignment()) {
-      result.emplace_back();
-      for (const std::size_t i : list) result.back().push_back(local_[i].name);
-    }
-  if (gradients_)
-    for (const FlatGroup* group : gradients_->in_order()) {
-      result.emplace_back();
-      for (const FlatGroup::Member& m : group->members()) result.back().push_back(m.name);
-    }
-  return result;
+  return gradients_ ? gradients_->buckets() : std::vector<std::vector<std::string>>();
 }
 
 std::vector<ShardingUnit> Sharded::Impl::table() const {

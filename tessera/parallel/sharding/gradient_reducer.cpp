@@ -1,0 +1,271 @@
+#include <tessera/parallel/sharding/gradient_reducer.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+#include <tessera/parallel/sharding/gradient_checks.h>
+#include <tessera/parallel/sharding/unused.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+namespace tessera::parallel {
+
+GradientReducer::GradientReducer(comm::Group all, std::vector<std::unique_ptr<FlatGradient>> flats,
+                                 GradientReducerOptions options, std::function<void(std::size_t)> complete)
+    : all_(std::move(all)), options_(std::move(options)), complete_(std::move(complete)) {
+  place(std::move(flats));
+  for (const Flat& flat : flats_)
+    for (const FlatGradient::Member& member : flat.gradient->members()) {
+      const at::ScalarType dtype = member.parameter.scalar_type();
+      if (options_.passage.fixed_order() && dtype != at::kFloat && dtype != at::kDouble)
+        throw InputError(
+            concat("data parallelism: parameter '", member.name, "' is ", c10::toString(dtype),
+                   ", and sums of such gradients would be rounded between micro-batches, differently for "
+                   "every number of ranks; with logical_shards the parameters are fp32 or fp64 (compute in "
+                   "bf16 under autocast)"));
+    }
+}
+
+GradientReducer::GradientReducer(comm::Group all, std::unique_ptr<WholeGradients> buckets,
+                                 GradientReducerOptions options)
+    : GradientReducer(std::move(all), buckets->make(), std::move(options), [](std::size_t) {}) {
+  buckets_ = std::move(buckets);
+}
+
+std::vector<at::Tensor> GradientReducer::parameters() const {
+  std::vector<at::Tensor> result;
+  for (const Place& p : places_) result.push_back(flats_[p.flat].gradient->members()[p.member].parameter);
+  return result;
+}
+
+void GradientReducer::place(std::vector<std::unique_ptr<FlatGradient>> flats) {
+  flats_.clear();
+  for (std::unique_ptr<FlatGradient>& made : flats) {
+    const auto& members = made->members();
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      places_.resize(std::max(places_.size(), members[m].index + 1));
+      places_[members[m].index] = {flats_.size(), m};
+    }
+    pending_of_unit_.resize(std::max(pending_of_unit_.size(), made->unit() + 1));
+    flats_.push_back({.gradient = std::move(made)});
+  }
+  order_.resize(flats_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+}
+
+void GradientReducer::begin(bool paused) {
+  if (touched_) return;  // our backward is running; this one is another thread's
+  const at::NoGradGuard no_grad;
+  begun_by_ = std::this_thread::get_id();
+  paused_ = paused;
+  for (Flat& flat : flats_) flat.gradient->end(false);
+  if (std::exchange(rebuild_, false)) {
+    std::vector<std::unique_ptr<FlatGradient>> made;
+    for (Flat& flat : flats_) made.push_back(std::move(flat.gradient));
+    flats_.clear();
+    buckets_->rebuild(made);
+    place(std::move(made));
+  }
+  next_ = 0;
+  ready_order_.clear();
+  std::fill(pending_of_unit_.begin(), pending_of_unit_.end(), 0);
+  for (Flat& flat : flats_) {
+    flat.gradient->begin(!paused);
+    flat.pending = flat.gradient->members().size();
+    flat.ready.assign(flat.pending, false);
+    flat.started = false;
+    pending_of_unit_[flat.gradient->unit()] += flat.pending;
+  }
+}
+
+/// The first gradient of a backward tells which thread's backward is ours: gradients on the CPU arrive on the thread
+/// that called backward, those of other devices on autograd's device threads.
+void GradientReducer::claim(const FlatGradient::Member& member) {
+  const auto thread = std::this_thread::get_id();
+  const bool on_caller = member.parameter.is_cpu();
+  if (!touched_) {
+    touched_ = true;
+    owner_ = on_caller ? thread : begun_by_;
+  } else if (on_caller && thread != owner_) {
+    throw Error(concat("data parallelism: two threads run backward through parameter '", member.name, "' at once"));
+  }
+}
+
+void GradientReducer::on_gradient(std::size_t index) {
+  const auto [f, m] = places_[index];
+  Flat& flat = flats_[f];
+  const FlatGradient::Member& member = flat.gradient->members()[m];
+  const at::Tensor& grad = member.parameter.grad();
+  if (!grad.defined()) return;
+  claim(member);
+  const at::NoGradGuard no_grad;
+  check_gradient(member.name, grad, member.dtype, member.device, member.sizes);
+  if (flat.started)
+    throw Error(concat("data parallelism: parameter '", member.name,
+                       "' received a second gradient in one backward after the reduction of ", flat.gradient->name(),
+                       " had begun (re-entrant checkpointing of a layer that is used elsewhere, too)"));
+  if (flat.gradient->needs_memory()) bound_memory();
+  if (!flat.gradient->take(m, options_.check_finite) && first_not_finite_.empty()) first_not_finite_ = member.name;
+  if (flat.ready[m]) return;
+  flat.ready[m] = true;
+  ready_order_.push_back(index);
+  if (--flat.pending == 0 && !paused_ && !options_.reduce_at_end) start_in_order(false);
+  const std::size_t unit = flat.gradient->unit();
+  if (--pending_of_unit_[unit] == 0) complete_(unit);
+}
+
+/// The gradient that fills and one that is being reduced: more would need memory for little overlap.
+void GradientReducer::bound_memory() {
+  while (reducing_.size() > 1) finish(reducing_.front());
+}
+
+void GradientReducer::start_in_order(bool all) {
+  for (; next_ < order_.size(); ++next_) {
+    const std::size_t f = order_[next_];
+    if (!all && flats_[f].pending > 0) return;
+    start(f);
+    if (all && !buckets_) bound_memory();
+  }
+}
+
+void GradientReducer::start(std::size_t f) {
+  const at::NoGradGuard no_grad;
+  Flat& flat = flats_[f];
+  flat.started = true;
+  if (flat.gradient->needs_memory()) bound_memory();
+  reducing_.push_back(f);
+  flat.passage.start(options_.passage, flat.gradient->groups(), flat.gradient->close());
+  // In fixed order shards have waited already, since a sum travels from copy to copy.
+  if (options_.wait_at_once || (options_.passage.fixed_order() && !buckets_)) finish(f);
+}
+
+void GradientReducer::finish(std::size_t f) {
+  const at::NoGradGuard no_grad;
+  flats_[f].passage.finish();
+  flats_[f].gradient->reduced();
+  reducing_.erase(std::find(reducing_.begin(), reducing_.end(), f));
+}
+
+bool GradientReducer::end() {
+  const at::NoGradGuard no_grad;
+  const bool ours = touched_ || options_.reduce_at_end;
+  touched_ = ours && !paused_;  // until the reduction has succeeded
+  owner_ = std::this_thread::get_id();
+  if (!touched_) {
+    for (Flat& flat : flats_) flat.gradient->end(false);
+    return false;
+  }
+  start_in_order(true);
+  for (const std::size_t f : reducing_) flats_[f].passage.advance();
+  while (!reducing_.empty()) finish(reducing_.front());
+  count_users();
+  for (Flat& flat : flats_) flat.gradient->end(true);
+  if (!order_known_) learn_order();
+  touched_ = false;
+  return true;
+}
+
+/// Which parameters any rank used, and any rank missed. Where that does not travel with the gradients: one small sum
+/// for all of them.
+void GradientReducer::count_users() {
+  if (flats_.empty()) return;
+  std::vector<std::int32_t> ranks;
+  if (!flats_.front().gradient->counts_travel()) {
+    for (const Flat& flat : flats_)
+      for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->gives(m));
+    at::Tensor shared = at::tensor(ranks, at::kInt).to(all_.device());
+    const comm::Tag tag("used parameters");
+    all_.all_reduce(shared).wait();
+    shared = shared.cpu();
+    std::copy_n(shared.const_data_ptr<std::int32_t>(), ranks.size(), ranks.begin());
+  }
+  const auto count_of = [&](std::size_t i, const Flat& flat, std::size_t m) {
+    return ranks.empty() ? flat.gradient->counts(m) : std::pair(ranks[i] > 0, ranks[i] < all_.size());
+  };
+  bool missed = false;
+  std::size_t i = 0;
+  for (const Flat& flat : flats_)
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) missed = missed || count_of(i++, flat, m).second;
+  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank: the numbers are the same
+  i = 0;
+  for (Flat& flat : flats_)
+    for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, count_of(i++, flat, m).first);
+}
+
+void GradientReducer::learn_order() {
+  std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
+  for (const std::size_t f : order_)  // never ready: last, in the present order
+    for (std::size_t m = 0; m < flats_[f].ready.size(); ++m)
+      if (!flats_[f].ready[m]) order.push_back(static_cast<std::int64_t>(flats_[f].gradient->members()[m].index));
+  at::Tensor shared = at::tensor(order, at::kLong).to(all_.device());
+  const comm::Tag tag("order of reductions");
+  all_.broadcast(shared, 0).wait();
+  shared = shared.cpu();
+  const std::int64_t* values = shared.const_data_ptr<std::int64_t>();
+  const std::vector<std::size_t> observed(values, values + shared.numel());
+  order_known_ = true;
+  if (buckets_) {
+    rebuild_ = buckets_->follow(observed);
+    return;
+  }
+  std::vector<std::size_t> last(flats_.size());  // when the flat gradient was full
+  for (std::size_t i = 0; i < observed.size(); ++i) last[places_[observed[i]].flat] = i;
+  std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return last[a] < last[b]; });
+}
+
+void GradientReducer::throw_missing() const {
+  std::string mine;
+  std::vector<std::string> names(places_.size());
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const FlatGradient& gradient = *flats_[places_[i].flat].gradient;
+    names[i] = gradient.members()[places_[i].member].name;
+    if (!gradient.gives(places_[i].member)) mine += concat(i, "\n");
+  }
+  throw_unused(all_, names, mine);
+}
+
+void GradientReducer::fail() noexcept {
+  if (!touched_) {
+    for (Flat& flat : flats_) flat.gradient->end(false);
+    return;
+  }
+  touched_ = false;
+  for (Flat& flat : flats_) {
+    flat.gradient->fail();
+    flat.passage = {};
+    // The next backward must not write where a reduction is still under way. (A view that a failed backward half filled
+    // needs no cleaning: undefined gradients are copied over it.)
+    rebuild_ = rebuild_ || (buckets_ && flat.started);
+  }
+  reducing_.clear();
+}
+
+void GradientReducer::zero_grad() {
+  first_not_finite_.clear();
+  for (Flat& flat : flats_) flat.gradient->zero_grad();
+}
+
+void GradientReducer::scale_unreduced(double factor) {
+  for (Flat& flat : flats_) flat.gradient->scale_unreduced(factor);
+}
+
+std::vector<std::vector<std::string>> GradientReducer::buckets() const {
+  std::vector<std::vector<std::string>> result;
+  for (const std::size_t f : order_) {
+    result.emplace_back();
+    for (const FlatGradient::Member& member : flats_[f].gradient->members()) result.back().push_back(member.name);
+  }
+  return result;
+}
+
+std::int64_t GradientReducer::shard_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Flat& flat : flats_) bytes += flat.gradient->shard_bytes();
+  return bytes;
+}
+
+}  // namespace tessera::parallel

@@ -1,0 +1,117 @@
+#pragma once
+/// \file
+/// The gradient reducer of every strategy: flat gradients fill while backward runs and are reduced as soon as they are
+/// full, in one order on every rank. DDP's are buckets (whole_gradients.h), those of ZeRO and FSDP go into shards
+/// (sharded_gradient.h); over which ranks, and how, is a row of stages (gradient_passage.h).
+
+#include <tessera/parallel/autograd/autograd_engine.h>
+#include <tessera/parallel/sharding/flat_gradient.h>
+#include <tessera/parallel/sharding/whole_gradients.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tessera::parallel {
+
+struct GradientReducerOptions {
+  PassageOptions passage;
+  bool find_unused_parameters = false;
+  bool wait_at_once = false;   ///< no overlap
+  bool reduce_at_end = false;  ///< all reductions when backward ends, in one order, whatever was used
+  bool check_finite = true;    ///< remember the first gradient that is not finite
+};
+
+/// The life of one flat gradient in a backward:
+///
+///   waiting --first gradient--> filling --all there--> full --its turn--> reducing --> reduced
+///
+/// - Reductions start strictly in one order, so ranks agree: at first the order of the list, later that in which rank
+///   0's gradients became ready. Of those that take memory from a pool, at most two are alive beside the one that
+///   fills: the oldest reduction is waited for.
+/// - The end of backward starts those that lack gradients (zeros are given for them), waits for all, and shows the
+///   results. Parameters that no rank used keep their grad(): undefined if it was.
+/// - Paused backwards accumulate locally and reduce nothing.
+/// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all
+///   ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank: whatever the number of ranks, the sum
+///   is
+///   (((g_0 + g_1) + g_2) + ...), bit for bit.
+///
+/// A backward that gives no parameter a gradient is not the reducer's business (unless reduce_at_end). A failed one
+/// drops all gradients. One backward at a time; another model's may run in another thread when the parameters are on
+/// the CPU. The caller serialises all calls (the engine's mutex).
+class GradientReducer {
+ public:
+  /// Flat gradients in the order of their first reduction; what they refer to outlives this. `complete(unit)` is called
+  /// when the last gradient of a unit is there. Throws InputError.
+  GradientReducer(comm::Group all, std::vector<std::unique_ptr<FlatGradient>> flats, GradientReducerOptions options,
+                  std::function<void(std::size_t unit)> complete);
+  /// Buckets of whole gradients, which are laid out anew after the first reduction.
+  GradientReducer(comm::Group all, std::unique_ptr<WholeGradients> buckets, GradientReducerOptions options);
+
+  /// Every parameter, by index: on_gradient(index) is to be called when autograd has accumulated into it.
+  std::vector<at::Tensor> parameters() const;
+
+  void begin(bool paused);
+  void on_gradient(std::size_t index);
+  /// Reduces what is left and shows the results. Collective. True when gradients were reduced.
+  bool end();
+  /// Forgets this backward.
+  void fail() noexcept;
+  /// This backward produced a gradient of ours.
+  bool touched() const { return touched_; }
+  /// Whether the backward that ends in this thread is the one that produced them.
+  bool ends_here() const { return !touched_ || std::this_thread::get_id() == owner_; }
+  void zero_grad();
+  /// What paused backwards have left. Between backwards.
+  void scale_unreduced(double factor);
+  /// Names of the parameters that are reduced together, in the order of the reductions.
+  std::vector<std::vector<std::string>> buckets() const;
+  /// Bytes of gradient shards.
+  std::int64_t shard_bytes() const;
+  /// Name of the first parameter of this rank with a gradient that is not finite, since the last zero_grad().
+  const std::string& first_not_finite() const { return first_not_finite_; }
+
+ private:
+  struct Flat {
+    std::unique_ptr<FlatGradient> gradient;
+    std::vector<bool> ready = {};  ///< in this backward
+    std::size_t pending = 0;       ///< members that are not
+    bool started = false;          ///< in this backward
+    GradientPassage passage = {};
+  };
+  struct Place {
+    std::size_t flat = 0, member = 0;
+  };
+
+  void place(std::vector<std::unique_ptr<FlatGradient>> flats);
+  void claim(const FlatGradient::Member& member);
+  void start_in_order(bool all);
+  void start(std::size_t f);
+  void finish(std::size_t f);
+  void bound_memory();
+  void count_users();
+  void learn_order();
+  [[noreturn]] void throw_missing() const;
+
+  comm::Group all_;
+  std::unique_ptr<WholeGradients> buckets_;
+  GradientReducerOptions options_;
+  std::function<void(std::size_t)> complete_;
+  std::vector<Flat> flats_;
+  std::vector<Place> places_;                 ///< by parameter
+  std::vector<std::size_t> order_;            ///< of reductions
+  std::vector<std::size_t> ready_order_;      ///< parameters, in this backward
+  std::vector<std::size_t> pending_of_unit_;  ///< gradients
+  std::size_t next_ = 0;                      ///< in order_: the one to start next
+  std::deque<std::size_t> reducing_;
+  bool order_known_ = false, rebuild_ = false, paused_ = false, touched_ = false;
+  std::thread::id begun_by_, owner_;
+  std::string first_not_finite_;
+};
+
+}  // namespace tessera::parallel
