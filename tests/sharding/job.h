@@ -60,8 +60,8 @@ inline ShardingOptions fitted(ShardingOptions options) {
     options.bucket_mb = 25;
   } else {
     options.wrap = {};
-    options.reshard_root = false;
   }
+  if (!strategy.reshard_after_forward) options.reshard_root = false;
   return options;
 }
 
