@@ -41,7 +41,8 @@ Training::Training(std::shared_ptr<torch::nn::Module> module, RunConfig config, 
 }
 
 std::optional<at::ScalarType> Training::narrow() const {
-  if (config_.sharding.param_dtype != "fp32") return std::nullopt;  // parameters are gathered in the narrow type
+  if (config_.sharding.param_dtype != FloatType::fp32)
+    return std::nullopt;  // parameters are gathered in the narrow type
   if (config_.optimization.bf16) return at::kBFloat16;
   return config_.optimization.fp16 ? std::optional(at::kHalf) : std::nullopt;
 }

@@ -31,14 +31,6 @@
 
 namespace tessera {
 
-/// Where shards, or optimizer states, live.
-enum class Offload {
-  none,
-  optimizer,  ///< optimizer states (the optimizer's business: see Sharded::state_allocator())
-  params,     ///< the shards of parameters and gradients, and with them the optimizer step
-  all
-};
-
 struct ShardingOptions {
   StrategyName strategy = Strategy::full_shard;  ///< a row of the table in layout/strategy.h, or its name as text
   comm::Group group = {};                        ///< the data-parallel ranks; empty: all of world()

@@ -99,7 +99,7 @@ class TrainingLoop {
   /// Of matrix products; parameters that are gathered in a narrow type are so already.
   std::optional<at::ScalarType> narrow() const {
     const OptimizationConfig& o = setup_.config.optimization;
-    if (setup_.config.sharding.param_dtype != "fp32") return std::nullopt;
+    if (setup_.config.sharding.param_dtype != FloatType::fp32) return std::nullopt;
     return o.bf16 ? std::optional(at::kBFloat16) : o.fp16 ? std::optional(at::kHalf) : std::nullopt;
   }
   std::optional<at::ScalarType> eval_narrow() const;
