@@ -213,7 +213,7 @@ void save_training(const std::vector<Training*>& trainings, const std::string& f
 
 void save_training_as_configured(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
                                  const JsonFiles& files) {
-  const bool full = trainings.at(0)->config().output.save_state_dict_type == "full";
+  const bool full = trainings.at(0)->config().output.save_state_dict_type == StateDictType::full;
   save_in_folder(trainings, folder, state, files, full);
 }
 

@@ -202,7 +202,8 @@ TrainOutput Trainer::train() {
     }
     const bool evaluates = options_.eval_dataset && (plan.evaluates_after(step) || asked.should_evaluate);
     const bool is_best = evaluates && evaluate_step();
-    if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == "best")) save(plan);
+    if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == SaveStrategy::best))
+      save(plan);
   }
   finish_saving();
   saver_.reset();  // and the memory of its copies

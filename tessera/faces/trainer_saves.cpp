@@ -54,7 +54,7 @@ void Trainer::restore_best_model(const Value& saved) {
 void Trainer::save(const train::RunPlan& plan) {
   const OutputConfig& output = options_.arguments.values.output;
   if (output.output_dir.empty()) return;
-  if (saver_ && saver_->busy() && output.async_save_when_busy == "skip") {
+  if (saver_ && saver_->busy() && output.async_save_when_busy == WhenBusy::skip) {
     if (state_.is_world_process_zero)
       log::warning("step ", state_.global_step,
                    " is not saved: the checkpoint before it is still being written (--async_save_when_busy skip)");
@@ -62,7 +62,7 @@ void Trainer::save(const train::RunPlan& plan) {
   }
   finish_saving();
   const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
-  const bool full = output.save_state_dict_type == "full", beside = output.async_save && !full;
+  const bool full = output.save_state_dict_type == StateDictType::full, beside = output.async_save && !full;
   best_->saving(state_.global_step, checkpoint::step_folder(output.output_dir, state_.global_step));
   state_.best_model_checkpoint = best_->checkpoint();
   saving_epoch_ = state_.epoch;

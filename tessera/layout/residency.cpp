@@ -14,6 +14,12 @@ using Kind = ResidencyAction::Kind;
 
 }  // namespace
 
+const WordTable& words_of(BackwardPrefetch) {
+  static const WordTable words = {{"backward_pre", "backward_post", "no_prefetch"},
+                                  {{"1", "backward_pre"}, {"2", "backward_post"}}};
+  return words;
+}
+
 Residency::Residency(std::vector<UnitPolicy> units, const ResidencyOptions& options) : options_(options) {
   for (const UnitPolicy& policy : units) units_.push_back({.policy = policy});
 }

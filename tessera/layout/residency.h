@@ -16,7 +16,9 @@
 /// - The order seen in one pass predicts the next one; the first backward is predicted as the reverse of its forward.
 ///   A prediction that fails turns prefetch off until the order is recognised again.
 
+#include <tessera/base/words.h>
 #include <cstddef>
+
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -34,11 +36,13 @@ struct UnitPolicy {
   bool expects_gradients = true;  ///< has parameters that are trained
 };
 
-enum class BackwardPrefetch {
-  none,
-  pre,  ///< the next unit's gather starts before the present unit's gradients are computed
-  post  ///< ... when they are there
+enum class BackwardPrefetch : unsigned char {
+  pre,   ///< the next unit's gather starts before the present unit's gradients are computed
+  post,  ///< ... when they are there
+  none
 };
+/// FSDP's words: backward_pre, backward_post, no_prefetch.
+const WordTable& words_of(BackwardPrefetch);
 
 struct ResidencyOptions {
   bool forward_prefetch = true;

@@ -41,6 +41,11 @@ const WordTable& words_of(Strategy) {
   return words;
 }
 
+const WordTable& words_of(Offload) {
+  static const WordTable words = {{"none", "optimizer", "params", "all"}};
+  return words;
+}
+
 const StrategyRow& row_of(Strategy strategy) { return table[static_cast<std::size_t>(strategy)]; }
 
 Strategy zero_strategy(std::int64_t stage) {

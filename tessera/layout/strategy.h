@@ -56,6 +56,17 @@ Strategy zero_strategy(std::int64_t stage);
 /// Whether the two name one row, as zero3 and full_shard do.
 bool same_strategy(Strategy a, Strategy b);
 
+/// Where shards, or optimizer states, live.
+enum class Offload : unsigned char {
+  none,
+  optimizer,  ///< optimizer states (the optimizer's business: see Sharded::state_allocator())
+  params,     ///< the shards of parameters and gradients, and with them the optimizer step
+  all
+};
+const WordTable& words_of(Offload);
+inline bool offloads_optimizer(Offload place) { return place == Offload::optimizer || place == Offload::all; }
+inline bool offloads_parameters(Offload place) { return place == Offload::params || place == Offload::all; }
+
 /// A strategy where a program may give the enumerator or a name: any word of words_of(Strategy).
 class StrategyName {
  public:

@@ -63,7 +63,7 @@ std::vector<optim::Slot> Sharded::slots(const std::function<void(optim::Slot&)>&
 }
 
 optim::StateAllocator Sharded::state_allocator() const {
-  if (impl_->options_.offload != Offload::optimizer && impl_->options_.offload != Offload::all) return {};
+  if (!offloads_optimizer(impl_->options_.offload)) return {};
   return [impl = impl_.get()](at::IntArrayRef sizes, at::TensorOptions options) {
     at::Tensor made = parallel::zeros_in_file(impl->options_.offload_folder, sizes, options);
     impl->offloaded_bytes_ += static_cast<std::int64_t>(made.nbytes());

@@ -31,14 +31,6 @@
 
 namespace tessera {
 
-/// Where shards, or optimizer states, live.
-enum class Offload {
-  none,
-  optimizer,  ///< optimizer states (the optimizer's business: see Sharded::state_allocator())
-  params,     ///< the shards of parameters and gradients, and with them the optimizer step
-  all
-};
-
 /// An option that has no use under the strategy is refused with the reason (parallel/sharding/check_options.h), never
 /// ignored.
 struct ShardingOptions {

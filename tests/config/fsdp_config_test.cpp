@@ -94,7 +94,7 @@ TEST(FsdpConfig, KindsOfStateDict) {
     EXPECT_EQ(find_field("save_state_dict_type")
                   ->set(config, settings(concat("{\"fsdp_state_dict_type\": ", text, "}")).at("save_state_dict_type")),
               std::nullopt);
-    EXPECT_EQ(config.output.save_state_dict_type, type) << text;
+    EXPECT_EQ(word_of(config.output.save_state_dict_type), type) << text;
   }
 }
 

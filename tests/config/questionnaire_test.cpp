@@ -73,10 +73,10 @@ TEST(Questionnaire, FsdpVersion1) {
   EXPECT_NE(t.yaml.find("distributed_type: FSDP\n"), std::string::npos) << t.yaml;
   const RunConfig run = meaning(t.yaml);
   EXPECT_EQ(run.sharding.strategy, Strategy::shard_grad_op) << "what accelerate writes here it never reads";
-  EXPECT_EQ(run.sharding.cpu_offload, "all");
-  EXPECT_EQ(run.sharding.auto_wrap_policy, "size_based_wrap");
+  EXPECT_EQ(run.sharding.cpu_offload, Offload::all);
+  EXPECT_EQ(run.sharding.auto_wrap_policy, AutoWrap::size_based);
   EXPECT_EQ(run.sharding.min_num_params, 1000000);
-  EXPECT_EQ(run.sharding.backward_prefetch, "backward_post");
+  EXPECT_EQ(run.sharding.backward_prefetch, layout::BackwardPrefetch::post);
   EXPECT_TRUE(run.sharding.forward_prefetch);
   EXPECT_EQ(run.parallel.num_processes, 2);
   EXPECT_TRUE(run.optimization.fp16);
@@ -99,7 +99,7 @@ TEST(Questionnaire, DeepSpeed) {
   EXPECT_EQ(t.error, "") << t.questions;
   const RunConfig run = meaning(t.yaml);
   EXPECT_EQ(run.sharding.strategy, Strategy::zero2);
-  EXPECT_EQ(run.sharding.cpu_offload, "optimizer");
+  EXPECT_EQ(run.sharding.cpu_offload, Offload::optimizer);
   EXPECT_EQ(run.optimization.gradient_accumulation_steps, 4);
   EXPECT_EQ(run.optimization.max_grad_norm, 0.5);
 }

@@ -63,7 +63,7 @@ TEST(ResolveFlags, NegativeNumbersAndOddTextAreValues) {
 TEST(ResolveFlags, AliasesOfOtherVersions) {
   const Resolved resolved =
       read({"--evaluation_strategy", "epoch", "--per_gpu_train_batch_size", "4", "--ddp_backend", "gloo"});
-  EXPECT_EQ(resolved.values.output.eval_strategy, "epoch");
+  EXPECT_EQ(resolved.values.output.eval_strategy, Interval::epoch);
   EXPECT_EQ(resolved.origins.at("eval_strategy"), "--evaluation_strategy");
   EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
   EXPECT_EQ(resolved.values.parallel.backend, "gloo");
@@ -133,7 +133,7 @@ TEST(ResolveFlags, EnvironmentLiesBetweenDefaultAndFlag) {
 
 TEST(ResolveFlags, DerivedValuesSayWhy) {
   const Resolved steps = read({"--eval_steps", "5"});
-  EXPECT_EQ(steps.values.output.eval_strategy, "steps");
+  EXPECT_EQ(steps.values.output.eval_strategy, Interval::steps);
   EXPECT_EQ(steps.origins.at("eval_strategy"), "derived (eval_steps is given)");
   const Resolved strategy = read({"--eval_strategy", "steps", "--logging_steps", "7"});
   EXPECT_EQ(strategy.values.output.eval_steps, 7);

@@ -70,7 +70,7 @@ TEST(Sharding, OriginsSayWhichWords) {
       read({"--fsdp", "full_shard auto_wrap offload", "--fsdp_config",
             R"({"forward_prefetch": false, "limit_all_gathers": true})", "--no_limit_all_gathers"});
   EXPECT_EQ(resolved.origins.at("strategy"), "derived (--fsdp full_shard)");
-  EXPECT_EQ(resolved.values.sharding.cpu_offload, "all");
+  EXPECT_EQ(resolved.values.sharding.cpu_offload, Offload::all);
   EXPECT_EQ(resolved.origins.at("cpu_offload"), "derived (--fsdp offload)");
   EXPECT_FALSE(resolved.values.sharding.forward_prefetch);
   EXPECT_EQ(resolved.origins.at("forward_prefetch"), "fsdp_config:1");
@@ -141,17 +141,17 @@ TEST(Sharding, ClassesBeatSize) {
                        R"({"fsdp_min_num_params": 1e9, "fsdp_transformer_layer_cls_to_wrap": ["GPT2Block"], )"
                        R"("fsdp_backward_prefetch": "backward_pre"})"};
   const Resolved resolved = read(guide);
-  EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, "transformer_based_wrap");
+  EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, AutoWrap::transformer_based);
   EXPECT_EQ(resolved.origins.at("auto_wrap_policy"), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");
   EXPECT_EQ(resolved.notes, (Words{"fsdp_config:1: min_num_params 1000000000 has no effect: "
                                    "transformer_layer_cls_to_wrap (fsdp_config:1) names the blocks"}));
   EXPECT_EQ(read({"--fsdp", "full_shard", "--min_num_params", "5", "--transformer_layer_cls_to_wrap", "GPT2Block"})
                 .values.sharding.auto_wrap_policy,
-            "transformer_based_wrap");
+            AutoWrap::transformer_based);
   const Resolved by_size =
       read({"--fsdp", "full_shard", "--fsdp_config",
             R"({"min_num_params": 5, "auto_wrap_policy": "SIZE_BASED_WRAP", "transformer_layer_cls_to_wrap": "X"})"});
-  EXPECT_EQ(by_size.values.sharding.auto_wrap_policy, "size_based_wrap");
+  EXPECT_EQ(by_size.values.sharding.auto_wrap_policy, AutoWrap::size_based);
 }
 
 TEST(Sharding, FsdpAsABoolean) {
@@ -164,7 +164,7 @@ TEST(Sharding, FsdpAsABoolean) {
     EXPECT_EQ(read({"--fsdp", no}).values.sharding.strategy, Strategy::ddp) << no;
   const Resolved off = read({"--fsdp", "False", "--fsdp_config", R"({"min_num_params": 5, "offload_params": true})"});
   EXPECT_EQ(off.values.sharding.strategy, Strategy::ddp);
-  EXPECT_EQ(off.values.sharding.cpu_offload, "none");
+  EXPECT_EQ(off.values.sharding.cpu_offload, Offload::none);
   EXPECT_EQ(off.notes, Words{"--fsdp_config has no effect: --fsdp is False"});
   EXPECT_EQ(problem_of({"--fsdp", "False", "--fsdp_config", R"({"min_num_prams": 5})"}),
             "0 problems: ");  // it is not read
@@ -177,20 +177,20 @@ TEST(Sharding, Compat) {
     words.insert(words.end(), {"--compat", version});
     return read(words);
   };
-  EXPECT_EQ(with(version2, "v4").values.sharding.reshard_after_forward, "false");
+  EXPECT_EQ(with(version2, "v4").values.sharding.reshard_after_forward, Choice::no);
   EXPECT_EQ(with(version2, "v4").origins.at("reshard_after_forward"), "fsdp_config:1");
   EXPECT_EQ(with(version2, "v4").notes, Words{"fsdp_config:1: version 2 keeps gathered parameters from forward to "
                                               "backward, as transformers 4 does: reshard_after_forward is false"});
-  EXPECT_EQ(with(version2, "v5").values.sharding.reshard_after_forward, "auto");
-  EXPECT_EQ(read(version2).values.sharding.reshard_after_forward, "auto");
+  EXPECT_EQ(with(version2, "v5").values.sharding.reshard_after_forward, Choice::automatic);
+  EXPECT_EQ(read(version2).values.sharding.reshard_after_forward, Choice::automatic);
   EXPECT_EQ(
       with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 2, "reshard_after_forward": true})"},
            "v4")
           .values.sharding.reshard_after_forward,
-      "true");
+      Choice::yes);
   EXPECT_EQ(with({"--fsdp", "full_shard auto_wrap", "--fsdp_config", R"({"version": 1})"}, "v4")
                 .values.sharding.reshard_after_forward,
-            "auto");
+            Choice::automatic);
   const Words alone = {"--fsdp_config", R"({"min_num_params": 5})"};
   EXPECT_EQ(read(alone).values.sharding.strategy, Strategy::full_shard);
   for (const char* version : {"v4", "v5"}) {
@@ -275,7 +275,7 @@ RC_GTEST_PROP(Sharding, AnyMixtureEndsInOneStrategyOrAMessage, ()) {
   if (!problems.lines.empty()) return;
   if (s.zero_stage >= 0) RC_ASSERT(same_strategy(s.strategy, zero_strategy(s.zero_stage)));
   if (words.find("full_shard") != std::string::npos) RC_ASSERT(same_strategy(s.strategy, Strategy::full_shard));
-  if (words.find("offload") != std::string::npos) RC_ASSERT(s.cpu_offload == "all");
+  if (words.find("offload") != std::string::npos) RC_ASSERT(s.cpu_offload == Offload::all);
 }
 
 }  // namespace

@@ -232,8 +232,8 @@ TEST_F(TrainingArguments, WhatTransformers4WritesIsReadWithoutComplaint) {
   EXPECT_EQ(problems.lines, Strings{});
   EXPECT_EQ(resolved.notes, Strings{});
   EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
-  EXPECT_EQ(resolved.values.output.report_to, "tensorboard");
-  EXPECT_EQ(resolved.values.output.include_num_input_tokens_seen, "no");
+  EXPECT_EQ(resolved.values.output.report_to, ReportTo::tensorboard);
+  EXPECT_EQ(resolved.values.output.include_num_input_tokens_seen, CountedTokens::no);
   EXPECT_EQ(resolved.values.optimization.warmup_steps, 0);
 }
 

@@ -44,7 +44,7 @@ class TrainFixedOrder : public ::testing::TestWithParam<Case> {
     config.parallel.ddp_bucket_cap_mb = 0.05;
     config.output.output_dir = path_join(folder_.path(), output);
     config.output.logging_steps = 2;
-    config.output.eval_strategy = "steps";
+    config.output.eval_strategy = Interval::steps;
     config.output.eval_steps = 3;
     return config;
   }
@@ -96,7 +96,7 @@ TEST_P(TrainFixedOrder, SameBytesForEveryNumberOfProcesses) {
 TEST_P(TrainFixedOrder, AResumedRunMayHaveOtherProcesses) {
   const std::string alone = train(1, config("through"));
   RunConfig first = config("resumed");
-  first.output.save_strategy = "steps";
+  first.output.save_strategy = SaveStrategy::steps;
   first.output.save_steps = 2;
   train(3, first);
   RunConfig second = first;

@@ -59,7 +59,7 @@ class TrainParity : public ::testing::TestWithParam<Cut> {
     config.output.output_dir =
         path_join(folder_.path(), concat(optimizer, cut.processes, "-", cut.rows, "-", cut.micro_batches));
     config.output.logging_steps = 1;
-    config.output.eval_strategy = "steps";
+    config.output.eval_strategy = Interval::steps;
     config.output.eval_steps = 3;
     const auto body = [&](comm::World&) {
       ASSERT_NE(std::freopen("/dev/null", "w", stderr), nullptr);  // progress; failures reach the parent through a pipe

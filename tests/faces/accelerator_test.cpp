@@ -407,7 +407,7 @@ TEST(Accelerator, obeys_what_accelerate_launch_puts_into_the_environment) {
         Accelerator accelerator;
         EXPECT_EQ(accelerator.mixed_precision(), "bf16");
         EXPECT_EQ(accelerator.config().sharding.strategy, Strategy::full_shard);
-        EXPECT_EQ(accelerator.config().output.save_state_dict_type, "full");
+        EXPECT_EQ(accelerator.config().output.save_state_dict_type, StateDictType::full);
         EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
         EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no") << "the program's word is stronger";
         EXPECT_EQ(Accelerator({.mixed_precision = "fp16"}).mixed_precision(), "fp16");

@@ -103,7 +103,7 @@ TEST(Trainer, callbacks_stop_save_and_evaluate) {
     EXPECT_EQ(watcher->events, (std::vector<std::string>{"begin", "evaluate 2", "save 2", "end"}));
     trainer.save_model();
     trainer.set_state_dict_type("FULL_STATE_DICT");
-    EXPECT_EQ(trainer.arguments().values.output.save_state_dict_type, "full");
+    EXPECT_EQ(trainer.arguments().values.output.save_state_dict_type, StateDictType::full);
     EXPECT_THROW(trainer.set_state_dict_type("WHOLE_STATE_DICT"), InputError);
   });
   EXPECT_TRUE(path_exists(path_join(folder.path(), "checkpoint-2/trainer_state.json")));

@@ -39,7 +39,7 @@ TEST(BestModel, TheLowestLossIsTheBest) {
 TEST(BestModel, GreaterMayBeBetter) {
   OutputConfig config = asking();
   config.metric_for_best_model = "eval_perplexity";
-  config.greater_is_better = "true";
+  config.greater_is_better = Choice::yes;
   BestModel best(config, nullptr);
   EXPECT_TRUE(best.update(metrics(1, 1.0)));
   EXPECT_FALSE(best.update(metrics(2, 0.5)));
@@ -53,7 +53,7 @@ TEST(BestModel, AnyMetricMayDecideAndItsNameSaysWhatIsBetter) {
   const auto greater = [](const std::string& metric, const std::string& word) {
     OutputConfig config;
     config.metric_for_best_model = metric;
-    config.greater_is_better = word;
+    config.greater_is_better = *parse_word<Choice>(word);
     return greater_is_better(config);
   };
   for (const char* metric : {"", "loss", "eval_loss", "eval_perplexity", "my_loss"})

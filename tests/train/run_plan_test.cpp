@@ -16,7 +16,7 @@ RunConfig small_run() {
   config.optimization.gradient_accumulation_steps = 2;
   config.optimization.num_train_epochs = 3;
   config.output.logging_steps = 5;
-  config.output.save_strategy = "no";
+  config.output.save_strategy = SaveStrategy::no;
   return config;
 }
 
@@ -95,9 +95,9 @@ TEST(RunPlan, TooFewBlocksForOneStep) {
 TEST(RunPlan, WhatHappensAfterWhichStep) {
   RunConfig config = small_run();
   config.optimization.max_steps = 12;
-  config.output.eval_strategy = "steps";
+  config.output.eval_strategy = Interval::steps;
   config.output.eval_steps = 4;
-  config.output.save_strategy = "epoch";
+  config.output.save_strategy = SaveStrategy::epoch;
   const RunPlan plan = make_run_plan(config, 1, 20, true);  // 8 rows a step: epochs end in steps 3, 5, 8, 10 and 12.5
   std::vector<std::int64_t> logs, evaluations, saves;
   for (std::int64_t step = 1; step <= 12; ++step) {
@@ -122,9 +122,9 @@ using Steps = std::vector<std::int64_t>;
 TEST(RunPlan, LoggingByEpochOrNotAtAll) {
   RunConfig config = small_run();
   config.optimization.max_steps = 12;
-  config.output.logging_strategy = "epoch";
+  config.output.logging_strategy = Interval::epoch;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), (Steps{3, 5, 8, 10, 12}));
-  config.output.logging_strategy = "no";
+  config.output.logging_strategy = Interval::no;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), Steps{});
   config.output.logging_first_step = true;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, false), &RunPlan::logs_after), Steps{1});
@@ -134,9 +134,9 @@ TEST(RunPlan, SharesOfAllStepsAreRoundedUp) {
   RunConfig config = small_run();
   config.optimization.max_steps = 11;
   config.output.logging_steps = 0.2;  // 2.2 -> 3
-  config.output.eval_strategy = "steps";
+  config.output.eval_strategy = Interval::steps;
   config.output.eval_steps = 0.5;  // 5.5 -> 6
-  config.output.save_strategy = "steps";
+  config.output.save_strategy = SaveStrategy::steps;
   config.output.save_steps = 0.9;
   const RunPlan plan = make_run_plan(config, 1, 1000, true);
   EXPECT_EQ(steps_where(plan, &RunPlan::logs_after), (Steps{3, 6, 9, 11}));
@@ -147,11 +147,11 @@ TEST(RunPlan, SharesOfAllStepsAreRoundedUp) {
 TEST(RunPlan, EvaluationsMayBeginLater) {
   RunConfig config = small_run();
   config.optimization.max_steps = 12;
-  config.output.eval_strategy = "steps";
+  config.output.eval_strategy = Interval::steps;
   config.output.eval_steps = 2;
   config.output.eval_delay = 7;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{8, 10, 12}));
-  config.output.eval_strategy = "epoch";
+  config.output.eval_strategy = Interval::epoch;
   config.output.eval_delay = 3;  // epochs: 8 rows a step of 20
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::evaluates_after), (Steps{8, 10, 12}));
 }
@@ -159,7 +159,7 @@ TEST(RunPlan, EvaluationsMayBeginLater) {
 TEST(RunPlan, TheBestAreSavedWhenTheyAreFound) {
   RunConfig config = small_run();
   config.optimization.max_steps = 6;
-  config.output.save_strategy = "best";
+  config.output.save_strategy = SaveStrategy::best;
   EXPECT_EQ(steps_where(make_run_plan(config, 1, 20, true), &RunPlan::saves_after), Steps{});
 }
 
@@ -179,9 +179,9 @@ TEST(RunPlan, AnEpochMayDropWhatFillsNoStep) {
 TEST(RunPlan, ACheckpointSaysWhereInThePlanItIs) {
   RunConfig config = small_run();  // 2 processes x 4 rows x 2 micro-batches
   config.optimization.num_train_epochs = 2.5;
-  config.output.eval_strategy = "steps";
+  config.output.eval_strategy = Interval::steps;
   config.output.eval_steps = 0.25;  // a quarter of all steps
-  config.output.save_strategy = "steps";
+  config.output.save_strategy = SaveStrategy::steps;
   config.output.save_steps = 3;
   const RunPlan plan = make_run_plan(config, 2, 100, true, {.step = 2, .samples = 24});
   checkpoint::RunState state;
@@ -211,7 +211,7 @@ TEST(RunPlan, AResumedRunMayBeginItsEpochsDataAgain) {
 
 TEST(RunPlan, WithoutValidationDataNothingIsEvaluated) {
   RunConfig config = small_run();
-  config.output.eval_strategy = "steps";
+  config.output.eval_strategy = Interval::steps;
   const RunPlan plan = make_run_plan(config, 1, 100, false);
   for (std::int64_t step = 1; step <= plan.total_steps; ++step) EXPECT_FALSE(plan.evaluates_after(step));
 }

@@ -58,10 +58,10 @@ TEST(ShardingOptions, FollowTheSettings) {
   const auto model = models::load_model(config.model, 1);
   EXPECT_EQ(block_classes(*model), std::vector<std::string>{"Gpt2Block"});
   config.sharding.strategy = Strategy::full_shard;
-  config.sharding.param_dtype = "bf16";
-  config.sharding.backward_prefetch = "backward_post";
-  config.sharding.reshard_after_forward = "false";
-  config.sharding.cpu_offload = "all";
+  config.sharding.param_dtype = FloatType::bf16;
+  config.sharding.backward_prefetch = layout::BackwardPrefetch::post;
+  config.sharding.reshard_after_forward = Choice::no;
+  config.sharding.cpu_offload = Offload::all;
   config.sharding.grad_compression = "powersgd:rank=2";
   const tessera::ShardingOptions options = sharding_options(config, *model, {});
   EXPECT_EQ(options.strategy, Strategy::full_shard);

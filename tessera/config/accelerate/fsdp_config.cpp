@@ -70,7 +70,7 @@ std::string_view without_prefix(std::string_view name) {
 
 class Reader {
  public:
-  explicit Reader(Problems& problems, std::string_view compat = {})
+  explicit Reader(Problems& problems, std::optional<Compat> compat = {})
       : to_(problems), problems_(problems), compat_(compat) {}
 
   void read_section(const Value& section) {
@@ -80,7 +80,7 @@ class Reader {
       if (without_prefix(name) == "xla") xla_ = !value.is_null() && !means_no(value);
     for (const auto& [name, value] : section.members()) read_key(name, value, keys);
     if (unknown_ > kMostUnknown) problem(section.where(), unknown_ - kMostUnknown, " more unknown keys");
-    if (version_ == 2 && compat_ == "v4" && !to_.given("reshard_after_forward") && !to_.given("strategy")) {
+    if (version_ == 2 && compat_ == Compat::v4 && !to_.given("reshard_after_forward") && !to_.given("strategy")) {
       to_.give("reshard_after_forward", "version", "false", version_where_);
       to_.note(version_where_,
                "version 2 keeps gathered parameters from forward to backward, as transformers 4 does: "
@@ -182,7 +182,7 @@ class Reader {
 
   Translator to_;
   Problems& problems_;
-  std::string_view compat_;
+  std::optional<Compat> compat_;
   bool xla_ = false;
   std::size_t unknown_ = 0;
   int version_ = 0;  ///< 0: not given
@@ -198,7 +198,7 @@ Value read(const std::string& given) {
 
 }  // namespace
 
-Translation read_fsdp_section(const Value& section, Problems& problems, std::string_view compat) {
+Translation read_fsdp_section(const Value& section, Problems& problems, std::optional<Compat> compat) {
   Reader reader(problems, compat);
   reader.read_section(section);
   return reader.take();
@@ -206,7 +206,7 @@ Translation read_fsdp_section(const Value& section, Problems& problems, std::str
 
 std::span<const KeyRow> fsdp_keys() { return keys; }
 
-Translation read_fsdp_config(const std::string& given, Problems& problems, std::string_view compat) {
+Translation read_fsdp_config(const std::string& given, Problems& problems, std::optional<Compat> compat) {
   Reader reader(problems, compat);
   try {
     const Value file = read(given);

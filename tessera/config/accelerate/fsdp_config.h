@@ -11,6 +11,7 @@
 #include <tessera/base/value.h>
 #include <tessera/config/core/translation.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,10 @@ namespace tessera::config {
 /// section fsdp_config (accelerate's own) is read there. Unknown keys (with the nearest known one), values of a wrong
 /// kind, and two spellings of one key that disagree are added to `problems`, each with file and line. `compat` v4:
 /// "version": 2 without reshard_after_forward means false, as in transformers 4 (in 5 and in accelerate: true).
-Translation read_fsdp_config(const std::string& given, Problems& problems, std::string_view compat = {});
+Translation read_fsdp_config(const std::string& given, Problems& problems, std::optional<Compat> compat = {});
 
 /// The same for a section that stands in another file.
-Translation read_fsdp_section(const Value& section, Problems& problems, std::string_view compat = {});
+Translation read_fsdp_section(const Value& section, Problems& problems, std::optional<Compat> compat = {});
 
 /// What becomes of each key, without the prefix "fsdp_".
 std::span<const KeyRow> fsdp_keys();

@@ -107,8 +107,7 @@ Value zero_of(Plan& plan) {
     plan.take("persistence_threshold");
     zero.set("stage3_param_persistence_threshold", Value::of(s.persistence_threshold));
   }
-  const bool optimizer = s.cpu_offload == "optimizer" || s.cpu_offload == "all",
-             params = s.cpu_offload == "params" || s.cpu_offload == "all";
+  const bool optimizer = offloads_optimizer(s.cpu_offload), params = offloads_parameters(s.cpu_offload);
   if ((stage > 0 || !optimizer) && (third || !params)) {
     plan.take("cpu_offload");
     const bool folder = (optimizer || params) && plan.take("offload_folder");
@@ -159,7 +158,8 @@ Value deepspeed_json(Plan& plan, bool automatic) {
   }
   if (plan.take("gradient_predivide_factor"))
     out.set("gradient_predivide_factor", Value::of(o.gradient_predivide_factor));
-  if (plan.take("reduce_dtype")) out.set("communication_data_type", Value::of(plan.config.sharding.reduce_dtype));
+  if (plan.take("reduce_dtype"))
+    out.set("communication_data_type", Value::of(word_of(plan.config.sharding.reduce_dtype)));
   if (!automatic && plan.take("dataloader_drop_last"))
     out.set("dataloader_drop_last", Value::of(plan.config.data.dataloader_drop_last));
   if (plan.has("param_dtype") || plan.has("buffer_dtype")) {

@@ -26,8 +26,7 @@ Value mesh_section(const Plan& plan) {
 /// The fields of accelerate's deepspeed_config, without a JSON file.
 Value deepspeed_section(Plan& plan) {
   const ShardingConfig& sharding = plan.config.sharding;
-  const bool optimizer = sharding.cpu_offload == "optimizer" || sharding.cpu_offload == "all";
-  const bool params = sharding.cpu_offload == "params" || sharding.cpu_offload == "all";
+  const bool optimizer = offloads_optimizer(sharding.cpu_offload), params = offloads_parameters(sharding.cpu_offload);
   plan.take("strategy");
   plan.take("cpu_offload");
   plan.take("gradient_accumulation_steps");

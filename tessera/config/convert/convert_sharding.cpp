@@ -49,9 +49,9 @@ bool is_full_shard(const RunConfig& config) { return same_strategy(config.shardi
 
 bool speaks_deepspeed(const RunConfig& config) {
   const Strategy strategy = config.sharding.strategy;
-  const std::string& offload = config.sharding.cpu_offload;
+  const Offload offload = config.sharding.cpu_offload;
   return strategy == Strategy::zero1 || strategy == Strategy::zero2 ||
-         (is_full_shard(config) && (offload == "optimizer" || offload == "params"));
+         (is_full_shard(config) && (offload == Offload::optimizer || offload == Offload::params));
 }
 
 Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
@@ -63,37 +63,37 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
   if (second) {
     plan.take("strategy");
     plan.take("reshard_after_forward");
-    const bool reshards = sharding.reshard_after_forward == "auto" ? row_of(sharding.strategy).reshard_after_forward
-                                                                   : sharding.reshard_after_forward == "true";
+    const bool reshards =
+        decided(sharding.reshard_after_forward).value_or(row_of(sharding.strategy).reshard_after_forward);
     out.add("reshard_after_forward", Value::of(reshards));
   } else if (row_of(sharding.strategy).shard_parameters || sharding.strategy == Strategy::ddp) {
     plan.take("strategy");
     out.add("sharding_strategy", Value::of(upper(fsdp_word(sharding.strategy))));
   }
-  if (sharding.cpu_offload == "none" || sharding.cpu_offload == "all") {
+  if (sharding.cpu_offload == Offload::none || sharding.cpu_offload == Offload::all) {
     plan.take("cpu_offload");
-    out.add("offload_params", Value::of(sharding.cpu_offload == "all"));
+    out.add("offload_params", Value::of(sharding.cpu_offload == Offload::all));
   }
-  if (sharding.auto_wrap_policy != "regex_wrap") {
+  if (sharding.auto_wrap_policy != AutoWrap::regex) {
     plan.take("auto_wrap_policy");
-    out.add("auto_wrap_policy", Value::of(upper(sharding.auto_wrap_policy)));
+    out.add("auto_wrap_policy", Value::of(upper(word_of(sharding.auto_wrap_policy))));
   }
   out.when_said("transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap");
-  if (sharding.auto_wrap_policy == "size_based_wrap") out.always("min_num_params", "min_num_params");
+  if (sharding.auto_wrap_policy == AutoWrap::size_based) out.always("min_num_params", "min_num_params");
   out.when_said("ignored_modules", "ignored_modules");
   if (!second) {
     plan.take("backward_prefetch");
-    out.add("backward_prefetch", Value::of(upper(sharding.backward_prefetch)));
+    out.add("backward_prefetch", Value::of(upper(word_of(sharding.backward_prefetch))));
     out.always("forward_prefetch", "forward_prefetch");
     out.always("sync_module_states", "sync_module_states");
     out.add("use_orig_params", Value::of(true));
     if (!prefix) out.when_said("limit_all_gathers", "limit_all_gathers");
   }
   out.always("cpu_ram_efficient_loading", "cpu_ram_efficient_loading");
-  const std::string& type = plan.config.output.save_state_dict_type;
-  const bool refused = second && type == "local";  // by version 2
+  const StateDictType type = plan.config.output.save_state_dict_type;
+  const bool refused = second && type == StateDictType::local;  // by version 2
   if (!refused) plan.take("save_state_dict_type");
-  out.add("state_dict_type", Value::of(upper(refused ? "sharded" : type) + "_STATE_DICT"));
+  out.add("state_dict_type", Value::of(upper(word_of(refused ? StateDictType::sharded : type)) + "_STATE_DICT"));
   if (prefix) out.always("activation_checkpointing", "gradient_checkpointing");
   return out.take();
 }

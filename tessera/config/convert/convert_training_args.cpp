@@ -72,9 +72,9 @@ void add_fsdp(Plan& plan, Value& file) {
   const ShardingConfig& sharding = plan.config.sharding;
   std::string words = word_of(sharding.strategy == Strategy::zero3 ? Strategy::full_shard : sharding.strategy);
   const bool wraps =
-      sharding.auto_wrap_policy == "transformer_based_wrap" || sharding.auto_wrap_policy == "size_based_wrap";
+      sharding.auto_wrap_policy == AutoWrap::transformer_based || sharding.auto_wrap_policy == AutoWrap::size_based;
   if (wraps) words += " auto_wrap";
-  if (sharding.cpu_offload == "all") words += " offload";
+  if (sharding.cpu_offload == Offload::all) words += " offload";
   const Value section = fsdp_section(plan, false);
   Value kept = Value::make_object();
   for (const auto& [key, value] : section.members())

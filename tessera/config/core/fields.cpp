@@ -100,27 +100,6 @@ using P = ParallelConfig;
 using S = ShardingConfig;
 using W = OutputConfig;
 
-Rule dtype() {
-  return one_of({"fp32", "bf16", "fp16"}, {{"float32", "fp32"},
-                                           {"bfloat16", "bf16"},
-                                           {"float16", "fp16"},
-                                           {"torch.float32", "fp32"},
-                                           {"torch.bfloat16", "bf16"},
-                                           {"torch.float16", "fp16"}});
-}
-
-Rule state_dict_type() {
-  return one_of({"sharded", "full", "local"}, {{"sharded_state_dict", "sharded"},
-                                               {"full_state_dict", "full"},
-                                               {"local_state_dict", "local"},
-                                               {"statedicttype.sharded_state_dict", "sharded"},
-                                               {"statedicttype.full_state_dict", "full"},
-                                               {"statedicttype.local_state_dict", "local"},
-                                               {"1", "full"},  // torch.distributed.fsdp.StateDictType
-                                               {"2", "local"},
-                                               {"3", "sharded"}});
-}
-
 // ---- the table ------------------------------------------------------------------------------------------------
 const std::vector<Field>& table() {
   static const std::vector<Field> rows = {
@@ -132,7 +111,7 @@ const std::vector<Field>& table() {
       files<&F::args_file>("args_file", anything("FILE"),
                            "arguments of Hugging Face's Trainer in a .json, .yaml or .args file; also as the only "
                            "argument without a flag"),
-      files<&F::compat>("compat", one_of({"v4", "v5"}), "transformers' version whose defaults hold where they differ"),
+      files<&F::compat>("compat", words<Compat>(), "transformers' version whose defaults hold where they differ"),
 
       model<&M::model_name_or_path>("model_name_or_path", anything("DIR"),
                                     "Hugging Face folder whose weights the training starts from"),
@@ -314,12 +293,11 @@ const std::vector<Field>& table() {
                                      "processes that divide one copy among them, the others hold copies (HSDP); unset: "
                                      "all, for hybrid_shard those of one host"),
       sharding<&S::cpu_offload>(
-          "cpu_offload", one_of({"none", "optimizer", "params", "all"}),
+          "cpu_offload", words<Offload>(),
           "what lives outside the device: optimizer states, or parameters and gradients, or both"),
       sharding<&S::offload_folder>("offload_folder", anything("DIR"),
                                    "on the CPU, offloaded memory is mapped from files here; unset: TMPDIR"),
-      sharding<&S::auto_wrap_policy>("auto_wrap_policy",
-                                     one_of({"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}),
+      sharding<&S::auto_wrap_policy>("auto_wrap_policy", words<AutoWrap>(),
                                      "which modules are gathered and dropped as one: blocks, by size, by name, or all"),
       sharding<&S::transformer_layer_cls_to_wrap>("transformer_layer_cls_to_wrap", anything("CLASS,..."),
                                                   "classes of the blocks, Hugging Face's (LlamaDecoderLayer, ...) or "
@@ -329,16 +307,14 @@ const std::vector<Field>& table() {
       sharding<&S::wrap_pattern>("wrap_pattern", anything("REGEX"), "of regex_wrap: matches whole names of modules"),
       sharding<&S::ignored_modules>("ignored_modules", anything("REGEX"),
                                     "modules, by whole names, whose parameters stay whole on every process"),
-      sharding<&S::backward_prefetch>(
-          "backward_prefetch",
-          one_of({"backward_pre", "backward_post", "no_prefetch"}, {{"1", "backward_pre"}, {"2", "backward_post"}}),
-          "when the next module's parameters are gathered in backward: before this one's "
-          "gradients are computed, after, or not ahead"),
+      sharding<&S::backward_prefetch>("backward_prefetch", words<layout::BackwardPrefetch>(),
+                                      "when the next module's parameters are gathered in backward: before this one's "
+                                      "gradients are computed, after, or not ahead"),
       sharding<&S::forward_prefetch>("forward_prefetch", anything(),
                                      "gather the next module's parameters ahead in forward"),
       sharding<&S::limit_all_gathers>("limit_all_gathers", anything(), "gather at most one module ahead; else three"),
       sharding<&S::reshard_after_forward>(
-          "reshard_after_forward", one_of({"auto", "true", "false"}, {{"yes", "true"}, {"no", "false"}}),
+          "reshard_after_forward", words<Choice>(),
           "drop whole parameters between forward and backward; auto: as the strategy has it"),
       sharding<&S::persistence_threshold>("persistence_threshold", at_least(0),
                                           "parameters of at most so many elements stay whole between steps"),
@@ -349,10 +325,11 @@ const std::vector<Field>& table() {
                                        "rank 0's parameters and buffers reach all ranks at the start"),
       sharding<&S::cpu_ram_efficient_loading>("cpu_ram_efficient_loading", anything(),
                                               "each process reads only its own part of the weights"),
-      sharding<&S::param_dtype>("param_dtype", dtype(),
+      sharding<&S::param_dtype>("param_dtype", words<FloatType>(),
                                 "of gathered parameters and the computation; the shards that are trained stay fp32"),
-      sharding<&S::reduce_dtype>("reduce_dtype", dtype(), "of gradients while they are summed over processes"),
-      sharding<&S::buffer_dtype>("buffer_dtype", dtype(), "of floating-point buffers"),
+      sharding<&S::reduce_dtype>("reduce_dtype", words<FloatType>(),
+                                 "of gradients while they are summed over processes"),
+      sharding<&S::buffer_dtype>("buffer_dtype", words<FloatType>(), "of floating-point buffers"),
       sharding<&S::data_dependent>("data_dependent", anything(),
                                    "processes may skip modules, or call them in another order; slower"),
       sharding<&S::grad_compression>("grad_compression", anything("METHOD"),
@@ -368,45 +345,42 @@ const std::vector<Field>& table() {
       output<&W::logging_steps>("logging_steps", steps_or_share(),
                                 "steps between two lines of metrics; below 1: a share of all steps"),
       output<&W::logging_first_step>("logging_first_step", anything(), "metrics of the first step, too"),
-      output<&W::logging_strategy>("logging_strategy", one_of({"no", "steps", "epoch"}), "when metrics are logged"),
+      output<&W::logging_strategy>("logging_strategy", words<Interval>(), "when metrics are logged"),
       output<&W::logging_nan_inf_filter>("logging_nan_inf_filter", anything(),
                                          "in log lines, a loss that is not finite counts as the mean of the others"),
       output<&W::run_name>("run_name", anything("NAME"), "of the report and TensorBoard; unset: output_dir's"),
-      output<&W::include_num_input_tokens_seen>(
-          "include_num_input_tokens_seen", one_of({"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}),
-          "tokens seen so far in the log lines"),
+      output<&W::include_num_input_tokens_seen>("include_num_input_tokens_seen", words<CountedTokens>(),
+                                                "tokens seen so far in the log lines"),
       output<&W::log_format>(
-          "log_format", one_of({"hf", "hf5", "plain"}, {{"hf4", "hf"}}),
+          "log_format", words<LogFormat>(),
           "form of the log lines: {'loss': 10.5949, ...} as transformers 4 prints them, {'loss': '10.59', ...} as "
           "5 does (hf5), or plain words"),
-      output<&W::report_to>("report_to", one_of({"tensorboard", "none"}, {{"all", "tensorboard"}}),
-                            "where metrics go besides metrics.jsonl and report.html"),
+      output<&W::report_to>("report_to", words<ReportTo>(), "where metrics go besides metrics.jsonl and report.html"),
       output<&W::logging_dir>("logging_dir", anything("DIR"), "of TensorBoard events; unset: OUT/runs"),
       output<&W::profile>("profile", anything(), "write trace.json: a timeline of all ranks for Perfetto"),
       output<&W::hf_loss_scale>("hf_loss_scale", anything(),
                                 "report the loss divided by all labels, as transformers' Trainer does"),
-      output<&W::save_strategy>("save_strategy", one_of({"no", "steps", "epoch", "best"}),
-                                "when checkpoints are written"),
+      output<&W::save_strategy>("save_strategy", words<SaveStrategy>(), "when checkpoints are written"),
       output<&W::save_steps>("save_steps", steps_or_share(),
                              "steps between two checkpoints; below 1: a share of all steps"),
       output<&W::save_total_limit>("save_total_limit", at_least(0), "checkpoints kept, oldest removed; 0 = all"),
       output<&W::save_only_model>("save_only_model", anything(),
                                   "checkpoints without optimizer state, which cannot be resumed"),
       output<&W::save_state_dict_type>(
-          "save_state_dict_type", state_dict_type(),
+          "save_state_dict_type", words<StateDictType>(),
           "each process writes its part of a checkpoint (sharded), or the first one whole "
           "tensors, gathered one by one (full); local is written as sharded. Every number of "
           "processes reads both"),
       output<&W::async_save>("async_save", anything(), "training goes on while a sharded checkpoint is written"),
       output<&W::async_save_when_busy>(
-          "async_save_when_busy", one_of({"wait", "skip"}),
+          "async_save_when_busy", words<WhenBusy>(),
           "when a checkpoint is due and the one before is still being written: wait for it, or "
           "leave this one out"),
       output<&W::checkpoint_in_memory>("checkpoint_in_memory", at_least(0),
                                        "steps between copies of the training in memory, from which a job is restarted "
                                        "(max_restarts) when a process died; 0 = none"),
       output<&W::ignore_data_skip>("ignore_data_skip", anything(), "a resumed run starts its epoch's data again"),
-      output<&W::eval_strategy>("eval_strategy", one_of({"no", "steps", "epoch"}),
+      output<&W::eval_strategy>("eval_strategy", words<Interval>(),
                                 "when the model is evaluated; eval_steps alone means steps"),
       output<&W::eval_steps>("eval_steps", steps_or_share(),
                              "steps between two evaluations; below 1: a share of all steps; unset: logging_steps"),
@@ -416,9 +390,8 @@ const std::vector<Field>& table() {
       output<&W::load_best_model_at_end>("load_best_model_at_end", anything(),
                                          "the final model is the best checkpoint's"),
       output<&W::metric_for_best_model>("metric_for_best_model", anything("NAME"), "which metric is best; unset: loss"),
-      output<&W::greater_is_better>("greater_is_better", one_of({"auto", "true", "false"}),
-                                    "of that metric; auto: not for losses"),
-      output<&W::nan_policy>("nan_policy", one_of({"stop", "skip"}),
+      output<&W::greater_is_better>("greater_is_better", words<Choice>(), "of that metric; auto: not for losses"),
+      output<&W::nan_policy>("nan_policy", words<NanPolicy>(),
                              "a step whose loss or gradients are not finite ends the run, or is left out"),
       output<&W::nan_skip_limit>("nan_skip_limit", at_least(1),
                                  "steps in a row that nan_policy skip leaves out; one more ends the run"),

@@ -46,14 +46,14 @@ void derive(Resolved& resolved) {
     resolved.origins[name] = concat("derived (", why, ")");
   };
   if (output.eval_steps > 0 && is_default("eval_strategy")) {
-    output.eval_strategy = "steps";
+    output.eval_strategy = Interval::steps;
     derived("eval_strategy", "eval_steps is given");
   }
   if (!is_default("validation_file") && is_default("validation_split_percentage")) {
     resolved.values.data.validation_split_percentage = 0;
     derived("validation_split_percentage", "validation_file is given");
   }
-  if (output.eval_strategy == "steps" && output.eval_steps == 0) {
+  if (output.eval_strategy == Interval::steps && output.eval_steps == 0) {
     output.eval_steps = output.logging_steps;
     derived("eval_steps", "logging_steps");
   }

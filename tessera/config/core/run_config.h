@@ -4,7 +4,7 @@
 /// Names are Hugging Face's (run_clm.py, TrainingArguments). Front ends (flags now; YAML/JSON of other systems later)
 /// fill it through the table in fields.h, which also holds help texts, ranges and origins. Nothing here acts.
 
-#include <tessera/layout/strategy.h>
+#include <tessera/config/core/words.h>
 
 #include <cstdint>
 #include <string>
@@ -108,25 +108,25 @@ struct ShardingConfig {
   std::int64_t zero_stage = -1;       ///< DeepSpeed's number, 0 to 3; -1: not given
   Strategy strategy = Strategy::ddp;  ///< what all of these end in
   std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
-  std::string cpu_offload = "none";   ///< none | optimizer | params (and gradients) | all
-  std::string offload_folder;         ///< of the files that offloaded memory is mapped from (CPU); empty: TMPDIR
-  std::string auto_wrap_policy = "transformer_based_wrap";  ///< | size_based_wrap | regex_wrap | no_wrap
+  Offload cpu_offload = Offload::none;
+  std::string offload_folder;  ///< of the files that offloaded memory is mapped from (CPU); empty: TMPDIR
+  AutoWrap auto_wrap_policy = AutoWrap::transformer_based;
   std::string transformer_layer_cls_to_wrap;  ///< "GPT2Block,...", ours or Hugging Face's; empty: the model's blocks
   std::int64_t min_num_params = 100'000'000;  ///< size_based_wrap
   std::string wrap_pattern;                   ///< regex_wrap: of whole module names
   std::string ignored_modules;                ///< pattern of whole module names that stay out of all units
-  std::string backward_prefetch = "backward_pre";  ///< | backward_post | no_prefetch
+  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;
   bool forward_prefetch = true;
-  bool limit_all_gathers = true;               ///< at most one unit is gathered ahead
-  std::string reshard_after_forward = "auto";  ///< auto (the strategy's) | true | false
-  std::int64_t persistence_threshold = 0;      ///< parameters of at most so many elements stay whole
-  std::int64_t reduce_bucket_size = 0;         ///< elements; 0: as ddp_bucket_cap_mb says
+  bool limit_all_gathers = true;                     ///< at most one unit is gathered ahead
+  Choice reshard_after_forward = Choice::automatic;  ///< auto: the strategy's
+  std::int64_t persistence_threshold = 0;            ///< parameters of at most so many elements stay whole
+  std::int64_t reduce_bucket_size = 0;               ///< elements; 0: as ddp_bucket_cap_mb says
   bool overlap_comm = true;
   bool sync_module_states = true;
-  bool cpu_ram_efficient_loading = true;  ///< each rank reads its own part of the weights only
-  std::string param_dtype = "fp32";       ///< of gathered parameters: fp32 | bf16 | fp16
-  std::string reduce_dtype = "fp32";      ///< of gradients on the wire
-  std::string buffer_dtype = "fp32";
+  bool cpu_ram_efficient_loading = true;     ///< each rank reads its own part of the weights only
+  FloatType param_dtype = FloatType::fp32;   ///< of gathered parameters
+  FloatType reduce_dtype = FloatType::fp32;  ///< of gradients on the wire
+  FloatType buffer_dtype = FloatType::fp32;
   bool data_dependent = false;  ///< ranks may skip modules or call them in another order
   std::string grad_compression =
       "none";  ///< none | fp16 | bf16 | powersgd:rank=2 | topk:ratio=0.01 | onebit:warmup=100
@@ -138,35 +138,33 @@ struct OutputConfig {
   std::string resume_from_checkpoint;  ///< folder, or "last" (true on the command line): newest in output_dir
   double logging_steps = 10;           ///< Hugging Face: 500; below 1: a share of all steps
   bool logging_first_step = false;
-  std::string logging_strategy = "steps";  ///< no | steps | epoch
-  bool logging_nan_inf_filter = true;      ///< a loss that is not finite counts as the mean of the others in log lines
-  std::string run_name;                    ///< of the report and TensorBoard; empty: the name of output_dir
-  std::string include_num_input_tokens_seen = "no";  ///< no | all | non_padding: in the log lines
-  std::string log_format = "hf";          ///< log lines: hf ({'loss': ...}, as transformers 4 prints) | plain
-  std::string report_to = "tensorboard";  ///< tensorboard | none (metrics.jsonl and report.html are always written)
-  std::string logging_dir;                ///< of TensorBoard events; empty: OUT/runs
-  bool hf_loss_scale = false;             ///< report loss x (T-1)/T, as transformers' Trainer does
-  std::string save_strategy = "steps";    ///< no | steps | epoch | best
-  double save_steps = 500;                ///< below 1: a share of all steps
-  std::int64_t save_total_limit = 0;      ///< 0: keep all
-  bool save_only_model = false;           ///< checkpoints without optimizer state: they cannot be resumed
-  std::string save_state_dict_type =
-      "sharded";           ///< sharded (each rank its part) | full (rank 0 the whole) | local (as sharded)
+  Interval logging_strategy = Interval::steps;
+  bool logging_nan_inf_filter = true;  ///< a loss that is not finite counts as the mean of the others in log lines
+  std::string run_name;                ///< of the report and TensorBoard; empty: the name of output_dir
+  CountedTokens include_num_input_tokens_seen = CountedTokens::no;  ///< in the log lines
+  LogFormat log_format = LogFormat::hf;
+  ReportTo report_to = ReportTo::tensorboard;  ///< metrics.jsonl and report.html are always written
+  std::string logging_dir;                     ///< of TensorBoard events; empty: OUT/runs
+  bool hf_loss_scale = false;                  ///< report loss x (T-1)/T, as transformers' Trainer does
+  SaveStrategy save_strategy = SaveStrategy::steps;
+  double save_steps = 500;            ///< below 1: a share of all steps
+  std::int64_t save_total_limit = 0;  ///< 0: keep all
+  bool save_only_model = false;       ///< checkpoints without optimizer state: they cannot be resumed
+  StateDictType save_state_dict_type = StateDictType::sharded;
   bool async_save = true;  ///< the step goes on while a sharded checkpoint is written
-  std::string async_save_when_busy =
-      "wait";  ///< wait | skip: when a checkpoint is due and the one before is being written
+  WhenBusy async_save_when_busy = WhenBusy::wait;
   std::int64_t checkpoint_in_memory =
-      0;                             ///< steps between copies in memory, which survive the death of a process; 0: none
-  bool ignore_data_skip = false;     ///< a resumed run starts its epoch's data again
-  std::string eval_strategy = "no";  ///< no | steps | epoch; giving eval_steps alone means steps
-  double eval_steps = 0;             ///< 0: logging_steps; below 1: a share of all steps
-  bool eval_on_start = false;        ///< evaluate before the first step, too
-  double eval_delay = 0;             ///< steps (eval_strategy steps) or epochs before the first evaluation
-  bool do_eval = false;              ///< evaluate after the training
-  bool load_best_model_at_end = false;      ///< the final export is the best checkpoint by metric_for_best_model
-  std::string metric_for_best_model;        ///< empty: loss
-  std::string greater_is_better = "auto";   ///< auto (false for losses) | true | false
-  std::string nan_policy = "stop";          ///< stop | skip: a step whose loss or gradients are not finite
+      0;                          ///< steps between copies in memory, which survive the death of a process; 0: none
+  bool ignore_data_skip = false;  ///< a resumed run starts its epoch's data again
+  Interval eval_strategy = Interval::no;         ///< giving eval_steps alone means steps
+  double eval_steps = 0;                         ///< 0: logging_steps; below 1: a share of all steps
+  bool eval_on_start = false;                    ///< evaluate before the first step, too
+  double eval_delay = 0;                         ///< steps (eval_strategy steps) or epochs before the first evaluation
+  bool do_eval = false;                          ///< evaluate after the training
+  bool load_best_model_at_end = false;           ///< the final export is the best checkpoint by metric_for_best_model
+  std::string metric_for_best_model;             ///< empty: loss
+  Choice greater_is_better = Choice::automatic;  ///< auto: false for losses
+  NanPolicy nan_policy = NanPolicy::stop;
   std::int64_t nan_skip_limit = 10;         ///< skip: so many such steps in a row; one more ends the run
   std::int64_t check_replicas_steps = 100;  ///< steps between comparisons of what several ranks hold whole; 0: never
   bool disable_tqdm = false;                ///< no progress line
@@ -175,11 +173,11 @@ struct OutputConfig {
 
 /// Files of other systems (and ours) that describe the run: see config/core/front_ends.h.
 struct FilesConfig {
-  std::string config;         ///< our own: YAML or JSON with settings by name, in sections or not
-  std::string config_file;    ///< accelerate's YAML or JSON
-  std::string deepspeed;      ///< DeepSpeed's JSON: path, JSON object or base64
-  std::string args_file;      ///< a .json, .yaml or .args of TrainingArguments, given without a flag
-  std::string compat = "v5";  ///< whose defaults TrainingArguments have where versions differ: v4 | v5
+  std::string config;          ///< our own: YAML or JSON with settings by name, in sections or not
+  std::string config_file;     ///< accelerate's YAML or JSON
+  std::string deepspeed;       ///< DeepSpeed's JSON: path, JSON object or base64
+  std::string args_file;       ///< a .json, .yaml or .args of TrainingArguments, given without a flag
+  Compat compat = Compat::v5;  ///< whose defaults TrainingArguments have where versions differ
 };
 
 struct RunConfig {

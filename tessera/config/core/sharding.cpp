@@ -58,8 +58,8 @@ class Sharding {
     return from.starts_with("--") || from.starts_with("environment ") ? from : concat(from, " ", name);
   }
   bool is_default(const char* name) const { return origin(name) == "default"; }
-  std::string_view compat() const {
-    return is_default("compat") ? std::string_view() : std::string_view(resolved_.values.files.compat);
+  std::optional<Compat> compat() const {
+    return is_default("compat") ? std::nullopt : std::optional(resolved_.values.files.compat);
   }
   bool doubtful(const char* name) const { return problems_.doubtful.contains(name); }
   template <class T>
@@ -149,13 +149,13 @@ class Sharding {
         strategies_.push_back({*strategy, from});
       } else if (word == "offload") {
         offload = true;
-        offloads_.push_back({"all", from});
+        offloads_.push_back({Offload::all, from});
       } else if (word == "auto_wrap") {
         auto_wrap_ = from;
       } else if (word == "size_based_auto_wrap") {
-        wraps_.push_back({"size_based_wrap", from});
+        wraps_.push_back({AutoWrap::size_based, from});
       } else if (word == "transformer_based_auto_wrap") {
-        wraps_.push_back({"transformer_based_wrap", from});
+        wraps_.push_back({AutoWrap::transformer_based, from});
       } else {
         const auto near = nearest(word, words_of_fsdp());
         problems_.doubtful.insert({"fsdp", "strategy"});
@@ -164,7 +164,7 @@ class Sharding {
                                          join(words_of_fsdp()), ")"));
       }
     }
-    if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == "v4" &&
+    if (!words.empty() && !strategies_.empty() && auto_wrap_.empty() && wraps_.empty() && compat() == Compat::v4 &&
         is_default("auto_wrap_policy"))
       resolved_.notes.push_back(
           concat(origin("fsdp"),
@@ -210,24 +210,24 @@ class Sharding {
   /// What was given decides the kind of policy; two kinds at once are a contradiction unless the kind itself is given.
   void wrap() {
     const bool kind_given = !is_default("auto_wrap_policy");
-    std::vector<Claim<std::string>> claims = wraps_;
-    const auto given = [&](const char* name, const char* kind) {
+    std::vector<Claim<AutoWrap>> claims = wraps_;
+    const auto given = [&](const char* name, AutoWrap kind) {
       const std::string& from = origin(name);
       if (!is_default(name)) claims.push_back({kind, from.starts_with("--") ? from : concat(from, " ", name)});
     };
     if (kind_given) {
       claims.push_back(
           {sharding_.auto_wrap_policy, concat(source("auto_wrap_policy"), " ", sharding_.auto_wrap_policy)});
-      if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == "no_wrap")
-        claims.push_back({"some wrapping", auto_wrap_});
+      if (!auto_wrap_.empty() && sharding_.auto_wrap_policy == AutoWrap::none)
+        claims.push_back({AutoWrap::transformer_based, auto_wrap_});
     } else {
-      given("transformer_layer_cls_to_wrap", "transformer_based_wrap");
+      given("transformer_layer_cls_to_wrap", AutoWrap::transformer_based);
       const bool sized = sharding_.min_num_params > 0 && !is_default("min_num_params");
       if (sized && is_default("transformer_layer_cls_to_wrap"))
-        given("min_num_params", "size_based_wrap");
+        given("min_num_params", AutoWrap::size_based);
       else if (sized)
         classes_beat_size();
-      given("wrap_pattern", "regex_wrap");
+      given("wrap_pattern", AutoWrap::regex);
     }
     settle("auto_wrap_policy", sharding_.auto_wrap_policy, claims, "wrap policies", std::equal_to{});
   }
@@ -262,7 +262,8 @@ class Sharding {
   ShardingConfig& sharding_;
   Problems& problems_;
   std::vector<Claim<Strategy>> strategies_;
-  std::vector<Claim<std::string>> offloads_, wraps_;
+  std::vector<Claim<Offload>> offloads_;
+  std::vector<Claim<AutoWrap>> wraps_;
   std::string auto_wrap_;
   bool config_is_off_ = false;
 };
@@ -283,13 +284,13 @@ layout::WrapPolicy wrap_policy(const ShardingConfig& config, const std::vector<s
                                const std::vector<std::string>& modules) {
   using Kind = layout::WrapPolicy::Kind;
   layout::WrapPolicy policy;
-  if (config.auto_wrap_policy == "size_based_wrap") {
+  if (config.auto_wrap_policy == AutoWrap::size_based) {
     policy.kind = config.min_num_params > 0 ? Kind::by_size : Kind::none;
     policy.min_num_params = config.min_num_params;
-  } else if (config.auto_wrap_policy == "regex_wrap") {
+  } else if (config.auto_wrap_policy == AutoWrap::regex) {
     policy.kind = Kind::by_regex;
     policy.pattern = config.wrap_pattern;
-  } else if (config.auto_wrap_policy == "transformer_based_wrap") {
+  } else if (config.auto_wrap_policy == AutoWrap::transformer_based) {
     policy.classes = model_blocks;
     if (!config.transformer_layer_cls_to_wrap.empty()) {
       policy.classes.clear();

@@ -174,18 +174,19 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
   const ShardingConfig& s = resolved.values.sharding;
   if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
-  if (s.cpu_offload == "none") unused("offload_folder", "--cpu_offload is none");
+  if (s.cpu_offload == Offload::none) unused("offload_folder", "--cpu_offload is none");
   if (s.strategy == Strategy::ddp) unused("shard_group_size", "the strategy ddp divides nothing");
   if (!row_of(s.strategy).shard_parameters)
     for (const char* name :
          {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
           "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
       unused(name, concat("the strategy ", s.strategy, " keeps parameters whole"));
-  if (s.auto_wrap_policy != "transformer_based_wrap")
+  if (s.auto_wrap_policy != AutoWrap::transformer_based)
     unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  if (s.auto_wrap_policy != "size_based_wrap")
+  if (s.auto_wrap_policy != AutoWrap::size_based)
     unused("min_num_params", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
-  if (s.auto_wrap_policy != "regex_wrap") unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
+  if (s.auto_wrap_policy != AutoWrap::regex)
+    unused("wrap_pattern", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (row_of(s.strategy).shard_parameters)
     for (const char* name : {"reduce_bucket_size", "ddp_bucket_cap_mb"})
       unused(name, concat("with the strategy ", s.strategy, " the wrapped modules are what is reduced together"));
@@ -260,10 +261,10 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (!to_lower(c.data.train_file).ends_with(".jsonl"))
     for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
       unused(name, "--train_file is not a .jsonl file of examples");
-  if (c.output.report_to == "none") unused("logging_dir", "--report_to is none");
+  if (c.output.report_to == ReportTo::none) unused("logging_dir", "--report_to is none");
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
-  if (c.output.save_state_dict_type == "local" && c.model.lora_r == 0)
+  if (c.output.save_state_dict_type == StateDictType::local && c.model.lora_r == 0)
     lines.note(concat(resolved.origins.at("save_state_dict_type"),
                       resolved.origins.at("save_state_dict_type").starts_with("--") ? "" : ": save_state_dict_type",
                       " local is written as sharded, which any number of processes reads"));

@@ -32,14 +32,14 @@ class Rules : RuleChecks {
   }
 
  private:
-  bool evaluates() const { return c_.output.eval_strategy != "no"; }
-  bool saves_best() const { return c_.output.save_strategy == "best"; }
+  bool evaluates() const { return c_.output.eval_strategy != Interval::no; }
+  bool saves_best() const { return c_.output.save_strategy == SaveStrategy::best; }
   bool plateau() const { return c_.optimization.lr_scheduler_type == "reduce_lr_on_plateau"; }
 
   void saves_what_was_evaluated() {
     const OutputConfig& o = c_.output;
     const std::string flag = said("load_best_model_at_end");
-    if (o.eval_strategy != o.save_strategy)
+    if (word_of(o.eval_strategy) != word_of(o.save_strategy))
       return problem(
           {"load_best_model_at_end", "eval_strategy", "save_strategy"}, flag,
           " needs an --eval_strategy that equals --save_strategy, so that what was evaluated is saved; they are ",
@@ -47,7 +47,7 @@ class Rules : RuleChecks {
     if (!evaluates())
       return problem({"load_best_model_at_end", "eval_strategy"}, flag,
                      " needs evaluations and checkpoints: give --eval_strategy and --save_strategy steps or epoch");
-    if (o.eval_strategy != "steps") return;
+    if (o.eval_strategy != Interval::steps) return;
     const double eval_steps = o.eval_steps > 0 ? o.eval_steps : o.logging_steps;
     if ((eval_steps < 1) != (o.save_steps < 1))
       problem({"load_best_model_at_end", "save_steps", "eval_steps"}, flag, " needs a --save_steps (", o.save_steps,

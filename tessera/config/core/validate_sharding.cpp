@@ -43,7 +43,7 @@ class Rules : RuleChecks {
   }
 
   void offload() {
-    if ((s_.cpu_offload == "params" || s_.cpu_offload == "all") && !row_of(s_.strategy).shard_parameters)
+    if (offloads_parameters(s_.cpu_offload) && !row_of(s_.strategy).shard_parameters)
       problem({"cpu_offload", "strategy", "fsdp"}, said("cpu_offload"), " ", s_.cpu_offload,
               " needs a strategy that divides parameters (", "--fsdp full_shard, --zero_stage 3); ", strategy(),
               " keeps them whole. --cpu_offload optimizer goes with every strategy");
@@ -54,7 +54,7 @@ class Rules : RuleChecks {
   }
 
   void wrap() {
-    if (s_.auto_wrap_policy == "regex_wrap" && s_.wrap_pattern.empty())
+    if (s_.auto_wrap_policy == AutoWrap::regex && s_.wrap_pattern.empty())
       problem({"auto_wrap_policy", "wrap_pattern"}, said("auto_wrap_policy"), " regex_wrap needs --wrap_pattern REGEX");
     for (const auto& [name, text] :
          {std::pair("wrap_pattern", s_.wrap_pattern), std::pair("ignored_modules", s_.ignored_modules)}) {
@@ -70,14 +70,14 @@ class Rules : RuleChecks {
     const OptimizationConfig& o = c_.optimization;
     if (o.fp16 && o.bf16)
       problem({"fp16", "bf16"}, said("fp16"), " and ", said("bf16"), " exclude each other: give one");
-    if (s_.param_dtype == "fp16" && !o.fp16)
+    if (s_.param_dtype == FloatType::fp16 && !o.fp16)
       problem({"param_dtype", "fp16"}, said("param_dtype"),
               " fp16 needs --fp16: without loss scaling small gradients vanish");
-    if (o.fp16 && s_.param_dtype == "bf16")
+    if (o.fp16 && s_.param_dtype == FloatType::bf16)
       problem({"param_dtype", "fp16"}, said("param_dtype"), " bf16 contradicts ", said("fp16"));
-    if (o.bf16 && s_.param_dtype == "fp16")
+    if (o.bf16 && s_.param_dtype == FloatType::fp16)
       problem({"param_dtype", "bf16", "fp16"}, said("param_dtype"), " fp16 contradicts ", said("bf16"));
-    if (c_.parallel.deterministic_reduce && s_.reduce_dtype != "fp32")
+    if (c_.parallel.deterministic_reduce && s_.reduce_dtype != FloatType::fp32)
       problem({"reduce_dtype", "deterministic_reduce"}, said("reduce_dtype"), " ", s_.reduce_dtype, " contradicts ",
               said("deterministic_reduce"), ": the fixed order sums gradients in fp32");
   }
@@ -94,7 +94,7 @@ class Rules : RuleChecks {
     if (method != "none" && c_.parallel.deterministic_reduce)
       problem({"grad_compression", "deterministic_reduce"}, said("grad_compression"), " ", text, " contradicts ",
               said("deterministic_reduce"), ": compressed gradients depend on how many processes there are");
-    if (method != "none" && s_.reduce_dtype != "fp32")
+    if (method != "none" && s_.reduce_dtype != FloatType::fp32)
       problem({"grad_compression", "reduce_dtype"}, said("grad_compression"), " ", text, " and ", said("reduce_dtype"),
               " ", s_.reduce_dtype, " both say what is sent: keep one of them");
   }

@@ -28,7 +28,7 @@ class Rules : RuleChecks {
   }
 
  private:
-  bool evaluates() const { return c_.output.eval_strategy != "no"; }
+  bool evaluates() const { return c_.output.eval_strategy != Interval::no; }
 
   void schedule() {
     const OptimizationConfig& o = c_.optimization;
@@ -132,18 +132,18 @@ void unused_safety(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
   const bool lora = resolved.values.model.lora_r > 0;
   if (lora) unused("save_state_dict_type", "adapters are small: they are written whole");
-  if (o.save_state_dict_type == "full") {
+  if (o.save_state_dict_type == StateDictType::full) {
     if (o.async_save) unused("async_save", "--save_state_dict_type full is written before the step goes on");
     unused("async_save_when_busy", "--save_state_dict_type full is written before the step goes on");
   } else if (!o.async_save) {
     unused("async_save_when_busy", "without --async_save no checkpoint is written while another is due");
   }
-  if (o.save_strategy == "no")
+  if (o.save_strategy == SaveStrategy::no)
     for (const char* name : {"save_state_dict_type", "async_save", "async_save_when_busy"})
       unused(name, "--save_strategy is no");
   if (o.checkpoint_in_memory > 0 && resolved.values.parallel.max_restarts == 0)
     unused("checkpoint_in_memory", "no job is restarted from it (--max_restarts is 0)");
-  if (o.nan_policy != "skip") unused("nan_skip_limit", concat("--nan_policy is ", o.nan_policy));
+  if (o.nan_policy != NanPolicy::skip) unused("nan_skip_limit", concat("--nan_policy is ", o.nan_policy));
   if (resolved.values.optimization.fp16)
     for (const char* name : {"nan_policy", "nan_skip_limit"})
       unused(name, "--fp16 leaves out such steps by itself and lowers the loss scale (--min_loss_scale, --hysteresis)");
@@ -152,17 +152,18 @@ void unused_safety(const Resolved& resolved, const Unused& unused) {
 
 void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
-  if (o.logging_strategy != "steps" &&
-      (o.eval_strategy != "steps" || resolved.origins.at("eval_steps").starts_with("--")))
+  if (o.logging_strategy != Interval::steps &&
+      (o.eval_strategy != Interval::steps || resolved.origins.at("eval_steps").starts_with("--")))
     unused("logging_steps", concat("--logging_strategy is ", o.logging_strategy));
-  if (o.save_strategy != "steps") unused("save_steps", concat("--save_strategy is ", o.save_strategy));
-  if (o.save_strategy == "no")
+  if (o.save_strategy != SaveStrategy::steps) unused("save_steps", concat("--save_strategy is ", o.save_strategy));
+  if (o.save_strategy == SaveStrategy::no)
     for (const char* name : {"save_total_limit", "save_only_model"}) unused(name, "--save_strategy is no");
-  if (o.eval_strategy == "epoch") unused("eval_steps", "--eval_strategy is epoch");
-  if (o.eval_strategy == "no") unused("eval_delay", "--eval_strategy is no");
-  const bool best = o.load_best_model_at_end || o.save_strategy == "best" || !o.metric_for_best_model.empty();
+  if (o.eval_strategy == Interval::epoch) unused("eval_steps", "--eval_strategy is epoch");
+  if (o.eval_strategy == Interval::no) unused("eval_delay", "--eval_strategy is no");
+  const bool best =
+      o.load_best_model_at_end || o.save_strategy == SaveStrategy::best || !o.metric_for_best_model.empty();
   if (!best) unused("greater_is_better", "no best model is asked for (--load_best_model_at_end, --save_strategy best)");
-  if (o.eval_strategy == "no" && !o.do_eval && resolved.values.data.validation_file.empty())
+  if (o.eval_strategy == Interval::no && !o.do_eval && resolved.values.data.validation_file.empty())
     for (const char* name : {"metric_for_best_model", "bf16_full_eval", "fp16_full_eval"})
       unused(name, "nothing is evaluated (--eval_strategy)");
   if (o.resume_from_checkpoint.empty()) unused("ignore_data_skip", "no run is resumed (--resume_from_checkpoint)");

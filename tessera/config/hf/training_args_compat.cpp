@@ -24,11 +24,11 @@ std::span<const CompatDefault> compat_defaults() { return defaults; }
 void apply_compat(Resolved& resolved) {
   const std::string& origin = resolved.origins.at("compat");
   if (origin == "default") return;
-  const std::string& version = resolved.values.files.compat;
+  const Compat version = resolved.values.files.compat;
   for (const CompatDefault& row : defaults) {
     std::string& from = resolved.origins.at(std::string(row.setting));
     if (from != "default") continue;
-    find_field(row.setting)->set(resolved.values, version == "v4" ? row.v4 : row.v5);
+    find_field(row.setting)->set(resolved.values, version == Compat::v4 ? row.v4 : row.v5);
     from = concat("derived (", origin, " ", version, ")");
   }
 }

@@ -222,7 +222,7 @@ void Sharded::Impl::make_groups() {
   context_.param_dtype = options_.param_dtype;
   context_.load = options_.load;
   context_.sync = options_.sync_module_states && context_.data_parallel.size() > 1;
-  const bool offloads = options_.offload == Offload::params || options_.offload == Offload::all;
+  const bool offloads = offloads_parameters(options_.offload);
   context_.allocate_shard = [this, offloads](at::IntArrayRef sizes, at::TensorOptions options) {
     if (!offloads) return comm::zeros_shared(context_.shards, sizes, options);
     offloaded_bytes_ += static_cast<std::int64_t>(c10::multiply_integers(sizes) * options.dtype().itemsize());

@@ -22,13 +22,13 @@ double metric_of(const EvalMetrics& metrics, const std::string& name) {
 }
 
 bool greater_is_better(const OutputConfig& config) {
-  if (config.greater_is_better != "auto") return config.greater_is_better == "true";
+  if (const auto asked = decided(config.greater_is_better)) return *asked;
   const std::string& metric = config.metric_for_best_model;
   return !metric.empty() && !metric.ends_with("loss") && !metric.ends_with("perplexity");
 }
 
 BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* resumed)
-    : wanted_(config.load_best_model_at_end || config.save_strategy == "best" || !config.metric_for_best_model.empty()),
+    : wanted_(config.load_best_model_at_end || config.save_strategy == SaveStrategy::best || !config.metric_for_best_model.empty()),
       loads_at_end_(config.load_best_model_at_end),
       greater_is_better_(train::greater_is_better(config)),
       metric_(config.metric_for_best_model) {

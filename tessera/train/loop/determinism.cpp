@@ -15,7 +15,7 @@ RunConfig with_full_determinism(RunConfig config) {
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);
   const bool excluded = config.parallel.threads_per_process > 1 || config.sharding.grad_compression != "none" ||
-                        config.sharding.reduce_dtype != "fp32" || config.optimization.auto_find_batch_size ||
+                        config.sharding.reduce_dtype != FloatType::fp32 || config.optimization.auto_find_batch_size ||
                         !config.optimization.average_tokens_across_devices;
   if (!excluded) config.parallel.deterministic_reduce = true;
   return config;

@@ -101,20 +101,21 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
   }
   plan.warmup_steps = warmup_steps(optimization, plan.total_steps);
 
-  plan.logging_steps = output.logging_strategy == "steps" ? steps_of(output.logging_steps, plan.total_steps) : 0;
-  plan.log_at_epoch = output.logging_strategy == "epoch";
-  plan.log_at_end = output.logging_strategy != "no";
+  plan.logging_steps =
+      output.logging_strategy == Interval::steps ? steps_of(output.logging_steps, plan.total_steps) : 0;
+  plan.log_at_epoch = output.logging_strategy == Interval::epoch;
+  plan.log_at_end = output.logging_strategy != Interval::no;
   plan.log_first = output.logging_first_step;
   if (has_validation) {
-    if (output.eval_strategy == "steps")
+    if (output.eval_strategy == Interval::steps)
       plan.eval_every = steps_of(output.eval_steps > 0 ? output.eval_steps : output.logging_steps, plan.total_steps);
     plan.eval_delay = output.eval_delay;
-    plan.eval_at_epoch = output.eval_strategy == "epoch";
+    plan.eval_at_epoch = output.eval_strategy == Interval::epoch;
     plan.eval_at_end = true;
   }
-  if (output.save_strategy == "steps") plan.save_every = steps_of(output.save_steps, plan.total_steps);
-  plan.save_at_epoch = output.save_strategy == "epoch";
-  plan.save_at_end = output.save_strategy == "steps" || output.save_strategy == "epoch";
+  if (output.save_strategy == SaveStrategy::steps) plan.save_every = steps_of(output.save_steps, plan.total_steps);
+  plan.save_at_epoch = output.save_strategy == SaveStrategy::epoch;
+  plan.save_at_end = output.save_strategy == SaveStrategy::steps || output.save_strategy == SaveStrategy::epoch;
   return plan;
 }
 

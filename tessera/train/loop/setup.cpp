@@ -198,7 +198,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
   if (setup.tokenizer_fits_data) check_vocabulary(*setup.tokenizer, place, *setup.model);
 
   const bool want_validation =
-      config.output.eval_strategy != "no" || config.output.do_eval || !config.data.validation_file.empty();
+      config.output.eval_strategy != Interval::no || config.output.do_eval || !config.data.validation_file.empty();
   setup.datasets = open_task_datasets(config, *setup.model, *setup.tokenizer, setup.block_size, want_validation,
                                       world.rank() == 0 ? data::logged_progress() : data::ReadProgress());
   if (world.rank() == 0) {

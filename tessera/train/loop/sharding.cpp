@@ -15,21 +15,9 @@
 namespace tessera::train {
 namespace {
 
-std::optional<at::ScalarType> dtype(const std::string& name) {
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "fp16") return at::kHalf;
-  return std::nullopt;  // the shards', fp32
-}
-
-Offload offload(const std::string& name) {
-  if (name == "optimizer") return Offload::optimizer;
-  if (name == "params") return Offload::params;
-  return name == "all" ? Offload::all : Offload::none;
-}
-
-layout::BackwardPrefetch backward_prefetch(const std::string& name) {
-  if (name == "backward_pre") return layout::BackwardPrefetch::pre;
-  return name == "backward_post" ? layout::BackwardPrefetch::post : layout::BackwardPrefetch::none;
+std::optional<at::ScalarType> dtype(FloatType type) {
+  if (type == FloatType::fp32) return std::nullopt;  // the shards'
+  return type == FloatType::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
 std::vector<std::string> module_names(const torch::nn::Module& model) {
@@ -42,10 +30,6 @@ layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module&
   layout::WrapPolicy policy = config::wrap_policy(config.sharding, block_classes(model), module_names(model));
   policy.class_aliases = models::block_class_aliases();
   return policy;
-}
-
-std::optional<bool> reshard(const std::string& word) {
-  return word == "auto" ? std::nullopt : std::optional<bool>(word == "true");
 }
 
 /// "h.11" -> {"h.", 11}; -1: the name has no number at its end.
@@ -123,17 +107,17 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   }
   if (strategy.shard_parameters) {
     options.wrap = wrap_policy(config, model);
-    options.reshard_after_forward = reshard(s.reshard_after_forward);
+    options.reshard_after_forward = decided(s.reshard_after_forward);
     options.persistence_threshold = s.persistence_threshold;
     if (options.reshard_after_forward.value_or(strategy.reshard_after_forward))
-      options.backward_prefetch = backward_prefetch(s.backward_prefetch);
+      options.backward_prefetch = s.backward_prefetch;
   } else {
     options.bucket_mb = p.ddp_bucket_cap_mb;
   }
   options.overlap_comm = s.overlap_comm;
   options.sync_module_states = s.sync_module_states;
   options.broadcast_buffers = p.ddp_broadcast_buffers;
-  options.offload = offload(s.cpu_offload);
+  options.offload = s.cpu_offload;
   if (options.offload != Offload::none) options.offload_folder = s.offload_folder;
   if (s.grad_compression != "none") options.compression = parallel::make_compression(s.grad_compression);
   options.check_finite = !config.optimization.fp16;
@@ -205,14 +189,14 @@ std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& ta
 
 std::string describe_strategy(const RunConfig& config, const Sharded& sharded) {
   const ShardingConfig& s = config.sharding;
-  if (s.strategy == Strategy::ddp && s.cpu_offload == "none" && s.grad_compression == "none") return "";
+  if (s.strategy == Strategy::ddp && s.cpu_offload == Offload::none && s.grad_compression == "none") return "";
   std::string text = word_of(s.strategy);
   if (sharded.shard_ranks() > 1) text += concat(" over ", sharded.shard_ranks(), " processes");
   if (sharded.shard_ranks() > 1 && sharded.replicate_ranks() > 1)
     text += concat(", ", sharded.replicate_ranks(), " copies");
-  if (s.cpu_offload != "none") text += ", offload " + s.cpu_offload;
-  if (s.param_dtype != "fp32") text += ", parameters " + s.param_dtype;
-  if (s.reduce_dtype != "fp32") text += ", gradients reduced in " + s.reduce_dtype;
+  if (s.cpu_offload != Offload::none) text += ", offload " + word_of(s.cpu_offload);
+  if (s.param_dtype != FloatType::fp32) text += ", parameters " + word_of(s.param_dtype);
+  if (s.reduce_dtype != FloatType::fp32) text += ", gradients reduced in " + word_of(s.reduce_dtype);
   if (s.grad_compression != "none") text += ", gradients sent as " + s.grad_compression;
   return text;
 }
@@ -227,7 +211,7 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
     trained.push_back(parameter.tensor.requires_grad());
   layout::StateBytesOptions options;
   options.strategy = row_of(config.sharding.strategy);
-  if (const auto asked = reshard(config.sharding.reshard_after_forward))
+  if (const auto asked = decided(config.sharding.reshard_after_forward))
     options.strategy.reshard_after_forward = *asked;
   options.shard_ranks = shard_ranks;
   options.rank = rank;

@@ -123,7 +123,7 @@ ExitCode TrainingLoop::run() {
 
     if (plan_.logs_after(step_)) log();
     const bool best = plan_.evaluates_after(step_) && evaluate();
-    if (plan_.saves_after(step_) || (best && setup_.config.output.save_strategy == "best"))
+    if (plan_.saves_after(step_) || (best && setup_.config.output.save_strategy == SaveStrategy::best))
       save();
     else if (memory_saver_ && step_ % setup_.config.output.checkpoint_in_memory == 0)
       save_in_memory();
@@ -170,7 +170,8 @@ void TrainingLoop::prepare_measuring() {
 
 /// The end of the loop, whatever led to it.
 ExitCode TrainingLoop::finish(StopRequest stop) {
-  if (window_.steps() > 0) log(setup_.config.output.logging_strategy != "no");  // an early stop between two logs
+  if (window_.steps() > 0)
+    log(setup_.config.output.logging_strategy != Interval::no);  // an early stop between two logs
   finish_saving();
   if (stop == StopRequest::terminate && saved_step_ != step_) {
     save();

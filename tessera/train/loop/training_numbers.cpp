@@ -48,9 +48,9 @@ void TrainingLoop::log(bool tell) {
   metrics.learning_rate = learning_rate_;
   metrics.epoch = plan_.epoch(step_);
   if (peak_flops_ > 0) metrics.flops_utilization = metrics.tokens_per_second * flops_per_token() / peak_flops_;
-  if (const std::string& which = setup_.config.output.include_num_input_tokens_seen; which != "no")
+  if (const CountedTokens which = setup_.config.output.include_num_input_tokens_seen; which != CountedTokens::no)
     metrics.num_input_tokens_seen =
-        (which == "all" ? inputs_ : tokens_) + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
+        (which == CountedTokens::all ? inputs_ : tokens_) + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
   last_log_ = metrics;
   loss_sum_ += metrics.loss * static_cast<double>(steps);
   cpu_seconds_ += metrics.cpu_seconds * static_cast<double>(steps);

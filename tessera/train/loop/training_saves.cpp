@@ -48,9 +48,10 @@ checkpoint::TensorSources finite_only(checkpoint::TensorSources sources) {
 /// Collective.
 void TrainingLoop::open_savers() {
   const OutputConfig& output = setup_.config.output;
-  if (output.save_state_dict_type != "full" && !setup_.lora) {  // adapters are small, and PEFT knows one file only
+  if (output.save_state_dict_type != StateDictType::full &&
+      !setup_.lora) {  // adapters are small, and PEFT knows one file only
     saver_.emplace(world_.group(), SaverOptions{.output_dir = output.output_dir, .in_memory = output.async_save});
-    if (output.save_strategy != "no") saver_->prepare(*sharded_, *optimizer_);
+    if (output.save_strategy != SaveStrategy::no) saver_->prepare(*sharded_, *optimizer_);
   } else if (output_)
     remove_stale_or_warn(output.output_dir);
   if (output.checkpoint_in_memory == 0) return;
@@ -68,7 +69,7 @@ void TrainingLoop::open_savers() {
 
 void TrainingLoop::save() {
   const OutputConfig& output = setup_.config.output;
-  if (saving_ != nullptr && !is_memory(saving_) && output.async_save_when_busy == "skip") {
+  if (saving_ != nullptr && !is_memory(saving_) && output.async_save_when_busy == WhenBusy::skip) {
     journal_.note(
         concat("step ", step_,
                " is not saved: the checkpoint before it is still being written (--async_save_when_busy skip)"));

@@ -104,7 +104,7 @@ bool TrainingLoop::check_norm() {
     where = error.what();  // names rank and parameter
   }
   const OutputConfig& output = setup_.config.output;
-  if (output.nan_policy == "skip" && ++skipped_in_a_row_ <= output.nan_skip_limit) {
+  if (output.nan_policy == NanPolicy::skip && ++skipped_in_a_row_ <= output.nan_skip_limit) {
     if (world_.rank() == 0)
       log::warning("step ", step_ + 1, " is skipped (--nan_policy skip; ", skipped_in_a_row_, " in a row, at most ",
                    output.nan_skip_limit, "): the gradient norm is ", format_real(grad_norm_),
@@ -114,7 +114,7 @@ bool TrainingLoop::check_norm() {
   finish_saving();  // what is being written is of a step before this one, and good
   if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
   throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
-                     output.nan_policy == "skip"
+                     output.nan_policy == NanPolicy::skip
                          ? concat(" after ", output.nan_skip_limit, " steps in a row that were skipped for the same")
                          : std::string(),
                      ": the training diverged. Lower --learning_rate (now ",

@@ -43,7 +43,7 @@ Journal::Journal(const Setup& setup, const comm::World& world)
 
 void Journal::open(OutputFolder& output, const Value& configuration) {
   output_ = &output;
-  if (config_.report_to != "tensorboard") return;
+  if (config_.report_to != ReportTo::tensorboard) return;
   const double now = unix_seconds();
   try {
     std::string folder = config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir;
@@ -59,8 +59,8 @@ void Journal::open(OutputFolder& output, const Value& configuration) {
 
 void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seconds_left) {
   progress_.set_loss(m.loss);
-  if (config_.log_format != "plain")
-    progress_.record(hf_line(m, config_.log_format == "hf5"));
+  if (config_.log_format != LogFormat::plain)
+    progress_.record(hf_line(m, config_.log_format == LogFormat::hf5));
   else if (progress_.mode() == Progress::Mode::plain)
     progress_.note(plain_line(m, total_steps, seconds_left));
   log_history_.push_back(hf_log_entry(m));
@@ -84,8 +84,8 @@ void Journal::logged(const StepMetrics& m, std::int64_t total_steps, double seco
 
 void Journal::evaluated(const EvalMetrics& m) {
   log_history_.push_back(hf_log_entry(m));
-  if (config_.log_format != "plain")
-    progress_.record(hf_line(m, config_.log_format == "hf5"));
+  if (config_.log_format != LogFormat::plain)
+    progress_.record(hf_line(m, config_.log_format == LogFormat::hf5));
   else
     progress_.note(describe(m));
   if (output_ == nullptr) return;
@@ -101,7 +101,7 @@ void Journal::sampled(std::int64_t step, const std::string& prompt, const std::s
 void Journal::ended(const RunTotals& t) {
   log_history_.push_back(hf_log_entry(t));
   progress_.close();
-  if (config_.log_format != "plain") progress_.record(hf_line(t, config_.log_format == "hf5"));
+  if (config_.log_format != LogFormat::plain) progress_.record(hf_line(t, config_.log_format == LogFormat::hf5));
   if (output_ == nullptr) return;
   output_->metrics().append(to_json(t));
   const Value entry = hf_log_entry(t);

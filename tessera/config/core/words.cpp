@@ -1,0 +1,80 @@
+#include <tessera/config/core/words.h>
+
+namespace tessera {
+
+const WordTable& words_of(Choice) {
+  static const WordTable words = {{"auto", "true", "false"}, {{"yes", "true"}, {"no", "false"}}};
+  return words;
+}
+
+const WordTable& words_of(Compat) {
+  static const WordTable words = {{"v4", "v5"}};
+  return words;
+}
+
+const WordTable& words_of(FloatType) {
+  static const WordTable words = {{"fp32", "bf16", "fp16"},
+                                  {{"float32", "fp32"},
+                                   {"bfloat16", "bf16"},
+                                   {"float16", "fp16"},
+                                   {"torch.float32", "fp32"},
+                                   {"torch.bfloat16", "bf16"},
+                                   {"torch.float16", "fp16"}}};
+  return words;
+}
+
+const WordTable& words_of(AutoWrap) {
+  static const WordTable words = {{"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}};
+  return words;
+}
+
+const WordTable& words_of(Interval) {
+  static const WordTable words = {{"no", "steps", "epoch"}};
+  return words;
+}
+
+const WordTable& words_of(SaveStrategy) {
+  static const WordTable words = {{"no", "steps", "epoch", "best"}};
+  return words;
+}
+
+const WordTable& words_of(CountedTokens) {
+  static const WordTable words = {{"no", "all", "non_padding"}, {{"true", "all"}, {"false", "no"}}};
+  return words;
+}
+
+const WordTable& words_of(LogFormat) {
+  static const WordTable words = {{"hf", "hf5", "plain"}, {{"hf4", "hf"}}};
+  return words;
+}
+
+const WordTable& words_of(ReportTo) {
+  static const WordTable words = {{"tensorboard", "none"}, {{"all", "tensorboard"}}};
+  return words;
+}
+
+const WordTable& words_of(StateDictType) {
+  static const WordTable words = {{"sharded", "full", "local"},
+                                  {{"sharded_state_dict", "sharded"},
+                                   {"full_state_dict", "full"},
+                                   {"local_state_dict", "local"},
+                                   {"statedicttype.sharded_state_dict", "sharded"},
+                                   {"statedicttype.full_state_dict", "full"},
+                                   {"statedicttype.local_state_dict", "local"},
+                                   {"1", "full"},  // torch.distributed.fsdp.StateDictType
+                                   {"2", "local"},
+                                   {"3", "sharded"}}};
+  return words;
+}
+
+const WordTable& words_of(WhenBusy) {
+  static const WordTable words = {{"wait", "skip"}};
+  return words;
+}
+
+const WordTable& words_of(NanPolicy) {
+  static const WordTable words = {{"stop", "skip"}};
+  return words;
+}
+
+}  // namespace tessera

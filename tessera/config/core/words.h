@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// The settings that have a fixed set of words, as enumerations. The words themselves, and other systems' synonyms, are
+/// in words.cpp: one table of each, from which flags, files, --help, --print_config, the schema and errors are made.
+
+#include <tessera/base/words.h>
+#include <tessera/layout/residency.h>
+#include <tessera/layout/strategy.h>
+
+#include <optional>
+
+namespace tessera {
+
+/// A boolean that may be left to the program ("auto").
+enum class Choice : unsigned char { automatic, yes, no };
+const WordTable& words_of(Choice);
+inline std::optional<bool> decided(Choice choice) {
+  return choice == Choice::automatic ? std::nullopt : std::optional(choice == Choice::yes);
+}
+
+/// Version of transformers whose defaults hold.
+enum class Compat : unsigned char { v4, v5 };
+const WordTable& words_of(Compat);
+
+enum class FloatType : unsigned char { fp32, bf16, fp16 };
+const WordTable& words_of(FloatType);
+
+/// Which modules are gathered and dropped as one.
+enum class AutoWrap : unsigned char { transformer_based, size_based, regex, none };
+const WordTable& words_of(AutoWrap);
+
+/// When something is logged or evaluated.
+enum class Interval : unsigned char { no, steps, epoch };
+const WordTable& words_of(Interval);
+
+/// When checkpoints are written.
+enum class SaveStrategy : unsigned char { no, steps, epoch, best };
+const WordTable& words_of(SaveStrategy);
+
+/// Which tokens the log lines count.
+enum class CountedTokens : unsigned char { no, all, non_padding };
+const WordTable& words_of(CountedTokens);
+
+/// Log lines as transformers 4 prints them, as 5 does, or plain words.
+enum class LogFormat : unsigned char { hf, hf5, plain };
+const WordTable& words_of(LogFormat);
+
+enum class ReportTo : unsigned char { tensorboard, none };
+const WordTable& words_of(ReportTo);
+
+/// Each rank writes its part of a checkpoint, or rank 0 the whole; local is written as sharded.
+enum class StateDictType : unsigned char { sharded, full, local };
+const WordTable& words_of(StateDictType);
+
+/// What becomes of a checkpoint that is due while the one before is being written.
+enum class WhenBusy : unsigned char { wait, skip };
+const WordTable& words_of(WhenBusy);
+
+/// What becomes of a step whose loss or gradients are not finite.
+enum class NanPolicy : unsigned char { stop, skip };
+const WordTable& words_of(NanPolicy);
+
+}  // namespace tessera
