@@ -95,8 +95,8 @@ TEST(ShardingOptions, LeaveOutWhatTheStrategyHasNoUseFor) {
   const auto model = models::load_model(config.model, 1);
   config.sharding.forward_prefetch = false;
   config.sharding.limit_all_gathers = false;
-  config.sharding.backward_prefetch = "backward_post";
-  config.sharding.reshard_after_forward = "true";
+  config.sharding.backward_prefetch = layout::BackwardPrefetch::post;
+  config.sharding.reshard_after_forward = Choice::yes;
   config.sharding.persistence_threshold = 100;
   config.sharding.offload_folder = "/tmp";
   config.parallel.ddp_bucket_cap_mb = 3;

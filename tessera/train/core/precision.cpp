@@ -4,7 +4,7 @@ namespace tessera::train {
 namespace {
 
 std::optional<at::ScalarType> choose(const RunConfig& config, bool bf16, bool fp16) {
-  if (config.sharding.param_dtype != "fp32") return std::nullopt;
+  if (config.sharding.param_dtype != FloatType::fp32) return std::nullopt;
   return bf16 ? std::optional(at::kBFloat16) : fp16 ? std::optional(at::kHalf) : std::nullopt;
 }
 
