@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// format/: file formats, without tensors; what needs several files has a folder.
+///
 /// JSON Lines (jsonlines.org): one strict JSON value (RFC 8259) per line of a UTF-8 file. Lines end with '\n' or
 /// "\r\n", the last one may lack it; blank lines are skipped; a byte order mark at the beginning of the file is passed
 /// over. Values and complaints carry file:line:column.

@@ -5,7 +5,7 @@
 /// DynamicLossScaler (deepspeed/runtime/fp16/loss_scaler.py).
 ///
 ///   (loss * scale.scale()).backward();
-///   const double norm = ... ;                                    // the scaled gradients\' norm, on all ranks
+///   const double norm = ... ;                                    // the scaled gradients' norm, on all ranks
 ///   const double factor = scale.gradient_factor();               // 1 / scale, of this step
 ///   if (scale.update(norm)) optimizer->step(rate, factor * clip_coefficient(norm * factor, max_norm));
 

@@ -21,6 +21,24 @@ TEST(Text, NoLineIsTooWide) { expect_nothing(wide_lines(tessera::testing::source
 
 TEST(Text, NoFolderIsCrowded) { expect_nothing(crowded_folders(tessera::testing::source_path())); }
 
+TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tessera::testing::source_path())); }
+
+TEST(TextRules, AFolderIsExplainedByAHeader) {
+  MadeUpTree tree;
+  tree.add("tessera/nn/a.h", "#pragma once\n/// \\file\n/// See nn/: not it.\n#include <b>\n/// nn/: too late.\n");
+  EXPECT_EQ(unexplained_folders(tree.root()).size(), 1u);
+  tree.add("tessera/nn/b.h", "#pragma once\n/// \\file\n/// nn/: operations.\n");
+  EXPECT_TRUE(unexplained_folders(tree.root()).empty());
+}
+
+TEST(TextRules, CommentsSayWhatTheySpeakOf) {
+  MadeUpTree tree;
+  tree.add("tessera/a.h", "int x;  ///< bytes\n        ///< of all ranks\n/// The sum\n/// of all.\nint of = 1;\n");
+  EXPECT_TRUE(headless_comments(tree.root()).empty());
+  tree.add("tessera/a.h", "int x;  ///< of all ranks\n\n/// Of all.\nint y;\n");
+  EXPECT_EQ(headless_comments(tree.root()).size(), 2u);
+}
+
 TEST(TextRules, ColumnsAreCodePoints) {
   std::string accents;
   for (int i = 0; i < 120; ++i) accents += "\u00e9";

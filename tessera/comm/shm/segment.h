@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// comm/shm/: collectives of the processes of one host through shared memory.
+///
 /// The memory that a process shares with the other ranks of its host: one memfd per process, mapped by every peer.
 /// Torch-free, as everything in this folder except backend.*.
 ///

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// config/accelerate/: the front end for accelerate: its YAML file, its variables, fsdp_config, its questionnaire.
+///
 /// accelerate's YAML or JSON (what `accelerate config` writes, --config_file). A front end: it translates keys into
 /// settings and acts on nothing. Source of names, defaults and meanings: accelerate/commands/config/config_args.py,
 /// commands/launch.py, utils/launch.py.

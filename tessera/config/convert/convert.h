@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// From a resolved configuration to the file of another system (`tessera config convert`), and what two configurations
-/// have in common. A writer needs only what was resolved, never the file it came from: any format that can be read can
-/// become any that can be written, and what the target cannot say is listed, each with the flag that says it.
+/// config/convert/: from a resolved configuration to the file of another system (`tessera config convert`), and what
+/// two configurations have in common. A writer needs only what was resolved, never the file it came from: any format
+/// that can be read can become any that can be written, and what the target cannot say is listed, each with the flag
+/// that says it.
 
 #include <tessera/base/value.h>
 #include <tessera/config/core/resolve.h>

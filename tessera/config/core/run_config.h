@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// config/core/: RunConfig, the table of its settings, and how flags and files become one checked configuration.
+///
 /// config/: one RunConfig, however the user said it. This header: the values of a run, as plain data.
 /// Names are Hugging Face's (run_clm.py, TrainingArguments). Front ends (flags now; YAML/JSON of other systems later)
 /// fill it through the table in fields.h, which also holds help texts, ranges and origins. Nothing here acts.

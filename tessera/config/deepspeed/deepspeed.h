@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// DeepSpeed's JSON (--deepspeed, --deepspeed_config, tessera::initialize): a front end, which translates keys into our
-/// settings and acts on nothing.
+/// config/deepspeed/: DeepSpeed's JSON (--deepspeed, --deepspeed_config, tessera::initialize): a front end, which
+/// translates keys into our settings and acts on nothing.
 ///
 /// Names, kinds and defaults: deepspeed/runtime/{config,precision_config,lr_schedules}.py and
 /// deepspeed/runtime/zero/config.py; "auto": transformers/integrations/deepspeed.py. Sections that the file has mean

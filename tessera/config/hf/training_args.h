@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Hugging Face's Trainer as a front end: the arguments of TrainingArguments (transformers 4 and 5) and of its scripts
-/// (run_clm.py, run_mlm.py), as flags and in files.
+/// config/hf/: Hugging Face's Trainer as a front end: the arguments of TrainingArguments (transformers 4 and 5) and of
+/// its scripts (run_clm.py, run_mlm.py), as flags and in files.
 ///
 /// Names and meanings: transformers/training_args.py and hf_argparser.py of 4.57 and 5.23. Most arguments are settings
 /// of ours by the same name (fields.h); training_args_rows() says what becomes of every one. An ignored or refused

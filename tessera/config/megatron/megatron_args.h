@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Megatron-LM's arguments as flags of `tessera train`. A front end: it translates and acts on nothing. Names, defaults
-/// and meanings: megatron/training/arguments.py.
+/// config/megatron/: Megatron-LM's arguments as flags of `tessera train`. A front end: it translates and acts on
+/// nothing. Names, defaults and meanings: megatron/training/arguments.py.
 ///
 /// The shape of the model (--num-layers, --hidden-size, ...) becomes config_name and config_overrides: GPT-2's, or
 /// Llama's when the arguments describe one (--swiglu, --normalization RMSNorm, --position-embedding-type rope).

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Checkpoints of DeepSpeed's ZeRO stages 1, 2 and 3, as weights to write to model.safetensors: what zero_to_fp32.py
-/// makes of them. DIR/latest names a folder TAG, in it (W ranks)
+/// format/deepspeed/: checkpoints of DeepSpeed's ZeRO stages 1, 2 and 3, as weights to write to model.safetensors: what
+/// zero_to_fp32.py makes of them. DIR/latest names a folder TAG, in it (W ranks)
 ///   mp_rank_00_model_states.pt (stages 1, 2) or zero_pp_rank_R_mp_rank_00_model_states.pt (stage 3, of each rank):
 ///     names and shapes of the parameters by group, buffers, frozen parameters, tied ones;
 ///   [bf16_]zero_pp_rank_R_mp_rank_00_optim_states.pt: rank R's part of the fp32 weights, one flat tensor by group.

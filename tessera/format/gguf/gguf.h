@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// format/gguf/: llama.cpp's files: reading them, and turning them into Hugging Face folders.
+///
 /// GGUF, the model files of llama.cpp (ggml/docs/gguf.md). Little-endian: "GGUF", u32 version (2 or 3), u64 tensors,
 /// u64 metadata entries; each entry: key, u32 type, value; each tensor: name, u32 dimensions, u64 sizes (innermost
 /// first), u32 element type, u64 offset; then, from the next multiple of `general.alignment` (32 when absent), the

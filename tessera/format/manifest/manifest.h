@@ -1,5 +1,8 @@
 #pragma once
 /// \file
+/// format/manifest/: what makes a folder of files one checkpoint: manifest, checksums, the index of pieces,
+/// verification.
+///
 /// manifest.json: the list of a folder's files with their sizes and checksums. It is written last, so a folder that has
 /// a valid one is whole. The manifest carries a checksum of itself: a flipped bit in it is found too.
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// format/: file formats, without tensors. This header: safetensors (https://github.com/huggingface/safetensors, README
+/// format/safetensors/: safetensors (https://github.com/huggingface/safetensors, README
 /// "Format"): u64 little-endian header length, JSON header, then the tensors' bytes, tiling the rest without hole or
 /// overlap.
 

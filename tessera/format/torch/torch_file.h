@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// format/torch/: what torch.save and torch.distributed.checkpoint wrote: a pickle that is read as data.
+///
 /// Files of torch.save (zip format, PyTorch 1.6 and newer): a ZIP archive with NAME/data.pkl, which describes the
 /// object, and NAME/data/KEY, the bytes of each storage. Read as data (pickle.h): no class is made and no code runs.
 /// Source: torch/serialization.py (_save), torch/_utils.py (_rebuild_tensor_v2 and its like).

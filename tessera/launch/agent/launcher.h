@@ -1,5 +1,8 @@
 #pragma once
 /// \file
+/// launch/agent/: what runs on every host of a job: starts the ranks, passes on their output, watches them, ends or
+/// restarts them.
+///
 /// The agent of one host: starts N ranks of a program, prefixes their output, names the first that fails, ends the
 /// rest.
 

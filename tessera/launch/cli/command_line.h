@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// launch/cli/: the command line of `tessera launch`, its help, and the environments of other launchers.
+///
 /// The command line of `tessera launch`, with the names that users of accelerate, torchrun and DeepSpeed know.
 
 #include <tessera/launch/agent/launcher.h>

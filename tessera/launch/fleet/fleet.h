@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// launch/fleet/: the agents of several hosts act as one.
+///
 /// The agents of a job's hosts act as one: they meet, agree which ranks run where, hear of each other's failures within
 /// a fraction of a second, and restart or end together. All through the job's authenticated store (store_client.h),
 /// which the agent of machine 0 has started before (store_server.h) at main_process_ip:main_process_port.

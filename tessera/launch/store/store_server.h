@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// launch/store/: the authenticated store at which ranks and agents of a job meet: its protocol, server and client.
+///
 /// The rendezvous store: a key-value store in the agent's single-threaded poll loop, for those who know the job's
 /// secret. Protocol: store_wire.h. Others get a closed connection, and can hold neither descriptors nor memory for
 /// long.

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// launch/watch/: is every rank alive, and does the job get on? Judgement only; what follows is the agent's business.
+///
 /// Is every rank alive, and does the job get on? Judged from the board (board.h) on the monotonic clock, ten times a
 /// second. Its own file is the judgement only: what happens then is the agent's business (generation.h).
 ///

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// parallel/autograd/: what LibTorch's C++ interface lacks: ends of a backward, hooks on gradients, saved tensors.
+///
 /// What the engines of parallel/ need from autograd and LibTorch's C++ interface lacks: the exact begin and end of a
 /// backward, hooks on finished gradients, and a say in what is kept for backward. Every use of torch::autograd::Node
 /// and its engine is behind this header, because their ownership changes between LibTorch releases.

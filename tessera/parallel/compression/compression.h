@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Gradient compression: what replaces the plain reduction of one flat gradient. One seam for all methods and
-/// strategies.
+/// parallel/compression/: gradient compression: what replaces the plain reduction of one flat gradient. One seam for
+/// all methods and strategies.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// Construction of unmodified modules without memory: parameters get sizes but no data; what their initialisers did is
-/// remembered and replayed later, tensor by tensor, with the same bits as an ordinary construction would give.
+/// parallel/deferred/: construction of unmodified modules without memory: parameters get sizes but no data; what their
+/// initialisers did is remembered and replayed later, tensor by tensor, with the same bits as an ordinary construction
+/// would give.
 
 #include <ATen/core/Tensor.h>
 

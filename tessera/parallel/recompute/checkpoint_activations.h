@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// Activation checkpointing (Chen et al. 2016): of a region of the model only the inputs are kept; backward runs the
-/// region again to get the rest. Non-re-entrant, as PyTorch's use_reentrant=False: the region's outputs are ordinary
-/// autograd results, recomputation happens inside backward when the first of its saved tensors is asked for.
+/// parallel/recompute/: activation checkpointing (Chen et al. 2016): of a region of the model only the inputs are kept;
+/// backward runs the region again to get the rest. Non-re-entrant, as PyTorch's use_reentrant=False: the region's
+/// outputs are ordinary autograd results, recomputation happens inside backward when the first of its saved tensors is
+/// asked for.
 ///
 ///   x = tessera::checkpointed([block](const at::Tensor& h) { return block->forward(h); }, x);
 ///   auto [a, b] = tessera::checkpointed([net](const at::Tensor& q, const at::Tensor& k) { return net->pair(q, k); },

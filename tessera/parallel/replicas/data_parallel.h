@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// nn.DataParallel: one process, several replicas of a module, each with a part of the batch.
+/// parallel/replicas/: nn.DataParallel: one process, several replicas of a module, each with a part of the batch.
 ///
 ///   auto net = std::make_shared<MyModel>(config);       // any module, unedited (or a TORCH_MODULE holder)
 ///   tessera::DataParallel dp(net, {.replicas = 2});     // two teams of threads; or .devices = {"cuda:0", "cuda:1"}

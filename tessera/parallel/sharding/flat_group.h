@@ -1,5 +1,8 @@
 #pragma once
 /// \file
+/// parallel/sharding/: the sharding engine: parameters in flat buffers, gathered when they are used; gradients reduced
+/// to shards.
+///
 /// One flat buffer of a unit: where its parameters lie, this rank's shard of them, and the whole buffer while it is
 /// there. Two forms:
 ///

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// text/bpe/: byte-level byte-pair encoding, and its training.
+///
 /// Byte-level BPE as tokenizer.json describes it: added tokens and normalization, then splitting into words, then BPE
 /// over the bytes of each.
 

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// text/unicode/: what tokenizers need of Unicode: classes of characters, normal forms, UTF-8.
+///
 /// Unicode normal forms C and D (Unicode Standard Annex 15) as Hugging Face `tokenizers` computes them: with the tables
 /// of its version (normal_form_tables.h), so that text normalizes to the same bytes whatever Unicode says later.
 

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// text/wordpiece/: BERT's tokenizer.
+///
 /// WordPiece: a word becomes the longest token that it begins with, then the longest that continues it ("##ing"), ...;
 /// a word that cannot be covered becomes one unknown token (Schuster and Nakajima, "Japanese and Korean voice search",
 /// 2012; Hugging Face's models.WordPiece).

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// train/inference/: a trained model at work: continuing texts, encoding them.
+///
 /// Text from a trained model: one token after another with a key-value cache, and their bytes as they become readable.
 
 #include <tessera/models/causal_lm.h>

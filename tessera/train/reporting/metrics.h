@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// train/reporting/: what a run tells: metrics, log lines, progress, phases, trace, report.
+///
 /// What a run measures, and OUT/metrics.jsonl: one JSON object per logged step and per evaluation; the last line is
 /// {"event":"end", ...totals} (docs/configuration.md).
 

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// train/saving/: checkpoints while the training goes on, and the best of them.
+///
 /// Who writes which tensors of a SHARDED checkpoint under which names, and what the ranks tell rank 0 about it.
 
 #include <tessera/base/value.h>
