@@ -33,8 +33,8 @@ set_property(GLOBAL PROPERTY tessera_core_libraries "")
 set_property(GLOBAL PROPERTY tessera_torch_objects "")
 
 # tessera_units(RESULT NAME SIZE SOURCES...): what is compiled for the sources. With TESSERA_UNITY those of a folder
-# come in units of at most SIZE files, because most of a unit's time goes into headers and what they instantiate; names in
-# anonymous namespaces must then differ within a unit. Units include <tessera/...>, not an absolute path, so that the
+# come in units of at most SIZE files, because most of a unit's time goes into headers and what they instantiate; names
+# in anonymous namespaces must then differ within a unit. Units include <tessera/...>, not an absolute path, so that the
 # compiler cache serves every clone. Sources with compile options of their own stay alone.
 function(tessera_units result name size)
   if(NOT TESSERA_UNITY)

@@ -42,8 +42,8 @@ struct ShardingOptions {
   /// Which modules become units. ZeRO-1 and ZeRO-2 and DDP, where whole parameters stay, are cut in buckets instead.
   layout::WrapPolicy wrap = {};
 
-  std::optional<at::ScalarType> param_dtype = {};  ///< of whole parameters: computing and gathering; empty: the shards'
-  std::optional<at::ScalarType> reduce_dtype = {};  ///< of gradients on the wire; empty: fp32 (fp64 for fp64 shards)
+  std::optional<at::ScalarType> param_dtype = {};   ///< whole parameters' (computing, gathering); empty: the shards'
+  std::optional<at::ScalarType> reduce_dtype = {};  ///< gradients' on the wire; empty: fp32 (fp64 for fp64 shards)
   std::optional<at::ScalarType> buffer_dtype = {};  ///< floating-point buffers are converted once
 
   comm::Reduction reduction = comm::Reduction::mean;  ///< over ranks: mean or sum
@@ -72,7 +72,7 @@ struct ShardingOptions {
   bool broadcast_buffers = true;   ///< rank 0's buffers for everyone after each reduction (as Ddp)
   Offload offload = Offload::none;
   std::string offload_folder = {};  ///< on the CPU "offload" is memory mapped from a file here; empty: TMPDIR
-  std::shared_ptr<parallel::Compression> compression = {};  ///< of gradients on the wire; nullptr: none
+  std::shared_ptr<parallel::Compression> compression = {};  ///< for gradients on the wire; nullptr: none
   bool check_finite =
       true;  ///< remember which rank's gradient was the first that is not finite: clip_grad_norm() names it
 
@@ -94,7 +94,7 @@ inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
 /// This rank's part of one parameter.
 struct ShardedParameter {
   std::string name;
-  std::vector<std::int64_t> shape;  ///< of the whole parameter
+  std::vector<std::int64_t> shape;  ///< shape of the whole parameter
   std::int64_t begin = 0;           ///< the part is elements [begin, begin + local.numel()) of the flattened parameter
   at::Tensor local;                 ///< 1-D leaf (the module's own parameter where nothing is sharded); grad(): reduced
   bool divided = false;  ///< other ranks of the shard group hold other parts; false: every rank holds the whole
@@ -174,7 +174,7 @@ class Sharded {
   /// While it lives, whole parameters (all, or those in the units of `names`) may be read, and with write_back changed:
   /// all ranks make the same change, each keeps its own part. Collective at both ends.
   struct UnshardedOptions {
-    std::vector<std::string> names = {};  ///< of parameters; empty: all
+    std::vector<std::string> names = {};  ///< the parameters to read; empty: all
     bool write_back = false;
   };
   class Unsharded {

@@ -55,7 +55,7 @@ enum class Scene { plain, unused_parameter, not_finite };
 
 /// What a short training leaves behind.
 struct Trace {
-  std::string error;   ///< of the last step, or of an allocation of optimizer state
+  std::string error;   ///< error of the last step, or of an allocation of optimizer state
   std::string values;  ///< bytes of all gradients and weights
   std::string wire;    ///< every collective: operation, type, reduction, group, bytes, tag
   std::string events;  ///< between which layers a collective was started, and waited for

@@ -38,7 +38,7 @@ bool is_code_name(std::string_view word) {
 
 /// Whether a part of the word stands for something that the reader fills in: FOLDER, N, *, <name>, ${build}.
 bool has_placeholder(const std::string& word) {
-  if (word.find_first_of("*{}<>$") != std::string::npos) return true;
+  if (word.find_first_of("*{}<>$") != std::string::npos || word.find("...") != std::string::npos) return true;
   for (const std::string& part : split(word, '/')) {
     const std::string stem = part.substr(0, part.find_first_of("._"));
     const bool capitals = std::none_of(stem.begin(), stem.end(), [](unsigned char c) { return std::islower(c); });
@@ -112,6 +112,7 @@ std::vector<std::string> words_of(const std::string& text) {
     while (end < text.size() && belongs_to_word(text[end])) ++end;
     std::string word = text.substr(i, end - i);
     const bool part_of_more = i > 0 && (text[i - 1] == ':' || text[i - 1] == '@' || text[i - 1] == ',');
+    if (word.ends_with("/...")) word.clear();
     while (!word.empty() && std::string_view(".-").find(word.back()) != std::string_view::npos) word.pop_back();
     while (word.starts_with("../")) word.erase(0, 3);
     while (word.starts_with("<")) word.erase(0, 1);

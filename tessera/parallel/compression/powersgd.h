@@ -35,7 +35,7 @@ class PowerSgdCompression final : public CompressionMethod {
 
  private:
   PowerSgdOptions options_;
-  KeptTensors errors_{"/error"}, queries_{"/query"};  ///< of the matrices, key KEY.SEGMENT
+  KeptTensors errors_{"/error"}, queries_{"/query"};  ///< kept for each matrix, key KEY.SEGMENT
 };
 
 /// Makes the columns of matrix [rows, r] orthonormal in place (Gram-Schmidt, twice for stability). Columns that depend

@@ -110,7 +110,7 @@ class Record : public std::enable_shared_from_this<Record> {
   Environment environment_;
 
   std::recursive_mutex recomputing_;  ///< one recomputation at a time; regions may run a backward of their own inside
-  std::mutex mutex_;                  ///< of what follows; never held while tensors are computed
+  std::mutex mutex_;                  ///< guards what follows; never held while tensors are computed
   std::vector<Saved> saved_;
   std::map<int, std::map<std::size_t, Versioned>> rebuilt_;  ///< by backward, number
 };

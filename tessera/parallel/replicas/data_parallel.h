@@ -6,7 +6,7 @@
 ///   tessera::DataParallel dp(net, {.replicas = 2});     // two teams of threads; or .devices = {"cuda:0", "cuda:1"}
 ///   at::Tensor logits = dp(ids);                        // net->forward(ids), half of the rows each
 ///   at::cross_entropy_loss(logits, labels).backward();  // each replica's backward in its own team
-///   optimizer.step();                                   // of net->parameters(), as always
+///   optimizer.step();                                   // updates net->parameters(), as always
 ///
 /// A replica is a *device* or, on the CPU, a *team*: a thread with an intra-op thread pool of its own. A call scatters
 /// the arguments, runs the replicas at the same time, and gathers what they return.

@@ -175,7 +175,7 @@ class Collected {
 
   /// In the order of arguments.
   const std::vector<Input>& inputs() const { return inputs_; }
-  /// Of what is scattered; empty when nothing is.
+  /// The rows of what is scattered; empty when nothing is.
   std::optional<std::int64_t> rows() const { return rows_; }
 
  private:

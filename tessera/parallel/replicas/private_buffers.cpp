@@ -20,7 +20,7 @@ struct PrivateBuffers::Copies {
   struct Copy {
     at::Tensor buffer;                                     ///< keeps the storage, and with it the map's key, alive
     c10::Storage memory;                                   ///< as large
-    std::map<const c10::TensorImpl*, at::Tensor> tensors;  ///< of buffers: one each, so that versions count
+    std::map<const c10::TensorImpl*, at::Tensor> tensors;  ///< one tensor for each buffer, so that versions count
   };
   std::map<const c10::StorageImpl*, Copy> by_storage;
   std::vector<at::Tensor> buffers;

@@ -22,8 +22,8 @@ struct ReplicaCall final : torch::CustomClassHolder {
   std::shared_ptr<ReplicaTeams> teams;
   std::vector<std::int64_t> rows;  ///< per replica that ran
   c10::Device output_device = c10::kCPU;
-  std::function<std::string(int)> name;  ///< of a replica, for messages
-  std::vector<at::Tensor> buffers;       ///< of a module that all replicas call
+  std::function<std::string(int)> name;  ///< names a replica, for messages
+  std::vector<at::Tensor> buffers;       ///< those of a module that all replicas call
 
   /// What gradients are wanted for: arguments, then parameters.
   struct Variable {
@@ -39,7 +39,7 @@ struct ReplicaCall final : torch::CustomClassHolder {
   std::vector<Replica> replicas;
   bool used_up = false;  ///< a backward ran that did not keep the graph
 
-  /// Of one output, found by gather().
+  /// What gather() found of one output.
   struct Output {
     bool defined = false;
     bool scalar = false;  ///< without dimensions: the replica's number is its place

@@ -50,7 +50,7 @@ class ReplicaModules {
 
   std::shared_ptr<torch::nn::Module> first_;
   std::vector<c10::Device> devices_;
-  std::vector<std::shared_ptr<torch::nn::Module>> own_;  // of replicas 1, 2, ...; empty: all call first_
+  std::vector<std::shared_ptr<torch::nn::Module>> own_;  // modules of replicas 1, 2, ...; empty: all call first_
   bool stale_ = true;
   std::vector<std::uint32_t> copied_versions_;
 };

@@ -22,7 +22,7 @@ struct DataParallelOptions {
   int replicas = 0;
   /// Intra-op threads of each team, on the CPU. 0: the caller's shared out, at least 1.
   int threads_per_replica = 0;
-  /// Of the replicas; the first holds the module. Empty: all on the module's device.
+  /// Where the replicas compute; the first holds the module. Empty: all on the module's device.
   std::vector<c10::Device> devices = {};
   /// Where outputs are gathered; empty: the first device.
   std::optional<c10::Device> output_device = {};

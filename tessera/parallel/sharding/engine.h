@@ -64,7 +64,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   parallel::ShardingContext context_;
   parallel::GroupingPlan plan_;
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
-  std::vector<ShardedParameter> local_;                   ///< of trained parameters, in the order of registration
+  std::vector<ShardedParameter> local_;                   ///< parts of trained parameters, in the order of registration
   std::vector<std::size_t> frozen_;                       ///< indices into parameters_
   std::unique_ptr<parallel::GradientReducer> gradients_;  ///< none on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;

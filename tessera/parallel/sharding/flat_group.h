@@ -35,7 +35,7 @@ struct ShardingContext {
   comm::Group copies;         ///< the R ranks that hold the same part
   BufferPool pool;
   Materializer* materializer = nullptr;
-  /// Of all local parts: an optimizer that changes any of them in place is seen by one look.
+  /// One version for all local parts: an optimizer that changes any of them in place is seen by one look.
   c10::VariableVersion shard_version{0};
   std::optional<at::ScalarType> param_dtype = {};
   bool sync = false;                                                                  ///< rank 0's values for everyone
@@ -84,7 +84,7 @@ class FlatGroup {
   bool stays_whole() const { return stays_whole_; }
   const layout::FlatLayout& flat_layout() const { return layout_; }
   const std::vector<Member>& members() const { return members_; }
-  at::ScalarType dtype() const { return dtype_; }  ///< of whole parameters
+  at::ScalarType dtype() const { return dtype_; }  ///< type of whole parameters
   at::ScalarType shard_dtype() const { return shard_dtype_; }
   const at::Tensor& shard() const { return shard_; }  ///< [padded / S]
   const at::Tensor& whole() const { return storage_->buffer(); }

@@ -37,8 +37,8 @@ struct PassageOptions {
 /// What passes. Scattered: `flat` [S n] is this rank's, `result` [n] receives the reduced part. Not scattered: `flat`
 /// itself receives the result, and `message` is the memory of flat with counters behind it, which pass along.
 struct Passing {
-  std::string key;  ///< of error feedback: the same in every step and on every rank
-  std::string tag;  ///< of the collectives
+  std::string key;  ///< key of error feedback: the same in every step and on every rank
+  std::string tag;  ///< tag of the collectives
   at::Tensor flat, message, result;
   at::Tensor sum;  ///< fixed order: laid out like result (or message); what there is so far, and the result
   const std::vector<CompressedSegment>* segments = nullptr;

@@ -104,7 +104,7 @@ class GradientReducer {
   std::function<void(std::size_t)> complete_;
   std::vector<Flat> flats_;
   std::vector<Place> places_;                 ///< by parameter
-  std::vector<std::size_t> order_;            ///< of reductions
+  std::vector<std::size_t> order_;            ///< order of reductions
   std::vector<std::size_t> ready_order_;      ///< parameters, in this backward
   std::vector<std::size_t> pending_of_unit_;  ///< gradients
   std::size_t next_ = 0;                      ///< in order_: the one to start next

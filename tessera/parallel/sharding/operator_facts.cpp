@@ -10,8 +10,9 @@
 namespace tessera::parallel::detail {
 namespace {
 
-/// Of aten, without overload names; sorted. No alias annotation tells that these read sizes, types or autograd state
-/// only. _backward is among them: its `inputs` are destinations, and the operators of backward must be seen one by one.
+/// Operators of aten, without overload names; sorted. No alias annotation tells that these read sizes, types or
+/// autograd state only. _backward is among them: its `inputs` are destinations, and the operators of backward must be
+/// seen one by one.
 // clang-format off
 constexpr std::string_view metadata_operators[] = {
     "_assert_tensor_metadata", "_backward", "_debug_has_internal_overlap", "_has_compatible_shallow_copy_type",
@@ -24,7 +25,8 @@ constexpr std::string_view metadata_operators[] = {
     "sym_storage_offset", "sym_stride", "zeros_like"};
 // clang-format on
 
-/// Of aten; sorted. They throw when inputs and parameters differ in dtype; the others promote types, or take both.
+/// Operators of aten; sorted. They throw when inputs and parameters differ in dtype; the others promote types, or take
+/// both.
 // clang-format off
 constexpr std::string_view one_dtype_operators[] = {
     "_convolution", "addbmm", "addmm", "addmv", "addr", "baddbmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d",
@@ -62,7 +64,7 @@ OperatorFacts operator_facts(const c10::OperatorHandle& op) {
       facts.lists |= bit;
     if (write) facts.writes |= bit;
   }
-  // Of other libraries' operators nothing is assumed: that one returns an alias does not say that it reads no data.
+  // Nothing is assumed of other libraries' operators: that one returns an alias does not say that it reads no data.
   const std::string& full = schema.name();
   if (!full.starts_with("aten::")) return facts;
   const std::string_view name = std::string_view(full).substr(6);

@@ -13,15 +13,15 @@ namespace tessera::train {
 struct Utilization {
   PhaseSeconds seconds = {};     ///< per step, mean over the ranks
   double cpu_utilization = 0;    ///< processor time / (time x threads x ranks), during steps; 0: unknown
-  double flops_utilization = 0;  ///< of the measured peak (MFU); 0: unknown
+  double flops_utilization = 0;  ///< share of the measured peak (MFU); 0: unknown
   std::int64_t ranks = 1, local_ranks = 1;
   std::int64_t threads = 1;           ///< per rank
-  std::int64_t cores = 0;             ///< of the host that the processes may use; 0: unknown
+  std::int64_t cores = 0;             ///< cores of the host that the processes may use; 0: unknown
   std::int64_t micro_batch = 1;       ///< rows
   std::int64_t accumulation = 1;      ///< micro-batches per step
   bool gathers_parameters = false;    ///< whole parameters are gathered for every micro-batch
-  std::int64_t peak_bytes = 0;        ///< of the rank that needs most
-  std::int64_t activation_bytes = 0;  ///< of these
+  std::int64_t peak_bytes = 0;        ///< bytes of the rank that needs most
+  std::int64_t activation_bytes = 0;  ///< activations among these
   std::int64_t machine_bytes = 0;     ///< memory of the host; 0: unknown
 };
 

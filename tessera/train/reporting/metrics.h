@@ -21,17 +21,17 @@ namespace tessera::train {
 struct StepMetrics {
   std::int64_t step = 0;  ///< optimizer steps done
   double loss = 0;
-  double grad_norm = 0;      ///< of the last step, before clipping
+  double grad_norm = 0;      ///< norm of the last step, before clipping
   double learning_rate = 0;  ///< that the last step used
   double epoch = 0;
-  double tokens_per_second = 0;              ///< tokens of all ranks without padding, since the previous log
-  double step_time_ms = 0;                   ///< mean since the previous log
-  double cpu_seconds = 0;                    ///< processor seconds of one step, all ranks and threads, mean likewise
-  double cpu_utilization = 0;                ///< these / (time x ranks x threads)
-  double flops_utilization = 0;              ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
-  std::int64_t num_input_tokens_seen = -1;   ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
-  PhaseSeconds phases = {};                  ///< of one step, mean over steps and ranks; other: between the steps
-  double wall_time = 0;                      ///< when it was logged, Unix seconds
+  double tokens_per_second = 0;             ///< tokens of all ranks without padding, since the previous log
+  double step_time_ms = 0;                  ///< mean since the previous log
+  double cpu_seconds = 0;                   ///< processor seconds of one step, all ranks and threads, mean likewise
+  double cpu_utilization = 0;               ///< these / (time x ranks x threads)
+  double flops_utilization = 0;             ///< model FLOP/s / the measured peak of all ranks (MFU); 0: unknown
+  std::int64_t num_input_tokens_seen = -1;  ///< since step 0; -1: not asked for (include_num_input_tokens_seen)
+  PhaseSeconds phases = {};  ///< seconds of one step, mean over steps and ranks; other: between the steps
+  double wall_time = 0;      ///< when it was logged, Unix seconds
   std::vector<std::int64_t> memory_by_rank;  ///< peak resident bytes so far, one per rank
   std::vector<MemoryByKind> memory_kinds;    ///< what these consist of, one per rank
   std::int64_t peak_memory_bytes() const;    ///< the maximum over the ranks
@@ -55,19 +55,19 @@ struct RunTotals {
   std::int64_t steps_here = 0;  ///< likewise
   double seconds = 0;           ///< since the first step
   double startup_seconds = 0;   ///< from the start of the process to the first step
-  double loss = 0;              ///< of the last log
+  double loss = 0;              ///< loss of the last log
   double train_loss = 0;        ///< mean over the steps of this process
-  double eval_loss = 0;         ///< of the last evaluation
+  double eval_loss = 0;         ///< loss of the last evaluation
   bool has_eval = false;
   double tokens_per_second = 0;      ///< over training steps only
-  double flops_per_second = 0;       ///< of the model, all ranks
-  double peak_flops_per_second = 0;  ///< of all ranks in a matrix product (utilization.h); 0: unknown
-  double total_flops = 0;            ///< of the model since step 0, resumed runs included
+  double flops_per_second = 0;       ///< speed of the model, all ranks
+  double peak_flops_per_second = 0;  ///< peak of all ranks in a matrix product (utilization.h); 0: unknown
+  double total_flops = 0;            ///< arithmetic of the model since step 0, resumed runs included
   std::int64_t peak_memory_bytes = 0;
-  double unigram_entropy = 0;                 ///< of the training data, nats per token (unigram.h)
+  double unigram_entropy = 0;                 ///< entropy of the training data, nats per token (unigram.h)
   std::string reason = "done";                ///< done | terminated | interrupted
   std::string advice;                         ///< what limited the run (advice.h)
-  Value communication = Value::make_array();  ///< of rank 0: communication_table() (report.h)
+  Value communication = Value::make_array();  ///< rank 0's: communication_table() (report.h)
 };
 
 Value to_json(const StepMetrics& metrics);

@@ -117,7 +117,7 @@ std::string Trace::events(int rank, std::int64_t zero_ns) const {
   Lanes lanes;
   std::int64_t waited_until = 0;  // threads may wait at the same time; one track shows one wait at a time
   for (const comm::Entry& e : collectives_) {
-    if (e.start_ns < zero_ns) continue;  // of the start
+    if (e.start_ns < zero_ns) continue;  // it belongs to the start
     add(span(comm::op_name(e.op), "collective", rank, lanes.track(e), e.start_ns - zero_ns, e.end_ns - zero_ns,
              arguments_of(e)));
     const std::int64_t begin = std::max(e.end_ns - e.waited_ns, waited_until);

@@ -40,7 +40,7 @@ class Trace {
 
  private:
   struct Span {
-    std::string_view name;  // of a literal
+    std::string_view name;  // points to a literal
     std::int64_t begin_ns, end_ns;
   };
   std::deque<Span> phases_;

@@ -11,7 +11,7 @@
 
 namespace tessera::train {
 
-/// Of one step, over all ranks and micro-batches (data::Batch says what each counts).
+/// Counts of one step, over all ranks and micro-batches (data::Batch says what each counts).
 struct StepCounts {
   std::int64_t scored_tokens = 0, tokens = 0, labels_not_ignored = 0;
   std::int64_t inputs = 0;  ///< tokens with padding
