@@ -10,7 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/train/saving/gathered.h>
+#include <tessera/train/saving/save_plan.h>
 
 namespace tessera::train {
 
