@@ -31,8 +31,6 @@ NamedTensors read_hf_weights(const std::string& folder);
 /// nullptr.
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
                      const text::Tokenizer* tokenizer);
-void write_hf_folder(const std::string& folder, TensorSources weights, const Value& config,
-                     const text::Tokenizer* tokenizer);
 
 /// What resumes a run besides the weights.
 struct RunState {
@@ -41,10 +39,7 @@ struct RunState {
   std::uint64_t seed = 0;
   std::vector<Value> log_history;  ///< as Hugging Face's trainer_state.json
   std::int64_t optimizer_steps = 0;
-  NamedTensors optimizer;           ///< state tensors
-  TensorSources optimizer_sources;  ///< written instead of `optimizer` when there are any; never read
-  bool optimizer_apart = false;     ///< written by someone else (every rank its part), not with this
-  double loss_scale = 0;            ///< of fp16; 0: there is none
+  double loss_scale = 0;  ///< of fp16; 0: there is none
   std::int64_t loss_scale_good_steps = 0, loss_scale_skipped_steps = 0, loss_scale_hysteresis = 0;
   Value schedule_state = {};  ///< of a schedule that has one (reduce_lr_on_plateau), else null; restored as it is
   bool model_only = false;    ///< only what a model user needs is written; such a checkpoint cannot be resumed
@@ -67,21 +62,7 @@ struct RunState {
   Value mesh = {};           ///< {"ranks", "strategy", "shard_ranks", "replicate_ranks"}
 };
 
-/// Writes OUT/checkpoint-STEP through a temporary folder that is forced to the disk and renamed when complete
-/// (manifest.json last, with sizes and CRC-32C of every file). Called by one rank. Returns the folder. Keeps the newest
-/// `keep` complete checkpoints when keep > 0, always the one just written and state.best_model_checkpoint, and removes
-/// what dead runs left half written. Throws Error on I/O failure; then the checkpoints that were there are still there.
-std::string save_checkpoint(const std::string& output_dir, const NamedTensors& weights, const Value& config,
-                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
-std::string save_checkpoint(const std::string& output_dir, TensorSources weights, const Value& config,
-                            const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
-/// Checks manifest, sizes and checksums, and that nothing that resuming needs is absent. Throws InputError naming file,
-/// bytes and tensors. (Several ranks share the reading: choose.h.)
-void verify_checkpoint(const std::string& folder);
-/// Writes Hugging Face's trainer_state.json alone into an existing folder (the one that holds the finished model).
-void write_trainer_state(const std::string& folder, const RunState& state);
-/// The state of a verified checkpoint, with all of the optimizer's tensors, unless they are to be left in their files
-/// (stored_state.h).
-RunState read_run_state(const std::string& folder, bool with_optimizer = true);
+/// The state of a verified checkpoint; the optimizer's tensors stay in their files (stored_state.h).
+RunState read_run_state(const std::string& folder);
 
 }  // namespace tessera::checkpoint

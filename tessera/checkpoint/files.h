@@ -2,7 +2,6 @@
 /// \file
 /// The file names of a checkpoint folder and the parts that write it, each returning what it wrote for the manifest.
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,8 @@ inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 // PEFT's: adapters without their base model.
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
+inline constexpr const char* kAdapterWeightsStem = "adapter_model";
+inline constexpr const char* kAdapterPrefix = "base_model.model.";  // of the names of its tensors
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 // Ours. transformers refuses unknown keys in trainer_state.json, so what resumes a run has its own file.
 inline constexpr const char* kRunStateFile = "tessera_state.json";
@@ -33,15 +34,16 @@ using WrittenFiles = std::vector<format::ManifestFile>;
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
 /// config.json, generation_config.json and the tokenizer's files: a model folder without its weights.
 WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer);
-WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
-                            const text::Tokenizer* tokenizer);
+/// trainer_state.json and, unless the checkpoint is of the model alone, tessera_state.json.
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
 /// What Hugging Face's trainer_state.json says of it.
 Value trainer_state(const RunState& state);
-/// save_checkpoint, whatever `write_model` writes as the model.
-std::string save_step_folder(const std::string& output_dir,
-                             const std::function<WrittenFiles(const std::string&)>& write_model, const RunState& state,
-                             std::int64_t keep);
+
+/// Whether a file of that name holds weights of a whole model, or is their index: model.safetensors and
+/// model-00001-of-00002.safetensors.
+bool is_weights_file(const std::string& name);
+/// Whether a file of that name is part of a model, whole or of adapters; a tokenizer belongs to both.
+bool is_model_file(const std::string& name);
 
 /// Writes a JSON file atomically and digests the text that was written.
 format::ManifestFile write_json_file(const std::string& folder, const char* name, const Value& value);

@@ -80,6 +80,49 @@ void put_in_place(const std::string& made, const std::string& target) {
   if (::rename(made.c_str(), target.c_str()) != 0) fail("cannot rename to", target);
 }
 
+void sync_all(const std::string& folder) {
+  for (const std::string& name : list_folder(folder)) sync_to_disk(path_join(folder, name));
+  sync_to_disk(folder);
+}
+
+/// Whoever finds the index, or the configuration, finds the tensors that it speaks of.
+bool tensors_first(const std::string& a, const std::string& b) {
+  const auto place = [](const std::string& name) {
+    return name.ends_with(".safetensors") ? 0 : name.ends_with(".index.json") ? 1 : 2;
+  };
+  return place(a) < place(b);
+}
+
+/// Files that change their names, and can be given back their former ones.
+class Renames {
+ public:
+  /// `to` may exist: the two change places in one step; where the file system cannot do that it is replaced for good.
+  void put(const std::string& from, const std::string& to) {
+    const bool replaced = path_exists(to);
+    if (replaced && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+      done_.push_back({from, to, true});
+      return;
+    }
+    if (replaced && errno != EINVAL && errno != ENOSYS) fail("cannot replace", to);
+    if (::rename(from.c_str(), to.c_str()) != 0) fail("cannot rename to", to);
+    if (!replaced) done_.push_back({from, to, false});
+  }
+  void undo() {
+    for (auto last = done_.rbegin(); last != done_.rend(); ++last)
+      if (::renameat2(AT_FDCWD, last->to.c_str(), AT_FDCWD, last->from.c_str(),
+                      last->exchanged ? RENAME_EXCHANGE : 0) != 0)
+        log::warning("cannot give ", last->to, " its former contents: ", std::strerror(errno));
+    done_.clear();
+  }
+
+ private:
+  struct Done {
+    std::string from, to;
+    bool exchanged;
+  };
+  std::vector<Done> done_;
+};
+
 }  // namespace
 
 std::vector<StepFolder> step_folders(const std::string& output_dir) {
@@ -127,31 +170,42 @@ std::string writing_folder(const std::string& output_dir, std::int64_t step, std
 }
 
 void publish_written_folder(const std::string& written, const std::string& target) {
-  for (const std::string& name : list_folder(written)) sync_to_disk(path_join(written, name));
-  sync_to_disk(written);
+  sync_all(written);
   put_in_place(written, target);
   const std::string around = std::filesystem::path(target).parent_path().string();
   sync_to_disk(around.empty() ? "." : around);
 }
 
-std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step) {
-  const std::string target = step_folder(output_dir, step);
-  publish_written_folder(written, target);
-  return target;
-}
-
-std::string publish_step_folder(const std::string& output_dir, std::int64_t step,
-                                const std::function<void(const std::string&)>& fill) {
-  const std::string temporary = writing_folder(output_dir, step, ::getpid());
+void publish_folder(const std::string& target, const std::function<void(const std::string&)>& fill) {
+  const std::string temporary = target + ".tmp";
   remove_tree(temporary);
   make_folders(temporary);
   try {
     fill(temporary);
-    return publish_written_folder(temporary, output_dir, step);
+    publish_written_folder(temporary, target);
   } catch (...) {
     remove_tree(temporary);
     throw;
   }
+}
+
+void publish_files(const std::string& written, const std::string& target,
+                   const std::function<bool(const std::string& name)>& replaces) {
+  sync_all(written);
+  std::vector<std::string> names = list_folder(written), old;
+  for (const std::string& name : list_folder(target))
+    if (replaces(name) && !std::binary_search(names.begin(), names.end(), name)) old.push_back(name);
+  std::stable_sort(names.begin(), names.end(), tensors_first);
+  std::stable_sort(old.begin(), old.end(), [](const auto& a, const auto& b) { return tensors_first(b, a); });
+  Renames renames;
+  try {
+    for (const std::string& name : names) renames.put(path_join(written, name), path_join(target, name));
+    for (const std::string& name : old) renames.put(path_join(target, name), path_join(written, name));
+  } catch (...) {
+    renames.undo();
+    throw;
+  }
+  sync_to_disk(target);
 }
 
 namespace {

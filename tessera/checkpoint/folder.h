@@ -33,14 +33,19 @@ std::string writing_folder(const std::string& output_dir, std::int64_t step, std
 /// a folder of that name is replaced in one step. Throws Error; then the folder is where it was, unless only the last
 /// step failed (forcing the folder that holds `target` to the disk).
 void publish_written_folder(const std::string& written, const std::string& target);
-/// The same with checkpoint-STEP, which is returned.
-std::string publish_written_folder(const std::string& written, const std::string& output_dir, std::int64_t step);
 
-/// Calls `fill` with a temporary folder, forces all of it to the disk, then renames it to OUTPUT_DIR/checkpoint-STEP; a
-/// folder of that name is replaced in one step. When `fill` throws, the temporary folder is removed and nothing else
-/// has changed.
-std::string publish_step_folder(const std::string& output_dir, std::int64_t step,
-                                const std::function<void(const std::string&)>& fill);
+/// Calls `fill` with the new folder TARGET.tmp and publishes it. When `fill` throws, it is removed and nothing else has
+/// changed.
+void publish_folder(const std::string& target, const std::function<void(const std::string&)>& fill);
+
+/// Gives the files of `written`, a folder on the same file system, their places in `target`, which may hold other
+/// things: everything is forced to the disk, then file after file gets its name in one step, tensors first, then their
+/// index, then what remains; last, the other files of `target` that `replaces` names are taken away. What was replaced
+/// and taken away lies in `written` afterwards, for the caller to remove. Throws Error; then every file is where it
+/// was, unless only the last step failed (forcing `target` to the disk). A process that is killed between two steps
+/// leaves the new names beside the old ones, never half of a file.
+void publish_files(const std::string& written, const std::string& target,
+                   const std::function<bool(const std::string& name)>& replaces);
 
 /// Removes what runs that died while writing or deleting a checkpoint have left behind.
 void remove_stale_folders(const std::string& output_dir);

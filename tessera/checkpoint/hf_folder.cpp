@@ -90,21 +90,22 @@ WrittenFiles write_hf_settings(const std::string& folder, const Value& config, c
   return written;
 }
 
-WrittenFiles write_hf_files(const std::string& folder, TensorSources weights, const Value& config,
-                            const text::Tokenizer* tokenizer) {
-  WrittenFiles written = write_hf_settings(folder, config, tokenizer);
-  written.push_back(write_tensors_file(folder, kWeightsFile, std::move(weights)));
-  return written;
+bool is_weights_file(const std::string& name) {
+  int number = 0, files = 0, end = 0;
+  return name == kWeightsFile || name == kWeightsIndexFile ||
+         (std::sscanf(name.c_str(), "model-%5d-of-%5d.safetensors%n", &number, &files, &end) == 2 &&
+          end == static_cast<int>(name.size()));
+}
+
+bool is_model_file(const std::string& name) {
+  return is_weights_file(name) || name == kConfigFile || name == kGenerationConfigFile || name == kAdapterConfigFile ||
+         name == kAdapterWeightsFile;
 }
 
 void write_hf_folder(const std::string& folder, const NamedTensors& weights, const Value& config,
                      const text::Tokenizer* tokenizer) {
-  write_hf_files(folder, sources_of(weights), config, tokenizer);
-}
-
-void write_hf_folder(const std::string& folder, TensorSources weights, const Value& config,
-                     const text::Tokenizer* tokenizer) {
-  write_hf_files(folder, std::move(weights), config, tokenizer);
+  write_hf_settings(folder, config, tokenizer);
+  write_tensors_file(folder, kWeightsFile, sources_of(weights));
 }
 
 }  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kPrefix = kAdapterPrefix;
 
 bool is_adapter_name(std::string_view name) {
   return name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight");
@@ -42,16 +42,6 @@ Value adapter_config(const LoraConfig& config) {
   });
   if (config.rank_stabilized) json.set("use_rslora", Value::of(true));  // older versions of PEFT do not know the member
   return json;
-}
-
-WrittenFiles write_adapter_files(const std::string& folder, TensorSources adapters, const LoraConfig& config,
-                                 const text::Tokenizer* tokenizer) {
-  WrittenFiles written = write_tokenizer_files(folder, tokenizer);
-  for (format::TensorSource& source : adapters) source.name = concat(kPrefix, source.name);
-  written.push_back(write_tensors_file(folder, kAdapterWeightsFile, std::move(adapters)));
-  written.push_back(
-      write_json_file(folder, kAdapterConfigFile, adapter_config(config)));  // last: it makes the folder one
-  return written;
 }
 
 }  // namespace
@@ -110,28 +100,20 @@ std::string base_model_folder(const std::string& adapter_folder, const LoraConfi
   return found;
 }
 
+WrittenFiles write_adapter_settings(const std::string& folder, const LoraConfig& config,
+                                    const text::Tokenizer* tokenizer) {
+  WrittenFiles written = write_tokenizer_files(folder, tokenizer);
+  written.push_back(write_json_file(folder, kAdapterConfigFile, adapter_config(config)));
+  return written;
+}
+
 void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
                           const text::Tokenizer* tokenizer) {
-  write_adapter_files(folder, sources_of(adapters), config, tokenizer);
-}
-
-void write_adapter_folder(const std::string& folder, TensorSources adapters, const LoraConfig& config,
-                          const text::Tokenizer* tokenizer) {
-  write_adapter_files(folder, std::move(adapters), config, tokenizer);
-}
-
-std::string save_adapter_checkpoint(const std::string& output_dir, TensorSources adapters, const LoraConfig& config,
-                                    const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep) {
-  const auto write = [&](const std::string& folder) {
-    return write_adapter_files(folder, std::move(adapters), config, tokenizer);
-  };
-  return save_step_folder(output_dir, write, state, keep);
-}
-
-std::string save_adapter_checkpoint(const std::string& output_dir, const NamedTensors& adapters,
-                                    const LoraConfig& config, const text::Tokenizer* tokenizer, const RunState& state,
-                                    std::int64_t keep) {
-  return save_adapter_checkpoint(output_dir, sources_of(adapters), config, tokenizer, state, keep);
+  TensorSources sources = sources_of(adapters);
+  for (format::TensorSource& source : sources) source.name = concat(kPrefix, source.name);
+  write_tensors_file(folder, kAdapterWeightsFile, std::move(sources));
+  write_adapter_settings(folder, config,
+                         tokenizer);  // adapter_config.json is last: it makes the folder one of adapters
 }
 
 }  // namespace tessera::checkpoint

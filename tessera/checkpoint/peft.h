@@ -5,6 +5,7 @@
 /// peft/utils/save_and_load.py). The base model's weights are not in it.
 
 #include <tessera/checkpoint/checkpoint.h>
+#include <tessera/format/manifest/manifest.h>
 
 #include <cstdint>
 #include <string>
@@ -49,13 +50,8 @@ std::string base_model_folder(const std::string& adapter_folder, const LoraConfi
 /// (may be nullptr) into an existing folder. `adapters`: names without "base_model.model.".
 void write_adapter_folder(const std::string& folder, const NamedTensors& adapters, const LoraConfig& config,
                           const text::Tokenizer* tokenizer);
-void write_adapter_folder(const std::string& folder, TensorSources adapters, const LoraConfig& config,
-                          const text::Tokenizer* tokenizer);
-/// save_checkpoint for a run that trains adapters: OUT/checkpoint-STEP is an adapter folder that resumes the run.
-std::string save_adapter_checkpoint(const std::string& output_dir, const NamedTensors& adapters,
-                                    const LoraConfig& config, const text::Tokenizer* tokenizer, const RunState& state,
-                                    std::int64_t keep);
-std::string save_adapter_checkpoint(const std::string& output_dir, TensorSources adapters, const LoraConfig& config,
-                                    const text::Tokenizer* tokenizer, const RunState& state, std::int64_t keep);
+/// The same without the tensors, and with the digests of what was written.
+std::vector<format::ManifestFile> write_adapter_settings(const std::string& folder, const LoraConfig& config,
+                                                         const text::Tokenizer* tokenizer);
 
 }  // namespace tessera::checkpoint

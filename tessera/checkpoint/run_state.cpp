@@ -1,7 +1,4 @@
-// The half of a checkpoint that resumes the run: trainer_state.json as transformers reads it, tessera_state.json,
-// optimizer state.
-
-#include <ATen/ATen.h>
+// The half of a checkpoint that resumes the run: trainer_state.json as transformers reads it, and tessera_state.json.
 
 #include <charconv>
 #include <system_error>
@@ -9,8 +6,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/files.h>
-#include <tessera/checkpoint/stored_state.h>
-#include <tessera/checkpoint/tensor_bridge.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -79,20 +74,11 @@ WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
   if (!state.schedule_state.is_null()) own.set("schedule", state.schedule_state);
   if (!state.mesh.is_null()) own.set("mesh", state.mesh);
   if (!state.configuration.is_null()) own.set("configuration", state.configuration);
-  WrittenFiles written = {write_json_file(folder, kTrainerStateFile, trainer_state(state)),
-                          write_json_file(folder, kRunStateFile, own)};
-  if (!state.optimizer_apart)
-    written.push_back(
-        write_tensors_file(folder, kOptimizerFile,
-                           state.optimizer_sources.empty() ? sources_of(state.optimizer) : state.optimizer_sources));
-  return written;
+  return {write_json_file(folder, kTrainerStateFile, trainer_state(state)),
+          write_json_file(folder, kRunStateFile, own)};
 }
 
-void write_trainer_state(const std::string& folder, const RunState& state) {
-  write_json_file(folder, kTrainerStateFile, trainer_state(state));
-}
-
-RunState read_run_state(const std::string& folder, bool with_optimizer) {
+RunState read_run_state(const std::string& folder) {
   RunState state;
   const std::string own_path = path_join(folder, kRunStateFile);
   const Value own = read_json(own_path);
@@ -137,14 +123,6 @@ RunState read_run_state(const std::string& folder, bool with_optimizer) {
   }
   const Value& rows = trainer.at("train_batch_size");
   state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
-
-  if (!with_optimizer) return state;
-  const StoredState optimizer(folder);
-  for (const format::StoredTensor& tensor : optimizer.tensors()) {
-    state.optimizer.emplace_back(tensor.name,
-                                 at::empty(tensor.shape, at::TensorOptions().dtype(scalar_type(tensor.dtype))));
-    optimizer.read(tensor.name, 0, state.optimizer.back().second);
-  }
   return state;
 }
 

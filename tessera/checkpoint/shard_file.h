@@ -53,6 +53,7 @@ class ShardFile {
 
   const std::string& name() const { return name_; }
   std::size_t bytes() const { return size_; }  ///< of the whole file
+  bool full() const { return filled_ == size_; }
   const std::vector<format::TensorSpec>& tensors() const { return tensors_; }
   const WriteTimes& times() const { return times_; }
 

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <exception>
 #include <map>
 
 #include <tessera/base/error.h>
@@ -12,8 +11,6 @@
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
-#include <tessera/comm/life.h>
-#include <tessera/faces/weight_files.h>
 #include <tessera/format/manifest/verify.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/train/loop/setup.h>
@@ -164,24 +161,7 @@ void restore_weights(Training& training, const std::string& folder, const std::s
                             ": it is another model's"));
 }
 
-void save_in_folder(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
-                    const JsonFiles& files, bool full) {
-  const comm::LifeState saving(launch::RankState::saving);
-  Training& first = *trainings.at(0);
-  train::Saver saver(first.group(), {.output_dir = "", .in_memory = false});
-  start_saving(trainings, saver, {.step = first.update().steps(), .full = full, .folder = folder_name(folder)}, state,
-               files);
-  const train::SaveOutcome outcome = saver.finish().value();
-  comm::agree(first.group(), [&] {
-    if (!outcome.error.empty() && first.group().rank() == 0)
-      throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
-  });
-}
-
-}  // namespace
-
-void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
-                  const Value& state, const JsonFiles& files) {
+std::vector<train::SavedModel> saved_models(const std::vector<Training*>& trainings) {
   std::vector<train::SavedModel> models;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     Training& training = *trainings[i];
@@ -191,19 +171,46 @@ void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, 
                       .weights_stem = stem_of("model", i),
                       .states_stem = stem_of("optimizer", i)});
   }
+  return models;
+}
+
+/// Collective.
+void add_small_files(train::SaveContents& contents, const std::vector<Training*>& trainings, const Value& state,
+                     const JsonFiles& files) {
   const comm::Group& group = trainings.at(0)->group();
   checkpoint::NamedTensors random = random_states(group);
-  if (group.rank() == 0) {
-    JsonFiles all = {{kStateFile, training_state(trainings, state)}};
-    all.insert(all.end(), files.begin(), files.end());
-    contents.small_files = [random = std::move(random), all = std::move(all)](const std::string& folder) {
-      checkpoint::WrittenFiles written = {
-          checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random))};
-      for (const auto& [name, value] : all) written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
-      return written;
-    };
-  }
-  saver.save(std::move(models), std::move(contents));
+  if (group.rank() != 0) return;
+  JsonFiles all = {{kStateFile, training_state(trainings, state)}};
+  all.insert(all.end(), files.begin(), files.end());
+  contents.small_files = [random = std::move(random), all = std::move(all)](const std::string& folder) {
+    checkpoint::WrittenFiles written = {
+        checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random))};
+    for (const auto& [name, value] : all) written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
+    return written;
+  };
+}
+
+void throw_unless_saved(const comm::Group& group, const train::SaveOutcome& outcome) {
+  comm::agree(group, [&] {
+    if (!outcome.error.empty() && group.rank() == 0)
+      throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
+  });
+}
+
+void save_in_folder(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
+                    const JsonFiles& files, bool full) {
+  Training& first = *trainings.at(0);
+  train::SaveContents contents{.step = first.update().steps(), .form = {.full = full}, .folder = folder_name(folder)};
+  add_small_files(contents, trainings, state, files);
+  throw_unless_saved(first.group(), train::save_now(first.group(), saved_models(trainings), std::move(contents)));
+}
+
+}  // namespace
+
+void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
+                  const Value& state, const JsonFiles& files) {
+  add_small_files(contents, trainings, state, files);
+  saver.save(saved_models(trainings), std::move(contents));
 }
 
 void save_training(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
@@ -261,52 +268,14 @@ Value read_json_file(const std::string& folder, const std::string& name) { retur
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
   if (max_shard_bytes < 1)
     throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
-  const Sharded& sharded = training.sharded();
-  const auto& parameters = sharded.named_parameters();
-  const auto untrained = untrained_of(training);
-  const std::size_t first = train::count_wider(untrained, sharded);  // so many precede the trained ones
-  std::vector<format::TensorSpec> tensors;
-  std::vector<std::size_t> places(parameters.size());  // of trained ones in `tensors`
-  const auto add_untrained = [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i)
-      tensors.push_back({untrained[i].name, checkpoint::dtype_of(untrained[i].type), untrained[i].shape});
-  };
-  add_untrained(0, first);
-  for (const std::size_t i : sharded.delivery_order()) {
-    places[i] = tensors.size();
-    tensors.push_back(
-        {parameters[i].name, checkpoint::dtype_of(parameters[i].local.scalar_type()), parameters[i].shape});
-  }
-  add_untrained(first, untrained.size());
-
-  const bool writes = training.group().rank() == 0;
-  WeightFiles files(folder, tensors, max_shard_bytes);
-  std::exception_ptr failed;  // the other ranks go on with the collectives, and so does this one
-  const auto guarded = [&](auto&& work) {
-    if (!writes || failed) return;
-    try {
-      work();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-  };
-  comm::agree(training.group(), [&] {
-    guarded([&] { files.begin(); });
-    const auto put_untrained = [&](std::size_t begin, std::size_t end, std::size_t place) {
-      for (std::size_t i = begin; i < end; ++i, ++place) {
-        const at::Tensor whole = untrained[i].whole();
-        guarded([&] { files.put(place, whole); });
-      }
-    };
-    put_untrained(0, first, 0);
-    const std::vector<int> owners(parameters.size(), 0);
-    sharded.deliver_parameters(owners, [&](std::size_t i, std::int64_t, const at::Tensor& piece) {
-      guarded([&] { files.put(places[i], piece); });
-    });
-    put_untrained(first, untrained.size(), first + parameters.size());
-    guarded([&] { files.finish(); });
-    if (failed) std::rethrow_exception(failed);
-  });
+  const std::string target = folder_name(folder);
+  const train::SaveOutcome outcome =
+      train::save_now(training.group(), {{.sharded = &training.sharded(), .untrained = untrained_of(training)}},
+                      {.step = training.update().steps(),
+                       .form = {.optimizer = false, .full = true, .max_file_bytes = max_shard_bytes, .finite = false},
+                       .folder = target,
+                       .model = train::ModelFolder{checkpoint::is_weights_file}});
+  throw_unless_saved(training.group(), outcome);
 }
 
 }  // namespace tessera::faces

@@ -56,7 +56,8 @@ Value read_state(const std::string& folder);
 Value read_json_file(const std::string& folder, const std::string& name);
 
 /// Parameters and buffers: model.safetensors alone, or, larger than max_shard_bytes, model-00001-of-0000N.safetensors
-/// and their index; files of former saves are removed. Rank 0 writes them as the others send their parts. Collective.
+/// and their index. Rank 0 writes them as the others send their parts; files of an older model go when all of these are
+/// on the disk (train::ModelFolder). Collective; on failure every rank throws, and the older model is unharmed.
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
 }  // namespace tessera::faces

@@ -69,7 +69,7 @@ void Trainer::save(const train::RunPlan& plan) {
   if (!saver_)
     saver_ = std::make_unique<train::Saver>(training_->group(),
                                             train::SaverOptions{.output_dir = output.output_dir, .in_memory = beside});
-  train::SaveContents contents{.step = state_.global_step, .full = full};
+  train::SaveContents contents{.step = state_.global_step, .form = {.full = full}};
   contents.prune = [folder = output.output_dir, step = state_.global_step, keep = output.save_total_limit,
                     best = best_->checkpoint()] { checkpoint::prune_step_folders(folder, step, keep, best); };
   faces::start_saving({training_.get()}, *saver_, std::move(contents), progress(plan),

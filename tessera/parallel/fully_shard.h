@@ -211,7 +211,7 @@ class Sharded {
   /// one is left out.
   void deliver_like(const std::vector<at::Tensor>& held, const std::vector<int>& owners,
                     const PieceVisitor& keep) const;
-  std::vector<std::size_t> delivery_order() const;
+  std::vector<std::size_t> delivery_order() const;  ///< wide elements first, then by name, under every strategy
   /// By named_parameters(): the rank of the shard group that holds all of it already, which deliver_parameters() need
   /// not move; -1 for one that lies on several, or that every rank has.
   std::vector<int> whole_holders() const;

@@ -10,8 +10,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/checkpoint/choose.h>
-#include <tessera/checkpoint/folder.h>
+#include <tests/checkpoint/saved.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -21,12 +20,11 @@ class BestCheckpointTest : public ::testing::Test {
   static RunState state(std::int64_t step) {
     RunState state;
     state.step = state.samples = state.optimizer_steps = step;
-    state.optimizer = {{"exp_avg.0", at::ones({3})}};
     return state;
   }
   std::string save(const RunState& state, std::int64_t keep = 0) {
     return save_checkpoint(folder_.path(), NamedTensors{{"weight", at::ones({2})}}, Value::make_object(), nullptr,
-                           state, keep);
+                           state, {{"exp_avg.0", at::ones({3})}}, keep);
   }
   bool exists(std::int64_t step) const { return path_exists(path_join(folder_.path(), concat("checkpoint-", step))); }
 

@@ -14,6 +14,7 @@
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/format/manifest/manifest.h>
 #include <tests/checkpoint/examiners.h>
+#include <tests/checkpoint/saved.h>
 
 #include <ATen/ATen.h>
 
@@ -26,9 +27,9 @@ class Choose : public ::testing::Test {
     RunState state;
     state.step = step;
     state.model_only = model_only;
-    state.optimizer = {{"exp_avg.h.0.weight", at::randn({300, 7})}};
     save_checkpoint(out(), {{"h.0.weight", at::randn({300, 7})}, {"h.1.weight", at::randn({5})}},
-                    Value::make_object({{"model_type", Value::of("gpt2")}}), nullptr, state, 0);
+                    Value::make_object({{"model_type", Value::of("gpt2")}}), nullptr, state,
+                    {{"exp_avg.h.0.weight", at::randn({300, 7})}}, 0);
   }
   const std::string& out() const { return folder_.path(); }
   std::string at_step(std::int64_t step) const { return path_join(out(), concat("checkpoint-", step)); }

@@ -6,6 +6,7 @@
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/format/safetensors/safetensors.h>
+#include <tests/checkpoint/saved.h>
 
 #include <cmath>
 
@@ -185,14 +186,21 @@ TEST_F(PeftFolder, CheckpointsOfAdaptersAreWhole) {
   config.base_model = "/base";
   RunState state;
   state.step = 3;
-  state.optimizer = {{"exp_avg.q.lora_A.weight", at::rand({8, 2})}};
+  const at::Tensor moment = at::rand({8, 2});
   const NamedTensors adapters = {{"q.lora_A.weight", at::rand({8, 2})}, {"q.lora_B.weight", at::rand({2, 8})}};
-  const std::string saved = save_adapter_checkpoint(folder_.path(), adapters, config, nullptr, state, 0);
+  const std::string saved =
+      save_step_folder(folder_.path(), state, {{"exp_avg.q.lora_A.weight", moment}}, 0, [&](const std::string& folder) {
+        WrittenFiles files = write_adapter_settings(folder, config, nullptr);
+        TensorSources sources = sources_of(adapters);
+        for (auto& source : sources) source.name = kAdapterPrefix + source.name;
+        files.push_back(write_tensors_file(folder, kAdapterWeightsFile, std::move(sources)));
+        return files;
+      });
   EXPECT_EQ(saved, at("checkpoint-3"));
   verify_checkpoint(saved);
   EXPECT_EQ(choose_newest(step_folders(folder_.path()), {}), saved);
   EXPECT_FALSE(path_exists(path_join(saved, "model.safetensors"))) << "the base is not stored again";
-  EXPECT_TRUE(at::equal(read_run_state(saved).optimizer[0].second, state.optimizer[0].second));
+  EXPECT_TRUE(at::equal(read_state(saved, "exp_avg.q.lora_A.weight"), moment));
   const std::string weights = path_join(saved, "adapter_model.safetensors");
   std::string bytes = read_file(weights);
   bytes.back() ^= 1;

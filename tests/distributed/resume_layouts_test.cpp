@@ -11,7 +11,7 @@
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
-#include <tessera/train/saving/gathered.h>
+#include <tessera/train/saving/save_plan.h>
 
 namespace tessera::testing {
 namespace {
@@ -33,15 +33,14 @@ void load_and_gather(comm::World& world, const RunConfig& config, const std::str
   const auto optimizer = train::make_optimizer(setup.config.optimization, *setup.model, sharded);
   train::restore_optimizer(*optimizer, sharded, *setup.resume, setup.resume_folder);
   EXPECT_EQ(optimizer->steps(), saved_at);
-  train::GatheredTensors weights = train::trained_weights(sharded),
-                         states = train::optimizer_states(sharded, *optimizer);
-  std::function<void()> write;
-  if (world.rank() == 0)
-    write = [&] {
-      format::write_safetensors(weights_file, weights.sources());
-      format::write_safetensors(states_file, states.sources());
-    };
-  train::write_gathered({&weights, &states}, write);
+  checkpoint::NamedTensors weights, states;
+  for (const ShardedParameter& p : sharded.named_parameters())
+    weights.emplace_back(p.name, sharded.gather_like(p, p.local.detach()).clone());
+  for (const auto& [name, held, parameter] : train::held_states(sharded, *optimizer))
+    states.emplace_back(name, parameter == nullptr ? held : sharded.gather_like(*parameter, held).clone());
+  if (world.rank() > 0) return;
+  format::write_safetensors(weights_file, checkpoint::sources_of(weights));
+  format::write_safetensors(states_file, checkpoint::sources_of(states));
 }
 
 class ResumeLayouts : public ResumeJobs {

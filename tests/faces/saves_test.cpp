@@ -1,5 +1,5 @@
 // Checkpoints of tessera::Accelerator and of DeepSpeed's engine: who writes what, and that any layout reads any other.
-#include <tests/faces/loop.h>
+#include <tests/faces/mixed_model.h>
 
 #include <tessera/base/file.h>
 #include <tessera/base/value.h>
@@ -11,7 +11,6 @@
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/models/load.h>
 
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -22,28 +21,6 @@ namespace {
 
 using namespace tessera;
 using namespace tessera::testing;
-
-/// With a frozen layer, statistics of batches, and a buffer of infinities, as masks are.
-struct MixedModel : Model {
-  torch::nn::Linear in{12, 32}, frozen{32, 32}, out{32, 5};
-  torch::nn::BatchNorm1d norm{32};
-  at::Tensor mask;
-  MixedModel() {
-    register_module("in", in);
-    register_module("frozen", frozen);
-    register_module("norm", norm);
-    register_module("out", out);
-    mask = register_buffer("mask", at::full({32}, -std::numeric_limits<float>::infinity()));
-    for (at::Tensor& p : frozen->parameters()) p.requires_grad_(false);
-  }
-  at::Tensor forward(at::Tensor x) override { return out(at::relu(at::maximum(norm(frozen(in(x))), mask))); }
-};
-
-/// Another seed, other weights: what is loaded must be all of them.
-std::shared_ptr<MixedModel> make_mixed(std::uint64_t seed) {
-  at::manual_seed(seed);
-  return std::make_shared<MixedModel>();
-}
 
 constexpr const char* kinds[] = {"adamw", "adafactor", "torch"};
 

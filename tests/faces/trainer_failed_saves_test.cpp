@@ -1,4 +1,5 @@
 // Checkpoints of tessera::Trainer that cannot be written: dropped on every rank with the cause, and training goes on.
+#include <tests/distributed/small_disk.h>
 #include <tests/faces/trainer_options.h>
 
 #include <tessera/base/file.h>
@@ -6,10 +7,6 @@
 #include <tessera/format/manifest/verify.h>
 
 #include <torch/optim/adamw.h>
-
-#include <fcntl.h>
-#include <sys/mount.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,32 +18,6 @@ using namespace tessera;
 using namespace tessera::testing;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-/// A file system of its own that can be full. Needs root.
-class SmallDisk {
- public:
-  SmallDisk() : mounted_(::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=4m") == 0) {}
-  ~SmallDisk() {
-    if (mounted_) ::umount2(folder_.path().c_str(), MNT_DETACH);
-  }
-  bool mounted() const { return mounted_; }
-  std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
-  /// To the last byte, until free_space().
-  void fill() const {
-    const int fd = ::open(path("ballast").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    ASSERT_GE(fd, 0);
-    const std::string bytes(4096, 'x');
-    while (::write(fd, bytes.data(), bytes.size()) > 0) {
-    }
-    EXPECT_EQ(errno, ENOSPC);
-    ::close(fd);
-  }
-  void free_space() const { ::unlink(path("ballast").c_str()); }
-
- private:
-  TemporaryFolder folder_;
-  bool mounted_;
-};
 
 struct Kind {
   const char* name;

@@ -1,36 +1,16 @@
 // Checkpoints of tessera::Trainer that every rank writes its part of (--save_state_dict_type sharded), and whole ones.
+#include <tests/faces/mixed_model.h>
 #include <tests/faces/trainer_options.h>
 
 #include <tessera/base/file.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/adamw.h>
 
 namespace {
 
 using namespace tessera;
 using namespace tessera::testing;
-
-/// With a frozen layer and buffers.
-struct MixedModel : Model {
-  torch::nn::Linear in{12, 32}, frozen{32, 32}, out{32, 5};
-  torch::nn::BatchNorm1d norm{32};
-  MixedModel() {
-    register_module("in", in);
-    register_module("frozen", frozen);
-    register_module("norm", norm);
-    register_module("out", out);
-    for (at::Tensor& p : frozen->parameters()) p.requires_grad_(false);
-  }
-  at::Tensor forward(at::Tensor x) override { return out(at::relu(norm(frozen(in(x))))); }
-};
-
-/// Another seed, other weights: what is loaded must be all of them.
-std::shared_ptr<MixedModel> make_mixed(std::uint64_t seed) {
-  at::manual_seed(seed);
-  return std::make_shared<MixedModel>();
-}
 
 TrainerOptions mixed(const std::vector<std::string>& more, std::uint64_t seed = 7) {
   TrainerOptions made = options(more);
@@ -72,7 +52,7 @@ TEST(TrainerSaves, parts_are_read_by_any_number_of_ranks_and_any_strategy) {
       if (world.rank() == 0) {
         for (const char* name : index_names) EXPECT_TRUE(path_exists(path_join(third, name))) << name;
         EXPECT_FALSE(path_exists(path_join(third, "model.safetensors")));
-        EXPECT_EQ(format::SafetensorsFolder(third).tensors().size(), 8u + 3u) << "parameters and BatchNorm's buffers";
+        EXPECT_EQ(format::SafetensorsFolder(third).tensors().size(), 8u + 4u) << "parameters and buffers";
       }
       const std::string again = path_join(folder.path(), "again");
       const Weights rest = trained(mixed(flags(again, 2, strategy, {resume}), 9));

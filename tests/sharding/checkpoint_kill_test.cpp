@@ -41,7 +41,7 @@ struct Shared {
       [&](comm::World& world) {
         shared.pids[world.rank()] = ::getpid();
         const auto newest = newest_checkpoint(output_dir);
-        std::int64_t step = newest ? checkpoint::read_run_state(*newest, false).step : 0;
+        std::int64_t step = newest ? checkpoint::read_run_state(*newest).step : 0;
         world.group().barrier().wait();
         SavingRank rank(world, widths, output_dir);
         while (true) {
@@ -125,7 +125,7 @@ TEST(CheckpointKill, TheNewestCheckpointIsWholeAfterEveryKill) {
 
     const auto newest = newest_checkpoint(out);
     const std::int64_t announced = shared->announced, begun = shared->begun;
-    before = newest ? checkpoint::read_run_state(*newest, false).step : 0;
+    before = newest ? checkpoint::read_run_state(*newest).step : 0;
     EXPECT_GE(before, announced) << "trial " << trial;
     EXPECT_LE(before, begun) << "trial " << trial;
     EXPECT_TRUE(newest || trial == 0) << "trial " << trial;

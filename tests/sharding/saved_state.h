@@ -77,7 +77,6 @@ class SavingRank {
     checkpoint::RunState run;
     run.step = run.optimizer_steps = step;
     run.samples = 16 * step;
-    run.optimizer_apart = true;
     contents.small_files = [run](const std::string& folder) {
       checkpoint::WrittenFiles files = checkpoint::write_hf_settings(
           folder,
@@ -136,7 +135,7 @@ inline std::string difference_from(const std::string& folder, std::int64_t step,
     if (!at::equal(value, made_up(state.name, step, 0, count)))
       return concat(state.name, " is not that of step ", step);
   }
-  const checkpoint::RunState run = checkpoint::read_run_state(folder, /*with_optimizer=*/false);
+  const checkpoint::RunState run = checkpoint::read_run_state(folder);
   if (run.step != step || run.optimizer_steps != step || run.samples != 16 * step)
     return concat("the run's state is that of step ", run.step);
   return "";

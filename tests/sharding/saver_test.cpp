@@ -9,7 +9,6 @@
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/format/manifest/verify.h>
-#include <tessera/train/saving/gathered.h>
 #include <tessera/train/saving/saver.h>
 
 #include <algorithm>
@@ -148,7 +147,7 @@ TEST(Saver, an_optimizer_without_states_and_a_model_alone) {
       saver.save(sharded, *sgd, contents(1));
       ASSERT_EQ(saver.finish()->error, "");
       SaveContents model = contents(2);
-      model.optimizer = false;
+      model.form.optimizer = false;
       saver.save(sharded, *sgd, std::move(model));
       ASSERT_EQ(saver.finish()->error, "");
     });

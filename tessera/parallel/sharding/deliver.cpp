@@ -11,6 +11,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <numeric>
 
 namespace tessera {
 
@@ -25,14 +26,14 @@ struct Managed {
   std::size_t index;  // into named_parameters()
 };
 
-/// Parameters that every rank holds whole, by name: then a single rank writes them as Hugging Face's own writer orders
-/// them.
-std::vector<std::size_t> undivided(const std::vector<ShardedParameter>& parameters) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (!parameters[i].divided) order.push_back(i);
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return parameters[a].name < parameters[b].name; });
+/// As Hugging Face's own writer orders them: wide elements first, then by name.
+std::vector<std::size_t> in_writing_order(const std::vector<ShardedParameter>& parameters) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto size = [&](std::size_t i) { return parameters[i].local.element_size(); };
+    return size(a) != size(b) ? size(a) > size(b) : parameters[a].name < parameters[b].name;
+  });
   return order;
 }
 
@@ -106,14 +107,7 @@ class SendQueue {
 
 }  // namespace
 
-std::vector<std::size_t> Sharded::delivery_order() const {
-  std::vector<std::size_t> order = undivided(impl_->local_);
-  const auto places = places_of(impl_->local_);
-  for (const auto& group : impl_->groups_)
-    if (group->trained())
-      for (const Managed& m : managed_of(*group, places)) order.push_back(m.index);
-  return order;
-}
+std::vector<std::size_t> Sharded::delivery_order() const { return in_writing_order(impl_->local_); }
 
 std::vector<int> Sharded::whole_holders() const {
   std::vector<int> holders(impl_->local_.size(), -1);
@@ -147,23 +141,22 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   const at::NoGradGuard no_grad;
   const comm::Tag tag("deliver for saving");
   const int rank = context_.data_parallel.rank();
-  for (const std::size_t i : undivided(local_))
-    if (owners[i] == rank && held[i].defined()) keep(i, 0, held[i].detach().view({-1}));
-
   const comm::Group& shards = context_.shards;
   const int own = shards.rank();
   const auto places = places_of(local_);
-  std::vector<Managed> members;
+  std::map<std::size_t, Managed> divided;
+  for (const auto& group : groups_)
+    if (group->trained())
+      for (const Managed& m : managed_of(*group, places)) divided.emplace(m.index, m);
+  std::vector<std::size_t> order;  // of those that are delivered; `pieces` and `shard_owners` follow the divided ones
   std::vector<at::Tensor> pieces;
   std::vector<int> shard_owners;
-  for (const auto& group : groups_) {
-    if (!group->trained()) continue;
-    for (const Managed& m : managed_of(*group, places)) {
-      if (!held[m.index].defined()) continue;
-      members.push_back(m);
-      pieces.push_back(held[m.index].detach().view({-1}));
-      shard_owners.push_back(owners[m.index] - (rank - own));  // the ranks of a shard group follow one another
-    }
+  for (const std::size_t i : in_writing_order(local_)) {
+    if (!held[i].defined()) continue;
+    order.push_back(i);
+    if (!divided.contains(i)) continue;
+    pieces.push_back(held[i].detach().view({-1}));
+    shard_owners.push_back(owners[i] - (rank - own));  // the ranks of a shard group follow one another
   }
   // Shards are read where they lie: all messages are sent at once, so that nobody waits for a rank that is still busy
   // with what it owns. Of other memory a message is a copy, so few are on their way. NCCL's messages between two ranks
@@ -172,26 +165,32 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   const bool in_order = !lies_with_peers || shards.capabilities().ordered_messages;
   SendQueue sends(shards, pieces, shard_owners,
                   lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
-  if (!in_order) sends.start(members.size());
+  if (!in_order) sends.start(pieces.size());
   at::Tensor message;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    const Managed& m = members[i];
-    if (in_order) sends.start(i + 1);
-    if (owners[m.index] != rank) continue;
+  std::size_t next = 0;  // of `pieces`
+  for (const std::size_t i : order) {
+    const auto found = divided.find(i);
+    if (found == divided.end()) {  // every rank has all of it
+      if (owners[i] == rank) keep(i, 0, held[i].detach().view({-1}));
+      continue;
+    }
+    const at::Tensor& mine = pieces[next++];
+    if (in_order) sends.start(next);
+    if (owners[i] != rank) continue;
     for (int r = 0; r < shards.size(); ++r) {  // shards follow one another, so these pieces do, too
-      const layout::Range piece = piece_of(*m.group, *m.member, r);
+      const layout::Range piece = piece_of(*found->second.group, *found->second.member, r);
       if (r == own) {
-        if (piece.end > piece.begin) keep(m.index, piece.begin, pieces[i]);
+        if (piece.end > piece.begin) keep(i, piece.begin, mine);
         continue;
       }
-      const auto options = pieces[i].options().requires_grad(false).device(shards.device());
-      const std::int64_t element_size = pieces[i].element_size();
+      const auto options = mine.options().requires_grad(false).device(shards.device());
+      const std::int64_t element_size = mine.element_size();
       in_messages(piece.end - piece.begin, element_size, [&](std::int64_t begin, std::int64_t count) {
-        if (!message.defined() || message.scalar_type() != pieces[i].scalar_type())
+        if (!message.defined() || message.scalar_type() != mine.scalar_type())
           message = at::empty({message_bytes / element_size}, options);
         const at::Tensor arrived = message.narrow(0, 0, count);
         shards.recv(arrived, r).wait();
-        keep(m.index, piece.begin + begin, arrived);
+        keep(i, piece.begin + begin, arrived);
       });
     }
   }

@@ -11,7 +11,7 @@
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/train/core/update.h>
-#include <tessera/train/saving/gathered.h>
+#include <tessera/train/saving/save_plan.h>
 
 namespace tessera::train {
 

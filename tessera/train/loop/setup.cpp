@@ -213,7 +213,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
 
   ResumePoint from;
   if (!setup.resume_folder.empty()) {
-    setup.resume = checkpoint::read_run_state(setup.resume_folder, /*with_optimizer=*/false);
+    setup.resume = checkpoint::read_run_state(setup.resume_folder);
     check_checkpoint_kind(setup);
     if (setup.lora)
       models::load_adapters(*setup.model, *setup.lora, setup.resume_folder);

@@ -75,10 +75,8 @@ class TrainingLoop {
   /// --checkpoint_in_memory: a checkpoint in the agent's folder in memory, for the ranks that are started after a
   /// failure.
   void save_in_memory();
-  /// A checkpoint by all ranks, beside the training (saver.h).
-  void save_parts(Saver& saver, std::int64_t keep);
-  /// A checkpoint of whole tensors, written by rank 0 before the step goes on (gathered.h).
-  void save_whole();
+  void save_with(Saver& saver, std::int64_t keep);
+  SavedModel saved_model() const;
   /// What became of a checkpoint; the same on every rank.
   void saved(const SaveOutcome& outcome);
   void finish_saving();
@@ -98,6 +96,8 @@ class TrainingLoop {
   }
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
   bool divided() const { return sharded_->shard_ranks() > 1; }
+  /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
+  bool saves_whole() const { return setup_.config.output.save_state_dict_type == "full" || setup_.lora; }
   bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }
 
   Setup setup_;
@@ -116,7 +116,7 @@ class TrainingLoop {
 
   std::int64_t step_ = 0;              // done
   std::int64_t saved_step_ = -1;       // of the newest checkpoint that exists
-  std::optional<Saver> saver_;         // save_state_dict_type sharded
+  std::optional<Saver> saver_;         // of checkpoint-N
   std::optional<Saver> memory_saver_;  // checkpoint_in_memory
   Saver* saving_ = nullptr;            // the one that is busy; the same on every rank
   std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)

@@ -2,21 +2,17 @@
 
 #include <tessera/train/loop/training_loop.h>
 
-#include <exception>
-#include <functional>
 #include <utility>
 
-#include <tessera/base/clock.h>
-#include <tessera/base/file.h>
+#include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/checkpoint/finite.h>
+#include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/comm/life.h>
 #include <tessera/config/core/stored.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/train/saving/gathered.h>
 
 namespace tessera::train {
 namespace {
@@ -32,28 +28,14 @@ std::string describe(const SaveOutcome& outcome) {
   return text + ")";
 }
 
-/// The same sources; one whose values are not all finite throws when its turn comes.
-checkpoint::TensorSources finite_only(checkpoint::TensorSources sources) {
-  for (format::TensorSource& source : sources)
-    source.bytes = [name = source.name, dtype = source.dtype, bytes = source.bytes] {
-      const auto values = bytes();
-      if (!checkpoint::all_finite(values, dtype)) throw Error(checkpoint::not_finite_text(name));
-      return values;
-    };
-  return sources;
-}
-
 }  // namespace
 
 /// Collective.
 void TrainingLoop::open_savers() {
   const OutputConfig& output = setup_.config.output;
-  if (output.save_state_dict_type != StateDictType::full &&
-      !setup_.lora) {  // adapters are small, and PEFT knows one file only
-    saver_.emplace(world_.group(), SaverOptions{.output_dir = output.output_dir, .in_memory = output.async_save});
-    if (output.save_strategy != SaveStrategy::no) saver_->prepare(*sharded_, *optimizer_);
-  } else if (output_)
-    remove_stale_or_warn(output.output_dir);
+  const bool beside = output.async_save && !saves_whole();  // one rank would have to keep a copy of everything
+  saver_.emplace(world_.group(), SaverOptions{.output_dir = output.output_dir, .in_memory = beside});
+  if (output.save_strategy != SaveStrategy::no) saver_->prepare(*sharded_, *optimizer_);
   if (output.checkpoint_in_memory == 0) return;
   const std::string folder = comm::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
   const char* const missing = folder.empty() ? "no agent of tessera holds memory for it (--max_restarts 1 or more)"
@@ -79,10 +61,7 @@ void TrainingLoop::save() {
   const comm::LifeState saving(launch::RankState::saving);
   enter(Phase::other, "save");
   best_.saving(step_, checkpoint::step_folder(output.output_dir, step_));
-  if (saver_)
-    save_parts(*saver_, output.save_total_limit);
-  else
-    save_whole();
+  save_with(*saver_, output.save_total_limit);
   enter(Phase::other);
 }
 
@@ -90,44 +69,36 @@ void TrainingLoop::save_in_memory() {
   if (saving_ != nullptr) return;  // the next one is due soon
   const comm::LifeState saving(launch::RankState::saving);
   enter(Phase::other, "save in memory");
-  save_parts(*memory_saver_, 1);
+  save_with(*memory_saver_, 1);
   enter(Phase::other);
 }
 
-void TrainingLoop::save_parts(Saver& saver, std::int64_t keep) {
-  SaveContents contents{.step = step_, .optimizer = is_memory(&saver) || !setup_.config.output.save_only_model};
+/// A run that trains adapters saves them alone, as PEFT names them.
+SavedModel TrainingLoop::saved_model() const {
+  SavedModel model{.sharded = &*sharded_, .states = held_states(*sharded_, *optimizer_)};
+  if (setup_.lora) {
+    model.weights_stem = checkpoint::kAdapterWeightsStem;
+    model.weights_prefix = checkpoint::kAdapterPrefix;
+  }
+  return model;
+}
+
+void TrainingLoop::save_with(Saver& saver, std::int64_t keep) {
+  const bool in_memory = is_memory(&saver);
+  SaveContents contents{
+      .step = step_,
+      .form = {.optimizer = in_memory || !setup_.config.output.save_only_model, .full = !in_memory && saves_whole()}};
   if (output_) {
     checkpoint::RunState state = run_state();
-    state.model_only = !contents.optimizer;
+    state.model_only = !contents.form.optimizer;
     contents.prune = [folder = saver.output_dir(), step = step_, keep, best = state.best_model_checkpoint] {
       checkpoint::prune_step_folders(folder, step, keep, best);
     };
-    contents.small_files = OutputFolder::checkpoint_settings(setup_, std::move(state));
+    contents.small_files = OutputFolder::small_files(setup_, std::move(state));
   }
   saving_ = &saver;
-  saver.save(*sharded_, *optimizer_, std::move(contents));
-  if (!setup_.config.output.async_save) finish_saving();
-}
-
-void TrainingLoop::save_whole() {
-  SaveOutcome outcome{.step = step_, .folder = checkpoint::step_folder(setup_.config.output.output_dir, step_)};
-  const std::int64_t begin_ns = monotonic_ns();
-  GatheredTensors weights = trained_weights(*sharded_), states = optimizer_states(*sharded_, *optimizer_);
-  std::function<void()> writer;
-  if (output_)
-    writer = [&] {
-      try {
-        checkpoint::RunState state = run_state();
-        state.optimizer_sources = finite_only(states.sources());
-        output_->save_checkpoint(setup_, finite_only(weights.sources()), state);
-      } catch (const std::exception& failed) {
-        outcome.error = failed.what();
-      }
-    };
-  write_gathered({&weights, &states}, writer);
-  outcome.error = errors_of_all(world_.group(), outcome.error);
-  outcome.stall_seconds = seconds_since(begin_ns);
-  saved(outcome);
+  saver.save({saved_model()}, std::move(contents));
+  if (!saver.beside_training()) finish_saving();
 }
 
 void TrainingLoop::finish_saving() {
@@ -165,19 +136,23 @@ void TrainingLoop::load_best_model() {
 }
 
 void TrainingLoop::save_final_model() {
-  if (!output_ && !divided()) return;
-  const auto write = [&] {
-    GatheredTensors weights = trained_weights(*sharded_);
-    std::function<void()> writer;
-    if (output_) writer = [&] { output_->save_model(setup_, weights.sources(), run_state()); };
-    write_gathered({&weights}, writer);
-  };
-  if (divided())
-    agree(world_.group(), write);
-  else
-    write();
+  SaveContents contents{.step = step_,
+                        .form = {.optimizer = false, .full = true, .finite = false},
+                        .folder = setup_.config.output.output_dir,
+                        .model = ModelFolder{checkpoint::is_model_file}};
+  if (output_) {
+    checkpoint::RunState state = run_state();
+    state.model_only = true;
+    contents.small_files = OutputFolder::small_files(setup_, std::move(state));
+  }
+  const SaveOutcome outcome = save_now(world_.group(), {saved_model()}, std::move(contents));
+  agree(world_.group(), [&] {
+    if (!outcome.error.empty() && world_.rank() == 0)
+      throw Error(
+          concat("the model could not be saved; what was in ", outcome.folder, " before is unharmed: ", outcome.error));
+  });
   if (output_) output_->save_merged(setup_);
-  last_sample_ = sample_text(setup_);
+  if (output_ || divided()) last_sample_ = sample_text(setup_);
 }
 
 checkpoint::RunState TrainingLoop::run_state() const {

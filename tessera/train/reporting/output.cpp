@@ -1,8 +1,7 @@
 #include <tessera/train/reporting/output.h>
 
-#include <algorithm>
-#include <array>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include <tessera/base/error.h>
@@ -18,8 +17,6 @@ namespace tessera::train {
 namespace {
 
 constexpr const char* kMerged = "merged";
-constexpr std::array kModelFiles{"config.json", "generation_config.json", "model.safetensors"};
-constexpr std::array kAdapterFiles{"adapter_config.json", "adapter_model.safetensors"};
 
 /// Makes the folder ready and returns it, so that the metrics file can be opened in the initialiser.
 std::string make_ready(const Setup& setup) {
@@ -33,11 +30,8 @@ std::string make_ready(const Setup& setup) {
     for (const auto& checkpoint : checkpoint::step_folders(output.output_dir)) remove_tree(checkpoint.path);
     if (this_restart().generation == 0)  // a restart that begins anew keeps what shows why
       for (const std::string& damaged : checkpoint::damaged_folders(output.output_dir)) remove_tree(damaged);
-    const auto remove = [&](const char* name) { remove_tree(path_join(output.output_dir, name)); };
-    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged}) remove(name);
-    // the other kind of model: a folder that holds both would be read as adapters
-    if (setup.lora) std::for_each(kModelFiles.begin(), kModelFiles.end(), remove);
-    if (!setup.lora) std::for_each(kAdapterFiles.begin(), kAdapterFiles.end(), remove);
+    for (const char* name : {"metrics.jsonl", "report.html", "runs", "trainer_state.json", kMerged})
+      remove_tree(path_join(output.output_dir, name));
   }
   mark_output(output.output_dir, this_restart());
   return output.output_dir;
@@ -49,8 +43,8 @@ checkpoint::NamedTensors weights_of(const models::LanguageModel& model) {
   return weights;
 }
 
-const text::Tokenizer* tokenizer_of(const Setup& setup) {
-  return setup.tokenizer_fits_data ? setup.tokenizer.get() : nullptr;
+std::shared_ptr<const text::Tokenizer> tokenizer_of(const Setup& setup) {
+  return setup.tokenizer_fits_data ? setup.tokenizer : nullptr;
 }
 
 }  // namespace
@@ -60,43 +54,25 @@ OutputFolder::OutputFolder(const Setup& setup)
 
 std::string OutputFolder::path(const std::string& name) const { return path_join(folder_, name); }
 
-std::string OutputFolder::save_checkpoint(const Setup& setup, checkpoint::TensorSources trained,
-                                          const checkpoint::RunState& state) {
-  const std::int64_t keep = setup.config.output.save_total_limit;
-  if (setup.lora)
-    return checkpoint::save_adapter_checkpoint(folder_, std::move(trained), *setup.lora, tokenizer_of(setup), state,
-                                               keep);
-  return checkpoint::save_checkpoint(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup), state,
-                                     keep);
-}
-
-std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::checkpoint_settings(
+std::function<std::vector<format::ManifestFile>(const std::string&)> OutputFolder::small_files(
     const Setup& setup, checkpoint::RunState state) {
-  const std::shared_ptr<const text::Tokenizer> tokenizer = setup.tokenizer_fits_data ? setup.tokenizer : nullptr;
-  state.optimizer_apart = true;
-  return [config = setup.model->hf_config(), tokenizer, state = std::move(state)](const std::string& folder) {
-    checkpoint::WrittenFiles written = checkpoint::write_hf_settings(folder, config, tokenizer.get());
+  return [config = setup.model->hf_config(), lora = setup.lora, tokenizer = tokenizer_of(setup),
+          state = std::move(state)](const std::string& folder) {
+    checkpoint::WrittenFiles written = lora ? checkpoint::write_adapter_settings(folder, *lora, tokenizer.get())
+                                            : checkpoint::write_hf_settings(folder, config, tokenizer.get());
     checkpoint::WrittenFiles resuming = checkpoint::write_run_state(folder, state);
     std::move(resuming.begin(), resuming.end(), std::back_inserter(written));
     return written;
   };
 }
 
-void OutputFolder::save_model(const Setup& setup, checkpoint::TensorSources trained,
-                              const checkpoint::RunState& state) {
-  if (setup.lora)
-    checkpoint::write_adapter_folder(folder_, std::move(trained), *setup.lora, tokenizer_of(setup));
-  else
-    checkpoint::write_hf_folder(folder_, std::move(trained), setup.model->hf_config(), tokenizer_of(setup));
-  checkpoint::write_trainer_state(folder_, state);
-}
-
 void OutputFolder::save_merged(const Setup& setup) {
   if (!setup.lora || !setup.config.model.lora_merge) return;
   const auto merged = models::load_language_folder(folder_);
   models::merge_lora(*merged);
-  make_folders(path(kMerged));
-  checkpoint::write_hf_folder(path(kMerged), weights_of(*merged), merged->hf_config(), tokenizer_of(setup));
+  checkpoint::publish_folder(path(kMerged), [&](const std::string& folder) {
+    checkpoint::write_hf_folder(folder, weights_of(*merged), merged->hf_config(), tokenizer_of(setup).get());
+  });
 }
 
 void OutputFolder::write_report(const Report& report) {

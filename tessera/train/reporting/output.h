@@ -22,15 +22,11 @@ class OutputFolder {
   MetricsFile& metrics() { return metrics_; }
   std::string path(const std::string& name) const;
 
-  /// Writes checkpoint-STEP and returns its path. `trained`: the weights; a run that trains LoRA adapters writes them
-  /// alone (a PEFT folder).
-  std::string save_checkpoint(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state);
-  /// What writes everything of a checkpoint folder but tensors; it holds values of its own, for another thread.
-  static std::function<std::vector<format::ManifestFile>(const std::string& folder)> checkpoint_settings(
+  /// What writes everything of a checkpoint, or of the finished model, but tensors: a Hugging Face folder, or, of a run
+  /// that trains LoRA adapters, a PEFT folder. It holds values of its own, for another thread.
+  static std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files(
       const Setup& setup, checkpoint::RunState state);
-  /// Writes the model, or its LoRA adapters, into the folder itself: what a user loads afterwards.
-  void save_model(const Setup& setup, checkpoint::TensorSources trained, const checkpoint::RunState& state);
-  /// --lora_merge: the adapters that save_model has written and their base model, merged into merged/.
+  /// --lora_merge: the adapters that the folder holds and their base model, merged into merged/.
   void save_merged(const Setup& setup);
   void write_report(const Report& report);  ///< that it cannot be written is a warning
 

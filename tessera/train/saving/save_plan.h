@@ -1,13 +1,10 @@
 #pragma once
 /// \file
-/// train/saving/: checkpoints while the training goes on, and the best of them.
-///
-/// Who writes which tensors of a SHARDED checkpoint under which names, and what the ranks tell rank 0 about it.
+/// train/saving/: the one writer of checkpoints and models. This header: who writes which tensors under which names,
+/// SHARDED or FULL.
 
-#include <tessera/base/value.h>
 #include <tessera/checkpoint/shard_file.h>
 #include <tessera/comm/group.h>
-#include <tessera/format/manifest/manifest.h>
 #include <tessera/format/manifest/state_index.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
@@ -15,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -27,6 +25,8 @@ struct HeldState {
   const ShardedParameter* parameter = nullptr;  ///< whose it is; nullptr: every rank has the whole of it
 };
 std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimizer& optimizer);
+/// The parameter whose state this is: "exp_avg.h.0.weight" is h.0.weight's. Throws Error for other names.
+const ShardedParameter& parameter_of_state(const Sharded& sharded, const std::string& state_name);
 
 /// A tensor that is saved beside the trained parameters: a frozen parameter, a buffer.
 struct UntrainedTensor {
@@ -49,13 +49,23 @@ struct SavedModel {
   std::vector<HeldState> states = {};
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank, put_in_writing_order()
   std::string weights_stem = "model", states_stem = "optimizer";
+  std::string weights_prefix = "";  ///< of the trained parameters' names in the file
 };
 
 /// A file of this rank: its tensors in the order in which their bytes come.
 struct PartFile {
   std::string name;
-  bool written = false;  ///< false: this rank has no such file
   std::vector<format::TensorSpec> tensors;
+  checkpoint::ShardFile::Tensors finite = {};  ///< those in which there may be no infinity and no NaN
+};
+
+/// In which form a save writes.
+struct SaveForm {
+  bool optimizer = true;  ///< false: weights only
+  bool full = false;      ///< rank 0 writes everything, in whole tensors
+  /// FULL: weights begin another file before a tensor that would make this one larger; a larger one has its own.
+  std::int64_t max_file_bytes = std::numeric_limits<std::int64_t>::max();
+  bool finite = true;  ///< infinities and NaN in trained parameters and in states are errors
 };
 
 inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);
@@ -65,10 +75,9 @@ struct SavePlan {
   std::vector<int> owners;            ///< of Sharded::named_parameters(), the same on every rank
   std::vector<int> untrained_owners;  ///< of SavedModel::untrained, the same on every rank
   std::size_t untrained_first = 0;    ///< so many of SavedModel::untrained precede the trained parameters in `weights`
-  PartFile weights;                   ///< trained ones in the order in which Sharded::deliver_parameters() brings them
-  checkpoint::ShardFile::Tensors trained;  ///< of `weights`
-  PartFile states;                         ///< in the order of own_states
-  std::vector<std::size_t> own_states;     ///< places in SavedModel::states, of what is written as it is held here
+  std::vector<PartFile> weights;      ///< trained ones in Sharded::delivery_order(); none: this rank writes no weights
+  std::vector<PartFile> states;       ///< none or one, in the order of own_states
+  std::vector<std::size_t> own_states;  ///< places in SavedModel::states, of what is written as it is held here
   /// FULL: places in SavedModel::states by parameter, each a list for Sharded::deliver_like(); no_state: it has none in
   /// this list. They precede own_states in `states`.
   std::vector<std::vector<std::size_t>> delivered_states;
@@ -79,25 +88,6 @@ struct SavePlan {
 /// that each writes about the same number of bytes. A state that is divided over the shard group is written as it is
 /// held, by one of the copies (HSDP); one that several ranks hold whole is written by one of them. On one rank the
 /// files have the plain names and hold whole tensors. FULL: so has rank 0, and the others write nothing.
-SavePlan plan_save(const SavedModel& model, const comm::Group& group, bool with_optimizer, bool full = false);
-
-/// What a rank has written of one model.
-struct ModelReport {
-  PartFile weights;
-  std::vector<format::StoredTensor> states;
-};
-/// What a rank has written.
-struct PartReport {
-  std::vector<format::ManifestFile> files;
-  std::vector<ModelReport> models;
-  std::int64_t bytes = 0;
-};
-Value to_value(const PartReport& report);
-PartReport parse_report(const Value& value);
-
-/// Of models[place], from the reports of all ranks: model.safetensors.index.json, unless one file holds all weights,
-/// and, where states are in pieces, optimizer.safetensors.index.json.
-std::vector<format::ManifestFile> write_indexes(const std::string& folder, const SavedModel& model, std::size_t place,
-                                                const std::vector<PartReport>& parts, bool with_states_index);
+SavePlan plan_save(const SavedModel& model, const comm::Group& group, const SaveForm& form);
 
 }  // namespace tessera::train

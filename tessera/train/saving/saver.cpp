@@ -1,4 +1,3 @@
-#include <tessera/comm/agree.h>
 #include <tessera/train/saving/saver.h>
 
 #include <unistd.h>
@@ -16,8 +15,11 @@
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/folder.h>
 #include <tessera/checkpoint/read_back.h>
+#include <tessera/comm/agree.h>
+#include <tessera/comm/life.h>
 #include <tessera/parallel/replicas.h>
-#include <tessera/train/saving/save_plan.h>
+#include <tessera/train/saving/part_files.h>
+#include <tessera/train/saving/save_report.h>
 
 namespace tessera::train {
 namespace {
@@ -34,17 +36,11 @@ void guarded(std::string& error, Work&& work) {
   }
 }
 
-std::size_t image_bytes(const PartFile& file) {
-  return file.written ? checkpoint::ShardFile::image_bytes(file.tensors) : 0;
+std::size_t image_bytes(const SavePlan& plan) {
+  return PartFiles::image_bytes(plan.weights) + PartFiles::image_bytes(plan.states);
 }
 
-}  // namespace
-
-std::string not_saved_text(const SaveOutcome& outcome) {
-  return concat("step ", outcome.step,
-                " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
-}
-
+/// Once a checkpoint is there: what fails while old ones are removed is a warning.
 void prune_or_warn(const std::string& folder, const std::function<void()>& prune) {
   try {
     prune();
@@ -53,6 +49,7 @@ void prune_or_warn(const std::string& folder, const std::function<void()>& prune
   }
 }
 
+/// Removes what runs that died while saving have left in the output folder. What cannot be removed is a warning.
 void remove_stale_or_warn(const std::string& output_dir) {
   try {
     checkpoint::remove_stale_folders(output_dir);
@@ -61,6 +58,7 @@ void remove_stale_or_warn(const std::string& output_dir) {
   }
 }
 
+/// Removes what a dropped save has left, if it is there. False, with a warning: it cannot be removed now.
 bool remove_or_warn(const std::string& folder) {
   try {
     remove_tree(folder);
@@ -71,13 +69,21 @@ bool remove_or_warn(const std::string& folder) {
   }
 }
 
+}  // namespace
+
+std::string not_saved_text(const SaveOutcome& outcome) {
+  return concat("step ", outcome.step,
+                " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
+}
+
+/// What of a model this rank writes.
+struct Saver::Part {
+  SavePlan plan;
+  std::optional<PartFiles> weights, states;  // empty: their memory could not be had
+};
+
 /// A save from copy to name.
 struct Saver::Job {
-  /// What of a model this rank writes.
-  struct Part {
-    SavePlan plan;
-    std::optional<checkpoint::ShardFile> weights, states;  // where this rank has any
-  };
   SaveContents contents;
   std::vector<SavedModel> models;
   std::vector<Part> parts;  // of each model
@@ -114,9 +120,8 @@ void Saver::start_thread(std::function<void()> work) {
 
 void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
   if (!options_.in_memory || busy() || thread_.joinable()) return;
-  const SavePlan plan =
-      plan_save({.sharded = &sharded, .states = held_states(sharded, optimizer)}, group_, /*with_optimizer=*/true);
-  thread_ = std::thread([this, bytes = image_bytes(plan.weights) + image_bytes(plan.states)] {
+  const SavePlan plan = plan_save({.sharded = &sharded, .states = held_states(sharded, optimizer)}, group_, {});
+  thread_ = std::thread([this, bytes = image_bytes(plan)] {
     std::string ignored;  // the save will try again, and say it
     guarded(ignored, [&] { staging_.reserve(bytes); });
   });
@@ -139,12 +144,12 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
     job.temporary = checkpoint::writing_folder(options_.output_dir, job.contents.step, writer_pid_);
   } else {
     job.outcome.folder = job.contents.folder;
-    job.temporary = job.contents.folder + ".tmp";
+    job.temporary = job.contents.model ? path_join(job.contents.folder, "model.tmp") : job.contents.folder + ".tmp";
     if (group_.rank() == 0) guarded(error_, [&] { remove_tree(job.temporary); });  // of a run that died while it saved
     group_.barrier().wait();                                                       // nobody writes before that
   }
   for (const SavedModel& model : job.models)
-    job.parts.emplace_back().plan = plan_save(model, group_, job.contents.optimizer, job.contents.full);
+    job.parts.emplace_back().plan = plan_save(model, group_, job.contents.form);
   guarded(error_, [this] { make_files(); });
   copy();
   if (options_.in_memory) {
@@ -159,23 +164,22 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
 void Saver::make_files() {
   Job& job = *job_;
   std::size_t bytes = 0;
-  for (const Job::Part& part : job.parts) bytes += image_bytes(part.plan.weights) + image_bytes(part.plan.states);
+  for (const Part& part : job.parts) bytes += image_bytes(part.plan);
   std::span<std::byte> memory;
   if (options_.in_memory)
     memory = staging_.reserve(bytes);
   else if (writes())
     make_folders(job.temporary);
-  const auto make = [&](std::optional<checkpoint::ShardFile>& file, const PartFile& plan) {
-    if (!plan.written) return;
+  const auto make = [&](std::optional<PartFiles>& files, const std::vector<PartFile>& plan) {
     if (!options_.in_memory) {
-      file.emplace(plan.name, plan.tensors, job.temporary);
+      files.emplace(plan, job.temporary, cancelled_);
       return;
     }
-    const std::size_t own = image_bytes(plan);
-    file.emplace(plan.name, plan.tensors, memory.first(own));
+    const std::size_t own = PartFiles::image_bytes(plan);
+    files.emplace(plan, memory.first(own), cancelled_);
     memory = memory.subspan(own);
   };
-  for (Job::Part& part : job.parts) {
+  for (Part& part : job.parts) {
     make(part.weights, part.plan.weights);
     make(part.states, part.plan.states);
   }
@@ -185,12 +189,11 @@ void Saver::make_files() {
 void Saver::copy() {
   for (std::size_t m = 0; m < job_->models.size(); ++m) {
     const SavedModel& model = job_->models[m];
-    Job::Part& part = job_->parts[m];
+    Part& part = job_->parts[m];
     const auto append_untrained = [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) {
         const at::Tensor whole = model.untrained[i].whole();
-        if (part.plan.untrained_owners[i] == group_.rank() && whole.numel() > 0)
-          guarded(error_, [&] { part.weights->append(whole); });
+        if (part.plan.untrained_owners[i] == group_.rank()) guarded(error_, [&] { part.weights->append(whole); });
       }
     };
     append_untrained(0, part.plan.untrained_first);
@@ -215,29 +218,24 @@ void Saver::copy() {
 bool Saver::writes() const {
   if (group_.rank() == 0) return true;
   return std::any_of(job_->parts.begin(), job_->parts.end(),
-                     [](const Job::Part& part) { return part.plan.weights.written || part.plan.states.written; });
+                     [](const Part& part) { return !part.plan.weights.empty() || !part.plan.states.empty(); });
 }
 
 void Saver::write_own() {
   Job& job = *job_;
   if (writes()) make_folders(job.temporary);
   PartReport& report = job.report;
-  if (group_.rank() == 0) report.files = job.contents.small_files(job.temporary);
-  const auto write = [&](checkpoint::ShardFile& file, checkpoint::ShardFile::Tensors finite) {
-    report.files.push_back(file.write(job.temporary, finite, cancelled_));
-    report.bytes += static_cast<std::int64_t>(file.bytes());
-    job.outcome.write_seconds += file.times().write;
+  if (group_.rank() == 0 && job.contents.small_files) report.files = job.contents.small_files(job.temporary);
+  const auto write = [&](PartFiles& files) {
+    const std::vector<format::ManifestFile>& written = files.write(job.temporary);
+    report.files.insert(report.files.end(), written.begin(), written.end());
+    report.bytes += static_cast<std::int64_t>(files.bytes());
+    job.outcome.write_seconds += files.write_seconds();
   };
-  for (Job::Part& part : job.parts) {
-    ModelReport& own = report.models.emplace_back();
-    if (part.weights) {
-      write(*part.weights, part.plan.trained);
-      own.weights = part.plan.weights;
-    }
-    if (part.states) {
-      write(*part.states, {0, part.plan.states.tensors.size()});
-      own.states = part.plan.state_pieces;
-    }
+  for (Part& part : job.parts) {
+    write(part.weights.value());
+    write(part.states.value());
+    report.models.push_back({part.plan.weights, part.plan.state_pieces});
   }
   job.outcome.own_bytes = report.bytes;
 }
@@ -249,16 +247,21 @@ void Saver::publish(const std::vector<Value>& reports) {
   for (const Value& report : reports) parts.push_back(parse_report(report));
   format::Manifest manifest{job.contents.step, {}};
   for (PartReport& part : parts) std::move(part.files.begin(), part.files.end(), std::back_inserter(manifest.files));
-  const bool in_pieces = job.contents.optimizer && !job.contents.full && group_.size() > 1;
+  const bool in_pieces = job.contents.form.optimizer && !job.contents.form.full && group_.size() > 1;
   for (std::size_t m = 0; m < job.models.size(); ++m)
     for (format::ManifestFile& index : write_indexes(job.temporary, job.models[m], m, parts, in_pieces))
       manifest.files.push_back(std::move(index));
-  format::write_manifest(job.temporary, manifest);
+  if (!job.contents.model) format::write_manifest(job.temporary, manifest);
   // Shards were read back by those who wrote them; now the small files, and the list itself, which has its own
   // checksum.
   for (const format::ManifestFile& file : manifest.files)
     if (!file.name.ends_with(".safetensors"))
       checkpoint::read_back(path_join(job.temporary, file.name), file.digest, cancelled_);
+  if (job.contents.model) {
+    checkpoint::publish_files(job.temporary, job.contents.folder, job.contents.model->replaces);
+    remove_or_warn(job.temporary);
+    return;
+  }
   checkpoint::forget_pages(path_join(job.temporary, format::kManifestName));
   format::read_manifest(job.temporary);
   checkpoint::publish_written_folder(job.temporary, job.outcome.folder);
@@ -312,6 +315,13 @@ std::optional<SaveOutcome> Saver::finish() {
   std::optional<SaveOutcome> outcome;
   while (busy()) outcome = advance();
   return outcome;
+}
+
+SaveOutcome save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents) {
+  const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
+  Saver saver(group, {.output_dir = "", .in_memory = false});
+  saver.save(std::move(models), std::move(contents));
+  return saver.finish().value();
 }
 
 }  // namespace tessera::train

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Checkpoints of a running training, SHARDED: every rank writes what it holds, while the training goes on.
+/// The one writer: checkpoints of a running training, and the models that it leaves.
 ///
 ///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer states
 ///   stay where they
@@ -11,6 +11,10 @@
 ///                rank 0's thread writes indexes and manifest, renames the folder, and only then removes old
 ///                checkpoints
 ///   advance()    again: every rank knows that the checkpoint exists
+///
+/// SHARDED: every rank writes what it holds, while the training goes on. FULL: rank 0 writes everything in whole
+/// tensors, as the others send it messages of 1 MiB. A finished model is FULL, without states; its files go into a
+/// folder that may hold other things (ModelFolder).
 ///
 /// When anything fails on any rank, at any of these points, the checkpoint is dropped on all of them: the temporary
 /// folder goes, what was there before is untouched, training goes on, and the outcome says why. The layout of the
@@ -51,27 +55,28 @@ struct SaveOutcome {
 /// says then.
 std::string not_saved_text(const SaveOutcome& outcome);
 
-/// Once a checkpoint is there: calls what removes old ones. What it throws is a warning.
-void prune_or_warn(const std::string& folder, const std::function<void()>& prune);
-/// Removes what runs that died while saving have left in the output folder. What cannot be removed is a warning.
-void remove_stale_or_warn(const std::string& output_dir);
-/// Removes what a dropped checkpoint has left, if it is there. False, with a warning: it cannot be removed now.
-bool remove_or_warn(const std::string& folder);
-
 struct SaverOptions {
   std::string output_dir;  ///< of checkpoint-STEP; empty: every save names its folder
   bool in_memory =
       true;  ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
 };
 
+/// A model in a folder that may hold other things (checkpoints, metrics, an older model): its files are written into
+/// FOLDER/model.tmp and published when all of them are on the disk (checkpoint::publish_files). There is no manifest.
+struct ModelFolder {
+  /// The names of files that belonged to an older model; they go when the new one is there.
+  std::function<bool(const std::string& name)> replaces;
+};
+
 /// Everything of a save that is not a tensor.
 struct SaveContents {
   std::int64_t step = 0;
-  bool optimizer = true;  ///< false: weights only
-  bool full = false;      ///< rank 0 writes everything, in whole tensors that the others send it in messages of 1 MiB
+  SaveForm form = {};
   /// The checkpoint's folder, which is replaced if it is there; it is written as FOLDER.tmp. Empty:
   /// OUTPUT_DIR/checkpoint-STEP.
   std::string folder = {};
+  /// Set: not a checkpoint but a model, in `folder`.
+  std::optional<ModelFolder> model = {};
   /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0 by the writing thread,
   /// with values of its own.
   std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
@@ -92,6 +97,7 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   const std::string& output_dir() const { return options_.output_dir; }
+  bool beside_training() const { return options_.in_memory; }
   /// A save is under way, the same on every rank.
   bool busy() const { return phase_ != Phase::idle; }
   /// This rank has done its part of the present phase (or failed).
@@ -118,6 +124,8 @@ class Saver {
   enum class Phase { idle, writing, publishing };
   struct Job;
 
+  struct Part;
+
   void start_thread(std::function<void()> work);
   bool writes() const;
   void make_files();
@@ -139,5 +147,8 @@ class Saver {
   std::atomic<bool> ended_ = false, cancelled_ = false;
   std::thread thread_;
 };
+
+/// Saves before it returns, and keeps no copy. `contents` names its folder. Collective; failures are in the outcome.
+SaveOutcome save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents);
 
 }  // namespace tessera::train

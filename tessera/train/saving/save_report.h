@@ -1,0 +1,36 @@
+#pragma once
+/// \file
+/// What the ranks tell rank 0 about the files of a save that they have written, and the indexes that it writes of that.
+
+#include <tessera/base/value.h>
+#include <tessera/format/manifest/manifest.h>
+#include <tessera/format/manifest/state_index.h>
+#include <tessera/train/saving/save_plan.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::train {
+
+/// What a rank has written of one model.
+struct ModelReport {
+  std::vector<PartFile> weights;
+  std::vector<format::StoredTensor> states;
+};
+/// What a rank has written.
+struct PartReport {
+  std::vector<format::ManifestFile> files;
+  std::vector<ModelReport> models;
+  std::int64_t bytes = 0;
+};
+Value to_value(const PartReport& report);
+PartReport parse_report(const Value& value);
+
+/// Of models[place], from the reports of all ranks: model.safetensors.index.json, unless one file holds all weights,
+/// and, where states are in pieces, optimizer.safetensors.index.json.
+std::vector<format::ManifestFile> write_indexes(const std::string& folder, const SavedModel& model, std::size_t place,
+                                                const std::vector<PartReport>& parts, bool with_states_index);
+
+}  // namespace tessera::train
