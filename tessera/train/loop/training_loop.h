@@ -97,7 +97,7 @@ class TrainingLoop {
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
   bool divided() const { return sharded_->shard_ranks() > 1; }
   /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
-  bool saves_whole() const { return setup_.config.output.save_state_dict_type == "full" || setup_.lora; }
+  bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
   bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }
 
   Setup setup_;
