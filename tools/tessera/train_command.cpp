@@ -4,14 +4,18 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/config/core/handed.h>
 #include <tessera/config/core/print.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/launch/agent/launcher.h>
+#include <tessera/launch/agent/sealed_fd.h>
 #include <tessera/launch/cli/environment.h>
 #include <tessera/launch/cli/job_variables.h>
 #include <tools/tessera/commands.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace tessera::tool {
 namespace {
@@ -33,6 +37,10 @@ config::Resolved as_at_first(config::Resolved resolved, const launch::RankEnviro
 }
 
 config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEnvironment& environment) {
+  const char* handed = std::getenv("TESSERA_CONFIG_FD");
+  if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked it
+    return config::resolved_from_text(
+        launch::text_from_fd(static_cast<int>(parse_int(handed).value_or(-1)), "TESSERA_CONFIG_FD"));
   const bool launched = environment.launcher != "none";
   config::Problems problems;
   config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
@@ -47,7 +55,8 @@ config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEn
   return resolved;
 }
 
-int launch_ranks(const Arguments& arguments, const RunConfig& config) {
+int launch_ranks(const Arguments& arguments, const config::Resolved& resolved) {
+  const RunConfig& config = resolved.values;
   launch::LaunchOptions options;
   options.num_processes = static_cast<int>(config.parallel.num_processes);
   options.master_port = static_cast<int>(config.parallel.main_process_port);
@@ -55,6 +64,7 @@ int launch_ranks(const Arguments& arguments, const RunConfig& config) {
   options.prefix_rank0 = false;  // it draws the progress line
   options.max_restarts = static_cast<int>(config.parallel.max_restarts);
   options.hang_timeout = config.parallel.hang_timeout;
+  options.configuration = config::resolved_to_text(resolved);
   options.job = "tessera train -> " + config.output.output_dir;
   std::vector<std::string> command = {own_program(), "train"};
   command.insert(command.end(), arguments.begin(), arguments.end());
@@ -82,8 +92,10 @@ int train_command(const Arguments& given) {
       launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has spoken
   if (first_to_speak)
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
-  return !launched && resolved.values.parallel.num_processes > 1 ? launch_ranks(arguments, resolved.values)
-                                                                 : run_with_tensors("train", arguments);
+  return !launched && resolved.values.parallel.num_processes > 1
+             ? launch_ranks(arguments, resolved)
+             : run_with_tensors("train",
+                                {config::resolved_to_text(resolved), concat("--local-rank=", environment.local_rank)});
 }
 
 }  // namespace tessera::tool

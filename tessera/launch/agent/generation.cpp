@@ -61,10 +61,11 @@ void Generation::start(int local_rank) {
   inheritance.job = host_.job;
   inheritance.board_fd = host_.board.fd();
   inheritance.secret_fd = host_.secret_fd.get();
+  inheritance.configuration_fd = host_.configuration_fd.get();
   inheritance.store = host_.store_where;
   inheritance.memory = host_.memory.path();
   process.environment = rank_variables(local_rank, plan_, options, inheritance);
-  for (const int fd : {inheritance.board_fd, inheritance.secret_fd}) {
+  for (const int fd : {inheritance.board_fd, inheritance.secret_fd, inheritance.configuration_fd}) {
     if (fd >= 0) process.inherited_fds.push_back(fd);
   }
   std::vector<int> cores;

@@ -26,6 +26,8 @@ struct LaunchOptions {
   double stop_seconds = 60;     ///< after SIGINT/SIGTERM to the agent: time to save before SIGKILL
   std::string job;              ///< for people and TESSERA_JOB: the program and its output folder; empty: the command
 
+  std::string configuration;  ///< text that each rank can read from TESSERA_CONFIG_FD; empty: none
+
   // Several hosts: one agent each (fleet.h).
   int num_machines = 1;
   int machine_rank = 0;

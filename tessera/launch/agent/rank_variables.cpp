@@ -31,6 +31,7 @@ Environment rank_variables(int local_rank, const FleetPlan& plan, const LaunchOp
       {"TESSERA_JOB", inheritance.job},
       {"TESSERA_BOARD_FD", descriptor(inheritance.board_fd)},
       {"TESSERA_SECRET_FD", descriptor(inheritance.secret_fd)},
+      {"TESSERA_CONFIG_FD", descriptor(inheritance.configuration_fd)},
       {"TESSERA_STORE", inheritance.store.empty() ? std::nullopt : std::optional(inheritance.store)},
       {"TESSERA_MEMORY", inheritance.memory.empty() ? std::nullopt : std::optional(inheritance.memory)},
       {"TORCHELASTIC_RESTART_COUNT", restarts},

@@ -14,6 +14,7 @@ namespace tessera::launch {
 struct Inheritance {
   int board_fd = -1;
   int secret_fd = -1;
+  int configuration_fd = -1;
   std::string store;   ///< "host:port" of the agents' store; empty: none
   std::string job;     ///< the job's id
   std::string memory;  ///< folder in memory that outlives the ranks; empty: none

@@ -9,6 +9,7 @@
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/ports.h>
 #include <tessera/launch/agent/process.h>
+#include <tessera/launch/agent/sealed_fd.h>
 #include <tessera/launch/store/hmac.h>
 #include <cerrno>
 #include <cstring>
@@ -63,7 +64,10 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
       out(STDOUT_FILENO),
       err(STDERR_FILENO),
       secret(options.secret ? *options.secret : make_secret()),
-      secret_fd(secret_to_fd(secret)) {
+      secret_fd(secret_to_fd(secret)),
+      configuration_fd(options.configuration.empty()
+                           ? UniqueFd()
+                           : sealed_fd("tessera-configuration", "the job's configuration", options.configuration)) {
   find_program(command.at(0));
   reserve_files(options.num_processes);
   report_ = open_report(options.log_dir);

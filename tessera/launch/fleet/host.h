@@ -46,6 +46,7 @@ class Host {
   OomWatch oom;
   const Secret secret;
   const UniqueFd secret_fd;
+  const UniqueFd configuration_fd;   ///< none when LaunchOptions::configuration is empty
   std::optional<StoreServer> store;  ///< on machine 0
   std::string store_where;           ///< "host:port" of it
   std::unique_ptr<Fleet> fleet;      ///< with several hosts

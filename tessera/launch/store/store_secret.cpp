@@ -1,10 +1,9 @@
 #include <tessera/launch/store/store_secret.h>
 
 #include <tessera/base/error.h>
+#include <tessera/launch/agent/sealed_fd.h>
 #include <tessera/launch/store/hmac.h>
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,17 +18,8 @@ Secret make_secret() {
 }
 
 UniqueFd secret_to_fd(const Secret& secret) {
-  UniqueFd fd(memfd_create("tessera-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) throw Error(concat("memfd_create for the job's secret: ", std::strerror(errno)));
-  const ssize_t written = pwrite(fd.get(), secret.data(), secret.size(), 0);
-  if (written != static_cast<ssize_t>(secret.size())) {
-    throw Error(concat("writing the job's secret to a memfd: ", written < 0 ? std::strerror(errno) : "cut short"));
-  }
-  // No rank can change what the ranks started after it will read.
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
-    throw Error(concat("sealing the memfd of the job's secret: ", std::strerror(errno)));
-  }
-  return fd;
+  return sealed_fd("tessera-secret", "the job's secret",
+                   std::string_view(reinterpret_cast<const char*>(secret.data()), secret.size()));
 }
 
 Secret secret_from_fd(int fd) {

@@ -1,11 +1,12 @@
 /// \file
-/// tessera train, inside a rank: joins the job, trains, leaves. train_command has checked the arguments already.
+/// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that
+/// train_command has resolved and checked, and --local-rank.
 
 #include <tessera/base/text.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/resolve.h>
-#include <tessera/launch/cli/job_variables.h>
+#include <tessera/config/core/handed.h>
+#include <tessera/launch/cli/environment.h>
 #include <tessera/train/loop/trainer.h>
 
 #include "tool.h"
@@ -29,10 +30,7 @@ comm::Facts settings_of(const RunConfig& config) {
 int train_rank(const Arguments& given) {
   Arguments arguments = given;
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
-  config::Resolved resolved = config::resolve_flags(arguments, launch::job_variables(environment));
-  config::Resolved as_at_first = resolved;  // a restarted rank finds what its own job has written
-  if (environment.generation > 0) as_at_first.values.output.overwrite_output_dir = true;
-  config::validate(as_at_first);
+  const config::Resolved resolved = config::resolved_from_text(arguments.at(0));
   const RunConfig& config = resolved.values;
   InitOptions options;
   options.backend = config.parallel.backend;
