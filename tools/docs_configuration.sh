@@ -35,8 +35,8 @@ page come from it.
 - Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate
   launch`, flag. DeepSpeed's file must agree with what the others say explicitly. A flag given twice with two values is
   an error. All problems are reported together.
-- `tessera train --num_processes N` reads flags and files once: its ranks get what it has resolved, and a file that changes
-  meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare what they have found.
+- `tessera train --num_processes N` reads flags and files once: its ranks get what it has resolved, and a file that
+  changes meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare the results.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
   `derived (why)`) and exits.
 - Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration
