@@ -35,6 +35,8 @@ page come from it.
 - Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate
   launch`, flag. DeepSpeed's file must agree with what the others say explicitly. A flag given twice with two values is
   an error. All problems are reported together.
+- `tessera train --num_processes N` reads flags and files once: its ranks get what it has resolved, and a file that
+  changes meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare the results.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,
   `derived (why)`) and exits.
 - Unknown flags are errors with the nearest known name. Exit codes: 0 done, 1 failed while running, 2 bad configuration
@@ -82,7 +84,7 @@ cat <<'MD'
 | `RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT` | set by `tessera launch`, torchrun; `OMPI_COMM_WORLD_*` (mpirun) and `SLURM_*` (srun) are understood too |
 | `TESSERA_BACKEND` | the transport when `--backend` is auto |
 | `TESSERA_HOST_ID` | the host that a rank counts itself to (tests play several hosts on one machine) |
-| `TESSERA_BOARD_FD TESSERA_STORE TESSERA_SECRET_FD TESSERA_GENERATION TESSERA_JOB` | from our agent to its ranks ([launching](launching.md)); nothing to set by hand |
+| `TESSERA_BOARD_FD TESSERA_STORE TESSERA_SECRET_FD TESSERA_CONFIG_FD TESSERA_GENERATION TESSERA_JOB` | from our agent to its ranks ([launching](launching.md)); nothing to set by hand |
 | `TESSERA_SSH` | the ssh program of `tessera launch --hostfile` |
 | `TESSERA_LOG` | debug, info, warning, error |
 | `TESSERA_ISA` | lowers the instruction set of the CPU kernels: baseline, avx2, avx512 |

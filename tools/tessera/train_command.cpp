@@ -94,7 +94,8 @@ int train_command(const Arguments& given) {
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
   return !launched && resolved.values.parallel.num_processes > 1
              ? launch_ranks(arguments, resolved)
-             : run_with_tensors("train", {config::resolved_to_text(resolved)});
+             : run_with_tensors("train",
+                                {config::resolved_to_text(resolved), concat("--local-rank=", environment.local_rank)});
 }
 
 }  // namespace tessera::tool

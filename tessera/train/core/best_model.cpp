@@ -28,7 +28,8 @@ bool greater_is_better(const OutputConfig& config) {
 }
 
 BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* resumed)
-    : wanted_(config.load_best_model_at_end || config.save_strategy == SaveStrategy::best || !config.metric_for_best_model.empty()),
+    : wanted_(config.load_best_model_at_end || config.save_strategy == SaveStrategy::best ||
+              !config.metric_for_best_model.empty()),
       loads_at_end_(config.load_best_model_at_end),
       greater_is_better_(train::greater_is_better(config)),
       metric_(config.metric_for_best_model) {

@@ -54,8 +54,8 @@ void refuse(const comm::Group& group, const std::string& why) {
 }
 
 checkpoint::Ranks examiners(const comm::Group& group) {
-  return {group.rank(), group.size(),
-          [group](const std::string& text) { return comm::all_gather_text(group, text); }, at::get_num_threads()};
+  return {group.rank(), group.size(), [group](const std::string& text) { return comm::all_gather_text(group, text); },
+          at::get_num_threads()};
 }
 
 }  // namespace tessera::train

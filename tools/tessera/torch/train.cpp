@@ -1,6 +1,6 @@
 /// \file
-/// tessera train, inside a rank: joins the job, trains, leaves. The argument is the configuration that
-/// train_command has resolved and checked.
+/// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that
+/// train_command has resolved and checked, and --local-rank.
 
 #include <tessera/base/text.h>
 #include <tessera/comm/world.h>
@@ -27,8 +27,9 @@ comm::Facts settings_of(const RunConfig& config) {
 
 }  // namespace
 
-int train_rank(const Arguments& arguments) {
-  const launch::RankEnvironment environment = launch::read_rank_environment();
+int train_rank(const Arguments& given) {
+  Arguments arguments = given;
+  const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   const config::Resolved resolved = config::resolved_from_text(arguments.at(0));
   const RunConfig& config = resolved.values;
   InitOptions options;
