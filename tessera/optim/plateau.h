@@ -13,7 +13,7 @@
 
 namespace tessera::optim {
 
-/// Of every parameter group of an optimizer: what is no improvement is the same for all; how far a group's rate has
+/// Every parameter group of an optimizer follows: what is no improvement is the same for all; how far a group's rate has
 /// fallen depends on where it began.
 class Plateau {
  public:
@@ -21,7 +21,7 @@ class Plateau {
   /// min (min | max), factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = rel (rel | abs), cooldown = 0,
   /// min_lr = 0, eps = 1e-8. Throws InputError for values out of range.
   Plateau(const Schedule& schedule, const std::vector<double>& bases);
-  /// Of one group, whose base is the schedule's learning rate.
+  /// One group, whose base is the schedule's learning rate.
   explicit Plateau(const Schedule& schedule) : Plateau(schedule, {schedule.learning_rate}) {}
 
   /// The learning rate of a group whose base rate is one of `bases`.
@@ -32,7 +32,7 @@ class Plateau {
   /// What a checkpoint keeps: of one base rate {"learning_rate", "bad", "cooldown", and "best" once there was a
   /// metric}, of several an array of such objects, by ascending base rate.
   Value state() const;
-  /// Of one base rate the object or an array of one. Throws InputError when it was saved of other groups.
+  /// For one base rate the object or an array of one. Throws InputError when it was saved of other groups.
   void set_state(const Value& state);
 
  private:

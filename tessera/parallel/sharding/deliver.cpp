@@ -148,7 +148,7 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   for (const auto& group : groups_)
     if (group->trained())
       for (const Managed& m : managed_of(*group, places)) divided.emplace(m.index, m);
-  std::vector<std::size_t> order;  // of those that are delivered; `pieces` and `shard_owners` follow the divided ones
+  std::vector<std::size_t> order;  // what is delivered; `pieces` and `shard_owners` follow the divided ones
   std::vector<at::Tensor> pieces;
   std::vector<int> shard_owners;
   for (const std::size_t i : in_writing_order(local_)) {
@@ -167,7 +167,7 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
                   lies_with_peers ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
   if (!in_order) sends.start(pieces.size());
   at::Tensor message;
-  std::size_t next = 0;  // of `pieces`
+  std::size_t next = 0;  // place in `pieces`
   for (const std::size_t i : order) {
     const auto found = divided.find(i);
     if (found == divided.end()) {  // every rank has all of it

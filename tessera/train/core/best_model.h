@@ -19,7 +19,7 @@ namespace tessera::train {
 /// has refused them before).
 double metric_of(const EvalMetrics& metrics, const std::string& name);
 
-/// Of greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but
+/// The setting greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but
 /// of perplexity, too, less is better.
 bool greater_is_better(const OutputConfig& config);
 
@@ -42,7 +42,7 @@ class BestModel {
   /// What the training is to end with (load_best_model_at_end); empty: with its last weights. Rank 0 is warned where
   /// there is nothing to load though it was asked for.
   std::string checkpoint_to_load(int rank) const;
-  /// Of the best evaluation that was saved; empty: there is none.
+  /// The folder of the best evaluation that was saved; empty: there is none.
   const std::string& checkpoint() const { return checkpoint_; }
   std::int64_t step() const { return step_; }
   std::optional<double> value() const { return value_; }

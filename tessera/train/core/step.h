@@ -96,7 +96,7 @@ class StepCore {
   std::unique_ptr<Update> update_;
   std::shared_ptr<optim::LossScale> loss_scale_;
   std::optional<Sharded::NoSync> pause_;
-  std::optional<double> scaled_norm_;  // of this step
+  std::optional<double> scaled_norm_;  // this step's
   double clip_ = 1;
   RateSchedule schedule_;
   std::int64_t schedule_steps_ = 0;

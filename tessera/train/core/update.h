@@ -26,9 +26,9 @@ class Update {
   virtual void step(double gradient_scale) = 0;
   /// Every learning rate becomes rate(the one that the optimizer was made with).
   virtual void set_learning_rates(const std::function<double(double base)>& rate) = 0;
-  /// Of optimizers that have them, among this library's; elsewhere nothing, and false.
+  /// Acts on this library's optimizers that have betas; elsewhere nothing, and false.
   virtual bool set_betas(const optim::Betas&) { return false; }
-  /// Of each parameter group; of this library's optimizers: one.
+  /// One for each parameter group; this library's optimizers have one.
   virtual std::vector<double> learning_rates() const = 0;
 
   /// For checkpoints: what this rank holds of the state tensors, under names such as "exp_avg.layers.0.weight". They
@@ -45,7 +45,7 @@ using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module
 
 /// The weight decay of a parameter, by its name and whole shape.
 using WeightDecay = std::function<double(const std::string& name, const std::vector<std::int64_t>& shape)>;
-/// Of every parameter (DeepSpeed, torch), or of all but biases and norms, that is those of one dimension (Hugging
+/// Every parameter decays (DeepSpeed, torch), or all but biases and norms, that is those of one dimension (Hugging
 /// Face's Trainer).
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
