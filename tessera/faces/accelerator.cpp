@@ -1,4 +1,3 @@
-#include <tessera/comm/agree.h>
 #include <tessera/faces/accelerator.h>
 
 #include <ATen/ATen.h>
@@ -12,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/comm/agree.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>

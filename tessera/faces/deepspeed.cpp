@@ -1,4 +1,3 @@
-#include <tessera/comm/agree.h>
 #include <tessera/faces/deepspeed.h>
 
 #include <ATen/ATen.h>
@@ -9,6 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>

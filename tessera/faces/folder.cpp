@@ -1,4 +1,3 @@
-#include <tessera/comm/agree.h>
 #include <tessera/faces/folder.h>
 
 #include <ATen/ATen.h>
@@ -11,6 +10,7 @@
 #include <tessera/base/log.h>
 #include <tessera/checkpoint/files.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/comm/agree.h>
 #include <tessera/format/manifest/verify.h>
 #include <tessera/format/safetensors/safetensors_index.h>
 #include <tessera/train/loop/setup.h>

@@ -13,7 +13,7 @@
 
 namespace tessera::optim {
 
-/// Every parameter group of an optimizer follows: what is no improvement is the same for all; how far a group's rate has
+/// Every parameter group follows it: what is no improvement is the same for all; how far a group's rate has
 /// fallen depends on where it began.
 class Plateau {
  public:

@@ -1,4 +1,3 @@
-#include <tessera/comm/agree.h>
 #include <tessera/parallel/sharding/engine.h>
 
 #include <ATen/ATen.h>
@@ -6,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>

@@ -19,8 +19,8 @@ namespace tessera::train {
 /// has refused them before).
 double metric_of(const EvalMetrics& metrics, const std::string& name);
 
-/// The setting greater_is_better. auto: as transformers has it, greater is better unless the metric's name ends with "loss"; but
-/// of perplexity, too, less is better.
+/// The setting greater_is_better. auto: as in transformers greater is better unless the metric's name ends with "loss";
+/// but of perplexity, too, less is better.
 bool greater_is_better(const OutputConfig& config);
 
 class BestModel {

@@ -1,4 +1,3 @@
-#include <tessera/comm/agree.h>
 #include <tessera/train/loop/trainer.h>
 
 #include <exception>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include <tessera/base/log.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/life.h>
 #include <tessera/train/core/resume.h>
 #include <tessera/train/loop/batch_size.h>
