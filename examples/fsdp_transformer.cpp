@@ -38,10 +38,8 @@ static void example(int argc, char** argv) {
   tessera::comm::World& world = tessera::init(environment, {});
   const MyConfig config;
   const auto net = tessera::deferred<MyTransformerImpl>(config);  // no memory yet; std::make_shared would do as well
-  tessera::ShardingOptions options{.strategy = strategy};
-  // One block is gathered at a time; a strategy that keeps parameters whole gathers nothing and refuses it.
-  if (tessera::row_of(options.strategy).shard_parameters) options.wrap = tessera::by_class({"MyBlock"});
-  tessera::Sharded fsdp(*net, options);
+  // One block is gathered at a time; a strategy that keeps parameters whole reduces one block's gradients at a time.
+  tessera::Sharded fsdp(*net, {.strategy = strategy, .wrap = tessera::by_class({"MyBlock"})});
 
   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-3);         // this rank's parts
   at::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));  // every rank draws data of its own

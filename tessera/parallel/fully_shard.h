@@ -39,7 +39,8 @@ struct ShardingOptions {
   /// Ranks per shard group, consecutive; the others hold copies (HSDP). 0: what the strategy says (all, or those of
   /// this host). Must divide the group's size. Another value turns every sharding strategy into its hybrid form.
   int shard_group_size = 0;
-  /// Which modules become units. ZeRO-1 and ZeRO-2 and DDP, where whole parameters stay, are cut in buckets instead.
+  /// Which modules become units. DDP, ZeRO-1 and ZeRO-2, where whole parameters stay and nothing is gathered, are cut
+  /// in buckets; there units say where buckets end, and ignored_modules are refused.
   layout::WrapPolicy wrap = {};
 
   std::optional<at::ScalarType> param_dtype = {};   ///< whole parameters' (computing, gathering); empty: the shards'

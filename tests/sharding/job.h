@@ -51,15 +51,13 @@ inline void spoil_values(comm::World& world, const torch::nn::Module& module) {
   for (const at::Tensor& p : module.parameters()) at::Tensor(p).add_(1);
 }
 
-/// Without what the strategy refuses (parallel/sharding/check_options.h): tests that go through all forms name units
-/// for those that have units, and sizes of buckets for those that have buckets.
+/// Without what the strategy refuses (parallel/sharding/check_options.h): tests that go through all forms name sizes of
+/// buckets for those that have buckets.
 inline ShardingOptions fitted(ShardingOptions options) {
   const StrategyRow& strategy = row_of(options.strategy);
   if (strategy.shard_parameters) {
     options.first_bucket_mb = 1;
     options.bucket_mb = 25;
-  } else {
-    options.wrap = {};
   }
   if (!strategy.reshard_after_forward) options.reshard_root = false;
   return options;

@@ -65,8 +65,7 @@ void check_options(const ShardingOptions& o, const comm::Group& group) {
     refuse(o.first_bucket_mb != standard.first_bucket_mb, "first_bucket_mb", by_unit, choose_units);
     refuse(o.bucket_mb != standard.bucket_mb, "bucket_mb", by_unit, choose_units);
   } else {
-    refuse(o.wrap.kind != layout::WrapPolicy::Kind::none || !o.wrap.ignored_modules.empty(), "wrap", whole,
-           "choose the size of what is reduced together with bucket_mb instead");
+    refuse(!o.wrap.ignored_modules.empty(), "wrap with ignored_modules", whole, "freeze what is not to be trained");
     refuse(o.reshard_after_forward == true, "reshard_after_forward = true", whole, leave_out);
     refuse(o.persistence_threshold > 0, "persistence_threshold", whole, leave_out);
     refuse(o.offload == Offload::params || o.offload == Offload::all, "offload of the parameters", whole,

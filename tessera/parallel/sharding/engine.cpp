@@ -14,7 +14,6 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
-#include <tessera/parallel/sharding/sharded_gradient.h>
 
 #include <algorithm>
 #include <map>
@@ -26,10 +25,6 @@ namespace {
 using parallel::FlatGroup;
 using parallel::GroupPlan;
 using parallel::NamedTensor;
-
-std::int64_t to_bytes(double mebibytes) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(mebibytes * (1 << 20)));
-}
 
 /// A module's buffers, one that is registered twice once.
 std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
@@ -168,8 +163,13 @@ void Sharded::Impl::broadcast_buffers() {
 
 void Sharded::Impl::make_reducer() {
   std::vector<NamedTensor> trained;
-  for (const NamedTensor& p : parameters_.parameters)
-    if (p.tensor.requires_grad()) trained.push_back(p);
+  parallel::BucketSizes sizes{.first_mb = options_.first_bucket_mb, .mb = options_.bucket_mb};
+  const std::vector<std::size_t> units = parallel::units_by_parameter(parameters_, options_.wrap);
+  for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
+    if (!parameters_.parameters[i].tensor.requires_grad()) continue;
+    trained.push_back(parameters_.parameters[i]);
+    if (!units.empty()) sizes.unit_of.push_back(units[i]);
+  }
   // Half the bytes on the wire is a compression to the reducer. fp64 stays what it is, as where gradients are
   // scattered.
   std::shared_ptr<parallel::Compression> compression = options_.compression;
@@ -179,14 +179,8 @@ void Sharded::Impl::make_reducer() {
     if (options_.reduce_dtype == at::kBFloat16) compression = parallel::make_compression("bf16");
     if (options_.reduce_dtype == at::kHalf) compression = parallel::make_compression("fp16");
   }
-  gradients_ = std::make_unique<parallel::GradientReducer>(
-      context_.data_parallel,
-      std::make_unique<parallel::WholeGradients>(context_.data_parallel, std::move(trained),
-                                                 parallel::BucketOptions{.first_bucket_mb = options_.first_bucket_mb,
-                                                                         .bucket_mb = options_.bucket_mb,
-                                                                         .reduction = options_.reduction,
-                                                                         .fixed_order = options_.logical_shards > 0}),
-      reducer_options(std::move(compression)));
+  gradients_ = std::make_unique<parallel::GradientReducer>(context_.data_parallel, std::move(trained), std::move(sizes),
+                                                           reducer_options(std::move(compression)));
   listen();
 }
 
@@ -216,8 +210,10 @@ void Sharded::Impl::listen() {
 void Sharded::Impl::make_groups() {
   const bool sharded = strategy_.shard_parameters;
   plan_ = sharded ? parallel::group_by_units(parameters_, options_.wrap, options_.persistence_threshold)
-                  : parallel::group_by_buckets(parameters_, to_bytes(options_.first_bucket_mb),
-                                               to_bytes(options_.bucket_mb));
+                  : parallel::group_by_buckets(parameters_,
+                                               {.first_mb = options_.first_bucket_mb,
+                                                .mb = options_.bucket_mb,
+                                                .unit_of = parallel::units_by_parameter(parameters_, options_.wrap)});
   context_.materializer = this;
   context_.param_dtype = options_.param_dtype;
   context_.load = options_.load;
@@ -270,8 +266,8 @@ void Sharded::Impl::make_groups() {
   std::vector<std::unique_ptr<parallel::FlatGradient>> flats;
   std::size_t parameters = 0;
   for (FlatGroup* group : trained) {
-    flats.push_back(std::make_unique<parallel::ShardedGradient>(context_, *group, options_.reduce_dtype,
-                                                                options_.logical_shards > 0, parameters));
+    flats.push_back(std::make_unique<parallel::FlatGradient>(context_, *group, options_.reduce_dtype,
+                                                             options_.logical_shards > 0, parameters));
     parameters += group->members().size();
   }
   gradients_ = std::make_unique<parallel::GradientReducer>(

@@ -18,6 +18,10 @@ GradientReducer::GradientReducer(comm::Group all, std::vector<std::unique_ptr<Fl
                                  GradientReducerOptions options, std::function<void(std::size_t)> complete)
     : all_(std::move(all)), options_(std::move(options)), complete_(std::move(complete)) {
   place(std::move(flats));
+  check_types();
+}
+
+void GradientReducer::check_types() const {
   for (const Flat& flat : flats_)
     for (const FlatGradient::Member& member : flat.gradient->members()) {
       const at::ScalarType dtype = member.parameter.scalar_type();
@@ -30,10 +34,16 @@ GradientReducer::GradientReducer(comm::Group all, std::vector<std::unique_ptr<Fl
     }
 }
 
-GradientReducer::GradientReducer(comm::Group all, std::unique_ptr<WholeGradients> buckets,
+GradientReducer::GradientReducer(comm::Group all, std::vector<NamedTensor> parameters, BucketSizes sizes,
                                  GradientReducerOptions options)
-    : GradientReducer(std::move(all), buckets->make(), std::move(options), [](std::size_t) {}) {
-  buckets_ = std::move(buckets);
+    : GradientReducer(std::move(all), {}, std::move(options), [](std::size_t) {}) {
+  in_buckets_ = std::move(parameters);
+  sizes_ = std::move(sizes);
+  std::vector<std::size_t> order(in_buckets_.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  assignment_ = assign_buckets(in_buckets_, order, sizes_);
+  rebuild();
+  check_types();
 }
 
 std::vector<at::Tensor> GradientReducer::parameters() const {
@@ -57,24 +67,30 @@ void GradientReducer::place(std::vector<std::unique_ptr<FlatGradient>> flats) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
 }
 
+/// Usually no gradients are kept, and the old memory is free before the new is taken.
+void GradientReducer::rebuild() {
+  std::vector<FlatGradient::Member> members;
+  for (const NamedTensor& p : in_buckets_)
+    members.push_back({.name = p.name, .parameter = p.tensor, .index = members.size(), .shown = p.tensor});
+  for (Flat& flat : flats_)
+    for (FlatGradient::Member& member : flat.gradient->release_members()) members[member.index] = std::move(member);
+  flats_.clear();
+  place(whole_gradients(all_, std::move(members), assignment_, options_.passage.reduction,
+                        options_.passage.fixed_order()));
+}
+
 void GradientReducer::begin(bool paused) {
   if (touched_) return;  // our backward is running; this one is another thread's
   const at::NoGradGuard no_grad;
   begun_by_ = std::this_thread::get_id();
   paused_ = paused;
   for (Flat& flat : flats_) flat.gradient->end(false);
-  if (std::exchange(rebuild_, false)) {
-    std::vector<std::unique_ptr<FlatGradient>> made;
-    for (Flat& flat : flats_) made.push_back(std::move(flat.gradient));
-    flats_.clear();
-    buckets_->rebuild(made);
-    place(std::move(made));
-  }
+  if (std::exchange(rebuild_, false)) rebuild();
   next_ = 0;
   ready_order_.clear();
   std::fill(pending_of_unit_.begin(), pending_of_unit_.end(), 0);
   for (Flat& flat : flats_) {
-    flat.gradient->begin(!paused);
+    flat.gradient->begin();
     flat.pending = flat.gradient->members().size();
     flat.ready.assign(flat.pending, false);
     flat.started = false;
@@ -128,7 +144,7 @@ void GradientReducer::start_in_order(bool all) {
     const std::size_t f = order_[next_];
     if (!all && flats_[f].pending > 0) return;
     start(f);
-    if (all && !buckets_) bound_memory();
+    if (all && !flats_[f].gradient->whole()) bound_memory();
   }
 }
 
@@ -140,7 +156,7 @@ void GradientReducer::start(std::size_t f) {
   reducing_.push_back(f);
   flat.passage.start(options_.passage, flat.gradient->groups(), flat.gradient->close());
   // In fixed order shards have waited already, since a sum travels from copy to copy.
-  if (options_.wait_at_once || (options_.passage.fixed_order() && !buckets_)) finish(f);
+  if (options_.wait_at_once || (options_.passage.fixed_order() && !flat.gradient->whole())) finish(f);
 }
 
 void GradientReducer::finish(std::size_t f) {
@@ -174,9 +190,9 @@ bool GradientReducer::end() {
 void GradientReducer::count_users() {
   if (flats_.empty()) return;
   std::vector<std::int32_t> ranks;
-  if (!flats_.front().gradient->counts_travel()) {
+  if (!flats_.front().gradient->whole()) {
     for (const Flat& flat : flats_)
-      for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->gives(m));
+      for (std::size_t m = 0; m < flat.ready.size(); ++m) ranks.push_back(flat.gradient->members()[m].given);
     at::Tensor shared = at::tensor(ranks, at::kInt).to(all_.device());
     const comm::Tag tag("used parameters");
     all_.all_reduce(shared).wait();
@@ -184,7 +200,7 @@ void GradientReducer::count_users() {
     std::copy_n(shared.const_data_ptr<std::int32_t>(), ranks.size(), ranks.begin());
   }
   const auto count_of = [&](std::size_t i, const Flat& flat, std::size_t m) {
-    return ranks.empty() ? flat.gradient->counts(m) : std::pair(ranks[i] > 0, ranks[i] < all_.size());
+    return ranks.empty() ? flat.gradient->used_and_missed(m) : std::pair(ranks[i] > 0, ranks[i] < all_.size());
   };
   bool missed = false;
   std::size_t i = 0;
@@ -208,8 +224,9 @@ void GradientReducer::learn_order() {
   const std::int64_t* values = shared.const_data_ptr<std::int64_t>();
   const std::vector<std::size_t> observed(values, values + shared.numel());
   order_known_ = true;
-  if (buckets_) {
-    rebuild_ = buckets_->follow(observed);
+  if (!in_buckets_.empty()) {
+    auto next = assign_buckets(in_buckets_, observed, sizes_);
+    rebuild_ = next != std::exchange(assignment_, next);
     return;
   }
   std::vector<std::size_t> last(flats_.size());  // when the flat gradient was full
@@ -221,9 +238,9 @@ void GradientReducer::throw_missing() const {
   std::string mine;
   std::vector<std::string> names(places_.size());
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    const FlatGradient& gradient = *flats_[places_[i].flat].gradient;
-    names[i] = gradient.members()[places_[i].member].name;
-    if (!gradient.gives(places_[i].member)) mine += concat(i, "\n");
+    const FlatGradient::Member& member = flats_[places_[i].flat].gradient->members()[places_[i].member];
+    names[i] = member.name;
+    if (!member.given) mine += concat(i, "\n");
   }
   throw_unused(all_, names, mine);
 }
@@ -239,7 +256,7 @@ void GradientReducer::fail() noexcept {
     flat.passage = {};
     // The next backward must not write where a reduction is still under way. (A view that a failed backward half filled
     // needs no cleaning: undefined gradients are copied over it.)
-    rebuild_ = rebuild_ || (buckets_ && flat.started);
+    rebuild_ = rebuild_ || (flat.gradient->whole() && flat.started);
   }
   reducing_.clear();
 }

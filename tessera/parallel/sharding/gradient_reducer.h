@@ -1,12 +1,12 @@
 #pragma once
 /// \file
 /// The gradient reducer of every strategy: flat gradients fill while backward runs and are reduced as soon as they are
-/// full, in one order on every rank. DDP's are buckets (whole_gradients.h), those of ZeRO and FSDP go into shards
-/// (sharded_gradient.h); over which ranks, and how, is a row of stages (gradient_passage.h).
+/// full, in one order on every rank. Where their memory lies is their own business (flat_gradient.h); over which ranks
+/// they go, and how, is a row of stages (gradient_passage.h).
 
 #include <tessera/parallel/autograd/autograd_engine.h>
 #include <tessera/parallel/sharding/flat_gradient.h>
-#include <tessera/parallel/sharding/whole_gradients.h>
+#include <tessera/parallel/sharding/module_units.h>
 
 #include <deque>
 #include <functional>
@@ -50,8 +50,10 @@ class GradientReducer {
   /// when the last gradient of a unit is there. Throws InputError.
   GradientReducer(comm::Group all, std::vector<std::unique_ptr<FlatGradient>> flats, GradientReducerOptions options,
                   std::function<void(std::size_t unit)> complete);
-  /// Buckets of whole gradients, which are laid out anew after the first reduction.
-  GradientReducer(comm::Group all, std::unique_ptr<WholeGradients> buckets, GradientReducerOptions options);
+  /// Buckets of whole gradients: at first in the reverse order of `parameters` (trainable leaves on all.device(), the
+  /// same on every rank), after the first reduction laid out anew in the order in which rank 0's became ready.
+  GradientReducer(comm::Group all, std::vector<NamedTensor> parameters, BucketSizes sizes,
+                  GradientReducerOptions options);
 
   /// Every parameter, by index: on_gradient(index) is to be called when autograd has accumulated into it.
   std::vector<at::Tensor> parameters() const;
@@ -89,6 +91,8 @@ class GradientReducer {
   };
 
   void place(std::vector<std::unique_ptr<FlatGradient>> flats);
+  void check_types() const;
+  void rebuild();
   void claim(const FlatGradient::Member& member);
   void start_in_order(bool all);
   void start(std::size_t f);
@@ -99,8 +103,10 @@ class GradientReducer {
   [[noreturn]] void throw_missing() const;
 
   comm::Group all_;
-  std::unique_ptr<WholeGradients> buckets_;
   GradientReducerOptions options_;
+  std::vector<NamedTensor> in_buckets_;  ///< the parameters of whole gradients
+  BucketSizes sizes_;
+  std::vector<std::vector<std::size_t>> assignment_;  ///< parameters per bucket
   std::function<void(std::size_t)> complete_;
   std::vector<Flat> flats_;
   std::vector<Place> places_;                 ///< by parameter

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -87,22 +88,56 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
   return plan;
 }
 
-GroupingPlan group_by_buckets(const ModuleParameters& module, std::int64_t first_bucket_bytes,
-                              std::int64_t bucket_bytes) {
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTensor>& parameters,
+                                                     const std::vector<std::size_t>& order, const BucketSizes& sizes) {
+  const auto to_bytes = [](double mebibytes) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(mebibytes * (1 << 20)));
+  };
+  std::vector<layout::Parameter> described;
+  for (const NamedTensor& p : parameters)
+    described.push_back({p.name, p.tensor.sizes().vec(), static_cast<std::int64_t>(p.tensor.element_size())});
+  const auto unit_of = [&](std::size_t p) { return sizes.unit_of.empty() ? 0 : sizes.unit_of[p]; };
+  std::map<std::size_t, std::vector<std::size_t>> by_unit;
+  std::vector<std::size_t> place(parameters.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = i;
+    by_unit[unit_of(order[i])].push_back(order[i]);
+  }
+  std::vector<std::vector<std::size_t>> result;
+  for (const auto& [unit, chosen] : by_unit) {
+    const double first = unit == unit_of(order.front()) ? sizes.first_mb : sizes.mb;
+    // The layout knows element sizes, not dtypes: float16 and bfloat16 may still share a list, but never a bucket.
+    for (const auto& list : layout::assign_buckets(described, chosen, to_bytes(first), to_bytes(sizes.mb))) {
+      std::map<at::ScalarType, std::vector<std::size_t>> kinds;
+      for (const std::size_t p : list) kinds[parameters[p].tensor.scalar_type()].push_back(p);
+      for (auto& [dtype, members] : kinds) result.push_back(std::move(members));
+    }
+  }
+  if (by_unit.size() > 1)  // a bucket comes where its last parameter stands, because only then can it be reduced
+    std::sort(result.begin(), result.end(),
+              [&](const auto& a, const auto& b) { return place[a.back()] < place[b.back()]; });
+  return result;
+}
+
+std::vector<std::size_t> units_by_parameter(const ModuleParameters& module, const layout::WrapPolicy& policy) {
+  std::vector<std::size_t> result;
+  if (policy.kind == layout::WrapPolicy::Kind::none) return result;
+  result.resize(module.parameters.size());
+  const std::vector<layout::Unit> units = layout::make_units(module.tree, policy);
+  for (std::size_t unit = 0; unit < units.size(); ++unit)
+    for (const std::size_t p : units[unit].parameters) result[p] = unit;
+  return result;
+}
+
+GroupingPlan group_by_buckets(const ModuleParameters& module, const BucketSizes& sizes) {
   std::vector<std::size_t> order;
   for (std::size_t p = module.parameters.size(); p-- > 0;)
     if (module.parameters[p].tensor.requires_grad()) order.push_back(p);
   GroupingPlan plan;
-  // assign_buckets keeps element sizes apart; dtypes of one size (bf16, fp16) are divided here.
-  for (const std::vector<std::size_t>& bucket :
-       layout::assign_buckets(module.tree.parameters, order, first_bucket_bytes, bucket_bytes)) {
-    std::map<at::ScalarType, std::vector<std::size_t>> kinds;
-    for (const std::size_t p : bucket) kinds[module.parameters[p].tensor.scalar_type()].push_back(p);
-    for (const auto& [dtype, members] : kinds) {
-      const std::string name = concat("bucket ", plan.units.size());
-      plan.units.push_back({name, false, {plan.groups.size()}});
-      plan.groups.push_back({name, plan.groups.size(), true, true, members});
-    }
+  for (std::vector<std::size_t>& members : assign_buckets(module.parameters, order, sizes)) {
+    const std::string name = concat("bucket ", plan.units.size());
+    plan.units.push_back({name, false, {plan.groups.size()}});
+    plan.groups.push_back({name, plan.groups.size(), true, true, std::move(members)});
   }
   return plan;
 }

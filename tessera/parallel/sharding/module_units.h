@@ -45,9 +45,22 @@ struct GroupingPlan {
 /// own, which stays whole between steps.
 GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPolicy& policy,
                             std::int64_t persistence_threshold);
-/// Where whole parameters stay: trained parameters in buckets of about `bucket_bytes`, in the reverse order of
+/// Where whole parameters stay, what is reduced together is cut by size.
+struct BucketSizes {
+  double first_mb = 1, mb = 25;           ///< MiB; the first one is small, so that communication starts early
+  std::vector<std::size_t> unit_of = {};  ///< by parameter; no bucket holds parameters of two units. Empty: one unit
+};
+
+/// Lists of `parameters` by index, in the order of reduction: layout::assign_buckets over `order`, one dtype and one
+/// unit per list.
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<NamedTensor>& parameters,
+                                                     const std::vector<std::size_t>& order, const BucketSizes& sizes);
+
+/// The unit of each of the module's parameters, by index; empty when the policy names none.
+std::vector<std::size_t> units_by_parameter(const ModuleParameters& module, const layout::WrapPolicy& policy);
+
+/// Where whole parameters stay and optimizer states are divided: trained parameters in buckets, in the reverse order of
 /// registration, which is roughly the order of their gradients; each bucket is a unit. Frozen ones are left alone.
-GroupingPlan group_by_buckets(const ModuleParameters& module, std::int64_t first_bucket_bytes,
-                              std::int64_t bucket_bytes);
+GroupingPlan group_by_buckets(const ModuleParameters& module, const BucketSizes& sizes);
 
 }  // namespace tessera::parallel

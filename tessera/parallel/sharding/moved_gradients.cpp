@@ -45,20 +45,22 @@ MovedGradients::MovedGradients(std::vector<at::Tensor> parameters)
   }
 }
 
-MovedGradients::~MovedGradients() { take(); }
+MovedGradients::~MovedGradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) (void)take(i);
+}
 
 void MovedGradients::put(std::size_t i) {
   parameters_[i].mutable_grad() = signs_[i];
   placed_[i] = true;
 }
 
-void MovedGradients::take() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!placed_[i]) continue;
-    placed_[i] = false;
-    at::Tensor& grad = parameters_[i].mutable_grad();
-    if (grad.is_same(signs_[i])) grad.reset();
-  }
+MovedGradients::Found MovedGradients::take(std::size_t i) {
+  if (!placed_[i]) return Found::none;
+  placed_[i] = false;
+  at::Tensor& grad = parameters_[i].mutable_grad();
+  if (!grad.defined()) return Found::gone;
+  if (grad.is_same(signs_[i])) grad.reset();
+  return Found::here;
 }
 
 }  // namespace tessera::parallel

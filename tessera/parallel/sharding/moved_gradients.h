@@ -26,8 +26,9 @@ class MovedGradients {
 
   /// Into grad() of parameter i.
   void put(std::size_t i);
-  /// Out of every grad() that still has one.
-  void take();
+  /// Takes it out again. `gone`: somebody did that already, as the module's own zero_grad() does.
+  enum class Found { none, here, gone };
+  Found take(std::size_t i);
 
  private:
   std::vector<at::Tensor> parameters_, signs_;
