@@ -61,6 +61,7 @@ const char* kind_name(Value::Kind kind) {
 
 std::string SourcePos::str() const {
   if (file == nullptr) return "(made by the program)";
+  if (kind == Kind::environment) return concat("environment ", *file);
   return line == 0 ? *file : concat(*file, ":", line, ":", column);
 }
 

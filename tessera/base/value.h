@@ -13,12 +13,15 @@
 namespace tessera {
 
 /// Where something was written. line and column count from 1, columns in bytes; line 0 = the file as a whole; no file =
-/// made by the program.
+/// made by the program. What did not come from a file has the name of its variable or flag instead.
 struct SourcePos {
+  enum class Kind : unsigned char { file, environment, flag };
+
   std::shared_ptr<const std::string> file;
   int line = 0;
   int column = 0;
-  std::string str() const;  ///< "ds.json:14:3"
+  Kind kind = Kind::file;
+  std::string str() const;  ///< "ds.json:14:3", "environment NAME", "--flag"
 };
 
 /// Immutable in use: parse it, or build it with the static makers and dump it.

@@ -74,7 +74,7 @@ const BackendRow* choose_backend(const InitOptions& options, int world_size, boo
     throw InputError(concat(origin, " = '", name, "' is for one rank; this job has ", world_size, "."));
   if (row->reach == Reach::one_host && !one_host)
     throw InputError(concat(origin, " = '", name, "' is for ranks of one host; this job has several. Use auto."));
-  if (!row->device.empty() && (options.device == "cpu" || options.device == "cuda") && row->device != options.device)
+  if (row->device != Device::automatic && options.device != Device::automatic && row->device != options.device)
     throw InputError(concat(origin, " = '", name, "' moves ", layout::device_text(row->device),
                             " tensors, but the device is ", options.device, "; use ",
                             layout::usual_backend(options.device), "."));
@@ -89,23 +89,22 @@ std::shared_ptr<Backend> make_backend(const BackendRow& row, const BackendReques
 }
 
 /// cpu or cuda for auto: cuda when the plug-in is there and sees a device. `tells`: why not, as a warning.
-std::string device_that_works(const InitOptions& options, bool tells) {
-  if (options.device != "auto") return options.device;
+Device device_that_works(const InitOptions& options, bool tells) {
+  if (options.device != Device::automatic) return options.device;
   const BackendRow* named = layout::find_backend(options.backend);
-  if (options.backend != "auto" && (named == nullptr || named->device == "cpu")) return "cpu";
+  if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;
   std::string why = "this process sees no CUDA device";
   try {
-    if (backend_plugin("cuda").device_count() > 0) return "cuda";
+    if (backend_plugin("cuda").device_count() > 0) return Device::cuda;
   } catch (const InputError& error) {
     why = error.what();
   }
   if (tells) log::warning("the device is auto, and the run stays on the CPU: ", why);
-  return "cpu";
+  return Device::cpu;
 }
 
-c10::Device choose_device(const std::string& name, int local_rank) {
-  if (name == "cpu") return c10::Device(c10::kCPU);
-  if (name != "cuda") throw InputError(concat("InitOptions::device = '", name, "'; the devices are cpu, cuda, auto."));
+c10::Device choose_device(Device device, int local_rank) {
+  if (device == Device::cpu) return c10::Device(c10::kCPU);
   const int count = backend_plugin("cuda").device_count();
   if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count));
@@ -186,9 +185,9 @@ struct World::Impl {
   Group make_group(const BackendRow* wanted, const std::string& name, const std::vector<int>& ranks, int number) {
     const layout::Placement place = placement(ranks);
     // NCCL refuses two ranks on one device: their tensors go through host memory then.
-    const bool staged = place.ranks > 1 && place.shares_device && (wanted == nullptr || wanted->device != "cpu");
+    const bool staged = place.ranks > 1 && place.shares_device && (wanted == nullptr || wanted->device != Device::cpu);
     if (staged || wanted == nullptr || place.ranks == 1)
-      wanted = layout::fitting_backend(staged ? "cpu" : options.device, place);
+      wanted = layout::fitting_backend(staged ? Device::cpu : options.device, place);
     BackendRequest request;
     request.name = name;
     request.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin());

@@ -19,7 +19,7 @@ struct InitOptions {
   /// c10d_gloo: LibTorch's Gloo with its own collectives, to compare with.
   std::string backend = "auto";
   /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda where that works)
-  std::string device = "cpu";
+  Device device = Device::cpu;
   double timeout_seconds = 1800;  ///< of a collective, and of the rendezvous (at most 300 for the latter)
   /// What must be the same on all ranks, besides the build: names and values. Ranks that differ are refused within a
   /// second of joining, with the names that differ.

@@ -96,11 +96,11 @@ void require_blocks(const Dataset& dataset, std::int64_t rows_per_step);
 /// epoch that does not fit the memory fails at once. Copies share their state; any number of threads may use one.
 class Sampler {
  public:
-  /// Throws InputError for a strategy other than "random" and "sequential" or for dataset_size < 1.
-  Sampler(const std::string& strategy, std::int64_t dataset_size, std::uint64_t seed);
+  /// Throws InputError for group_by_length, which needs the data, and for dataset_size < 1.
+  Sampler(SamplingStrategy strategy, std::int64_t dataset_size, std::uint64_t seed);
   /// All three strategies. rows_per_step: rows per rank and micro-batch x accumulation x ranks. Make it once a run:
   /// group_by_length reads all lengths.
-  Sampler(const std::string& strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step);
+  Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step);
   std::int64_t operator()(std::int64_t i) const;  ///< i >= 0
 
  private:

@@ -89,26 +89,23 @@ struct Sampler::Groups {
   }
 };
 
-Sampler::Sampler(const std::string& strategy, std::int64_t dataset_size, std::uint64_t seed)
-    : random_(strategy == "random"), size_(dataset_size), seed_(seed) {
-  if (!random_ && strategy != "sequential")
-    throw InputError(concat("train_sampling_strategy is '", strategy, "'; it must be random or sequential"));
+Sampler::Sampler(SamplingStrategy strategy, std::int64_t dataset_size, std::uint64_t seed)
+    : random_(strategy == SamplingStrategy::random), size_(dataset_size), seed_(seed) {
+  if (strategy == SamplingStrategy::group_by_length)
+    throw InputError("group_by_length needs the lengths of the rows: give the sampler the data");
   check_size(size_);
 }
 
-Sampler::Sampler(const std::string& strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step)
-    : random_(strategy == "random"), size_(dataset.size()), seed_(seed) {
+Sampler::Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_t seed, std::int64_t rows_per_step)
+    : random_(strategy == SamplingStrategy::random), size_(dataset.size()), seed_(seed) {
   check_size(size_);
-  if (strategy == "group_by_length") {
+  if (strategy == SamplingStrategy::group_by_length) {
     TESSERA_CHECK(rows_per_step >= 1, rows_per_step, " rows per step");
     groups_ = std::make_shared<Groups>();
     for (std::int64_t row = 0; row < size_; ++row)
       groups_->lengths.push_back(static_cast<std::int32_t>(dataset.length(row)));
     const std::int64_t steps = std::clamp<std::int64_t>(size_ / (rows_per_step * 4), 1, 50);
     groups_->megabatch = steps * rows_per_step;
-  } else if (!random_ && strategy != "sequential") {
-    throw InputError(
-        concat("train_sampling_strategy is '", strategy, "'; it must be random, sequential or group_by_length"));
   }
 }
 

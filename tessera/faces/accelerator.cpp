@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/comm/agree.h>
+#include <tessera/config/core/fields.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>
@@ -122,8 +123,10 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
 }
 
 void Accelerator::take(Given& given, const OptimizerSettings& settings) const {
-  OptimizationConfig config = config_.optimization;
-  config.optim = settings.name;
+  RunConfig named = config_;
+  OptimizationConfig& config = named.optimization;
+  if (const auto wrong = config::find_field("optim")->set(named, settings.name))
+    throw InputError(concat("OptimizerSettings: name ", *wrong));
   config.learning_rate = settings.lr;
   config.optim_args = settings.arguments;
   given.updates.push_back(train::configured_update(config, train::decay_everything(settings.weight_decay)));

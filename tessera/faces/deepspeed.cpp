@@ -46,15 +46,19 @@ int ranks_of(const InitializeOptions& options) {
 train::RateSchedule schedule_of(const InitializeOptions& options, const config::Resolved& resolved) {
   if (options.lr_lambda)
     return {[factor = options.lr_lambda](std::int64_t steps, double base) { return base * factor(steps); }};
-  const auto origin = resolved.origins.find("lr_scheduler_type");
-  if (origin == resolved.origins.end() || origin->second == "default") return {};
+  if (resolved.is_default("lr_scheduler_type")) return {};
   const OptimizationConfig& config = resolved.values.optimization;
-  static const std::set<std::string> ending = {
-      "linear", "cosine", "cosine_with_restarts", "cosine_with_min_lr", "polynomial", "warmup_stable_decay"};
+  using Type = ScheduleType;
+  static const std::set<Type> ending = {Type::linear,
+                                        Type::cosine,
+                                        Type::polynomial,
+                                        Type::cosine_with_restarts,
+                                        Type::cosine_with_min_lr,
+                                        Type::warmup_stable_decay};
   if (config.max_steps <= 0 && ending.contains(config.lr_scheduler_type))
     throw InputError(concat("lr_scheduler_type ", config.lr_scheduler_type,
                             " needs the number of steps of the run: give --max_steps"));
-  if (config.lr_scheduler_type == "reduce_lr_on_plateau")
+  if (config.lr_scheduler_type == Type::reduce_lr_on_plateau)
     throw InputError(
         "lr_scheduler_type reduce_lr_on_plateau follows evaluations, which only tessera::Trainer and tessera train "
         "make: take another schedule");

@@ -65,7 +65,7 @@ DataLoader DataLoader::skip_first_batches(std::int64_t batches) const {
 
 std::vector<std::int64_t> DataLoader::rows_of(std::int64_t epoch, std::vector<std::int64_t> positions) const {
   if (!options_.shuffle) return positions;
-  const data::Sampler order("random", source_.rows, options_.seed);
+  const data::Sampler order(SamplingStrategy::random, source_.rows, options_.seed);
   for (std::int64_t& row : positions) row = order(epoch * source_.rows + row);
   return positions;
 }

@@ -36,8 +36,7 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
   for (const std::string& flag : defaults) {
     std::string name = flag.substr(0, flag.find('=')).substr(flag.starts_with("--") ? 2 : 0);
     std::replace(name.begin(), name.end(), '-', '_');
-    const auto origin = given.origins.find(name);
-    if (origin == given.origins.end() || origin->second == "default") flags.push_back(flag);
+    if (config::find_field(name) == nullptr || given.is_default(name)) flags.push_back(flag);
   }
   return config::resolve_flags(flags, variables);
 }
@@ -118,7 +117,7 @@ void Trainer::set_state_dict_type(const std::string& type) {
   if (const auto wrong = config::find_field("save_state_dict_type")->set(options_.arguments.values, type))
     throw InputError(
         concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
-  options_.arguments.origins["save_state_dict_type"] = "set_state_dict_type()";
+  options_.arguments.origins["save_state_dict_type"] = config::Origin::program("set_state_dict_type()");
   finish_saving();
   saver_.reset();  // it copies, or does not, for one form
 }
@@ -164,8 +163,10 @@ TrainOutput Trainer::train() {
   restore_best_model(saved);
   training_->set_schedule(train::make_schedule(config.optimization, plan));
   if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau")) training_->restore_schedule(*plateau);
-  const data::Sampler sampler(config.data.train_sampling_strategy == "sequential" ? "sequential" : "random", rows.rows,
-                              train::sampling_seed(config));
+  const data::Sampler sampler(config.data.train_sampling_strategy == SamplingStrategy::sequential
+                                  ? SamplingStrategy::sequential
+                                  : SamplingStrategy::random,
+                              rows.rows, train::sampling_seed(config));
 
   state_.global_step = from.step;
   state_.max_steps = plan.total_steps;

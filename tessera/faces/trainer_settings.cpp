@@ -45,11 +45,10 @@ std::vector<std::string> without_effect_on_trainer(const config::Resolved& given
   std::vector<std::string> names;
   for (const config::Field& field : config::fields()) {
     if (std::find(followed.begin(), followed.end(), field.name) != followed.end()) continue;
-    const auto origin = given.origins.find(std::string(field.name));
-    if (origin == given.origins.end() || origin->second == "default" || origin->second.starts_with("derived")) continue;
+    if (!given.origin(field.name).is_given()) continue;
     if (dump_json(field.get(given.values)) != dump_json(field.get(defaults))) names.emplace_back(field.name);
   }
-  if (given.values.data.train_sampling_strategy == "group_by_length")
+  if (given.values.data.train_sampling_strategy == SamplingStrategy::group_by_length)
     names.emplace_back("train_sampling_strategy group_by_length");
   return names;
 }

@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <cctype>
 
-namespace tessera::layout {
+namespace tessera {
+
+const WordTable& words_of(Device) {
+  static const WordTable words = {{"cpu", "cuda", "auto"}};
+  return words;
+}
+
+namespace layout {
 
 const std::vector<BackendRow>& backends() {
   static const std::vector<BackendRow> rows =
@@ -17,9 +24,9 @@ const BackendRow* find_backend(std::string_view name) {
   return found == backends().end() ? nullptr : &*found;
 }
 
-const BackendRow* fitting_backend(std::string_view device, const Placement& placement) {
+const BackendRow* fitting_backend(Device device, const Placement& placement) {
   const auto found = std::find_if(backends().begin(), backends().end(), [&](const BackendRow& row) {
-    return (row.device.empty() || row.device == device) && row.suits(placement);
+    return (row.device == Device::automatic || row.device == device) && row.suits(placement);
   });
   return found == backends().end() ? nullptr : &*found;
 }
@@ -31,15 +38,16 @@ std::vector<std::string> backend_names(bool with_comparison) {
   return names;
 }
 
-std::string device_text(std::string_view device) {
-  std::string text(device);
+std::string device_text(Device device) {
+  std::string text = word_of(device);
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
 }
 
-std::string_view usual_backend(std::string_view device) {
+std::string_view usual_backend(Device device) {
   const BackendRow* row = fitting_backend(device, {.ranks = 2, .hosts = 2});
   return row == nullptr ? "auto" : row->name;
 }
 
-}  // namespace tessera::layout
+}  // namespace layout
+}  // namespace tessera

@@ -4,8 +4,9 @@
 /// so that callers ask what a backend can do, and nobody compares names. Torch-free: configuration and program read the
 /// rows; comm/ makes groups with the factories, which are defined beside each backend.
 
+#include <tessera/base/words.h>
+
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -15,6 +16,12 @@ namespace tessera::comm {
 class Backend;
 struct BackendRequest;
 }  // namespace tessera::comm
+
+namespace tessera {
+/// Where tensors live; automatic: on CUDA where that is built and sees a GPU. The words: cpu, cuda, auto.
+enum class Device : unsigned char { cpu, cuda, automatic };
+const WordTable& words_of(Device);
+}  // namespace tessera
 
 namespace tessera::layout {
 
@@ -42,7 +49,7 @@ struct BackendRow {
   enum class Reach { one_rank, one_host, anywhere };
 
   std::string_view name;
-  std::string_view device;  ///< where its tensors are: "cpu" or "cuda"; "": anywhere
+  Device device;  ///< where its tensors are; automatic: anywhere
   Reach reach = Reach::anywhere;
   std::string_view rule;            ///< when `auto` takes it, in words
   bool (*suits)(const Placement&);  ///< `auto` takes the first row, of the device, that suits
@@ -55,7 +62,7 @@ struct BackendRow {
 
 struct Local {
   static constexpr BackendRow row{.name = "local",
-                                  .device = "",
+                                  .device = Device::automatic,
                                   .reach = BackendRow::Reach::one_rank,
                                   .rule = "one rank",
                                   .suits = [](const Placement& p) { return p.ranks == 1; },
@@ -66,7 +73,7 @@ struct Local {
 struct Shm {
   static constexpr BackendRow row{
       .name = "shm",
-      .device = "cpu",
+      .device = Device::cpu,
       .reach = BackendRow::Reach::one_host,
       .rule = "all ranks share a host",
       .suits = [](const Placement& p) { return p.hosts == 1; },
@@ -76,7 +83,7 @@ struct Shm {
 
 struct Hier {
   static constexpr BackendRow row{.name = "hier",
-                                  .device = "cpu",
+                                  .device = Device::cpu,
                                   .rule = "several hosts have several ranks",
                                   .suits = [](const Placement& p) { return p.hosts > 1 && p.hosts < p.ranks; },
                                   .capabilities = {.reads_peers_in_place = true}};
@@ -85,7 +92,7 @@ struct Hier {
 
 struct Gloo {
   static constexpr BackendRow row{.name = "gloo",
-                                  .device = "cpu",
+                                  .device = Device::cpu,
                                   .rule = "else, on the CPU",
                                   .suits = [](const Placement&) { return true; },
                                   .in_pytorch = true};
@@ -95,7 +102,7 @@ struct Gloo {
 /// LibTorch's Gloo with its own collectives, to compare with.
 struct C10dGloo {
   static constexpr BackendRow row{.name = "c10d_gloo",
-                                  .device = "cpu",
+                                  .device = Device::cpu,
                                   .rule = "never",
                                   .suits = [](const Placement&) { return false; },
                                   .for_comparison = true};
@@ -104,7 +111,7 @@ struct C10dGloo {
 
 struct Nccl {
   static constexpr BackendRow row{.name = "nccl",
-                                  .device = "cuda",
+                                  .device = Device::cuda,
                                   .rule = "on CUDA, one rank per GPU",
                                   .suits = [](const Placement& p) { return !p.shares_device; },
                                   .capabilities = {.reduces_halves = true, .ordered_messages = true},
@@ -118,13 +125,13 @@ using Backends = std::tuple<Local, Shm, Hier, Gloo, C10dGloo, Nccl>;
 const std::vector<BackendRow>& backends();
 /// nullptr: there is none of that name.
 const BackendRow* find_backend(std::string_view name);
-/// What `auto` means for a group with tensors on `device` ("cpu", "cuda"); nullptr: no row suits.
-const BackendRow* fitting_backend(std::string_view device, const Placement& placement);
+/// What `auto` means for a group with tensors on `device`; nullptr: no row suits.
+const BackendRow* fitting_backend(Device device, const Placement& placement);
 /// "auto" and the names of the rows; of those for comparison only `with_comparison`.
 std::vector<std::string> backend_names(bool with_comparison);
 /// "CPU", "CUDA": for messages.
-std::string device_text(std::string_view device);
+std::string device_text(Device device);
 /// The first of auto's rows for tensors on `device` and several ranks anywhere: what to use there instead of another.
-std::string_view usual_backend(std::string_view device);
+std::string_view usual_backend(Device device);
 
 }  // namespace tessera::layout

@@ -94,22 +94,23 @@ Made lars(const OptimizerChoice& c, const Arguments& a, Slots slots, const Commo
 }
 
 struct Kind {
-  std::vector<std::string> names, parameters;
+  OptimizerKind kind;
+  std::vector<std::string> parameters;
   Maker make;
 };
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {{"adamw", "adamw_torch", "adamw_torch_fused"}, {"beta1", "beta2", "epsilon", "eps"}, adamw},
-      {{"adam"}, {"beta1", "beta2", "epsilon", "eps"}, adam},
-      {{"sgd"}, {"momentum", "nesterov"}, sgd},
-      {{"adagrad"}, {"lr_decay", "initial_accumulator_value", "eps"}, adagrad},
-      {{"lion", "lion_32bit"}, {"beta1", "beta2"}, lion},
-      {{"adafactor"},
+      {OptimizerKind::adamw, {"beta1", "beta2", "epsilon", "eps"}, adamw},
+      {OptimizerKind::adam, {"beta1", "beta2", "epsilon", "eps"}, adam},
+      {OptimizerKind::sgd, {"momentum", "nesterov"}, sgd},
+      {OptimizerKind::adagrad, {"lr_decay", "initial_accumulator_value", "eps"}, adagrad},
+      {OptimizerKind::lion, {"beta1", "beta2"}, lion},
+      {OptimizerKind::adafactor,
        {"eps1", "eps2", "clip_threshold", "decay_rate", "beta1", "scale_parameter", "relative_step", "warmup_init"},
        adafactor},
-      {{"lamb"}, {"beta1", "beta2", "eps", "bias_correction", "max_trust_ratio", "adapt_undecayed"}, lamb},
-      {{"lars"}, {"momentum", "nesterov", "trust_coefficient", "eps", "adapt_undecayed"}, lars},
+      {OptimizerKind::lamb, {"beta1", "beta2", "eps", "bias_correction", "max_trust_ratio", "adapt_undecayed"}, lamb},
+      {OptimizerKind::lars, {"momentum", "nesterov", "trust_coefficient", "eps", "adapt_undecayed"}, lars},
   };
   return all;
 }
@@ -126,20 +127,13 @@ InputError unknown(const std::string& what, const std::string& name, const std::
 
 }  // namespace
 
-std::vector<std::string> optimizer_names() {
-  std::vector<std::string> names;
-  for (const Kind& kind : kinds()) names.insert(names.end(), kind.names.begin(), kind.names.end());
-  return names;
-}
-
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common) {
-  const auto kind =
-      std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return contains(k.names, choice.name); });
-  if (kind == kinds().end()) throw unknown("--optim", choice.name, optimizer_names());
+  const auto kind = std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.kind == choice.kind; });
+  TESSERA_CHECK(kind != kinds().end(), "no factory of the optimizer ", choice.kind);
   for (const auto& [key, value] : choice.parameters)
     if (!contains(kind->parameters, key))
-      throw unknown(concat("--optim_args: parameter of ", choice.name), key, kind->parameters);
+      throw unknown(concat("--optim_args: parameter of ", choice.kind), key, kind->parameters);
   return kind->make(choice, Arguments(choice), std::move(slots), common);
 }
 

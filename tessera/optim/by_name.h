@@ -3,6 +3,7 @@
 /// Optimizers by the names and numbers of transformers' --optim, --adam_beta1, ... and --optim_args.
 
 #include <tessera/base/value.h>
+#include <tessera/config/core/words.h>
 #include <tessera/optim/optimizer.h>
 
 #include <string>
@@ -11,33 +12,27 @@
 
 namespace tessera::optim {
 
-/// name                                          parameters (--optim_args) and their defaults
-/// adamw, adamw_torch, adamw_torch_fused         beta1, beta2, epsilon = the fields below
-/// adam                                          the same
-/// sgd                                           momentum, nesterov = the fields below
-/// adagrad                                       lr_decay = 0, initial_accumulator_value = 0, eps = 1e-10
-/// lion, lion_32bit                              beta1, beta2 = the fields below (as transformers passes them)
-/// adafactor                                     eps1 = 1e-30, eps2 = 1e-3, clip_threshold = 1, decay_rate = -0.8,
-/// beta1 = 0,
-///                                               scale_parameter = false, relative_step = false, warmup_init = false
-/// lamb                                          beta1, beta2 = the fields below; eps = 1e-6, bias_correction = true,
-///                                               max_trust_ratio = 0, adapt_undecayed = false
-/// lars                                          momentum, nesterov = the fields below; trust_coefficient = 1e-3, eps =
-/// 1e-8,
-///                                               adapt_undecayed = false
+/// kind         parameters (--optim_args) and their defaults
+/// adamw, adam  beta1, beta2, epsilon = the fields below
+/// sgd          momentum, nesterov = the fields below
+/// adagrad      lr_decay = 0, initial_accumulator_value = 0, eps = 1e-10
+/// lion         beta1, beta2 = the fields below (as transformers passes them)
+/// adafactor    eps1 = 1e-30, eps2 = 1e-3, clip_threshold = 1, decay_rate = -0.8, beta1 = 0, scale_parameter = false,
+///              relative_step = false, warmup_init = false
+/// lamb         beta1, beta2 = the fields below; eps = 1e-6, bias_correction = true, max_trust_ratio = 0,
+///              adapt_undecayed = false
+/// lars         momentum, nesterov = the fields below; trust_coefficient = 1e-3, eps = 1e-8, adapt_undecayed = false
 struct OptimizerChoice {
-  std::string name = "adamw_torch";
+  OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< --adam_beta1, --adam_beta2, --adam_epsilon
   double momentum = 0;
   bool nesterov = false;
   std::vector<std::pair<std::string, Value>> parameters = {};
 };
 
-/// Throws InputError for an unknown name or parameter (with the nearest one), and what the factory throws.
+/// Throws InputError for an unknown parameter (with the nearest one), and what the factory throws.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common = {});
-/// Every name above, in that order.
-std::vector<std::string> optimizer_names();
 /// Throws what make_optimizer() would for the choice itself: before a run begins.
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common = {});
 

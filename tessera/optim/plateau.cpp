@@ -77,7 +77,7 @@ void Plateau::set_state(const Value& state) {
 }
 
 std::optional<Plateau> make_plateau(const Schedule& schedule) {
-  if (schedule.type != "reduce_lr_on_plateau") return std::nullopt;
+  if (schedule.type != ScheduleType::reduce_lr_on_plateau) return std::nullopt;
   return Plateau(schedule);
 }
 

@@ -90,7 +90,7 @@ double warmup_stable_decay(const Moment& m) {
 }
 
 struct Kind {
-  const char* type;
+  ScheduleType type;
   std::vector<std::string> parameters;
   double (*value)(const Moment&);
   enum { no_warmup, linear_warmup, own_warmup } warmup = linear_warmup;
@@ -99,49 +99,49 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {"linear", {}, linear},
-      {"cosine", {"num_cycles"}, cosine},
-      {"constant", {}, constant, Kind::no_warmup},
-      {"constant_with_warmup", {}, constant},
-      {"polynomial", {"lr_end", "power"}, polynomial},
-      {"inverse_sqrt", {"timescale"}, inverse_sqrt},
-      {"cosine_with_restarts", {"num_cycles"}, cosine_with_restarts},
-      {"cosine_with_min_lr", {"min_lr", "min_lr_rate", "num_cycles"}, cosine_with_min_lr},
-      {"warmup_stable_decay",
+      {ScheduleType::linear, {}, linear},
+      {ScheduleType::cosine, {"num_cycles"}, cosine},
+      {ScheduleType::constant, {}, constant, Kind::no_warmup},
+      {ScheduleType::constant_with_warmup, {}, constant},
+      {ScheduleType::polynomial, {"lr_end", "power"}, polynomial},
+      {ScheduleType::inverse_sqrt, {"timescale"}, inverse_sqrt},
+      {ScheduleType::cosine_with_restarts, {"num_cycles"}, cosine_with_restarts},
+      {ScheduleType::cosine_with_min_lr, {"min_lr", "min_lr_rate", "num_cycles"}, cosine_with_min_lr},
+      {ScheduleType::warmup_stable_decay,
        {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"},
        warmup_stable_decay,
        Kind::own_warmup},
-      {"cosine_warmup_with_min_lr",
+      {ScheduleType::cosine_warmup_with_min_lr,
        {"min_lr", "min_lr_rate", "num_cycles", "warmup_lr_rate"},
        cosine_warmup_with_min_lr,
        Kind::own_warmup},
-      {"reduce_lr_on_plateau",
+      {ScheduleType::reduce_lr_on_plateau,
        {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr", "eps"},
        constant,
        Kind::no_warmup},
-      {"warmup_lr",
+      {ScheduleType::warmup_lr,
        {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"},
        deepspeed_warmup_lr,
        Kind::own_warmup,
        true},
-      {"warmup_decay_lr",
+      {ScheduleType::warmup_decay_lr,
        {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps"},
        deepspeed_warmup_decay_lr,
        Kind::own_warmup,
        true},
-      {"warmup_cosine_lr",
+      {ScheduleType::warmup_cosine_lr,
        {"warmup_min_ratio", "warmup_num_steps", "warmup_type", "total_num_steps", "cos_min_ratio"},
        deepspeed_warmup_cosine_lr,
        Kind::own_warmup,
        true},
-      {"one_cycle",
+      {ScheduleType::one_cycle,
        {"cycle_min_lr", "cycle_max_lr", "cycle_first_step_size", "cycle_second_step_size", "cycle_first_stair_count",
         "cycle_second_stair_count", "decay_step_size", "decay_lr_rate", "cycle_momentum", "cycle_min_mom",
         "cycle_max_mom", "decay_mom_rate"},
        deepspeed_one_cycle,
        Kind::no_warmup,
        true},
-      {"lr_range_test",
+      {ScheduleType::lr_range_test,
        {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase"},
        deepspeed_lr_range_test,
        Kind::no_warmup,
@@ -157,13 +157,9 @@ InputError unknown(const std::string& what, const std::string& name, const std::
 }
 
 const Kind& kind_of(const Schedule& schedule) {
-  const std::string name = schedule_name(schedule.type);
-  const auto kind = std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.type == name; });
-  if (kind == kinds().end()) {
-    std::vector<std::string> types;
-    for (const Kind& k : kinds()) types.push_back(k.type);
-    throw unknown("lr_scheduler_type", schedule.type, types);
-  }
+  const auto kind =
+      std::find_if(kinds().begin(), kinds().end(), [&](const Kind& k) { return k.type == schedule.type; });
+  TESSERA_CHECK(kind != kinds().end(), "no formula of the schedule ", schedule.type);
   for (const auto& [key, value] : schedule.parameters)
     if (std::find(kind->parameters.begin(), kind->parameters.end(), key) == kind->parameters.end())
       throw unknown(concat("--lr_scheduler_kwargs: parameter of ", schedule.type), key, kind->parameters);
@@ -181,19 +177,6 @@ double value_of(const Schedule& schedule, const Kind& kind, std::int64_t step) {
 
 }  // namespace
 
-std::string schedule_name(const std::string& type) {
-  static constexpr std::array<std::pair<const char*, const char*>, 5> deepspeed = {{
-      {"WarmupLR", "warmup_lr"},
-      {"WarmupDecayLR", "warmup_decay_lr"},
-      {"WarmupCosineLR", "warmup_cosine_lr"},
-      {"OneCycle", "one_cycle"},
-      {"LRRangeTest", "lr_range_test"},
-  }};
-  for (const auto& [theirs, ours] : deepspeed)
-    if (to_lower(type) == to_lower(theirs)) return ours;
-  return type;
-}
-
 double schedule_factor(const Schedule& schedule, std::int64_t step) {
   const Kind& kind = kind_of(schedule);
   TESSERA_CHECK(!kind.is_rate, "the schedule ", schedule.type, " has learning rates of its own, no factors");
@@ -207,7 +190,7 @@ double schedule_rate(const Schedule& schedule, std::int64_t step) {
 }
 
 std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step) {
-  if (schedule_name(schedule.type) != "one_cycle") return std::nullopt;
+  if (schedule.type != ScheduleType::one_cycle) return std::nullopt;
   return deepspeed_one_cycle_betas(Moment(schedule, step));
 }
 

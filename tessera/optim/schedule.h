@@ -3,6 +3,7 @@
 /// Learning-rate schedules, by the names, parameters and formulas of transformers/optimization.py and of DeepSpeed.
 
 #include <tessera/base/value.h>
+#include <tessera/config/core/words.h>
 
 #include <cstdint>
 #include <optional>
@@ -25,7 +26,7 @@ namespace tessera::optim {
 ///                       (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
 /// reduce_lr_on_plateau  torch's ReduceLROnPlateau: see plateau.h, which gives the factor; 1 here
 ///
-/// DeepSpeed's, also by its own names WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value
+/// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value
 /// means what transformers puts there: the run's learning rate, warm-up and number of steps. warmup_lr warmup_min_lr =
 /// 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000 without
 ///                       warm-up; warmup_type = log (log | linear)
@@ -37,7 +38,7 @@ namespace tessera::optim {
 /// lr_range_test         lr_range_test_min_lr = 1e-3, lr_range_test_step_size = 2000, lr_range_test_step_rate = 1,
 ///                       lr_range_test_staircase = false
 struct Schedule {
-  std::string type = "linear";
+  ScheduleType type = ScheduleType::linear;
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 0;
   double learning_rate = 0;  ///< the peak; of factors only min_lr and lr_end, which are absolute, look at it
@@ -49,7 +50,7 @@ struct Betas {
   double beta1 = 0, beta2 = 0;
 };
 
-/// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown type or parameter (naming the known
+/// Learning-rate factor of step `step` (from 0). Throws InputError for an unknown parameter (naming the known
 /// ones), a parameter that is missing or out of range, or a negative number of steps; for DeepSpeed's schedules, which
 /// have no factors, Error.
 double schedule_factor(const Schedule& schedule, std::int64_t step);
@@ -58,8 +59,6 @@ double schedule_factor(const Schedule& schedule, std::int64_t step);
 double schedule_rate(const Schedule& schedule, std::int64_t step);
 /// The betas of one_cycle at a step, for optimizers that have betas; nullopt for all other schedules.
 std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step);
-/// Our name of a schedule that DeepSpeed calls otherwise; any other name as it is.
-std::string schedule_name(const std::string& type);
 /// Throws what schedule_rate() would: before a run begins.
 void check_schedule(const Schedule& schedule);
 

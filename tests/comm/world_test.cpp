@@ -51,16 +51,13 @@ TEST(World, a_new_one_has_a_new_record) {
   shutdown();
 }
 
-TEST(World, unknown_backends_and_devices_are_listed) {
+TEST(World, unknown_backends_are_listed) {
   InitOptions options;
   options.backend = "glo";
   expect_init_error(options, {"'glo'", "auto, local, shm, hier, gloo, c10d_gloo, nccl", "gloo"});
   options.backend = "nccl";
   expect_init_error(options, {"nccl", "cpu"});
   options.backend = "auto";
-  options.device = "tpu";
-  expect_init_error(options, {"tpu", "cpu, cuda"});
-  options.device = "cpu";
   options.timeout_seconds = 0;
   expect_init_error(options, {"timeout_seconds"});
 }

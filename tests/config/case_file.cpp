@@ -110,8 +110,8 @@ std::vector<std::string> outcome(const Case& c) {
   std::vector<std::string> lines;
   if (problems.lines.empty()) {
     for (const Field& field : fields()) {
-      const std::string& origin = resolved.origins.at(std::string(field.name));
-      if (origin != "default")
+      const Origin& origin = resolved.origin(field.name);
+      if (!origin.is_default())
         lines.push_back(concat(field.name, " = ", value_text(field.get(resolved.values)), " (", origin, ")"));
     }
     for (const std::string& note : unused_settings(resolved)) lines.push_back("~ " + note);

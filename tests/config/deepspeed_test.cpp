@@ -411,14 +411,14 @@ TEST(Deepspeed, ResolvesAloneForProgramsOfOnesOwn) {
       4, problems);
   EXPECT_EQ(problems.lines, Words{});
   EXPECT_EQ(r.values.optimization.per_device_train_batch_size, 32);
-  EXPECT_EQ(r.values.optimization.optim, "adamw");
+  EXPECT_EQ(r.values.optimization.optim, OptimizerKind::adamw);
   EXPECT_EQ(r.values.optimization.learning_rate, 0.001);
   EXPECT_TRUE(r.values.optimization.fp16);
   EXPECT_EQ(r.values.optimization.hysteresis, 2);
   EXPECT_EQ(r.values.sharding.strategy, Strategy::zero2);
   EXPECT_EQ(r.values.parallel.num_processes, 4);
-  EXPECT_EQ(r.origins.at("zero_stage"), "deepspeed:2");
-  EXPECT_EQ(r.origins.at("strategy"), "derived (deepspeed:2 zero_stage 2)");
+  EXPECT_EQ(r.origin("zero_stage").str(), "deepspeed:2");
+  EXPECT_EQ(r.origin("strategy").str(), "derived (deepspeed:2 zero_stage 2)");
 }
 
 TEST(Deepspeed, UndecidedBatchSizesLeaveTheProgramsOwnDefaultsAlone) {

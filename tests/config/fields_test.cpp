@@ -116,7 +116,7 @@ TEST(Fields, SynonymsOfOtherSystems) {
   for (const char* word : {"adamw", "adamw_torch", "adamw_torch_fused"}) {
     RunConfig config;
     EXPECT_EQ(find_field("optim")->set(config, word), std::nullopt);
-    EXPECT_EQ(config.optimization.optim, "adamw");
+    EXPECT_EQ(config.optimization.optim, OptimizerKind::adamw);
   }
   const auto strategy = [](const char* word) {
     RunConfig config;

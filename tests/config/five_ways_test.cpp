@@ -33,7 +33,7 @@ TEST(FiveWays, EveryValueKnowsWhereItCameFrom) {
   const testing::Run run = testing::runs_in_five_ways()[0];
   std::vector<std::string> origins;
   for (const testing::Way& way : run.ways) {
-    const std::string origin = resolve(way, folder.path()).origins.at("strategy");
+    const std::string origin = resolve(way, folder.path()).origin("strategy").str();
     origins.push_back(origin.starts_with(folder.path()) ? origin.substr(folder.path().size() + 1) : origin);
   }
   EXPECT_EQ(origins[0], "derived (--fsdp full_shard)");

@@ -63,7 +63,7 @@ TEST(Questionnaire, SeveralProcessesOnTheCpu) {
   EXPECT_EQ(t.error, "") << t.questions;
   const RunConfig run = meaning(t.yaml);
   EXPECT_EQ(run.parallel.num_processes, 4);
-  EXPECT_EQ(run.device, "cpu");
+  EXPECT_EQ(run.device, Device::cpu);
 }
 
 TEST(Questionnaire, FsdpVersion1) {

@@ -25,8 +25,7 @@ std::string error_of(const Words& arguments) {
 
 TEST(ResolveFlags, NothingGivenMeansDefaults) {
   const Resolved resolved = read({});
-  EXPECT_EQ(resolved.origins.size(), fields().size());
-  for (const auto& [name, origin] : resolved.origins) EXPECT_EQ(origin, "default") << name;
+  for (const Field& field : fields()) EXPECT_EQ(resolved.origin(field.name).str(), "default") << field.name;
 }
 
 TEST(ResolveFlags, SpellingsOfOneFlag) {
@@ -36,7 +35,7 @@ TEST(ResolveFlags, SpellingsOfOneFlag) {
                                  {"--learning-rate=1e-3"}}) {
     const Resolved resolved = read(arguments);
     EXPECT_EQ(resolved.values.optimization.learning_rate, 1e-3);
-    EXPECT_EQ(resolved.origins.at("learning_rate"), arguments[0].substr(0, arguments[0].find('=')));
+    EXPECT_EQ(resolved.origin("learning_rate").str(), arguments[0].substr(0, arguments[0].find('=')));
   }
 }
 
@@ -64,7 +63,7 @@ TEST(ResolveFlags, AliasesOfOtherVersions) {
   const Resolved resolved =
       read({"--evaluation_strategy", "epoch", "--per_gpu_train_batch_size", "4", "--ddp_backend", "gloo"});
   EXPECT_EQ(resolved.values.output.eval_strategy, Interval::epoch);
-  EXPECT_EQ(resolved.origins.at("eval_strategy"), "--evaluation_strategy");
+  EXPECT_EQ(resolved.origin("eval_strategy").str(), "--evaluation_strategy");
   EXPECT_EQ(resolved.values.optimization.per_device_train_batch_size, 4);
   EXPECT_EQ(resolved.values.parallel.backend, "gloo");
   EXPECT_EQ(error_of({"--eval_strategy", "no", "--evaluation_strategy", "steps"}),
@@ -76,7 +75,7 @@ TEST(ResolveFlags, WarmupStepsBelowOneAreAShare) {
   const Resolved resolved = read({"--warmup_steps", "0.1"});
   EXPECT_EQ(resolved.values.optimization.warmup_ratio, 0.1);
   EXPECT_EQ(resolved.values.optimization.warmup_steps, 0);
-  EXPECT_EQ(resolved.origins.at("warmup_ratio"), "--warmup_steps");
+  EXPECT_EQ(resolved.origin("warmup_ratio").str(), "--warmup_steps");
   EXPECT_EQ(read({"--warmup_steps", "7"}).values.optimization.warmup_steps, 7);
 }
 
@@ -119,28 +118,28 @@ TEST(ResolveFlags, EnvironmentLiesBetweenDefaultAndFlag) {
   };
   const Resolved resolved = resolve_flags({"--num_processes", "2"}, environment);
   EXPECT_EQ(resolved.values.parallel.backend, "gloo");
-  EXPECT_EQ(resolved.origins.at("backend"), "environment TESSERA_BACKEND");
+  EXPECT_EQ(resolved.origin("backend").str(), "environment TESSERA_BACKEND");
   EXPECT_EQ(resolved.values.parallel.num_processes, 2);
-  EXPECT_EQ(resolved.origins.at("num_processes"), "--num_processes");
-  EXPECT_EQ(resolve_flags({}, environment).origins.at("num_processes"), "environment WORLD_SIZE");
+  EXPECT_EQ(resolved.origin("num_processes").str(), "--num_processes");
+  EXPECT_EQ(resolve_flags({}, environment).origin("num_processes").str(), "environment WORLD_SIZE");
   const auto bad = [](const std::string& name) {
     return name == "TESSERA_BACKEND" ? std::optional<std::string>("smoke") : std::nullopt;
   };
   EXPECT_THROW(resolve_flags({}, bad), InputError);
   const auto empty = [](const std::string&) { return std::optional<std::string>(""); };
-  EXPECT_EQ(resolve_flags({}, empty).origins.at("backend"), "default");
+  EXPECT_EQ(resolve_flags({}, empty).origin("backend").str(), "default");
 }
 
 TEST(ResolveFlags, DerivedValuesSayWhy) {
   const Resolved steps = read({"--eval_steps", "5"});
   EXPECT_EQ(steps.values.output.eval_strategy, Interval::steps);
-  EXPECT_EQ(steps.origins.at("eval_strategy"), "derived (eval_steps is given)");
+  EXPECT_EQ(steps.origin("eval_strategy").str(), "derived (eval_steps is given)");
   const Resolved strategy = read({"--eval_strategy", "steps", "--logging_steps", "7"});
   EXPECT_EQ(strategy.values.output.eval_steps, 7);
-  EXPECT_EQ(strategy.origins.at("eval_steps"), "derived (logging_steps)");
+  EXPECT_EQ(strategy.origin("eval_steps").str(), "derived (logging_steps)");
   const Resolved file = read({"--validation_file", "v.txt"});
   EXPECT_EQ(file.values.data.validation_split_percentage, 0);
-  EXPECT_EQ(file.origins.at("validation_split_percentage"), "derived (validation_file is given)");
+  EXPECT_EQ(file.origin("validation_split_percentage").str(), "derived (validation_file is given)");
   EXPECT_EQ(read({"--resume_from_checkpoint", "True"}).values.output.resume_from_checkpoint, "last");
   EXPECT_EQ(read({"--resume_from_checkpoint", "false"}).values.output.resume_from_checkpoint, "");
   EXPECT_EQ(read({"--resume_from_checkpoint", "out/checkpoint-5"}).values.output.resume_from_checkpoint,

@@ -31,7 +31,7 @@ std::string problem_of(const Words& arguments) {
 TEST(Sharding, NothingGivenIsDdp) {
   const Resolved resolved = read({});
   EXPECT_EQ(resolved.values.sharding.strategy, Strategy::ddp);
-  EXPECT_EQ(resolved.origins.at("strategy"), "default");
+  EXPECT_EQ(resolved.origin("strategy").str(), "default");
   EXPECT_TRUE(resolved.notes.empty());
 }
 
@@ -69,14 +69,14 @@ TEST(Sharding, OriginsSayWhichWords) {
   const Resolved resolved =
       read({"--fsdp", "full_shard auto_wrap offload", "--fsdp_config",
             R"({"forward_prefetch": false, "limit_all_gathers": true})", "--no_limit_all_gathers"});
-  EXPECT_EQ(resolved.origins.at("strategy"), "derived (--fsdp full_shard)");
+  EXPECT_EQ(resolved.origin("strategy").str(), "derived (--fsdp full_shard)");
   EXPECT_EQ(resolved.values.sharding.cpu_offload, Offload::all);
-  EXPECT_EQ(resolved.origins.at("cpu_offload"), "derived (--fsdp offload)");
+  EXPECT_EQ(resolved.origin("cpu_offload").str(), "derived (--fsdp offload)");
   EXPECT_FALSE(resolved.values.sharding.forward_prefetch);
-  EXPECT_EQ(resolved.origins.at("forward_prefetch"), "fsdp_config:1");
+  EXPECT_EQ(resolved.origin("forward_prefetch").str(), "fsdp_config:1");
   EXPECT_FALSE(resolved.values.sharding.limit_all_gathers);  // a flag beats the file
-  EXPECT_EQ(resolved.origins.at("limit_all_gathers"), "--no_limit_all_gathers");
-  EXPECT_EQ(read({"--fsdp_config", "{}"}).origins.at("strategy"), "derived (fsdp_config is given)");
+  EXPECT_EQ(resolved.origin("limit_all_gathers").str(), "--no_limit_all_gathers");
+  EXPECT_EQ(read({"--fsdp_config", "{}"}).origin("strategy").str(), "derived (fsdp_config is given)");
 }
 
 TEST(Sharding, NamesOfOneStrategyAgree) {
@@ -142,7 +142,7 @@ TEST(Sharding, ClassesBeatSize) {
                        R"("fsdp_backward_prefetch": "backward_pre"})"};
   const Resolved resolved = read(guide);
   EXPECT_EQ(resolved.values.sharding.auto_wrap_policy, AutoWrap::transformer_based);
-  EXPECT_EQ(resolved.origins.at("auto_wrap_policy"), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");
+  EXPECT_EQ(resolved.origin("auto_wrap_policy").str(), "derived (fsdp_config:1 transformer_layer_cls_to_wrap)");
   EXPECT_EQ(resolved.notes, (Words{"fsdp_config:1: min_num_params 1000000000 has no effect: "
                                    "transformer_layer_cls_to_wrap (fsdp_config:1) names the blocks"}));
   EXPECT_EQ(read({"--fsdp", "full_shard", "--min_num_params", "5", "--transformer_layer_cls_to_wrap", "GPT2Block"})
@@ -178,7 +178,7 @@ TEST(Sharding, Compat) {
     return read(words);
   };
   EXPECT_EQ(with(version2, "v4").values.sharding.reshard_after_forward, Choice::no);
-  EXPECT_EQ(with(version2, "v4").origins.at("reshard_after_forward"), "fsdp_config:1");
+  EXPECT_EQ(with(version2, "v4").origin("reshard_after_forward").str(), "fsdp_config:1");
   EXPECT_EQ(with(version2, "v4").notes, Words{"fsdp_config:1: version 2 keeps gathered parameters from forward to "
                                               "backward, as transformers 4 does: reshard_after_forward is false"});
   EXPECT_EQ(with(version2, "v5").values.sharding.reshard_after_forward, Choice::automatic);
@@ -234,7 +234,7 @@ TEST(Sharding, Rules) {
 TEST(Sharding, BucketsCountElementsOrBytes) {
   const Resolved resolved = read({"--zero_stage", "2", "--reduce_bucket_size", "1048576"});
   EXPECT_EQ(resolved.values.parallel.ddp_bucket_cap_mb, 4);
-  EXPECT_EQ(resolved.origins.at("ddp_bucket_cap_mb"), "derived (--reduce_bucket_size 1048576)");
+  EXPECT_EQ(resolved.origin("ddp_bucket_cap_mb").str(), "derived (--reduce_bucket_size 1048576)");
   EXPECT_EQ(problem_of({"--reduce_bucket_size", "1048576", "--ddp_bucket_cap_mb", "25"}),
             "--reduce_bucket_size 1048576 (4 MiB of fp32), --ddp_bucket_cap_mb 25: these name different sizes of the "
             "buckets; keep one of them");

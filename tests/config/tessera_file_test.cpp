@@ -19,7 +19,6 @@ using Strings = std::vector<std::string>;
 
 Resolved defaults() {
   Resolved resolved;
-  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   return resolved;
 }
 
@@ -81,9 +80,9 @@ TEST_F(TesseraFile, FlatAndInSections) {
   EXPECT_EQ(run.resolved.values.optimization.gradient_checkpointing_kwargs, "{\"every\":2}");
   EXPECT_EQ(run.text("bf16"), "true");
   EXPECT_EQ(run.text("block_size"), "128");
-  EXPECT_EQ(bare(run.resolved.origins.at("strategy")), "run.yaml:3");
-  EXPECT_EQ(bare(run.resolved.origins.at("train_file")), "run.yaml:11");
-  EXPECT_EQ(run.resolved.origins.at("run_name"), "default");
+  EXPECT_EQ(bare(run.resolved.origin("strategy").str()), "run.yaml:3");
+  EXPECT_EQ(bare(run.resolved.origin("train_file").str()), "run.yaml:11");
+  EXPECT_EQ(run.resolved.origin("run_name").str(), "default");
 }
 
 TEST_F(TesseraFile, JsonAndNamesOfOtherSystems) {
@@ -120,7 +119,7 @@ TEST_F(TesseraFile, EverySetting) {
       const std::string path = file("one.yaml", yaml);
       const Read one = read(path);
       EXPECT_EQ(one.problems.lines, Strings{}) << yaml;
-      EXPECT_EQ(one.resolved.origins.at(std::string(field.name)), path + ":2") << yaml;
+      EXPECT_EQ(one.resolved.origin(field.name).str(), path + ":2") << yaml;
       RunConfig config;
       EXPECT_EQ(field.set(config, text), std::nullopt) << field.name << " " << text;
       EXPECT_EQ(dump_json(field.get(one.resolved.values)), dump_json(field.get(config))) << yaml;
@@ -156,7 +155,7 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
              "--config",
              "before.yaml"});
   ASSERT_EQ(problems.lines, Strings{});
-  first.origins["strategy"] = "derived (--fsdp full_shard)";
+  first.origins["strategy"] = Origin::derived("--fsdp full_shard");
   first.values.sharding.strategy = Strategy::full_shard;
   for (const int indent : {2, -1}) {
     const Read second = read(file("printed.json", dump_json(to_value(first), indent)));
@@ -167,8 +166,8 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
       EXPECT_EQ(dump_json(field.get(second.resolved.values)),
                 dump_json(field.get(passed_over ? RunConfig{} : first.values)))
           << field.name;
-      const bool was_default = first.origins.at(std::string(field.name)) == "default" || passed_over;
-      EXPECT_EQ(second.resolved.origins.at(std::string(field.name)) == "default", was_default) << field.name;
+      const bool was_default = first.is_default(field.name) || passed_over;
+      EXPECT_EQ(second.resolved.is_default(field.name), was_default) << field.name;
     }
   }
 }

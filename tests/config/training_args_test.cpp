@@ -23,7 +23,7 @@ struct Read {
   Problems problems;
 
   Value value(std::string_view setting) const { return find_field(setting)->get(resolved.values); }
-  const std::string& origin(std::string_view setting) const { return resolved.origins.at(std::string(setting)); }
+  std::string origin(std::string_view setting) const { return resolved.origin(setting).str(); }
   std::string only_note() const {
     return resolved.notes.size() == 1 ? resolved.notes.front()
                                       : concat(resolved.notes.size(), " notes: ", join(resolved.notes, " | "));
@@ -36,7 +36,6 @@ struct Read {
 
 Read fresh() {
   Read read;
-  for (const Field& field : fields()) read.resolved.origins[std::string(field.name)] = "default";
   return read;
 }
 

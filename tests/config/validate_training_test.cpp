@@ -50,7 +50,7 @@ TEST_F(ValidateTraining, StepsMayBeShares) {
 TEST_F(ValidateTraining, SchedulesOfOtherSystems) {
   EXPECT_EQ(error_of({"--lr_scheduler_type", "WarmupDecayLR", "--lr_scheduler_kwargs", "warmup_num_steps=5"}), "");
   EXPECT_EQ(resolve_flags({"--lr_scheduler_type", "OneCycle"}, no_environment).values.optimization.lr_scheduler_type,
-            "one_cycle");
+            ScheduleType::one_cycle);
   EXPECT_EQ(error_of({"--lr_scheduler_type", "reduce_lr_on_plateau"}),
             "--lr_scheduler_type reduce_lr_on_plateau follows the evaluations, and --eval_strategy is no: give "
             "--eval_strategy steps or epoch");

@@ -202,7 +202,7 @@ TEST_F(DatasetTest, BatchesAreRowsOfTheSampleOrder) {
   std::vector<std::int32_t> tokens(30);
   std::iota(tokens.begin(), tokens.end(), 0);
   const auto blocks = token_blocks(tokens, 3, 30, "memory");
-  const Sampler sampler("random", blocks->size(), 9);
+  const Sampler sampler(SamplingStrategy::random, blocks->size(), 9);
   const Batch batch = make_batch(*blocks, sampler, 8, 4);  // runs over into the second epoch
   ASSERT_EQ(batch.ids.sizes(), (std::vector<std::int64_t>{4, 3}));
   EXPECT_EQ(batch.ids.scalar_type(), at::kLong);

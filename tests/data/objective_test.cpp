@@ -39,7 +39,7 @@ std::shared_ptr<const Dataset> blocks(std::int64_t count, std::int64_t length) {
 TEST(Masking, HidesTheShareThatIsAskedFor) {
   const auto plain = blocks(200, 100);
   const auto rows = std::make_shared<ObjectiveRows>(plain, masking());
-  const Sampler in_order("sequential", plain->size(), 0);
+  const Sampler in_order(SamplingStrategy::sequential, plain->size(), 0);
   const Batch before = make_batch(*plain, in_order, 0, 200), batch = make_batch(*rows, in_order, 0, 200);
   const at::Tensor scored = batch.labels.ne(-100);
   EXPECT_TRUE(at::equal(batch.labels.masked_select(scored), before.ids.masked_select(scored)))
@@ -59,7 +59,7 @@ TEST(Masking, HidesTheShareThatIsAskedFor) {
 TEST(Masking, DependsOnSeedAndSampleOnly) {
   const auto plain = blocks(12, 40);
   const auto rows = std::make_shared<ObjectiveRows>(plain, masking());
-  const Sampler in_order("sequential", plain->size(), 0);
+  const Sampler in_order(SamplingStrategy::sequential, plain->size(), 0);
   const Batch whole = make_batch(*rows, in_order, 0, 12);
   for (std::int64_t first = 0; first < 12; first += 4) {
     const Batch part = make_batch(*rows, in_order, first, 4);
@@ -128,7 +128,7 @@ TEST_F(LabelledTest, RowsHoldClassAndPairs) {
   Objective objective;
   objective.kind = Objective::Kind::row_class;
   const ObjectiveRows rows(datasets.train, objective);
-  const Batch batch = make_batch(rows, Sampler("sequential", 2, 0), 0, 2);
+  const Batch batch = make_batch(rows, Sampler(SamplingStrategy::sequential, 2, 0), 0, 2);
   EXPECT_EQ(batch.scored_tokens, 2);
   EXPECT_EQ(batch.labels[1][0].item<std::int64_t>(), 0);
   ASSERT_TRUE(batch.types.defined());

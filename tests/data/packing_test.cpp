@@ -64,7 +64,7 @@ TEST(Packing, PaddedRowsByHand) {
   const auto rows = example_rows(examples({3, 5, 4}), 0, 3);
   EXPECT_EQ(rows->max_length(), 5);
   EXPECT_EQ(rows->length(2), 4);
-  const Batch batch = make_batch(*rows, Sampler("sequential", 3, 0), 0, 3);
+  const Batch batch = make_batch(*rows, Sampler(SamplingStrategy::sequential, 3, 0), 0, 3);
   EXPECT_TRUE(
       at::equal(batch.ids, at::tensor({0, 1, 2, 0, 0, 10, 11, 12, 13, 14, 20, 21, 22, 23, 0}, at::kLong).view({3, 5})));
   EXPECT_TRUE(at::equal(
@@ -75,7 +75,7 @@ TEST(Packing, PaddedRowsByHand) {
   EXPECT_EQ(batch.scored_tokens, 6);
   EXPECT_EQ(batch.labels_not_ignored, 6);
   // Rows are as long as the longest of their own batch.
-  EXPECT_EQ(make_batch(*rows, Sampler("sequential", 3, 0), 0, 1).ids.size(1), 3);
+  EXPECT_EQ(make_batch(*rows, Sampler(SamplingStrategy::sequential, 3, 0), 0, 1).ids.size(1), 3);
 }
 
 TEST(Packing, PackedRowsByHand) {
@@ -84,7 +84,7 @@ TEST(Packing, PackedRowsByHand) {
   EXPECT_EQ(rows->max_length(), 8);
   EXPECT_EQ(rows->length(0), 8);
   EXPECT_EQ(rows->length(1), 6);
-  const Batch batch = make_batch(*rows, Sampler("sequential", 2, 0), 0, 2);
+  const Batch batch = make_batch(*rows, Sampler(SamplingStrategy::sequential, 2, 0), 0, 2);
   EXPECT_TRUE(at::equal(
       batch.ids, at::tensor({0, 1, 2, 10, 11, 12, 13, 14, 20, 21, 22, 23, 30, 31, 0, 0}, at::kLong).view({2, 8})));
   EXPECT_TRUE(at::equal(
@@ -100,8 +100,8 @@ TEST(Packing, TheFirstTokenOfADocumentIsScoredNowhere) {
   auto all = std::make_shared<Examples>();
   all->add(std::vector<std::int32_t>{1, 2}, {true, true});
   all->add(std::vector<std::int32_t>{3, 4}, {true, true});
-  const Batch padded = make_batch(*example_rows(all, 0, 2), Sampler("sequential", 2, 0), 0, 2);
-  const Batch packed = make_batch(*packed_rows(all, 0, 2, 4), Sampler("sequential", 1, 0), 0, 1);
+  const Batch padded = make_batch(*example_rows(all, 0, 2), Sampler(SamplingStrategy::sequential, 2, 0), 0, 2);
+  const Batch packed = make_batch(*packed_rows(all, 0, 2, 4), Sampler(SamplingStrategy::sequential, 1, 0), 0, 1);
   EXPECT_EQ(padded.scored_tokens, 2);
   EXPECT_EQ(padded.labels_not_ignored, 4);
   EXPECT_EQ(packed.scored_tokens, 2);
@@ -111,7 +111,8 @@ TEST(Packing, TheFirstTokenOfADocumentIsScoredNowhere) {
 TEST(Packing, AResumedRunSeesTheRowsThatItWouldHaveSeen) {
   std::vector<int> lengths;
   for (int i = 0; i < 60; ++i) lengths.push_back(2 + i * 31 % 8);
-  for (const char* strategy : {"random", "sequential", "group_by_length"}) {
+  for (const auto strategy :
+       {SamplingStrategy::random, SamplingStrategy::sequential, SamplingStrategy::group_by_length}) {
     const auto before = packed_rows(examples(lengths), 0, 60, 16), after = packed_rows(examples(lengths), 0, 60, 16);
     const Sampler whole(strategy, *before, 7, 4), resumed(strategy, *after, 7, 4);
     for (std::int64_t first = 0; first < 2 * before->size(); first += 4) make_batch(*before, whole, first, 4);
@@ -144,8 +145,9 @@ TEST(Packing, PaddedAndPackedRowsScoreTheSameTokensInTheSameContexts) {
     const auto all = examples(lengths);
     const auto count = static_cast<std::int64_t>(lengths.size());
     const auto padded = example_rows(all, 0, count), packed = packed_rows(all, 0, count, 24);
-    const Batch one = make_batch(*padded, Sampler("sequential", padded->size(), 0), 0, padded->size());
-    const Batch other = make_batch(*packed, Sampler("sequential", packed->size(), 0), 0, packed->size());
+    const Batch one = make_batch(*padded, Sampler(SamplingStrategy::sequential, padded->size(), 0), 0, padded->size());
+    const Batch other =
+        make_batch(*packed, Sampler(SamplingStrategy::sequential, packed->size(), 0), 0, packed->size());
     RC_ASSERT(one.tokens == other.tokens);
     RC_ASSERT(one.scored_tokens == other.scored_tokens);
     RC_ASSERT(static_cast<std::int64_t>(scored_contexts(one).size()) == one.scored_tokens);

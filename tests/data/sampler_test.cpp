@@ -21,7 +21,7 @@ std::vector<std::int64_t> epoch_order(const Sampler& sampler, std::int64_t size,
 }
 
 TEST(Sampler, SequentialIsFileOrderRepeating) {
-  const Sampler sampler("sequential", 3, 42);
+  const Sampler sampler(SamplingStrategy::sequential, 3, 42);
   for (std::int64_t i = 0; i < 10; ++i) EXPECT_EQ(sampler(i), i % 3);
 }
 
@@ -29,7 +29,7 @@ TEST(Sampler, EveryEpochIsAPermutation) {
   EXPECT_TRUE(rc::check([](std::uint64_t seed) {
     const auto size = *rc::gen::inRange<std::int64_t>(1, 3000);
     const auto epoch = *rc::gen::inRange<std::int64_t>(0, 1'000'000);
-    auto order = epoch_order(Sampler("random", size, seed), size, epoch);
+    auto order = epoch_order(Sampler(SamplingStrategy::random, size, seed), size, epoch);
     std::sort(order.begin(), order.end());
     for (std::int64_t i = 0; i < size; ++i) RC_ASSERT(order[static_cast<std::size_t>(i)] == i);
   }));
@@ -37,15 +37,18 @@ TEST(Sampler, EveryEpochIsAPermutation) {
 
 // A resumed run must see the order that it saw before: these values may never change.
 TEST(Sampler, OrderIsFixedForever) {
-  EXPECT_EQ(epoch_order(Sampler("random", 10, 42), 10, 0), (std::vector<std::int64_t>{0, 4, 1, 6, 5, 2, 3, 9, 7, 8}));
-  EXPECT_EQ(epoch_order(Sampler("random", 10, 42), 10, 1), (std::vector<std::int64_t>{2, 3, 6, 9, 8, 0, 1, 5, 7, 4}));
-  EXPECT_EQ(Sampler("random", 1'000'000'007, 1)(123'456'789), 717'432'052);
+  EXPECT_EQ(epoch_order(Sampler(SamplingStrategy::random, 10, 42), 10, 0),
+            (std::vector<std::int64_t>{0, 4, 1, 6, 5, 2, 3, 9, 7, 8}));
+  EXPECT_EQ(epoch_order(Sampler(SamplingStrategy::random, 10, 42), 10, 1),
+            (std::vector<std::int64_t>{2, 3, 6, 9, 8, 0, 1, 5, 7, 4}));
+  EXPECT_EQ(Sampler(SamplingStrategy::random, 1'000'000'007, 1)(123'456'789), 717'432'052);
 }
 
 TEST(Sampler, EpochsAndSeedsDiffer) {
-  const Sampler sampler("random", 1000, 7);
+  const Sampler sampler(SamplingStrategy::random, 1000, 7);
   const auto first = epoch_order(sampler, 1000, 0);
-  for (const auto& other : {epoch_order(sampler, 1000, 1), epoch_order(Sampler("random", 1000, 8), 1000, 0)}) {
+  for (const auto& other :
+       {epoch_order(sampler, 1000, 1), epoch_order(Sampler(SamplingStrategy::random, 1000, 8), 1000, 0)}) {
     std::int64_t same = 0;
     for (std::size_t i = 0; i < other.size(); ++i) same += first[i] == other[i];
     EXPECT_LT(same, 12);  // expected 1, Poisson
@@ -59,7 +62,7 @@ double limit(double degrees) { return degrees + 6 * std::sqrt(2 * degrees); }
 TEST(Sampler, AllPermutationsOfFourAreEquallyLikely) {
   std::map<std::vector<std::int64_t>, int> counts;
   constexpr int kTrials = 24 * 500;
-  const Sampler sampler("random", 4, 3);
+  const Sampler sampler(SamplingStrategy::random, 4, 3);
   for (int trial = 0; trial < kTrials; ++trial) ++counts[epoch_order(sampler, 4, trial)];
   ASSERT_EQ(counts.size(), 24u);
   double chi = 0;
@@ -73,7 +76,7 @@ TEST(Sampler, EveryBlockIsEquallyLikelyAtEveryPosition) {
     std::vector<std::vector<int>> counts(static_cast<std::size_t>(size),
                                          std::vector<int>(static_cast<std::size_t>(size)));
     for (int trial = 0; trial < kTrials; ++trial) {
-      const Sampler sampler("random", size, static_cast<std::uint64_t>(trial));
+      const Sampler sampler(SamplingStrategy::random, size, static_cast<std::uint64_t>(trial));
       for (std::int64_t i = 0; i < size; ++i)
         ++counts[static_cast<std::size_t>(i)][static_cast<std::size_t>(sampler(i))];
     }
@@ -88,7 +91,7 @@ TEST(Sampler, EveryBlockIsEquallyLikelyAtEveryPosition) {
 
 TEST(Sampler, NeighboursAreUncorrelated) {
   constexpr std::int64_t kSize = 20000;
-  const auto order = epoch_order(Sampler("random", kSize, 11), kSize, 0);
+  const auto order = epoch_order(Sampler(SamplingStrategy::random, kSize, 11), kSize, 0);
   for (const std::size_t lag : {1, 2, 141, 142, 1000}) {  // 142: the base of the cipher's digits
     double sum = 0;
     const double mean = (kSize - 1) / 2.0, variance = (static_cast<double>(kSize) * kSize - 1) / 12;
@@ -102,14 +105,13 @@ TEST(Sampler, NeighboursAreUncorrelated) {
 
 TEST(Sampler, HugeDatasetsAndBadArguments) {
   const std::int64_t huge = std::int64_t{1} << 62;
-  const Sampler sampler("random", huge, 5);
+  const Sampler sampler(SamplingStrategy::random, huge, 5);
   for (std::int64_t i : {std::int64_t{0}, huge - 1, huge, huge + 12345}) {
     EXPECT_GE(sampler(i), 0);
     EXPECT_LT(sampler(i), huge);
   }
-  EXPECT_EQ(Sampler("random", 1, 5)(17), 0);
-  EXPECT_THROW(Sampler("shuffled", 10, 5), InputError);
-  EXPECT_THROW(Sampler("random", 0, 5), InputError);
+  EXPECT_EQ(Sampler(SamplingStrategy::random, 1, 5)(17), 0);
+  EXPECT_THROW(Sampler(SamplingStrategy::random, 0, 5), InputError);
   EXPECT_THROW(sampler(-1), Error);
 }
 
@@ -131,7 +133,7 @@ TEST(GroupByLength, EveryEpochIsAPermutationThatBeginsWithTheLongest) {
     const Lengths dataset(*rc::gen::nonEmpty(rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange(1, 50))));
     const auto rows = *rc::gen::inRange<std::int64_t>(1, 20);
     const auto epoch = *rc::gen::inRange<std::int64_t>(0, 1000);
-    auto order = epoch_order(Sampler("group_by_length", dataset, seed, rows), dataset.size(), epoch);
+    auto order = epoch_order(Sampler(SamplingStrategy::group_by_length, dataset, seed, rows), dataset.size(), epoch);
     RC_ASSERT(dataset.length(order[0]) == dataset.max_length());
     std::sort(order.begin(), order.end());
     for (std::int64_t i = 0; i < dataset.size(); ++i) RC_ASSERT(order[static_cast<std::size_t>(i)] == i);
@@ -146,7 +148,7 @@ std::vector<std::int64_t> skewed_lengths(std::int64_t count) {
 
 TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
   const Lengths dataset(skewed_lengths(4000));
-  const Sampler grouped("group_by_length", dataset, 3, 8), random("random", 4000, 3);
+  const Sampler grouped(SamplingStrategy::group_by_length, dataset, 3, 8), random(SamplingStrategy::random, 4000, 3);
   const auto order = epoch_order(grouped, 4000, 2), shuffled = epoch_order(random, 4000, 2);
   for (std::size_t begin = 0; begin < 4000; begin += 400) {
     // Apart from the one row that was moved to the front, a megabatch has the rows of the random order, sorted.
@@ -163,13 +165,13 @@ TEST(GroupByLength, MegabatchesOfFiftyStepsLongestFirst) {
     EXPECT_LE(moved.size(), 1u);
   }
   EXPECT_NE(order, epoch_order(grouped, 4000, 1));
-  EXPECT_NE(order, epoch_order(Sampler("group_by_length", dataset, 4, 8), 4000, 2));
+  EXPECT_NE(order, epoch_order(Sampler(SamplingStrategy::group_by_length, dataset, 4, 8), 4000, 2));
 }
 
 // transformers' rule: min(size / (4 x rows), 50) steps, at least 1.
 TEST(GroupByLength, SmallDatasetsHaveSmallerMegabatches) {
   const Lengths dataset(skewed_lengths(64));
-  const auto order = epoch_order(Sampler("group_by_length", dataset, 3, 4), 64, 0);
+  const auto order = epoch_order(Sampler(SamplingStrategy::group_by_length, dataset, 3, 4), 64, 0);
   std::size_t rises = 0;  // at the borders of 4 megabatches of 16, and behind the row that was moved to the front
   for (std::size_t i = 1; i < 64; ++i) rises += dataset.length(order[i]) > dataset.length(order[i - 1]);
   EXPECT_GE(rises, 2u);
@@ -191,25 +193,24 @@ TEST(GroupByLength, PaddingFalls) {
   const Lengths dataset(skewed_lengths(4000));
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < dataset.size(); ++i) tokens += dataset.length(i);
-  const auto waste = [&](const char* strategy) {
+  const auto waste = [&](SamplingStrategy strategy) {
     return static_cast<double>(padded_tokens(Sampler(strategy, dataset, 5, 16), dataset, 16) - tokens) /
            static_cast<double>(tokens);
   };
-  EXPECT_GT(waste("random"), 1.0);
-  EXPECT_LT(waste("group_by_length"), 0.15);
+  EXPECT_GT(waste(SamplingStrategy::random), 1.0);
+  EXPECT_LT(waste(SamplingStrategy::group_by_length), 0.15);
 }
 
 TEST(GroupByLength, SeekingGivesTheSameRows) {
   const Lengths dataset(skewed_lengths(1000));
-  const Sampler whole("group_by_length", dataset, 5, 8);
+  const Sampler whole(SamplingStrategy::group_by_length, dataset, 5, 8);
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < 5000; ++i) order.push_back(whole(i));
-  const Sampler resumed("group_by_length", dataset, 5, 8);  // in the fourth epoch, then back
+  const Sampler resumed(SamplingStrategy::group_by_length, dataset, 5, 8);  // in the fourth epoch, then back
   for (const std::int64_t from : {3210, 500, 4999}) EXPECT_EQ(resumed(from), order[static_cast<std::size_t>(from)]);
-  EXPECT_THROW(Sampler("group_by_size", dataset, 5, 8), InputError);
-  EXPECT_THROW(Sampler("group_by_length", 10, 5), InputError) << "needs the lengths";
-  EXPECT_EQ(Sampler("random", dataset, 5, 8)(77), Sampler("random", 1000, 5)(77));
-  EXPECT_EQ(Sampler("sequential", dataset, 5, 8)(1077), 77);
+  EXPECT_THROW(Sampler(SamplingStrategy::group_by_length, 10, 5), InputError) << "needs the lengths";
+  EXPECT_EQ(Sampler(SamplingStrategy::random, dataset, 5, 8)(77), Sampler(SamplingStrategy::random, 1000, 5)(77));
+  EXPECT_EQ(Sampler(SamplingStrategy::sequential, dataset, 5, 8)(1077), 77);
 }
 
 }  // namespace

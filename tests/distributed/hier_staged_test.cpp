@@ -49,7 +49,7 @@ bool has_gpu() { return access("/dev/nvidia0", R_OK) == 0; }
 RankOptions on_one_gpu() {
   RankOptions options;
   options.timeout_s = 120;
-  options.init.device = "cuda";
+  options.init.device = Device::cuda;
   options.before_init = [](launch::RankEnvironment& environment, InitOptions&) {
     environment.local_rank = 0;  // everybody takes the first device
   };

@@ -118,7 +118,7 @@ TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
       const AcceleratorOptions settings{
           .gradient_accumulation_steps = 2, .mixed_precision = "bf16", .arguments = {concat("--strategy=", strategy)}};
       const OptimizerSettings adamw{.lr = 0.01}, lamb{.name = "lamb", .lr = 0.02};
-      const optim::Schedule falling{.type = "linear", .total_steps = 10, .learning_rate = 0.01};
+      const optim::Schedule falling{.type = ScheduleType::linear, .total_steps = 10, .learning_rate = 0.01};
       Accelerator together(settings), first(settings), second(settings);
       auto [a, b, optimizer_a, optimizer_b, scheduler] =
           together.prepare(make_net(), make_judge(), adamw, lamb, falling);

@@ -421,7 +421,7 @@ TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
     EXPECT_EQ(accelerator.mixed_precision(), "fp16");
     auto [model, optimizer, scheduler] = accelerator.prepare(
         make_net(), OptimizerSettings{.lr = 0.01},
-        optim::Schedule{.type = "linear", .warmup_steps = 0, .total_steps = 10, .learning_rate = 0.01});
+        optim::Schedule{.type = ScheduleType::linear, .warmup_steps = 0, .total_steps = 10, .learning_rate = 0.01});
     for (int step = 0; step < 3; ++step) {
       const Weights before = weights_of(accelerator.training().sharded());
       const double rate = optimizer.learning_rates().at(0);

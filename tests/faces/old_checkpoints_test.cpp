@@ -93,7 +93,7 @@ TEST_P(OldCheckpoints, of_the_accelerator) {
     Accelerator accelerator({.arguments = {"--fp16", "--strategy=full_shard"}});
     auto [model, optimizer, scheduler] = accelerator.prepare(
         std::make_shared<Small>(), OptimizerSettings{.lr = 0.01},
-        optim::Schedule{.type = "linear", .warmup_steps = 1, .total_steps = 10, .learning_rate = 0.01});
+        optim::Schedule{.type = ScheduleType::linear, .warmup_steps = 1, .total_steps = 10, .learning_rate = 0.01});
     accelerator.load_state(fixture("accelerator"));
     expect_holds(model.training(), fixture("accelerator"));
     expect_scale(model.training());

@@ -33,7 +33,7 @@ config::Resolved with_other_value(const config::Field& field) {
   for (const std::string& value : values) {
     if (field.set(given.values, value)) continue;  // what is wrong with it
     if (dump_json(field.get(given.values)) == before) continue;
-    given.origins[std::string(field.name)] = concat("--", field.name);
+    given.origins[std::string(field.name)] = config::Origin::flag(concat("--", field.name));
     return given;
   }
   ADD_FAILURE() << field.name << ": no value is another one than its default";
@@ -59,13 +59,13 @@ TEST(TrainerSettings, names_are_those_of_the_table_each_once) {
 
 TEST(TrainerSettings, what_equals_its_default_or_was_derived_is_not_named) {
   config::Resolved given;
-  given.origins["packing"] = "--packing";
+  given.origins["packing"] = config::Origin::flag("--packing");
   EXPECT_EQ(faces::without_effect_on_trainer(given), Names{}) << "as it is anyway";
   given.values.data.packing = true;
   EXPECT_EQ(faces::without_effect_on_trainer(given), Names{"packing"});
-  given.origins["packing"] = "derived (--other)";
+  given.origins["packing"] = config::Origin::derived("--other");
   EXPECT_EQ(faces::without_effect_on_trainer(given), Names{});
-  given.values.data.train_sampling_strategy = "group_by_length";
+  given.values.data.train_sampling_strategy = SamplingStrategy::group_by_length;
   EXPECT_EQ(faces::without_effect_on_trainer(given), Names{"train_sampling_strategy group_by_length"});
 }
 

@@ -19,11 +19,10 @@ using namespace tessera::config;
 
 Resolved run(std::uint8_t choice) {
   Resolved resolved;
-  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   const auto say = [&](int bit, const char* name, const char* text) {
     if ((choice >> bit & 1) == 0) return;
     find_field(name)->set(resolved.values, text);
-    resolved.origins[name] = std::string("--") + name;
+    resolved.origins[name] = Origin::flag("--" + std::string(name));
   };
   say(0, "per_device_train_batch_size", "4");
   say(1, "gradient_accumulation_steps", "2");

@@ -19,7 +19,6 @@ using namespace tessera::config;
 
 Resolved defaults() {
   Resolved resolved;
-  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   return resolved;
 }
 

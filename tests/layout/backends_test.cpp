@@ -10,21 +10,22 @@
 namespace {
 
 using namespace tessera::layout;
+using tessera::Device;
 
-std::string_view taken(std::string_view device, const Placement& placement) {
+std::string_view taken(tessera::Device device, const Placement& placement) {
   const BackendRow* row = fitting_backend(device, placement);
   return row == nullptr ? "" : row->name;
 }
 
 TEST(Backends, auto_follows_the_places_of_the_ranks) {
-  EXPECT_EQ(taken("cpu", {.ranks = 1, .hosts = 1}), "local");
-  EXPECT_EQ(taken("cpu", {.ranks = 4, .hosts = 1}), "shm");
-  EXPECT_EQ(taken("cpu", {.ranks = 4, .hosts = 2}), "hier");
-  EXPECT_EQ(taken("cpu", {.ranks = 3, .hosts = 2}), "hier");
-  EXPECT_EQ(taken("cpu", {.ranks = 4, .hosts = 4}), "gloo");
-  EXPECT_EQ(taken("cuda", {.ranks = 1, .hosts = 1}), "local");
-  EXPECT_EQ(taken("cuda", {.ranks = 4, .hosts = 1}), "nccl");
-  EXPECT_EQ(taken("cuda", {.ranks = 4, .hosts = 1, .shares_device = true}), "");  // comm goes through host memory
+  EXPECT_EQ(taken(Device::cpu, {.ranks = 1, .hosts = 1}), "local");
+  EXPECT_EQ(taken(Device::cpu, {.ranks = 4, .hosts = 1}), "shm");
+  EXPECT_EQ(taken(Device::cpu, {.ranks = 4, .hosts = 2}), "hier");
+  EXPECT_EQ(taken(Device::cpu, {.ranks = 3, .hosts = 2}), "hier");
+  EXPECT_EQ(taken(Device::cpu, {.ranks = 4, .hosts = 4}), "gloo");
+  EXPECT_EQ(taken(Device::cuda, {.ranks = 1, .hosts = 1}), "local");
+  EXPECT_EQ(taken(Device::cuda, {.ranks = 4, .hosts = 1}), "nccl");
+  EXPECT_EQ(taken(Device::cuda, {.ranks = 4, .hosts = 1, .shares_device = true}), "");  // comm goes through host memory
 }
 
 TEST(Backends, the_table_in_the_docs_has_every_row) {
@@ -41,8 +42,8 @@ TEST(Backends, rows_have_names_of_their_own_and_say_when_they_are_taken) {
     EXPECT_FALSE(row.rule.empty()) << row.name;
   }
   EXPECT_EQ(find_backend("auto"), nullptr);
-  EXPECT_EQ(usual_backend("cpu"), "gloo");
-  EXPECT_EQ(usual_backend("cuda"), "nccl");
+  EXPECT_EQ(usual_backend(Device::cpu), "gloo");
+  EXPECT_EQ(usual_backend(Device::cuda), "nccl");
 }
 
 }  // namespace

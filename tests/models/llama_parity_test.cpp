@@ -122,7 +122,7 @@ TEST_P(LlamaParity, LossesAndGradientNormsOfTwentySteps) {
   ASSERT_EQ(losses.size(), 20u);
   Training run(folder());
   const auto optimizer = optim::make_adamw(run.slots, {0.9, 0.999, 1e-8});
-  const optim::Schedule schedule{.type = "linear", .warmup_steps = 2, .total_steps = 20};
+  const optim::Schedule schedule{.type = ScheduleType::linear, .warmup_steps = 2, .total_steps = 20};
   for (std::size_t i = 0; i < losses.size(); ++i) {
     const auto step = static_cast<std::int64_t>(i);
     const at::Tensor ids = tokens(step), labels = ids.clone();

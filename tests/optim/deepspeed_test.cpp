@@ -23,7 +23,7 @@ constexpr double overflow = std::numeric_limits<double>::infinity();
 
 Schedule schedule_of(const std::string& type, const std::string& parameters, std::int64_t warmup = 0,
                      std::int64_t total = 20) {
-  return {.type = type,
+  return {.type = parse_word<ScheduleType>(type).value(),
           .warmup_steps = warmup,
           .total_steps = total,
           .learning_rate = deepspeed_learning_rate,
@@ -57,9 +57,6 @@ TEST(DeepspeedSchedule, one_cycle_moves_the_first_beta) {
 }
 
 TEST(DeepspeedSchedule, names_in_any_case_and_ours) {
-  EXPECT_EQ(schedule_name("WarmupDecayLR"), "warmup_decay_lr");
-  EXPECT_EQ(schedule_name("lrrangetest"), "lr_range_test");
-  EXPECT_EQ(schedule_name("linear"), "linear");
   for (const std::int64_t step : {0, 3, 9})
     EXPECT_EQ(schedule_rate(schedule_of("one_cycle", "cycle_min_lr=0.1,cycle_max_lr=1,cycle_first_step_size=4"), step),
               schedule_rate(schedule_of("OneCycle", "cycle_min_lr=0.1,cycle_max_lr=1,cycle_first_step_size=4"), step));
@@ -81,8 +78,8 @@ TEST(DeepspeedSchedule, wrong_parameters_are_named) {
   const struct {
     const char *type, *parameters, *message;
   } cases[] = {
-      {"OneCycle", "cycle_min_lr=1e-4", "cycle_max_lr of OneCycle: it must be given"},
-      {"WarmupLR", "warmup_type=cosine", "warmup_type of WarmupLR: 'cosine' is unknown (known: log, linear)"},
+      {"OneCycle", "cycle_min_lr=1e-4", "cycle_max_lr of one_cycle: it must be given"},
+      {"WarmupLR", "warmup_type=cosine", "warmup_type of warmup_lr: 'cosine' is unknown (known: log, linear)"},
       {"warmup_lr", "warmup_max_rl=1", "'warmup_max_rl' is unknown; did you mean 'warmup_max_lr'?"},
       {"lr_range_test", "lr_range_test_step_size=0", "lr_range_test_step_size of lr_range_test: 0 must be at least 1"},
       {"warmup_lr", "warmup_num_steps=2.5", "expected an integer"},

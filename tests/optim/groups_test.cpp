@@ -54,8 +54,8 @@ TEST(Groups, what_matches_nothing_is_refused_with_the_nearest_name) {
   EXPECT_NE(refusal({{".*", {}, std::nan("")}}).find("learning_rate_scale = nan"), std::string::npos);
 }
 
-OptimizerChoice choice_of(const std::string& name, const std::string& parameters = "") {
-  OptimizerChoice choice{.name = name};
+OptimizerChoice choice_of(OptimizerKind kind, const std::string& parameters = "") {
+  OptimizerChoice choice{.kind = kind};
   choice.parameters = config::parse_overrides(parameters, "--optim_args");
   return choice;
 }
@@ -73,33 +73,31 @@ at::Tensor stepped(const std::function<std::unique_ptr<Optimizer>(std::vector<Sl
 TEST(ByName, is_the_factory_of_that_name) {
   const auto expect = [](const OptimizerChoice& choice, const auto& make) {
     EXPECT_TRUE(at::equal(stepped([&](auto s) { return make_optimizer(choice, std::move(s)); }), stepped(make)))
-        << choice.name;
+        << choice.kind;
   };
-  OptimizerChoice tuned = choice_of("adamw_torch");
+  OptimizerChoice tuned = choice_of(OptimizerKind::adamw);
   tuned.beta1 = 0.5, tuned.beta2 = 0.6, tuned.epsilon = 0.1;
-  for (const char* name : {"adamw", "adamw_torch", "adamw_torch_fused"}) {
-    tuned.name = name;
-    expect(tuned, [](auto s) { return make_adamw(std::move(s), {0.5, 0.6, 0.1}); });
-  }
-  tuned.name = "adam";
+  expect(tuned, [](auto s) { return make_adamw(std::move(s), {0.5, 0.6, 0.1}); });
+  tuned.kind = OptimizerKind::adam;
   expect(tuned, [](auto s) { return make_adam(std::move(s), {0.5, 0.6, 0.1}); });
-  tuned.name = "lion_32bit";
+  tuned.kind = OptimizerKind::lion;
   expect(tuned, [](auto s) { return make_lion(std::move(s), {0.5, 0.6}); });
-  tuned.name = "lamb";
+  tuned.kind = OptimizerKind::lamb;
   expect(tuned, [](auto s) { return make_lamb(std::move(s), {.beta1 = 0.5, .beta2 = 0.6}); });
-  expect(choice_of("sgd", "momentum=0.9,nesterov=true"),
+  expect(choice_of(OptimizerKind::sgd, "momentum=0.9,nesterov=true"),
          [](auto s) { return make_sgd(std::move(s), {.momentum = 0.9, .nesterov = true}); });
-  expect(choice_of("adagrad", "lr_decay=0.5,eps=0.1"),
+  expect(choice_of(OptimizerKind::adagrad, "lr_decay=0.5,eps=0.1"),
          [](auto s) { return make_adagrad(std::move(s), {.epsilon = 0.1, .learning_rate_decay = 0.5}); });
-  expect(choice_of("adafactor", "scale_parameter=true,relative_step=true,warmup_init=true,beta1=0.9"), [](auto s) {
-    return make_adafactor(std::move(s),
-                          {.beta1 = 0.9, .scale_parameter = true, .relative_step = true, .warmup_init = true});
-  });
-  expect(choice_of("lars", "momentum=0.5,trust_coefficient=0.1"),
+  expect(choice_of(OptimizerKind::adafactor, "scale_parameter=true,relative_step=true,warmup_init=true,beta1=0.9"),
+         [](auto s) {
+           return make_adafactor(std::move(s),
+                                 {.beta1 = 0.9, .scale_parameter = true, .relative_step = true, .warmup_init = true});
+         });
+  expect(choice_of(OptimizerKind::lars, "momentum=0.5,trust_coefficient=0.1"),
          [](auto s) { return make_lars(std::move(s), {.momentum = 0.5, .trust_coefficient = 0.1}); });
 }
 
-TEST(ByName, unknown_names_and_parameters_are_refused_with_the_nearest) {
+TEST(ByName, every_kind_is_made_and_unknown_parameters_are_refused_with_the_nearest) {
   const auto refused = [](const OptimizerChoice& choice) -> std::string {
     try {
       check_optimizer(choice);
@@ -108,14 +106,15 @@ TEST(ByName, unknown_names_and_parameters_are_refused_with_the_nearest) {
     }
     return "";
   };
-  for (const std::string& name : optimizer_names()) EXPECT_EQ(refused(choice_of(name)), "");
-  EXPECT_NE(refused(choice_of("adamw_toch")).find("did you mean 'adamw_torch'?"), std::string::npos);
-  EXPECT_NE(refused(choice_of("adagrad", "lr_decai=1"))
+  for (std::size_t kind = 0; kind < words_of(OptimizerKind()).words.size(); ++kind)
+    EXPECT_EQ(refused(choice_of(static_cast<OptimizerKind>(kind))), "");
+  EXPECT_NE(refused(choice_of(OptimizerKind::adagrad, "lr_decai=1"))
                 .find("parameter of adagrad 'lr_decai' is unknown; did you mean "
                       "'lr_decay'?"),
             std::string::npos);
-  EXPECT_NE(refused(choice_of("sgd", "nesterov=true")).find("nesterov needs a momentum"), std::string::npos);
-  EXPECT_NE(refused(choice_of("lion", "beta1=high")).find("expected a number"), std::string::npos);
+  EXPECT_NE(refused(choice_of(OptimizerKind::sgd, "nesterov=true")).find("nesterov needs a momentum"),
+            std::string::npos);
+  EXPECT_NE(refused(choice_of(OptimizerKind::lion, "beta1=high")).find("expected a number"), std::string::npos);
 }
 
 }  // namespace

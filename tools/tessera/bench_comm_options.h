@@ -22,7 +22,7 @@ struct BenchCommOptions {
   std::vector<std::string> ops;
   std::vector<std::int64_t> bytes;  ///< ascending; of the larger tensor of an operation
   std::string dtype = "float32";
-  std::string device = "cpu";
+  Device device = Device::cpu;
   int rounds = 20, warmup = 2;
   bool shared = false;  ///< tensors of comm::empty_shared
   bool json = false;
@@ -124,9 +124,9 @@ inline BenchCommOptions parse_bench_comm(const std::vector<std::string>& argumen
   const auto dtype = parse_names("dtype", flags.text("dtype").value_or(options.dtype), dtypes);
   if (dtype.size() != 1) throw InputError("--dtype: one type at a time");
   options.dtype = dtype.front();
-  const auto device = parse_names("device", flags.text("device").value_or(options.device), {"cpu", "cuda"});
+  const auto device = parse_names("device", flags.text("device").value_or(word_of(options.device)), {"cpu", "cuda"});
   if (device.size() != 1) throw InputError("--device: one at a time");
-  options.device = device.front();
+  options.device = *parse_word<Device>(device.front());
   options.shared = flags.has("shared");
   options.json = flags.has("json");
   return options;

@@ -58,8 +58,7 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
   std::size_t names = 0, values = 0;
   std::vector<const Field*> shown;
   for (const Field& field : config::fields()) {
-    const std::string& origin = resolved.origins.at(std::string(field.name));
-    if (!all && origin == "default") continue;
+    if (!all && resolved.is_default(field.name)) continue;
     shown.push_back(&field);
     names = std::max(names, field.name.size());
     values = std::max(values, std::min(widest, text_of(field.get(resolved.values)).size()));
@@ -73,8 +72,8 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
       first = false;
       const std::string value = text_of(field->get(resolved.values));
       out += concat("  ", field->name, std::string(names - field->name.size(), ' '), " = ", value,
-                    std::string(values - std::min(values, value.size()), ' '), "   (",
-                    resolved.origins.at(std::string(field->name)), ")\n");
+                    std::string(values - std::min(values, value.size()), ' '), "   (", resolved.origin(field->name),
+                    ")\n");
     }
   }
   if (shown.empty()) out = "every setting has its default (--all shows them)\n";
@@ -88,7 +87,7 @@ Value tree_value(const config::Resolved& resolved, bool all) {
   for (const auto& [section, members] : whole.members()) {
     Value kept = Value::make_object();
     for (const auto& [name, leaf] : members.members())
-      if (all || leaf.at("origin").as_string() != "default") kept.set(name, leaf);
+      if (all || !resolved.is_default(name)) kept.set(name, leaf);
     if (!kept.members().empty()) out.set(section, std::move(kept));
   }
   return out;

@@ -215,9 +215,10 @@ Value with_names_that_are_read(const Value& file) {
   return out;
 }
 
-// The packed form: a leaf is [value, file, line, column], a section is {"at": [file, line, column], "keys": {...}}.
+// The packed form: a leaf is [value, place], a section is {"at": place, "keys": {...}}.
 Value packed_position(const SourcePos& where) {
-  return Value::make_array({Value::of(where.file ? *where.file : ""), Value::of(where.line), Value::of(where.column)});
+  return Value::make_array({Value::of(where.file ? *where.file : ""), Value::of(where.line), Value::of(where.column),
+                            Value::of(static_cast<int>(where.kind))});
 }
 
 Value packed(const Value& value) {
@@ -229,11 +230,12 @@ Value packed(const Value& value) {
 
 SourcePos unpacked_position(const Value& at) {
   const std::vector<Value>& parts = at.items();
-  if (parts.size() != 3) throw InputError(concat(at.where().str(), ": expected a position"));
+  if (parts.size() != 4) throw InputError(concat(at.where().str(), ": expected a position"));
   const auto number = [](const Value& part) {
     return static_cast<int>(std::clamp<std::int64_t>(part.as_int(), 0, 1 << 30));
   };
-  return {std::make_shared<const std::string>(parts[0].as_string()), number(parts[1]), number(parts[2])};
+  return {std::make_shared<const std::string>(parts[0].as_string()), number(parts[1]), number(parts[2]),
+          static_cast<SourcePos::Kind>(std::min(number(parts[3]), static_cast<int>(SourcePos::Kind::flag)))};
 }
 
 Value unpacked(const Value& from, int depth) {

@@ -16,7 +16,7 @@ namespace tessera::config {
 namespace {
 
 constexpr std::uint64_t largest_file = 256 << 10;  // a real one has about 1 KB
-constexpr std::size_t most_problems = 50;          // of a file that is something else, or hostile
+constexpr std::size_t most_problems = 50;          // a file may be something else, or hostile
 
 enum class Kind { data_parallel, fsdp, deepspeed, megatron, unknown };
 

@@ -36,7 +36,7 @@ std::optional<std::string> default_accelerate_file(const GetEnvironment& environ
 
 /// What the file says to a launcher. Nothing: not said.
 struct AccelerateLaunch {
-  std::optional<std::int64_t> num_processes;  ///< of all machines
+  std::optional<std::int64_t> num_processes;  ///< on all machines together
   std::optional<std::int64_t> num_machines, machine_rank, main_process_port;
   std::string main_process_ip, gpu_ids, hostfile, inclusion_filter, exclusion_filter;
   bool enable_cpu_affinity = false;

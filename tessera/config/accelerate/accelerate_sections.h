@@ -16,7 +16,7 @@ struct AccelerateSections {
   const Value& file;
   Translator& to;
   Problems& problems;
-  std::vector<std::string>& notes;  ///< of sections that another reader translates
+  std::vector<std::string>& notes;  ///< about sections that another reader translates
 
   /// A key of a section that is given; nullptr when not.
   const Value* find(std::string_view section, std::string_view key) const {

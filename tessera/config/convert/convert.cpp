@@ -101,10 +101,8 @@ std::vector<std::pair<std::string, std::string>> needed_settings(const Resolved&
           out.emplace_back(field.name, std::move(text));
     return out;
   };
-  for (const Field& field : fields()) {
-    const std::string& origin = resolved.origins.at(std::string(field.name));
-    if (!only_describes(field.name) && origin != "default" && !origin.starts_with("derived")) chosen.push_back(&field);
-  }
+  for (const Field& field : fields())
+    if (!only_describes(field.name) && resolved.origin(field.name).is_given()) chosen.push_back(&field);
   // what was derived from what is left out has to be said, too
   for (std::size_t before = chosen.size() + 1; before != chosen.size();) {
     before = chosen.size();

@@ -38,7 +38,8 @@ std::optional<Value> named_parameters(const OptimizationConfig& o) {
   Value out = Value::make_object();
   const Value given = Value::make_object(parse_overrides(o.optim_args, "--optim_args"));
   for (const auto& [name, value] : given.members()) {
-    if (o.optim == "lamb" && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean && value.as_bool())
+    if (o.optim == OptimizerKind::lamb && name == "adapt_undecayed" && value.kind() == Value::Kind::boolean &&
+        value.as_bool())
       continue;
     const auto theirs = translated(parameters, name);
     if (!theirs) return std::nullopt;
@@ -46,13 +47,13 @@ std::optional<Value> named_parameters(const OptimizationConfig& o) {
   }
   const bool same_lamb = given.find("adapt_undecayed") != nullptr && given.find("eps") != nullptr &&
                          given.find("max_trust_ratio") != nullptr;
-  return o.optim == "lamb" && !same_lamb ? std::nullopt : std::optional(std::move(out));
+  return o.optim == OptimizerKind::lamb && !same_lamb ? std::nullopt : std::optional(std::move(out));
 }
 
 Value optimizer_of(Plan& plan) {
   const OptimizationConfig& o = plan.config.optimization;
-  const auto type = translated(optimizers, o.optim);
-  const bool has_parameters = o.optim == "adagrad" || o.optim == "lamb";
+  const auto type = translated(optimizers, word_of(o.optim));
+  const bool has_parameters = o.optim == OptimizerKind::adagrad || o.optim == OptimizerKind::lamb;
   const auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
   if (!type || !named) return {};
   plan.take("optim");
@@ -62,18 +63,18 @@ Value optimizer_of(Plan& plan) {
     params.set(key, plan.value(setting));
   };
   always("lr", "learning_rate");
-  if (o.optim != "sgd" && o.optim != "adagrad") {
+  if (o.optim != OptimizerKind::sgd && o.optim != OptimizerKind::adagrad) {
     plan.take("adam_beta1");
     plan.take("adam_beta2");
     params.set("betas", Value::make_array({Value::of(o.adam_beta1), Value::of(o.adam_beta2)}));
   }
-  if (o.optim == "adamw" || o.optim == "adam") always("eps", "adam_epsilon");
+  if (o.optim == OptimizerKind::adamw || o.optim == OptimizerKind::adam) always("eps", "adam_epsilon");
   always("weight_decay", "weight_decay");
-  if (o.optim == "sgd") {
+  if (o.optim == OptimizerKind::sgd) {
     always("momentum", "momentum");
     always("nesterov", "nesterov");
   }
-  if (o.optim == "adam") params.set("adam_w_mode", Value::of(false));
+  if (o.optim == OptimizerKind::adam) params.set("adam_w_mode", Value::of(false));
   if (has_parameters) plan.take("optim_args");
   for (const auto& [name, value] : named->members()) params.set(name, value);
   return Value::make_object({{"type", Value::of(*type)}, {"params", std::move(params)}});
@@ -81,7 +82,7 @@ Value optimizer_of(Plan& plan) {
 
 Value scheduler_of(Plan& plan) {
   const OptimizationConfig& o = plan.config.optimization;
-  const auto type = translated(schedules, o.lr_scheduler_type);
+  const auto type = translated(schedules, word_of(o.lr_scheduler_type));
   if (!type) return {};
   plan.take("lr_scheduler_type");
   plan.take("lr_scheduler_kwargs");

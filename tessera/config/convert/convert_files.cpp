@@ -57,7 +57,7 @@ Converted to_tessera(const Resolved& resolved) {
 Converted to_accelerate(const Resolved& resolved) {
   Plan plan(resolved);
   const RunConfig& config = resolved.values;
-  const bool several = config.parallel.num_processes > 1, cpu = config.device == "cpu";
+  const bool several = config.parallel.num_processes > 1, cpu = config.device == Device::cpu;
   std::string type = several ? (cpu ? "MULTI_CPU" : "MULTI_GPU") : "NO";
   Value file = Value::make_object();
   if (speaks_deepspeed(config)) {
@@ -90,7 +90,7 @@ Converted to_accelerate(const Resolved& resolved) {
   // the CPU is our default; accelerate's is what the machine has
   file.set("use_cpu", Value::of(cpu && (type == "MULTI_CPU" || plan.has("device"))));
   // accelerate has no word for GPUs: it takes those that are there, as auto does
-  if (cpu || (type == "MULTI_GPU" && config.device == "auto")) plan.take("device");
+  if (cpu || (type == "MULTI_GPU" && config.device == Device::automatic)) plan.take("device");
   return {sorted(file), plan.lost("accelerate's file has no key for it")};
 }
 

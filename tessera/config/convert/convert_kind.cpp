@@ -12,7 +12,7 @@
 namespace tessera::config {
 namespace {
 
-/// Of two kinds that fit alike the earlier one is meant: a flat file of TrainingArguments is one of settings of ours,
+/// Two kinds that fit alike: the earlier one is meant; a flat file of TrainingArguments is one of settings of ours,
 /// too, and read alike.
 constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
                            FileKind::tessera};

@@ -17,7 +17,7 @@ class Plan {
   /// before).
   bool take(std::string_view name);
   bool has(std::string_view name) const;
-  Value value(std::string_view name) const;  ///< of the configuration, whether it has to be said or not
+  Value value(std::string_view name) const;  ///< what the configuration has, whether it has to be said or not
   const std::vector<std::pair<std::string, std::string>>& left() const { return settings_; }
   /// One line for each setting that is left.
   std::vector<std::string> lost(const std::string& why) const;

@@ -19,7 +19,9 @@ decltype(auto) at(RunConfig& config) {
   else
     return (place);
 }
-auto& device_of(RunConfig& config) { return config.device; }
+WordSlot device_of(RunConfig& config) {
+  return {reinterpret_cast<unsigned char*>(&config.device), &words_of(config.device)};
+}
 
 // A row of each section: the member of its part of RunConfig, then name, rule, help and environment variable.
 template <auto member>
@@ -143,7 +145,7 @@ const std::vector<Field>& table() {
           "share of train_file held out for evaluation when there is no validation_file"),
       data<&D::block_size>("block_size", at_least(2, 1 << 24),
                            "tokens per block; unset: the model's positions, at most 1024"),
-      data<&D::train_sampling_strategy>("train_sampling_strategy", one_of({"random", "sequential", "group_by_length"}),
+      data<&D::train_sampling_strategy>("train_sampling_strategy", words<SamplingStrategy>(),
                                         "order of the rows: shuffled by seed, as in the file, or rows of like length "
                                         "together (examples)"),
       data<&D::group_by_length>("group_by_length", anything(), "the same as --train_sampling_strategy group_by_length"),
@@ -169,29 +171,13 @@ const std::vector<Field>& table() {
                                                    "blocks per process and evaluation batch"),
       optimization<&O::gradient_accumulation_steps>("gradient_accumulation_steps", at_least(1),
                                                     "micro-batches per optimizer step"),
-      optimization<&O::optim>("optim",
-                              one_of({"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars"},
-                                     {{"adamw_torch", "adamw"},
-                                      {"adamw_torch_fused", "adamw"},
-                                      {"adamw_hf", "adamw"},
-                                      {"adamw_apex_fused", "adamw"},
-                                      {"lion_32bit", "lion"}}),
+      optimization<&O::optim>("optim", words<OptimizerKind>(),
                               "optimizer; adamw_torch and adamw_torch_fused mean adamw, lion_32bit means lion"),
       optimization<&O::optim_args>("optim_args", anything("JSON|K=V,..."),
                                    "parameters of the optimizer that have no flag of their own"),
       optimization<&O::learning_rate>("learning_rate", at_least(0), "peak learning rate"),
-      optimization<&O::lr_scheduler_type>(
-          "lr_scheduler_type",
-          one_of({"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt",
-                  "cosine_with_restarts", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
-                  "reduce_lr_on_plateau", "warmup_lr", "warmup_decay_lr", "warmup_cosine_lr", "one_cycle",
-                  "lr_range_test"},
-                 {{"warmuplr", "warmup_lr"},
-                  {"warmupdecaylr", "warmup_decay_lr"},
-                  {"warmupcosinelr", "warmup_cosine_lr"},
-                  {"onecycle", "one_cycle"},
-                  {"lrrangetest", "lr_range_test"}}),
-          "how the learning rate moves over the run"),
+      optimization<&O::lr_scheduler_type>("lr_scheduler_type", words<ScheduleType>(),
+                                          "how the learning rate moves over the run"),
       optimization<&O::lr_scheduler_kwargs>("lr_scheduler_kwargs", anything("JSON|K=V,..."),
                                             "parameters of the schedule: lr_end, power, num_cycles, min_lr, ..."),
       optimization<&O::warmup_steps>(
@@ -258,7 +244,7 @@ const std::vector<Field>& table() {
       parallel<&P::backend>("backend", one_of(layout::backend_names(/*with_comparison=*/false)),
                             "moves data between processes; auto: shm on one host, hier across hosts, nccl on GPUs",
                             "TESSERA_BACKEND"),
-      Field{"device", Section::parallel, &device_of, one_of({"cpu", "cuda", "auto"}),
+      Field{"device", Section::parallel, &device_of, words<Device>(),
             "where tensors live; cuda needs the plug-in; auto: cuda where that is built and sees a GPU"},
       parallel<&P::main_process_port>("main_process_port", at_least(0, 65535),
                                       "TCP port where the processes meet; 0 = any free one"),

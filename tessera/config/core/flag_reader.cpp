@@ -204,15 +204,14 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
     problems_.doubtful.insert(name);
     return;
   }
-  if (!beaten) resolved_.origins[name] = where_.file ? file_and_line(where_) : flag;
+  if (!beaten) resolved_.origins[name] = where_.file ? Origin::at(where_) : Origin::flag(flag);
 }
 
 void FlagReader::finish() {
   if (!model_type_.empty()) {
     const ModelType& type = model_type_.front();
     where_ = type.where;
-    const auto given = [&](const char* name) { return resolved_.origins.at(name) != "default"; };
-    if (given("config_name") || given("model_name_or_path"))
+    if (!resolved_.is_default("config_name") || !resolved_.is_default("model_name_or_path"))
       without_effect_.push_back({said(type.flag), "the model is given"});
     else
       store("config_name", type.flag, type.text);

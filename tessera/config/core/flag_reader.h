@@ -44,7 +44,7 @@ class FlagReader {
   Problems& problems_;
   std::vector<FileWord> words_;  ///< being read
   std::size_t next_ = 0;
-  SourcePos where_;  ///< of the flag being read; no file: typed
+  SourcePos where_;  ///< the flag being read; no file: typed
   std::map<std::string, std::pair<std::string, std::string>>
       given_;  ///< setting -> flag as typed, text; of the words being read
   std::set<std::string> typed_settings_, typed_names_, names_;

@@ -42,6 +42,15 @@ std::string unpack(std::string_view& rest) {
   return text;
 }
 
+Origin unpack_origin(std::string_view& rest) {
+  const std::vector<std::string> numbers = split(unpack(rest), ' ');
+  if (numbers.size() != 3) refuse();
+  const auto number = [&](std::size_t i) { return static_cast<int>(parse_int(numbers[i]).value_or(0)); };
+  Origin origin{static_cast<Origin::Kind>(number(0)), unpack(rest), unpack(rest), number(1), number(2)};
+  if (origin.kind > Origin::Kind::program) refuse();
+  return origin;
+}
+
 }  // namespace
 
 std::string resolved_to_text(const Resolved& resolved) {
@@ -49,7 +58,9 @@ std::string resolved_to_text(const Resolved& resolved) {
   for (const Field& field : fields()) {
     const Value value = field.get(resolved.values);
     text += packed(value.is_string() ? value.as_string() : dump_json(value, -1));
-    text += packed(resolved.origins.at(std::string(field.name)));
+    const Origin& origin = resolved.origin(field.name);
+    text += packed(concat(static_cast<int>(origin.kind), " ", origin.line, " ", origin.column));
+    text += packed(origin.name) + packed(origin.file);
   }
   for (const std::string& note : resolved.notes) text += packed(note);
   return text;
@@ -60,7 +71,8 @@ Resolved resolved_from_text(std::string_view text) {
   for (const Field& field : fields()) {
     const std::string value = unpack(text);
     std::visit([&](auto place) { Put{value}(place(resolved.values)); }, field.access);
-    resolved.origins[std::string(field.name)] = unpack(text);
+    if (Origin origin = unpack_origin(text); !origin.is_default())
+      resolved.origins[std::string(field.name)] = std::move(origin);
   }
   while (!text.empty()) resolved.notes.push_back(unpack(text));
   return resolved;

@@ -61,7 +61,7 @@ Value to_value(const Resolved& resolved) {
       if (field.section != section) continue;
       const std::string name(field.name);
       members.emplace_back(name, Value::make_object({{"value", field.get(resolved.values)},
-                                                     {"origin", Value::of(resolved.origins.at(name))}}));
+                                                     {"origin", Value::of(resolved.origin(name).str())}}));
     }
     sections.emplace_back(std::string(section_key(section)), Value::make_object(std::move(members)));
   }

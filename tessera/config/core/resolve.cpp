@@ -27,13 +27,12 @@ void read_environment(Resolved& resolved, Problems& problems, const GetEnvironme
     const auto text = environment ? environment(variable) : process_environment(variable);
     if (!text || text->empty()) continue;
     const std::string name(field.name);
-    std::string& origin = resolved.origins[name];
-    if (origin != "default") continue;  // a flag beats the environment
+    if (!resolved.is_default(name)) continue;  // a flag beats the environment
     if (const auto wrong = field.set(resolved.values, *text)) {
       problems.lines.push_back(concat("the environment variable ", variable, " ", *wrong));
       problems.doubtful.insert(name);
     } else {
-      origin = concat("environment ", variable);
+      resolved.origins[name] = Origin::environment(variable);
     }
   }
 }
@@ -41,10 +40,8 @@ void read_environment(Resolved& resolved, Problems& problems, const GetEnvironme
 /// What follows from what was given.
 void derive(Resolved& resolved) {
   OutputConfig& output = resolved.values.output;
-  const auto is_default = [&](const char* name) { return resolved.origins.at(name) == "default"; };
-  const auto derived = [&](const char* name, const char* why) {
-    resolved.origins[name] = concat("derived (", why, ")");
-  };
+  const auto is_default = [&](const char* name) { return resolved.is_default(name); };
+  const auto derived = [&](const char* name, const char* why) { resolved.origins[name] = Origin::derived(why); };
   if (output.eval_steps > 0 && is_default("eval_strategy")) {
     output.eval_strategy = Interval::steps;
     derived("eval_strategy", "eval_steps is given");
@@ -59,7 +56,7 @@ void derive(Resolved& resolved) {
   }
   DataConfig& data = resolved.values.data;
   if (data.group_by_length && is_default("train_sampling_strategy")) {
-    data.train_sampling_strategy = "group_by_length";
+    data.train_sampling_strategy = SamplingStrategy::group_by_length;
     derived("train_sampling_strategy", "group_by_length is given");
   }
   // a boolean in transformers' Python interface
@@ -70,11 +67,11 @@ void derive(Resolved& resolved) {
 /// Flags of two systems about one setting must agree.
 void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems) {
   for (const FileSetting& setting : megatron.settings) {
-    const std::string& origin = resolved.origins.at(setting.name);
+    const Origin& origin = resolved.origin(setting.name);
     RunConfig theirs;
     const Field* field = find_field(setting.name);
     field->set(theirs, setting.text);
-    if (origin == "default" || dump_json(field->get(theirs)) == dump_json(field->get(resolved.values))) continue;
+    if (origin.is_default() || dump_json(field->get(theirs)) == dump_json(field->get(resolved.values))) continue;
     problems.doubtful.insert(setting.name);
     problems.lines.push_back(concat(setting.key, " ", setting.text, " contradicts ", origin, "; keep one of them"));
   }
@@ -83,10 +80,16 @@ void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems)
 
 }  // namespace
 
+const Origin& Resolved::origin(std::string_view setting) const {
+  static const Origin by_default;
+  TESSERA_CHECK(find_field(setting) != nullptr, "there is no setting ", setting);
+  const auto found = origins.find(setting);
+  return found == origins.end() ? by_default : found->second;
+}
+
 Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
                        const GetEnvironment& environment) {
   Resolved resolved;
-  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   std::vector<std::string> ours = arguments;
   std::optional<Translation> megatron = translate_megatron_flags(ours, problems);
   FlagReader(resolved, problems).read(ours);

@@ -5,6 +5,7 @@
 /// Precedence: default < file (--fsdp_config) < environment < flag. Nothing is printed or written here.
 
 #include <tessera/base/value.h>
+#include <tessera/config/core/origin.h>
 #include <tessera/config/core/run_config.h>
 
 #include <functional>
@@ -22,11 +23,14 @@ using GetEnvironment = std::function<std::optional<std::string>(const std::strin
 
 struct Resolved {
   RunConfig values;
-  /// By setting (fields.h): "default", "--flag" as it was typed, "environment NAME" or "fsdp.json:3" or "derived
-  /// (why)".
-  std::map<std::string, std::string> origins;
+  /// By setting (fields.h); settings that are not in it have their defaults.
+  std::map<std::string, Origin, std::less<>> origins;
   /// What files say that has no effect here, or another one than where they come from: each worth a warning.
   std::vector<std::string> notes;
+
+  /// `setting`: a name of the table.
+  const Origin& origin(std::string_view setting) const;
+  bool is_default(std::string_view setting) const { return origin(setting).is_default(); }
 };
 
 /// What is wrong, one line each, and the settings whose values cannot be relied on because of it.

@@ -23,12 +23,12 @@ class RuleChecks {
       if (problems_.doubtful.contains(name)) return;
     problems_.lines.push_back(concat(parts...));
   }
-  const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  const Origin& origin(const char* name) const { return resolved_.origin(name); }
   /// The flag as typed, or the setting with the file and line, or whatever else it comes from.
   std::string said(const char* name) const {
-    return origin(name).starts_with("--") ? origin(name) : concat(name, " (", origin(name), ")");
+    return origin(name).is_flag() ? origin(name).str() : concat(name, " (", origin(name), ")");
   }
-  bool is_default(const char* name) const { return origin(name) == "default"; }
+  bool is_default(const char* name) const { return resolved_.is_default(name); }
 
   const Resolved& resolved_;
   const RunConfig& c_;

@@ -31,21 +31,21 @@ struct DataConfig {
   std::string train_file;       ///< .txt, .jsonl (text | prompt, completion | messages), or .bin with .idx beside it
   std::string validation_file;  ///< same kinds; empty: split off train_file
   double validation_split_percentage = 5;
-  std::int64_t block_size = 0;                     ///< tokens per block T; 0: min(1024, the model's positions)
-  std::string train_sampling_strategy = "random";  ///< random | sequential | group_by_length (examples of .jsonl)
-  bool group_by_length = false;                    ///< Hugging Face's older name of that strategy
-  std::string text_column_name = "text";           ///< field of a .jsonl line that holds plain text
-  std::int64_t max_seq_length = 0;  ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
+  std::int64_t block_size = 0;  ///< tokens per block T; 0: min(1024, the model's positions)
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::random;  ///< group_by_length: examples of .jsonl
+  bool group_by_length = false;                                         ///< Hugging Face's older name of that strategy
+  std::string text_column_name = "text";  ///< field of a .jsonl line that holds plain text
+  std::int64_t max_seq_length = 0;        ///< tokens per example of a .jsonl, longer ones are cut; 0: block_size
   bool packing = false;             ///< several examples in one row, which do not see each other; else rows are padded
-  bool assistant_only_loss = true;  ///< of `messages`, only what the assistant says is scored
+  bool assistant_only_loss = true;  ///< only what the assistant says in `messages` is scored
   double mlm_probability = 0.15;    ///< masked language models: share of the tokens that are to be guessed
-  std::int64_t data_seed = -1;      ///< of the order of the rows; -1: seed
+  std::int64_t data_seed = -1;      ///< orders the rows; -1: seed
   bool dataloader_drop_last = false;  ///< an epoch's last step that is not whole is left out
 };
 
 struct OptimizationConfig {
-  std::string optim = "adamw";  ///< adamw | adam | sgd | adagrad | lion | adafactor | lamb | lars
-  std::string optim_args;       ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
+  OptimizerKind optim = OptimizerKind::adamw;
+  std::string optim_args;  ///< JSON object or "key=value,...": parameters of the optimizer that have no setting
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
@@ -54,12 +54,12 @@ struct OptimizationConfig {
   double label_smoothing_factor = 0;  ///< share of each target spread evenly over the vocabulary
   bool average_tokens_across_devices =
       true;  ///< one mean over the scored tokens of all ranks; false: the mean of the ranks' means
-  double neftune_noise_alpha = 0;            ///< noise on embeddings in training (Jain et al. 2023); 0: none
-  bool auto_find_batch_size = false;         ///< halve the batch per device until a step fits into memory
-  bool full_determinism = false;             ///< every choice that can be deterministic is
-  double max_grad_norm = 1.0;                ///< 0: no clipping
-  std::string lr_scheduler_type = "linear";  ///< see optim/optimizer.h, Schedule
-  std::string lr_scheduler_kwargs;           ///< JSON object or "num_cycles=2,...": see Schedule
+  double neftune_noise_alpha = 0;     ///< noise on embeddings in training (Jain et al. 2023); 0: none
+  bool auto_find_batch_size = false;  ///< halve the batch per device until a step fits into memory
+  bool full_determinism = false;      ///< every choice that can be deterministic is
+  double max_grad_norm = 1.0;         ///< 0: no clipping
+  ScheduleType lr_scheduler_type = ScheduleType::linear;
+  std::string lr_scheduler_kwargs;  ///< JSON object or "num_cycles=2,...": see Schedule
   std::int64_t warmup_steps = 0;
   double warmup_ratio = 0;      ///< share of all steps; only one of the two is given
   std::int64_t max_steps = -1;  ///< > 0 overrides num_train_epochs
@@ -82,7 +82,7 @@ struct OptimizationConfig {
   bool bf16_full_eval = false;  ///< evaluation with weights in bfloat16
   bool fp16_full_eval = false;
   bool bf16_optimizer_states = false;         ///< moments in bfloat16
-  bool stochastic_rounding = true;            ///< of bfloat16 moments
+  bool stochastic_rounding = true;            ///< rounds bfloat16 moments at random
   bool gradient_checkpointing = false;        ///< blocks keep their inputs only; backward computes the rest again
   std::string gradient_checkpointing_kwargs;  ///< JSON object or "every=2,..."
 };
@@ -111,7 +111,7 @@ struct ShardingConfig {
   Strategy strategy = Strategy::ddp;  ///< what all of these end in
   std::int64_t shard_group_size = 0;  ///< ranks that share one set of shards; 0: all (hybrid: those of a host)
   Offload cpu_offload = Offload::none;
-  std::string offload_folder;  ///< of the files that offloaded memory is mapped from (CPU); empty: TMPDIR
+  std::string offload_folder;  ///< offloaded memory is mapped from its files (CPU); empty: TMPDIR
   AutoWrap auto_wrap_policy = AutoWrap::transformer_based;
   std::string transformer_layer_cls_to_wrap;  ///< "GPT2Block,...", ours or Hugging Face's; empty: the model's blocks
   std::int64_t min_num_params = 100'000'000;  ///< size_based_wrap
@@ -126,8 +126,8 @@ struct ShardingConfig {
   bool overlap_comm = true;
   bool sync_module_states = true;
   bool cpu_ram_efficient_loading = true;     ///< each rank reads its own part of the weights only
-  FloatType param_dtype = FloatType::fp32;   ///< of gathered parameters
-  FloatType reduce_dtype = FloatType::fp32;  ///< of gradients on the wire
+  FloatType param_dtype = FloatType::fp32;   ///< gathered parameters have it
+  FloatType reduce_dtype = FloatType::fp32;  ///< gradients travel in it
   FloatType buffer_dtype = FloatType::fp32;
   bool data_dependent = false;  ///< ranks may skip modules or call them in another order
   std::string grad_compression =
@@ -142,11 +142,11 @@ struct OutputConfig {
   bool logging_first_step = false;
   Interval logging_strategy = Interval::steps;
   bool logging_nan_inf_filter = true;  ///< a loss that is not finite counts as the mean of the others in log lines
-  std::string run_name;                ///< of the report and TensorBoard; empty: the name of output_dir
+  std::string run_name;                ///< in the report and TensorBoard; empty: the name of output_dir
   CountedTokens include_num_input_tokens_seen = CountedTokens::no;  ///< in the log lines
   LogFormat log_format = LogFormat::hf;
   ReportTo report_to = ReportTo::tensorboard;  ///< metrics.jsonl and report.html are always written
-  std::string logging_dir;                     ///< of TensorBoard events; empty: OUT/runs
+  std::string logging_dir;                     ///< TensorBoard events; empty: OUT/runs
   bool hf_loss_scale = false;                  ///< report loss x (T-1)/T, as transformers' Trainer does
   SaveStrategy save_strategy = SaveStrategy::steps;
   double save_steps = 500;            ///< below 1: a share of all steps
@@ -190,7 +190,7 @@ struct RunConfig {
   ParallelConfig parallel;
   ShardingConfig sharding;
   OutputConfig output;
-  std::string device = "cpu";  ///< cpu | cuda (needs the plug-in) | auto (cuda where it works)
+  Device device = Device::cpu;  ///< cuda needs the plug-in
 };
 
 }  // namespace tessera

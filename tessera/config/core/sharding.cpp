@@ -50,14 +50,14 @@ class Sharding {
   }
 
  private:
-  const std::string& origin(const char* name) const { return resolved_.origins.at(name); }
+  const Origin& origin(const char* name) const { return resolved_.origin(name); }
   /// Where the setting came from, with its name where that does not stand there: "--zero_stage", "ds.json:4
   /// zero_stage".
   std::string source(const char* name) const {
-    const std::string& from = origin(name);
-    return from.starts_with("--") || from.starts_with("environment ") ? from : concat(from, " ", name);
+    const Origin& from = origin(name);
+    return from.is_flag() || from.kind == Origin::Kind::environment ? from.str() : concat(from, " ", name);
   }
-  bool is_default(const char* name) const { return origin(name) == "default"; }
+  bool is_default(const char* name) const { return resolved_.is_default(name); }
   std::optional<Compat> compat() const {
     return is_default("compat") ? std::nullopt : std::optional(resolved_.values.files.compat);
   }
@@ -65,7 +65,7 @@ class Sharding {
   template <class T>
   void derive(const char* name, T& place, T value, const std::string& why) {
     place = std::move(value);
-    resolved_.origins[name] = concat("derived (", why, ")");
+    resolved_.origins[name] = Origin::derived(why);
   }
 
   /// fsdp: false leaves fsdp_config without effect; and so does no fsdp at all where --compat asks for transformers'
@@ -103,18 +103,11 @@ class Sharding {
       }
       if (is_default(setting.name.c_str())) {
         field.set(resolved_.values, setting.text);
-        resolved_.origins[setting.name] = file_and_line(setting.where);
-      } else if (by_file(setting.name.c_str())) {
+        resolved_.origins[setting.name] = Origin::at(setting.where);
+      } else if (origin(setting.name.c_str()).kind == Origin::Kind::file) {
         must_agree(field, setting, source);
       }
     }
-  }
-
-  /// "FILE:LINE", rather than a flag or a variable, which beat files, or something derived.
-  bool by_file(const char* name) const {
-    const std::string& from = origin(name);
-    const std::size_t colon = from.rfind(':');
-    return !from.starts_with("--") && colon != std::string::npos && parse_int(from.substr(colon + 1)).has_value();
   }
 
   /// Two files about one setting: neither is stronger.
@@ -212,8 +205,8 @@ class Sharding {
     const bool kind_given = !is_default("auto_wrap_policy");
     std::vector<Claim<AutoWrap>> claims = wraps_;
     const auto given = [&](const char* name, AutoWrap kind) {
-      const std::string& from = origin(name);
-      if (!is_default(name)) claims.push_back({kind, from.starts_with("--") ? from : concat(from, " ", name)});
+      const Origin& from = origin(name);
+      if (!is_default(name)) claims.push_back({kind, from.is_flag() ? from.str() : concat(from, " ", name)});
     };
     if (kind_given) {
       claims.push_back(
@@ -235,7 +228,7 @@ class Sharding {
   /// The distributed-training guide of Hugging Face gives both. transformers 4 refuses that; 5 wraps the classes, and
   /// so do we.
   void classes_beat_size() {
-    if (!origin("min_num_params").starts_with("--"))  // else unused_settings names it
+    if (!origin("min_num_params").is_flag())  // else unused_settings names it
       resolved_.notes.push_back(concat(origin("min_num_params"), ": min_num_params ", sharding_.min_num_params,
                                        " has no effect: transformer_layer_cls_to_wrap (",
                                        origin("transformer_layer_cls_to_wrap"), ") names the blocks"));
@@ -249,7 +242,7 @@ class Sharding {
     if (is_default("ddp_bucket_cap_mb")) {
       parallel.ddp_bucket_cap_mb = mib;
       resolved_.origins["ddp_bucket_cap_mb"] =
-          concat("derived (", source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, ")");
+          Origin::derived(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size));
     } else if (std::abs(parallel.ddp_bucket_cap_mb - mib) > 1e-3 * mib && !doubtful("ddp_bucket_cap_mb")) {
       problems_.lines.push_back(concat(source("reduce_bucket_size"), " ", sharding_.reduce_bucket_size, " (",
                                        format_real(mib, 4), " MiB of fp32), ", origin("ddp_bucket_cap_mb"), " ",

@@ -23,8 +23,7 @@ bool is_leaf(const Value& value) {
 
 /// Nobody gave it, or it follows from what was given; and files that were read have left their settings in the tree.
 bool is_passed_over(std::string_view key, const Value& leaf) {
-  const std::string& origin = leaf.at("origin").as_string();
-  return origin == "default" || origin.starts_with("derived") || key == "config" || key == "args_file";
+  return !printed_as_given(leaf.at("origin").as_string()) || key == "config" || key == "args_file";
 }
 
 class Reader {

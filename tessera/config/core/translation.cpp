@@ -9,8 +9,6 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view environment_prefix = "environment ";
-
 bool is_whole(double value) {
   return value >= 0 && value < 9e15 && value == static_cast<double>(static_cast<std::int64_t>(value));
 }
@@ -27,13 +25,14 @@ std::string_view below(std::string_view section, std::string_view key) {
 
 }  // namespace
 
-std::string file_and_line(const SourcePos& where) {
-  const std::string file = where.file ? *where.file : std::string("(program)");
-  return where.line == 0 ? file : concat(file, ":", where.line);
-}
+std::string file_and_line(const SourcePos& where) { return Origin::at(where).str(); }
 
 SourcePos environment_position(const std::string& variable) {
-  return {std::make_shared<const std::string>(concat(environment_prefix, variable)), 0, 0};
+  return {std::make_shared<const std::string>(variable), 0, 0, SourcePos::Kind::environment};
+}
+
+SourcePos flag_position(const std::string& flag) {
+  return {std::make_shared<const std::string>(flag), 0, 0, SourcePos::Kind::flag};
 }
 
 std::optional<std::string> as_text(const Value& value, bool integer) {
@@ -154,10 +153,9 @@ void Translator::follow(const KeyRow& row, const std::string& key, const Value& 
 void apply(Translation translation, Resolved& resolved) {
   for (std::string& note : translation.notes) resolved.notes.push_back(std::move(note));
   for (const FileSetting& setting : translation.settings) {
-    std::string& origin = resolved.origins.at(setting.name);
-    if (origin != "default") continue;
+    if (!resolved.is_default(setting.name)) continue;
     find_field(setting.name)->set(resolved.values, setting.text);
-    origin = file_and_line(setting.where);
+    resolved.origins[setting.name] = Origin::at(setting.where);
   }
 }
 

@@ -34,10 +34,10 @@ struct KeyRow {
 
 /// One setting that a file or an environment variable gives.
 struct FileSetting {
-  std::string name;  ///< of the field (fields.h)
+  std::string name;  ///< the field (fields.h)
   std::string text;  ///< as a flag would give it
   std::string key;   ///< as it is spelled there
-  SourcePos where;   ///< of the value; no line: an environment variable, named by where.file
+  SourcePos where;   ///< the value, an environment variable or a flag
 };
 
 struct Translation {
@@ -48,8 +48,8 @@ struct Translation {
 /// "fsdp.json:14"; without a line "environment FSDP_VERSION" of a variable, "--num-layers" of a flag; "(program)"
 /// without a file.
 std::string file_and_line(const SourcePos& where);
-/// The position of an environment variable.
 SourcePos environment_position(const std::string& variable);
+SourcePos flag_position(const std::string& flag);
 
 /// A scalar, or a list of words joined by commas, as the text of a flag; nullopt for objects and other lists.
 /// `integer`: 1e8, "1e8" and 100000000.0 become "100000000" (YAML 1.1 reads 1e8 as text).
@@ -91,7 +91,7 @@ class Translator {
   Translation out_;
 };
 
-/// Settings that nothing stronger has given yet (origin "default") get the translation's values, with file and line as
+/// Settings that nothing stronger has given yet get the translation's values, with file and line as
 /// their origin; notes are appended. `unless`: fields that the caller settles itself.
 void apply(Translation translation, Resolved& resolved);
 

@@ -91,7 +91,7 @@ class Rules : RuleChecks {
       problem({"train_file"}, "--train_file is missing: a .txt or .jsonl file, or a .bin with its .idx beside it");
     data_file("train_file", d.train_file);
     data_file("validation_file", d.validation_file);
-    if (d.group_by_length && d.train_sampling_strategy != "group_by_length")
+    if (d.group_by_length && d.train_sampling_strategy != SamplingStrategy::group_by_length)
       problem({"group_by_length", "train_sampling_strategy"},
               "--group_by_length contradicts --train_sampling_strategy ", d.train_sampling_strategy);
   }
@@ -103,7 +103,7 @@ class Rules : RuleChecks {
     if (row->reach == layout::BackendRow::Reach::one_rank && p.num_processes > 1)
       problem({"backend", "num_processes"}, "--backend ", row->name, " is for one process; --num_processes is ",
               p.num_processes, " (use ", layout::usual_backend(c_.device), ")");
-    if (!row->device.empty() && c_.device != "auto" && row->device != c_.device)
+    if (row->device != Device::automatic && c_.device != Device::automatic && row->device != c_.device)
       problem({"backend", "device"}, "--backend ", row->name, " moves ", layout::device_text(row->device),
               " tensors but --device is ", c_.device, ": use ", layout::usual_backend(c_.device), " or auto");
   }
@@ -199,16 +199,14 @@ class UnusedLines {
   explicit UnusedLines(const Resolved& resolved) : resolved_(resolved), lines_(resolved.notes) {}
 
   void add(const char* name, const std::string& why) {
-    const std::string& origin = resolved_.origins.at(name);
-    if (origin.starts_with("--") || origin.starts_with("environment "))
+    const Origin& origin = resolved_.origin(name);
+    if (origin.is_flag() || origin.kind == Origin::Kind::environment)
       return note(concat(origin, " has no effect: ", why));
-    const std::size_t colon = origin.rfind(':');
-    if (origin == "default" || origin.starts_with("derived") || colon == std::string::npos || is_default_value(name))
-      return;
-    const std::string file = origin.substr(0, colon), place = concat(name, " (line ", origin.substr(colon + 1), ")");
+    if (origin.kind != Origin::Kind::file || origin.line == 0 || is_default_value(name)) return;
+    const std::string place = concat(name, " (line ", origin.line, ")");
     for (Group& group : groups_)
-      if (group.file == file && group.why == why) return group.places.push_back(place);
-    groups_.push_back({file, why, {place}});
+      if (group.file == origin.file && group.why == why) return group.places.push_back(place);
+    groups_.push_back({origin.file, why, {place}});
   }
   void note(const std::string& line) { lines_.push_back(line); }
 
@@ -242,9 +240,10 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   const RunConfig& c = resolved.values;
   UnusedLines lines(resolved);
   const Unused unused = [&](const char* name, const std::string& why) { lines.add(name, why); };
-  const std::string& optim = c.optimization.optim;
-  const bool adam = optim == "adamw" || optim == "adam";
-  if (optim != "sgd" && optim != "lars")
+  using Kind = OptimizerKind;
+  const Kind optim = c.optimization.optim;
+  const bool adam = optim == Kind::adamw || optim == Kind::adam;
+  if (optim != Kind::sgd && optim != Kind::lars)
     for (const char* name : {"momentum", "nesterov"}) unused(name, concat("--optim is ", optim));
   const bool has_adapters = path_exists(path_join(c.model.model_name_or_path, "adapter_config.json"));
   if (c.model.lora_r == 0)
@@ -253,10 +252,11 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
              has_adapters ? "the adapters of --model_name_or_path continue to be trained" : "--lora_r is not given");
   if (c.model.lora_r == 0 && !has_adapters) unused("lora_merge", "--lora_r is not given");
   for (const char* name : {"adam_beta1", "adam_beta2"})
-    if (!adam && optim != "lion" && optim != "lamb") unused(name, concat("--optim is ", optim));
+    if (!adam && optim != Kind::lion && optim != Kind::lamb) unused(name, concat("--optim is ", optim));
   if (!adam)
-    unused("adam_epsilon", optim == "sgd" ? "--optim is sgd"
-                                          : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
+    unused("adam_epsilon", optim == Kind::sgd
+                               ? "--optim is sgd"
+                               : concat("--optim is ", optim, ", whose numbers are given by --optim_args"));
   if (!c.optimization.bf16_optimizer_states) unused("stochastic_rounding", "--bf16_optimizer_states is not given");
   if (!to_lower(c.data.train_file).ends_with(".jsonl"))
     for (const char* name : {"packing", "max_seq_length", "assistant_only_loss", "text_column_name", "group_by_length"})
@@ -265,8 +265,8 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
   if (c.optimization.max_steps > 0) unused("num_train_epochs", "--max_steps decides");
   if (!c.data.validation_file.empty()) unused("validation_split_percentage", "--validation_file is given");
   if (c.output.save_state_dict_type == StateDictType::local && c.model.lora_r == 0)
-    lines.note(concat(resolved.origins.at("save_state_dict_type"),
-                      resolved.origins.at("save_state_dict_type").starts_with("--") ? "" : ": save_state_dict_type",
+    lines.note(concat(resolved.origin("save_state_dict_type"),
+                      resolved.origin("save_state_dict_type").is_flag() ? "" : ": save_state_dict_type",
                       " local is written as sharded, which any number of processes reads"));
   unused_training(resolved, unused);
   unused_sharding(resolved, unused);

@@ -34,7 +34,7 @@ class Rules : RuleChecks {
  private:
   bool evaluates() const { return c_.output.eval_strategy != Interval::no; }
   bool saves_best() const { return c_.output.save_strategy == SaveStrategy::best; }
-  bool plateau() const { return c_.optimization.lr_scheduler_type == "reduce_lr_on_plateau"; }
+  bool plateau() const { return c_.optimization.lr_scheduler_type == ScheduleType::reduce_lr_on_plateau; }
 
   void saves_what_was_evaluated() {
     const OutputConfig& o = c_.output;
@@ -59,7 +59,7 @@ class Rules : RuleChecks {
               o.save_steps, " is no multiple of ", eval_steps);
   }
 
-  /// Of shares to six places, as transformers has it.
+  /// Shares are compared to six places, as transformers does.
   static bool is_multiple(double whole, double part) {
     const double scale = part < 1 ? 1e6 : 1;
     const auto a = static_cast<std::int64_t>(std::llround(whole * scale)),

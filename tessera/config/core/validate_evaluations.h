@@ -19,7 +19,7 @@ void validate_evaluations(const Resolved& resolved, Problems& problems);
 /// A setting that follows the evaluations, as the user gave it: "--load_best_model_at_end", "--save_strategy best".
 struct FollowsEvaluations {
   std::string said;
-  bool needs_checkpoints = false;  ///< of what was evaluated
+  bool needs_checkpoints = false;  ///< what was evaluated must have been saved
 };
 /// Those that are on.
 std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved);

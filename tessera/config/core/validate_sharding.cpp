@@ -30,8 +30,7 @@ class Rules : RuleChecks {
  private:
   /// "--fsdp full_shard" rather than the word that it ends in.
   std::string strategy() const {
-    return concat("the strategy ", s_.strategy,
-                  is_default("strategy") ? "" : concat(" (", resolved_.origins.at("strategy"), ")"));
+    return concat("the strategy ", s_.strategy, is_default("strategy") ? "" : concat(" (", origin("strategy"), ")"));
   }
 
   void groups() {

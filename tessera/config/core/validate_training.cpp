@@ -115,19 +115,22 @@ namespace {
 
 void unused_schedule(const Resolved& resolved, const Unused& unused) {
   const OptimizationConfig& o = resolved.values.optimization;
-  const std::string& type = o.lr_scheduler_type;
-  const std::string why = type == "constant" ? "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)"
-                                             : concat("--lr_scheduler_type ", type, " has no warm-up");
-  if (type == "constant" || type == "one_cycle" || type == "lr_range_test" || type == "reduce_lr_on_plateau") {
+  using Type = ScheduleType;
+  const Type type = o.lr_scheduler_type;
+  const std::string why = type == Type::constant
+                              ? "--lr_scheduler_type constant has no warm-up (constant_with_warmup has)"
+                              : concat("--lr_scheduler_type ", type, " has no warm-up");
+  if (type == Type::constant || type == Type::one_cycle || type == Type::lr_range_test ||
+      type == Type::reduce_lr_on_plateau) {
     if (o.warmup_steps > 0) unused("warmup_steps", why);
     if (o.warmup_ratio > 0) unused("warmup_ratio", why);
   }
-  if (type == "one_cycle" || type == "lr_range_test")
+  if (type == Type::one_cycle || type == Type::lr_range_test)
     unused("learning_rate",
            concat("--lr_scheduler_type ", type, " has learning rates of its own (--lr_scheduler_kwargs)"));
 }
 
-/// Of checkpoints, and of steps that are not finite.
+/// Settings about checkpoints, and about steps that are not finite.
 void unused_safety(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
   const bool lora = resolved.values.model.lora_r > 0;
@@ -153,7 +156,7 @@ void unused_safety(const Resolved& resolved, const Unused& unused) {
 void unused_intervals(const Resolved& resolved, const Unused& unused) {
   const OutputConfig& o = resolved.values.output;
   if (o.logging_strategy != Interval::steps &&
-      (o.eval_strategy != Interval::steps || resolved.origins.at("eval_steps").starts_with("--")))
+      (o.eval_strategy != Interval::steps || resolved.origin("eval_steps").is_flag()))
     unused("logging_steps", concat("--logging_strategy is ", o.logging_strategy));
   if (o.save_strategy != SaveStrategy::steps) unused("save_steps", concat("--save_strategy is ", o.save_strategy));
   if (o.save_strategy == SaveStrategy::no)
@@ -188,7 +191,7 @@ void unused_training(const Resolved& resolved, const Unused& unused) {
   if (resolved.values.parallel.num_processes == 1)
     for (const char* name : {"average_tokens_across_devices", "gradient_predivide_factor"})
       unused(name, "there is one process");
-  if (resolved.values.data.train_sampling_strategy == "sequential")
+  if (resolved.values.data.train_sampling_strategy == SamplingStrategy::sequential)
     unused("data_seed", "--train_sampling_strategy is sequential");
 }
 

@@ -23,6 +23,34 @@ const WordTable& words_of(FloatType) {
   return words;
 }
 
+const WordTable& words_of(OptimizerKind) {
+  static const WordTable words = {{"adamw", "adam", "sgd", "adagrad", "lion", "adafactor", "lamb", "lars"},
+                                  {{"adamw_torch", "adamw"},
+                                   {"adamw_torch_fused", "adamw"},
+                                   {"adamw_hf", "adamw"},
+                                   {"adamw_apex_fused", "adamw"},
+                                   {"lion_32bit", "lion"}}};
+  return words;
+}
+
+const WordTable& words_of(ScheduleType) {
+  static const WordTable words = {
+      {"linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt", "cosine_with_restarts",
+       "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay", "reduce_lr_on_plateau", "warmup_lr",
+       "warmup_decay_lr", "warmup_cosine_lr", "one_cycle", "lr_range_test"},
+      {{"warmuplr", "warmup_lr"},
+       {"warmupdecaylr", "warmup_decay_lr"},
+       {"warmupcosinelr", "warmup_cosine_lr"},
+       {"onecycle", "one_cycle"},
+       {"lrrangetest", "lr_range_test"}}};
+  return words;
+}
+
+const WordTable& words_of(SamplingStrategy) {
+  static const WordTable words = {{"random", "sequential", "group_by_length"}};
+  return words;
+}
+
 const WordTable& words_of(AutoWrap) {
   static const WordTable words = {{"transformer_based_wrap", "size_based_wrap", "regex_wrap", "no_wrap"}};
   return words;

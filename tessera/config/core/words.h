@@ -4,6 +4,7 @@
 /// in words.cpp: one table of each, from which flags, files, --help, --print_config, the schema and errors are made.
 
 #include <tessera/base/words.h>
+#include <tessera/layout/backends.h>
 #include <tessera/layout/residency.h>
 #include <tessera/layout/strategy.h>
 
@@ -24,6 +25,34 @@ const WordTable& words_of(Compat);
 
 enum class FloatType : unsigned char { fp32, bf16, fp16 };
 const WordTable& words_of(FloatType);
+
+enum class OptimizerKind : unsigned char { adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars };
+const WordTable& words_of(OptimizerKind);
+
+/// How the learning rate moves over a run: optim/schedule.h has the formulas.
+enum class ScheduleType : unsigned char {
+  linear,
+  cosine,
+  constant,
+  constant_with_warmup,
+  polynomial,
+  inverse_sqrt,
+  cosine_with_restarts,
+  cosine_with_min_lr,
+  cosine_warmup_with_min_lr,
+  warmup_stable_decay,
+  reduce_lr_on_plateau,
+  warmup_lr,
+  warmup_decay_lr,
+  warmup_cosine_lr,
+  one_cycle,
+  lr_range_test
+};
+const WordTable& words_of(ScheduleType);
+
+/// The order of the rows of the training data.
+enum class SamplingStrategy : unsigned char { random, sequential, group_by_length };
+const WordTable& words_of(SamplingStrategy);
 
 /// Which modules are gathered and dropped as one.
 enum class AutoWrap : unsigned char { transformer_based, size_based, regex, none };

@@ -300,10 +300,7 @@ std::optional<std::string> Reading::text(std::string_view path) const {
   return found == nullptr || !found->is_string() ? std::nullopt : std::optional(trim(found->as_string()));
 }
 
-bool Reading::given_elsewhere(std::string_view setting) const {
-  const std::string& origin = so_far.origins.at(std::string(setting));
-  return !origin.starts_with("default") && !origin.starts_with("derived");
-}
+bool Reading::given_elsewhere(std::string_view setting) const { return so_far.origin(setting).is_given(); }
 
 std::string Reading::mismatch(const std::string& path, const std::string& theirs, std::string_view hf,
                               const std::string& ours) {
@@ -338,8 +335,8 @@ bool Reading::agrees(std::string_view setting, const std::string& path, const st
   const std::string said_here = a.is_number() || a.kind() == Value::Kind::boolean ? shown(a) : text;
   const std::string said_there = b.is_string() ? b.as_string() : shown(b);
   to.problem(where,
-             concat(mismatch(path, said_here, hf.empty() ? setting : hf, said_there), " (",
-                    so_far.origins.at(std::string(setting)), "): make them equal, or leave one of them out"),
+             concat(mismatch(path, said_here, hf.empty() ? setting : hf, said_there), " (", so_far.origin(setting),
+                    "): make them equal, or leave one of them out"),
              {setting});
   return false;
 }
@@ -372,10 +369,9 @@ Translation read_deepspeed(const std::string& given, const Resolved& so_far, Pro
 
 Resolved resolve_deepspeed(const std::string& given, std::int64_t world_size, Problems& problems) {
   Resolved resolved;
-  for (const Field& field : fields()) resolved.origins[std::string(field.name)] = "default";
   resolved.values.files.deepspeed = given;
   resolved.values.parallel.num_processes = world_size;
-  resolved.origins["num_processes"] = "derived (the processes that run)";
+  resolved.origins["num_processes"] = Origin::derived("the processes that run");
   apply(deepspeed::read(given, resolved, problems, true), resolved);
   resolve_sharding(resolved, problems);
   return resolved;

@@ -20,7 +20,7 @@ namespace tessera::config {
 /// `given`: the name of a file (JSON or HJSON: base/json_lenient.h), a JSON object, or one in base64 (also the url-safe
 /// alphabet). `so_far`: what everything else has said. "auto" takes its values from there by Hugging Face's rules, for
 /// the key that its table names; any other "auto" leaves the default. A value that differs from one which `so_far`
-/// holds explicitly (its origin is neither "default" nor "derived") is a problem in Hugging Face's words, "- ds KEY=V
+/// holds explicitly (neither by default nor derived) is a problem in Hugging Face's words, "- ds KEY=V
 /// vs hf NAME=V"; all are listed, compared as what they mean ("8" equals 8, 2e8 equals 200000000). The batch sizes are
 /// inferred from each other with the number of processes of `so_far` (0: one). Keys that
 /// have no effect here are named, with reasons, in one note.

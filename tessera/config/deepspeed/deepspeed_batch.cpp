@@ -105,7 +105,7 @@ class Batch {
   void differs(std::int64_t train, std::int64_t micro, std::int64_t steps, const SourcePos& where) {
     const std::int64_t ranks = r_.processes();
     const auto from = [&](const char* key, const char* setting) {
-      return r_.value(key) != nullptr ? file_and_line(r_.value(key)->where()) : r_.so_far.origins.at(setting);
+      return r_.value(key) != nullptr ? file_and_line(r_.value(key)->where()) : r_.so_far.origin(setting).str();
     };
     r_.to.problem(where,
                   concat(Reading::mismatch(train_key, concat(train), "train_batch_size (calculated)",
@@ -116,7 +116,7 @@ class Batch {
                   {micro_setting, steps_setting});
   }
 
-  /// Of a complaint about what is missing.
+  /// Where a complaint about what is missing points.
   SourcePos nearest_place() const {
     for (const auto& [path, value] : r_.said)
       if (value->where().file) return {value->where().file, 1, 1};

@@ -144,7 +144,7 @@ class Optimizer {
     const bool same1 = !r_.given_elsewhere("adam_beta1") || o.adam_beta1 == beta1,
                same2 = !r_.given_elsewhere("adam_beta2") || o.adam_beta2 == beta2;
     if (!same1 || !same2) {
-      const std::string& from = r_.so_far.origins.at(same1 ? "adam_beta2" : "adam_beta1");
+      const Origin& from = r_.so_far.origin(same1 ? "adam_beta2" : "adam_beta1");
       return r_.to.problem(
           value->where(),
           concat(Reading::mismatch(key("betas"), Reading::shown(*value), "adam_beta1+adam_beta2",

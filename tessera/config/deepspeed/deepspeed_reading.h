@@ -50,7 +50,7 @@ class Reading {
   /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
   static std::string shown(const Value& value);
 
-  /// Of the run (num_processes, whose variable WORLD_SIZE is any launcher's: launch/cli/job_variables.h); 1 when
+  /// How many the run has (num_processes, whose variable WORLD_SIZE is any launcher's: launch/cli/job_variables.h); 1 when
   /// nothing says it.
   std::int64_t processes() const;
 
@@ -80,7 +80,7 @@ HiddenSizeValues values_of(std::int64_t hidden_size);
 /// hidden_size, the largest of hidden_sizes, the same in text_config, or what GPT-2 (n_embd), T5 (d_model) and
 /// DistilBERT (dim) call it.
 std::optional<std::int64_t> hidden_size_of(const Value& model_config);
-/// Of the run's model: config.json of model_name_or_path, config_name (a file, a folder, a preset) with
+/// The same for the run's model: config.json of model_name_or_path, config_name (a file, a folder, a preset) with
 /// config_overrides. nullopt: there is none yet, or none that can be read (which is a problem of the model, not of this
 /// file). Throws InputError: it has no hidden size.
 std::optional<std::int64_t> hidden_size_of(const ModelConfig& model, const std::vector<std::string>& keys);

@@ -165,7 +165,7 @@ class Scheduler {
     if (!r_.given_elsewhere("warmup_ratio") || parse_real(text) == steps) return true;
     r_.to.problem(where,
                   concat(Reading::mismatch(key("warmup_num_steps"), text, "warmup_steps", format_real(steps)), " (",
-                         r_.so_far.origins.at("warmup_ratio"), " ", format_real(o.warmup_ratio),
+                         r_.so_far.origin("warmup_ratio"), " ", format_real(o.warmup_ratio),
                          "): make them equal, or leave one of them out"),
                   {"lr_scheduler_kwargs"});
     return false;

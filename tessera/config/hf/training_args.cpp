@@ -57,7 +57,7 @@ bool asks_for_nothing(const TrainingArgument& argument, const std::string& text)
 /// Why an optimizer or a schedule that transformers has is not one of ours; empty for all other words.
 std::string_view not_built(std::string_view key, std::string_view word) {
   struct Refusal {
-    std::string_view part;  ///< of the word; the first that fits holds
+    std::string_view part;  ///< what the word contains; the first that fits holds
     bool whole;
     std::string_view why;
   };

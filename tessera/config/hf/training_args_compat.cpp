@@ -22,14 +22,13 @@ constexpr CompatDefault defaults[] = {
 std::span<const CompatDefault> compat_defaults() { return defaults; }
 
 void apply_compat(Resolved& resolved) {
-  const std::string& origin = resolved.origins.at("compat");
-  if (origin == "default") return;
+  const Origin& origin = resolved.origin("compat");
+  if (origin.is_default()) return;
   const Compat version = resolved.values.files.compat;
   for (const CompatDefault& row : defaults) {
-    std::string& from = resolved.origins.at(std::string(row.setting));
-    if (from != "default") continue;
+    if (!resolved.is_default(row.setting)) continue;
     find_field(row.setting)->set(resolved.values, version == Compat::v4 ? row.v4 : row.v5);
-    from = concat("derived (", origin, " ", version, ")");
+    resolved.origins[std::string(row.setting)] = Origin::derived(concat(origin, " ", version));
   }
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t kMostBytes =
     256 << 10;  // no file of settings is longer; a hostile one is refused before it is parsed
-constexpr std::size_t kMostProblems = 20;  // of one file that are told
-constexpr std::size_t kMostText = 4096;    // of a value that is no object
+constexpr std::size_t kMostProblems = 20;  // one file has no more told
+constexpr std::size_t kMostText = 4096;    // bytes of a value that is no object
 
 using Strings = std::vector<std::string>;
 
@@ -151,10 +151,7 @@ class FileReader {
     has_fsdp_ = true;
   }
 
-  bool given(const char* name) const {
-    const auto origin = so_far_.origins.find(name);
-    return to_.given(name) || (origin != so_far_.origins.end() && origin->second != "default");
-  }
+  bool given(const char* name) const { return to_.given(name) || !so_far_.is_default(name); }
 
   void settle_model_type() {
     if (!model_type_) return;
@@ -192,7 +189,7 @@ class FileReader {
   bool has_fsdp_ = false;
   std::optional<FileSetting> model_type_;
   std::vector<WithoutEffect> without_effect_;
-  std::string key_;  ///< of the last of them
+  std::string key_;  ///< the key of the last of them
   int line_ = 0;
 };
 

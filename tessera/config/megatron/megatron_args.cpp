@@ -58,8 +58,6 @@ bool is_ours(std::string_view name) {
   return std::any_of(aliases().begin(), aliases().end(), [&](const auto& alias) { return alias.first == name; });
 }
 
-SourcePos flag_position(const std::string& flag) { return {std::make_shared<const std::string>(flag), 0, 0}; }
-
 class Reader {
  public:
   Reader(std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment)

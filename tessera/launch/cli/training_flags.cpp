@@ -22,11 +22,9 @@ using C = LaunchCommand;
 using V = FlagValues;
 using S = const std::string&;
 
-SourcePos flag_position(const std::string& flag) { return {std::make_shared<const std::string>(flag), 0, 0}; }
-
 Value of_flag(const std::string& value, const std::string& flag) {
   Value leaf = Value::of(value);
-  leaf.set_where(flag_position(flag));
+  leaf.set_where(config::flag_position(flag));
   return leaf;
 }
 

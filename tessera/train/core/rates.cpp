@@ -3,7 +3,7 @@
 namespace tessera::train {
 
 RateSchedule rate_schedule(optim::Schedule schedule, const std::vector<double>& bases) {
-  if (schedule.type == "reduce_lr_on_plateau" && !bases.empty()) {
+  if (schedule.type == ScheduleType::reduce_lr_on_plateau && !bases.empty()) {
     const auto plateau = std::make_shared<optim::Plateau>(schedule, bases);
     return {[plateau](std::int64_t, double base) { return plateau->rate(base); }, {}, plateau};
   }

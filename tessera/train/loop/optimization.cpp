@@ -16,7 +16,7 @@
 namespace tessera::train {
 
 optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config) {
-  return {.name = config.optim,
+  return {.kind = config.optim,
           .beta1 = config.adam_beta1,
           .beta2 = config.adam_beta2,
           .epsilon = config.adam_epsilon,

@@ -47,10 +47,10 @@ std::string pad(const std::string& text, std::size_t width, bool right) {
 /// Bytes that the optimizer keeps per trained element.
 double optimizer_bytes(const OptimizationConfig& config) {
   const double moment = config.bf16_optimizer_states ? 2 : 4;
-  if (config.optim == "sgd" || config.optim == "lars")
-    return config.momentum > 0 || config.optim == "lars" ? moment : 0;
-  if (config.optim == "lion" || config.optim == "adagrad") return moment;
-  if (config.optim == "adafactor") return 0;  // rows and columns only
+  if (config.optim == OptimizerKind::sgd || config.optim == OptimizerKind::lars)
+    return config.momentum > 0 || config.optim == OptimizerKind::lars ? moment : 0;
+  if (config.optim == OptimizerKind::lion || config.optim == OptimizerKind::adagrad) return moment;
+  if (config.optim == OptimizerKind::adafactor) return 0;  // rows and columns only
   return 2 * moment;
 }
 
@@ -223,7 +223,7 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   options.optimizer_per_element = optimizer_bytes(config.optimization);
   options.accumulates = config.optimization.gradient_accumulation_steps > 1;
   layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
-  if (config.optimization.optim == "adafactor")
+  if (config.optimization.optim == OptimizerKind::adafactor)
     bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
   return bytes;
 }

@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// Where the value of a setting came from, and how that is printed.
+
+#include <tessera/base/value.h>
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace tessera::config {
+
+struct Origin {
+  enum class Kind : unsigned char { by_default, flag, environment, file, derived, program };
+
+  Kind kind = Kind::by_default;
+  std::string name = {};  ///< the flag as it was typed, the variable, why the value was derived, the function called
+  std::string file = {};  ///< only of Kind::file
+  int line = 0, column = 0;
+
+  static Origin flag(std::string typed) { return {Kind::flag, std::move(typed)}; }
+  static Origin environment(std::string variable) { return {Kind::environment, std::move(variable)}; }
+  static Origin derived(std::string why) { return {Kind::derived, std::move(why)}; }
+  static Origin program(std::string function) { return {Kind::program, std::move(function)}; }
+  static Origin at(const SourcePos& where);
+
+  bool is_default() const { return kind == Kind::by_default; }
+  bool is_flag() const { return kind == Kind::flag; }
+  /// Somebody gave the value; it is neither the default nor follows from other settings.
+  bool is_given() const { return kind != Kind::by_default && kind != Kind::derived; }
+
+  /// "default", "--flag", "environment NAME", "fsdp.json:3", "derived (why)": as --print_config prints it.
+  std::string str() const;
+  bool operator==(const Origin&) const = default;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Origin& origin) { return out << origin.str(); }
+
+/// Whether what str() has printed is of a value that somebody gave.
+bool printed_as_given(std::string_view origin);
+
+}  // namespace tessera::config
