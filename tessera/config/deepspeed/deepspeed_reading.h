@@ -50,8 +50,8 @@ class Reading {
   /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
   static std::string shown(const Value& value);
 
-  /// How many the run has (num_processes, whose variable WORLD_SIZE is any launcher's: launch/cli/job_variables.h); 1 when
-  /// nothing says it.
+  /// How many the run has: num_processes, whose variable WORLD_SIZE is any launcher's (launch/cli/job_variables.h); 1
+  /// when nothing says it.
   std::int64_t processes() const;
 
   Translator to;
