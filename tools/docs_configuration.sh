@@ -33,8 +33,8 @@ page come from it.
   (`--fsdp_config`), and our own (`--config`). [configuration_keys.md](configuration_keys.md) says of every key of every
   format what becomes of it.
 - Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate
-  launch`, flag. DeepSpeed's file must agree with what the others say explicitly. A flag given twice with two values is
-  an error. All problems are reported together.
+  launch`, flag. DeepSpeed's file must agree with what the others say explicitly; only its schedule beats them, as it
+  does under transformers. Of a flag given twice the last counts, with a note. All problems are reported together.
 - `tessera train --num_processes N` reads flags and files once: its ranks get what it has resolved, and a file that
   changes meanwhile makes no difference. Under other launchers each rank reads them, and the ranks compare the results.
 - `--print_config` prints every value with its origin (`default`, the flag as typed, `fsdp.json:3`, `environment NAME`,

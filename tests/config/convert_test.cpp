@@ -142,7 +142,7 @@ TEST(Convert, WhatAcceleratesFileSays) {
       "  fsdp_offload_params: false\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
       "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_version: 1\nmachine_rank: 0\n"
       "main_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nrdzv_backend: static\n"
-      "same_network: true\nuse_cpu: false\n");
+      "same_network: true\nuse_cpu: true\n");
 }
 
 TEST(Convert, NeededSettingsAreThoseThatWereGivenAndWhatFollowsOnlyFromDescriptions) {

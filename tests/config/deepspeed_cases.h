@@ -30,6 +30,9 @@ inline Outcome read_case(const std::string& json, const Words& flags = {}) {
   Translation read = read_deepspeed(json, so_far, problems);
   Outcome outcome;
   for (const FileSetting& setting : read.settings) outcome.settings[setting.name] = setting.text;
+  if (const auto norm = outcome.settings.find("max_grad_norm");  // see ClipsOnlyWhereItsFileSaysSo
+      json.find("gradient_clipping") == std::string::npos && norm != outcome.settings.end() && norm->second == "0")
+    outcome.settings.erase(norm);
   outcome.notes = read.notes;
   outcome.problems = problems.lines;
   return outcome;

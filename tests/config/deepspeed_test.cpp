@@ -13,6 +13,39 @@
 namespace tessera::config {
 namespace {
 
+std::optional<std::string> no_variables(const std::string&) { return std::nullopt; }
+
+// transformers leaves the clipping to DeepSpeed, which clips only where its file says so.
+TEST(Deepspeed, ClipsOnlyWhereItsFileSaysSo) {
+  const auto norm = [](const std::string& json, Words flags) {
+    flags.insert(flags.end(), {"--deepspeed", json});
+    return resolve_flags(flags, no_variables).values.optimization.max_grad_norm;
+  };
+  EXPECT_EQ(norm(R"({"steps_per_print": 1})", {}), 0);
+  EXPECT_EQ(norm(R"({"gradient_clipping": "auto"})", {}), 1);
+  EXPECT_EQ(norm(R"({"gradient_clipping": 0.5})", {}), 0.5);
+  EXPECT_EQ(norm(R"({"steps_per_print": 1})", {"--max_grad_norm", "2"}), 2);
+  EXPECT_EQ(note_of("{}", {"--max_grad_norm", "2"}),
+            "deepspeed:1: there is no gradient_clipping, without which DeepSpeed clips nothing; here --max_grad_norm 2 "
+            "clips");
+}
+
+TEST(Deepspeed, ItsScheduleBeatsTheArguments) {
+  const Resolved run =
+      resolve_flags({"--deepspeed", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 7}}})",
+                     "--lr_scheduler_type", "cosine", "--lr_scheduler_kwargs", "num_cycles=2"},
+                    no_variables);
+  EXPECT_EQ(run.values.optimization.lr_scheduler_type, ScheduleType::warmup_lr);
+  EXPECT_EQ(run.values.optimization.lr_scheduler_kwargs, R"({"warmup_num_steps":7})");
+  EXPECT_EQ(run.origin("lr_scheduler_type").str(), "deepspeed:1");
+  EXPECT_EQ(run.notes,
+            (Words{"deepspeed:1: scheduler.type WarmupLR is followed, not lr_scheduler_type (--lr_scheduler_type): "
+                   "DeepSpeed runs the schedule of its file",
+                   "deepspeed:1: scheduler.params is followed, not lr_scheduler_kwargs (--lr_scheduler_kwargs): "
+                   "DeepSpeed runs the schedule of its file"}));
+  EXPECT_EQ(read_case(R"({"scheduler": {"type": "WarmupLR"}})", {"--lr_scheduler_type", "warmup_lr"}).notes, Words{});
+}
+
 // ---- batch sizes: DeepSpeed's unit/runtime/test_ds_config_dict.py and test_ds_config_model.py, restated
 
 struct BatchCase {

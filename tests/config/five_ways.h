@@ -46,7 +46,7 @@ inline std::vector<Run> runs_in_five_ways() {
         {"accelerate's YAML", all({{"--config_file", "FILE"}, rate, size, accumulation, clip}), "accelerate.yaml",
          "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: no\nnum_processes: "
          "2\nfsdp_config:\n"
-         "  fsdp_sharding_strategy: 1\n"},
+         "  fsdp_sharding_strategy: 1\nuse_cpu: true\n"},
         {"DeepSpeed's JSON", all({{"--deepspeed", "FILE"}, processes}), "deepspeed.json",
          "{\n  \"train_batch_size\": 8, \"gradient_accumulation_steps\": 2, // the micro batch is inferred\n"
          "  \"gradient_clipping\": 0.5, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},\n"
@@ -62,7 +62,7 @@ inline std::vector<Run> runs_in_five_ways() {
       {"sharded gradients and optimizer, without communication in the background",
        {{"flags", all({{"--zero_stage", "2", "--no_overlap_comm"}, rate, size, accumulation, clip, processes}), "", ""},
         {"accelerate's YAML", all({{"--config_file", "FILE", "--no_overlap_comm"}, rate, size}), "accelerate.yaml",
-         "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 2\n  "
+         "distributed_type: DEEPSPEED\nnum_processes: 2\nuse_cpu: true\ndeepspeed_config:\n  zero_stage: 2\n  "
          "gradient_accumulation_steps: 2\n"
          "  gradient_clipping: 0.5\n"},
         {"DeepSpeed's JSON", all({{"--deepspeed", "FILE"}, rate, processes}), "deepspeed.json",

@@ -94,11 +94,13 @@ TEST(ResolveFlags, MissingAndEmptyValues) {
   EXPECT_EQ(error_of({"--train_file="}), "--train_file has an empty value; leave the flag out to keep the default");
 }
 
-TEST(ResolveFlags, TwiceIsFineOnlyWhenTheSame) {
+TEST(ResolveFlags, OfAFlagGivenTwiceTheLastCounts) {
   EXPECT_EQ(read({"--seed", "7", "--seed=7"}).values.optimization.seed, 7);
-  EXPECT_EQ(error_of({"--seed", "7", "--seed", "8"}), "--seed 8 contradicts --seed 7 given before; keep one of them");
-  EXPECT_EQ(error_of({"--disable_tqdm", "--no_disable_tqdm"}),
-            "--no_disable_tqdm false contradicts --disable_tqdm true given before; keep one of them");
+  const Resolved twice = read({"--seed", "7", "--disable-tqdm", "--seed", "8", "--no_disable_tqdm"});
+  EXPECT_EQ(twice.values.optimization.seed, 8) << "as in argparse: train.sh \"$@\"";
+  EXPECT_FALSE(twice.values.output.disable_tqdm);
+  EXPECT_EQ(twice.notes, (Words{"--seed is given twice: 8 counts, not 7",
+                                "--no_disable_tqdm is given twice: false counts, not true"}));
 }
 
 TEST(ResolveFlags, AllProblemsAreReportedTogether) {

@@ -92,7 +92,8 @@ TEST_F(TrainingFlagsTest, TheGuidesCommands) {
                             "fsdp_use_orig_params": true, "fsdp_sync_module_states": true})");
   const LaunchCommand command = parse({"--fsdp=full shard", concat("--fsdp_config=", at("fsdp_config/"))});
   EXPECT_EQ(settings(command),
-            "backward_prefetch=backward_pre forward_prefetch=true limit_all_gathers=true min_num_params=1000000000 "
+            "backward_prefetch=backward_pre device=auto forward_prefetch=true limit_all_gathers=true "
+            "min_num_params=1000000000 "
             "strategy=FULL_SHARD "
             "sync_module_states=true transformer_layer_cls_to_wrap=LlamaDecoderLayer,BertLayer");
   const Variables all = variables(command);
@@ -101,7 +102,7 @@ TEST_F(TrainingFlagsTest, TheGuidesCommands) {
   EXPECT_EQ(all.at("FSDP_MIN_NUM_PARAMS"), "1000000000");
   EXPECT_EQ(all.at("FSDP_TRANSFORMER_CLS_TO_WRAP"), "LlamaDecoderLayer,BertLayer");
   EXPECT_EQ(settings(parse({"--fsdp", "full_shard offload auto_wrap"})),
-            "auto_wrap_policy=TRANSFORMER_BASED_WRAP cpu_offload=all strategy=FULL_SHARD");
+            "auto_wrap_policy=TRANSFORMER_BASED_WRAP cpu_offload=all device=auto strategy=FULL_SHARD");
 }
 
 TEST_F(TrainingFlagsTest, AcceleratesFile) {
@@ -110,7 +111,7 @@ TEST_F(TrainingFlagsTest, AcceleratesFile) {
   std::map<std::string, std::string> origins;
   EXPECT_EQ(settings(command, &origins),
             "auto_wrap_policy=TRANSFORMER_BASED_WRAP backward_prefetch=BACKWARD_PRE bf16=true cpu_offload=all "
-            "cpu_ram_efficient_loading=true "
+            "cpu_ram_efficient_loading=true device=auto "
             "forward_prefetch=false save_state_dict_type=SHARDED_STATE_DICT strategy=1 sync_module_states=true "
             "transformer_layer_cls_to_wrap=BertLayer");
   EXPECT_EQ(origins.at("strategy"), concat(fixtures, "guide.yaml:12"));
@@ -161,7 +162,7 @@ TEST_F(TrainingFlagsTest, TheDefaultFileIsUsedAndNamed) {
   EXPECT_EQ(command.options.num_processes, 3);
   EXPECT_EQ(command.notes, Strings{concat("settings are taken from ", path,
                                           ", as accelerate launch does (--config_file none leaves it out)")});
-  EXPECT_EQ(settings(command), "strategy=full_shard");
+  EXPECT_EQ(settings(command), "device=auto strategy=full_shard");
   EXPECT_EQ(parse({"--config_file", "none"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--cpu"}).options.num_processes, 1);
   EXPECT_EQ(parse({"--nproc_per_node", "2"}).options.num_processes, 2);
@@ -176,15 +177,16 @@ TEST_F(TrainingFlagsTest, DeepSpeed) {
   write_file_atomically(at("ds.json"), "{\"zero_optimization\": {\"stage\": 2}, /* a comment */ }");
   for (const char* flag : {"--deepspeed", "--deepspeed_config", "--deepspeed_config_file"}) {
     const LaunchCommand command = parse({"--num_gpus=2", flag, at("ds.json")});
-    EXPECT_EQ(settings(command), concat("deepspeed=", at("ds.json")));
+    EXPECT_EQ(settings(command), concat("deepspeed=", at("ds.json"), " device=auto"));
     EXPECT_EQ(variables(command).at("ACCELERATE_DEEPSPEED_CONFIG_FILE"), at("ds.json"));
   }
   EXPECT_EQ(settings(parse({"--use_deepspeed", "--zero_stage", "3", "--offload_param_device", "cpu",
                             "--gradient_accumulation_steps=2"})),
-            "cpu_offload=params gradient_accumulation_steps=2 zero_stage=3");
-  EXPECT_EQ(settings(parse({"--use_deepspeed", "--zero_stage=3", "--offload_optimizer_device=nvme",
-                            "--offload_optimizer_nvme_path=/fast"})),
-            "cpu_offload=optimizer offload_folder=/fast zero_stage=3");  // which accelerate loses on the way
+            "cpu_offload=params device=auto gradient_accumulation_steps=2 zero_stage=3");
+  EXPECT_EQ(
+      settings(parse({"--use_deepspeed", "--zero_stage=3", "--offload_optimizer_device=nvme",
+                      "--offload_optimizer_nvme_path=/fast"})),
+      "cpu_offload=optimizer device=auto offload_folder=/fast zero_stage=3");  // which accelerate loses on the way
 }
 
 TEST_F(TrainingFlagsTest, OtherKinds) {
@@ -194,10 +196,10 @@ TEST_F(TrainingFlagsTest, OtherKinds) {
   EXPECT_EQ(settings(parse({"--multi_gpu", "-n", "2"})), "device=auto");
   EXPECT_EQ(settings(parse({"--use_megatron_lm", "--megatron_lm_use_distributed_optimizer=true",
                             "--megatron_lm_num_micro_batches", "2"})),
-            "gradient_accumulation_steps=2 strategy=zero1");
+            "device=auto gradient_accumulation_steps=2 strategy=zero1");
   EXPECT_EQ(settings(parse({"--use_fsdp", "-n", "4", "--parallelism_config_dp_replicate_size=2",
                             "--parallelism_config_dp_shard_size=2"})),
-            "shard_group_size=2 strategy=hybrid_shard");
+            "device=auto shard_group_size=2 strategy=hybrid_shard");
   EXPECT_EQ(parse({"--include", "localhost:1,3"}).options.num_processes, 2);
   EXPECT_EQ(variables(parse({"--include=localhost:1,3"})).at("CUDA_VISIBLE_DEVICES"), "1,3");
 }

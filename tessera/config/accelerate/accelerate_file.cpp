@@ -296,13 +296,18 @@ class Reader {
                 {"bf16", "fp16"});
   }
 
+  /// By a file, or a flag such as --use_fsdp; variables and the launcher's own NO say nothing about the machine.
+  static bool was_said(const Value& type) {
+    return type.where().line > 0 || (type.where().kind == SourcePos::Kind::flag && !means_no(type));
+  }
+
   /// The number of all processes, or 0 when the file does not say.
   std::int64_t machine(Kind kind) {
     const AccelerateLaunch launch = accelerate_launch(file_, problems_);
     if (s_.flag("", "use_cpu").value_or(false))
       to_.give("device", "use_cpu", std::string("cpu"), find("use_cpu")->where());
     else if (const Value* type = find("distributed_type");
-             kind == Kind::data_parallel && to_lower(as_text(*type, true).value_or("")) == "multi_gpu")
+             type != nullptr && was_said(*type) && to_lower(as_text(*type, true).value_or("")) != "multi_cpu")
       to_.give("device", "distributed_type", std::string("auto"), type->where());
     if (launch.main_process_port) to_.give("main_process_port", "main_process_port", *find("main_process_port"));
     const std::int64_t machines = launch.num_machines.value_or(1);

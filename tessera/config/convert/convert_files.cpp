@@ -87,10 +87,9 @@ Converted to_accelerate(const Resolved& resolved) {
   if (plan.take("main_process_port")) file.set("main_process_port", Value::of(config.parallel.main_process_port));
   file.set("rdzv_backend", Value::of("static"));
   file.set("same_network", Value::of(true));
-  // the CPU is our default; accelerate's is what the machine has
-  file.set("use_cpu", Value::of(cpu && (type == "MULTI_CPU" || plan.has("device"))));
   // accelerate has no word for GPUs: it takes those that are there, as auto does
-  if (cpu || (type == "MULTI_GPU" && config.device == Device::automatic)) plan.take("device");
+  file.set("use_cpu", Value::of(cpu));
+  if (config.device != Device::cuda) plan.take("device");
   return {sorted(file), plan.lost("accelerate's file has no key for it")};
 }
 

@@ -399,7 +399,8 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 20> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 21> names = {{
+      {"data_path", "train_file"},               // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
       {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
       {"deepscale_config", "deepspeed"},

@@ -1,5 +1,7 @@
 #include <tessera/config/core/flag_reader.h>
 
+#include <tessera/config/megatron/megatron_args.h>
+
 #include <algorithm>
 
 namespace tessera::config {
@@ -11,6 +13,12 @@ std::string underscored(std::string_view name) {
   std::string out(name);
   std::replace(out.begin(), out.end(), '-', '_');
   return out;
+}
+
+/// "x_y" of --x-y and of --no_x_y, which are one argument.
+std::string argument_of(const std::string& flag) {
+  const std::string name = underscored(flag.substr(2));
+  return name.starts_with("no_") ? name.substr(3) : name;
 }
 
 /// Whether an argument is a flag rather than a value: negative numbers are values.
@@ -44,6 +52,16 @@ Match match(const std::string& name) {
   const bool boolean = positive.argument != nullptr ? positive.argument->shape == ArgumentShape::boolean
                                                     : positive.field != nullptr && positive.field->is_boolean();
   return boolean && !positive.negated ? Match{positive.argument, positive.field, true} : Match{};
+}
+
+/// What a name of other programs is called here.
+std::optional<std::string> meant_by(const std::string& name) {
+  static const std::map<std::string_view, std::string_view> names = {
+      {"max_train_steps", "max_steps"}, {"model_max_length", "max_seq_length"}, {"lora_rank", "lora_r"}};
+  if (const auto found = names.find(name); found != names.end()) return std::string(found->second);
+  const KeyRow* megatron = Translator::find(megatron_keys(), "", name);
+  return megatron == nullptr || megatron->setting.empty() ? std::nullopt
+                                                          : std::optional(std::string(megatron->setting));
 }
 
 bool is_boolean(const Match& match) {
@@ -178,7 +196,8 @@ void FlagReader::unknown(const std::string& flag, bool has_value) {
     if (row.key.find('.') == std::string_view::npos && std::find(names.begin(), names.end(), row.key) == names.end())
       names.emplace_back(row.key);
   const std::string name = underscored(flag.substr(2));
-  const auto near = name.size() > 64 ? std::nullopt : nearest(name, names);
+  auto near = name.size() > 64 ? std::nullopt : meant_by(name);
+  if (!near && name.size() <= 64) near = nearest(name, names);
   if (near)
     if (const Match meant = match(*near); meant.field != nullptr) problems_.doubtful.emplace(meant.field->name);
   problem(name.size() > 64 ? concat("unknown flag ", flag.substr(0, 66), "...") : concat("unknown flag ", flag),
@@ -190,12 +209,15 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
   const Field* field = find_field(name);
   const auto [first, is_first] = given_.emplace(name, std::pair(flag, text));
   if (!is_first) {
-    if (first->second.second != text) {
-      problem(flag, " ", text, " contradicts ", first->second.first, " ", first->second.second,
-              " given before; keep one of them");
+    const auto& [before, text_before] = first->second;
+    if (text_before == text) return;
+    if (argument_of(before) != argument_of(flag)) {
+      problem(flag, " ", text, " contradicts ", before, " ", text_before, " given before; keep one of them");
       problems_.doubtful.insert(name);
+      return;
     }
-    return;
+    resolved_.notes.push_back(concat(said(flag), " is given twice: ", text, " counts, not ", text_before));
+    first->second.second = text;  // as in argparse: the last one counts
   }
   RunConfig scratch;
   const bool beaten = where_.file && typed_settings_.contains(name);

@@ -102,7 +102,12 @@ void Translator::give(std::string_view setting, const std::string& key, const st
                           "; keep one of them"),
                    {setting});
   }
-  out_.settings.push_back({std::string(setting), text, key, where});
+  out_.settings.push_back({.name = std::string(setting), .text = text, .key = key, .where = where});
+}
+
+void Translator::let_win(std::string_view setting) {
+  for (FileSetting& given : out_.settings)
+    if (given.name == setting) given.wins = true;
 }
 
 std::optional<std::string> Translator::given(std::string_view setting) const {
@@ -153,7 +158,7 @@ void Translator::follow(const KeyRow& row, const std::string& key, const Value& 
 void apply(Translation translation, Resolved& resolved) {
   for (std::string& note : translation.notes) resolved.notes.push_back(std::move(note));
   for (const FileSetting& setting : translation.settings) {
-    if (!resolved.is_default(setting.name)) continue;
+    if (!resolved.is_default(setting.name) && !setting.wins) continue;
     find_field(setting.name)->set(resolved.values, setting.text);
     resolved.origins[setting.name] = Origin::at(setting.where);
   }

@@ -34,10 +34,11 @@ struct KeyRow {
 
 /// One setting that a file or an environment variable gives.
 struct FileSetting {
-  std::string name;  ///< the field (fields.h)
-  std::string text;  ///< as a flag would give it
-  std::string key;   ///< as it is spelled there
-  SourcePos where;   ///< the value, an environment variable or a flag
+  std::string name;   ///< the field (fields.h)
+  std::string text;   ///< as a flag would give it
+  std::string key;    ///< as it is spelled there
+  SourcePos where;    ///< the value, an environment variable or a flag
+  bool wins = false;  ///< over what was given elsewhere, flags included: the system it comes from decides so
 };
 
 struct Translation {
@@ -67,6 +68,8 @@ class Translator {
   /// is a problem.
   void give(std::string_view setting, const std::string& key, const Value& value);
   void give(std::string_view setting, const std::string& key, const std::string& text, const SourcePos& where);
+  /// Makes what `setting` has been given win over flags.
+  void let_win(std::string_view setting);
   /// The text that `setting` has been given so far.
   std::optional<std::string> given(std::string_view setting) const;
 
@@ -91,8 +94,8 @@ class Translator {
   Translation out_;
 };
 
-/// Settings that nothing stronger has given yet get the translation's values, with file and line as
-/// their origin; notes are appended. `unless`: fields that the caller settles itself.
+/// Settings that nothing stronger has given yet, and those that win, get the translation's values, with file and line
+/// as their origin; notes are appended. `unless`: fields that the caller settles itself.
 void apply(Translation translation, Resolved& resolved);
 
 }  // namespace tessera::config

@@ -250,6 +250,15 @@ void tell_without_effect(Reading& r, const Value& root) {
   r.to.note(root.where(), concat("without effect here: ", join(parts, "; ")));
 }
 
+/// DeepSpeed clips only where its file says so; transformers' default of 1 does not reach it.
+void clips_nothing(Reading& r, const Value& root) {
+  if (!r.given_elsewhere("max_grad_norm")) return r.to.give("max_grad_norm", "gradient_clipping", "0", root.where());
+  if (r.so_far.values.optimization.max_grad_norm > 0)
+    r.to.note(root.where(), concat("there is no gradient_clipping, without which DeepSpeed clips nothing; here ",
+                                   r.so_far.origin("max_grad_norm"), " ",
+                                   format_real(r.so_far.values.optimization.max_grad_norm), " clips"));
+}
+
 Translation read(const std::string& given, const Resolved& so_far, Problems& problems, bool alone) {
   Reading r(so_far, problems, alone);
   const std::size_t before = problems.lines.size();
@@ -258,6 +267,7 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
     Walk walk(r);
     walk.section(root, "", false);
     walk.report_rest(root);
+    if (!r.said.contains("gradient_clipping")) clips_nothing(r, root);
     read_batch_sizes(r);
     read_precision(r);
     read_optimizer(r);

@@ -1,6 +1,7 @@
 // scheduler: {type, params}, for optim/schedule.h, which knows DeepSpeed's formulas and its "auto".
 
 #include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>
@@ -71,11 +72,15 @@ class Scheduler {
     for (const std::string& required : type->required)
       if (r_.value(key(required)) == nullptr)
         r_.to.problem(where, concat("scheduler.type ", type->name, " needs ", key(required)), {"lr_scheduler_kwargs"});
-    if (!r_.agrees("lr_scheduler_type", concat("scheduler.type ", *name), std::string(type->setting), where,
-                   "lr_scheduler_type"))
-      return;
+    beats("lr_scheduler_type", "scheduler.type", *name, where);
     r_.to.give("lr_scheduler_type", "scheduler.type", std::string(type->setting), where);
-    if (params != r_.said.end()) parameters(*type, *params->second);
+    r_.to.let_win("lr_scheduler_type");
+    const Value given = params == r_.said.end() ? Value::make_object() : parameters(*type, *params->second);
+    if (given.members().empty() && !r_.given_elsewhere("lr_scheduler_kwargs")) return;
+    beats("lr_scheduler_kwargs", "scheduler.params", "", where);
+    r_.to.give("lr_scheduler_kwargs", "scheduler.params", dump_json(given, -1),
+               params == r_.said.end() ? where : params->second->where());
+    r_.to.let_win("lr_scheduler_kwargs");
   }
 
  private:
@@ -89,7 +94,18 @@ class Scheduler {
                   {"lr_scheduler_type"});
   }
 
-  void parameters(const Type& type, const Value& section) {
+  /// transformers hands the file's schedule to DeepSpeed and never looks at its own arguments about one.
+  void beats(std::string_view setting, const std::string& path, const std::string& value, const SourcePos& where) {
+    const Field* field = find_field(setting);
+    RunConfig theirs;
+    const bool same = !value.empty() && !field->set(theirs, value) &&
+                      dump_json(field->get(theirs)) == dump_json(field->get(r_.so_far.values));
+    if (r_.given_elsewhere(setting) && !same)
+      r_.to.note(where, concat(path, value.empty() ? "" : " ", value, " is followed, not ", setting, " (",
+                               r_.so_far.origin(setting), "): DeepSpeed runs the schedule of its file"));
+  }
+
+  Value parameters(const Type& type, const Value& section) {
     std::vector<Value::Member> arguments;
     for (const auto& [name, value] : section.members()) {
       if (find_row(key(name)) == nullptr || value.is_null()) continue;
@@ -109,9 +125,7 @@ class Scheduler {
       }
       if (auto argument = converted(name, value)) arguments.emplace_back(name, std::move(*argument));
     }
-    if (!arguments.empty())
-      r_.say("lr_scheduler_kwargs", "scheduler.params", dump_json(Value::make_object(std::move(arguments)), -1),
-             section.where());
+    return Value::make_object(std::move(arguments));
   }
 
   /// The value by the kind of its row; nothing after a complaint.

@@ -17,30 +17,24 @@ namespace tessera::config {
 namespace {
 
 // Names that nobody but Megatron has: one of them makes the others Megatron's, too.
-constexpr std::array<std::string_view, 24> signs = {"tensor_model_parallel_size",
-                                                    "pipeline_model_parallel_size",
-                                                    "context_parallel_size",
-                                                    "expert_model_parallel_size",
-                                                    "num_layers",
-                                                    "hidden_size",
-                                                    "num_attention_heads",
-                                                    "micro_batch_size",
-                                                    "global_batch_size",
-                                                    "seq_length",
-                                                    "train_iters",
-                                                    "train_samples",
-                                                    "lr_decay_style",
-                                                    "lr_decay_iters",
-                                                    "lr_warmup_iters",
-                                                    "lr_warmup_fraction",
-                                                    "use_distributed_optimizer",
-                                                    "recompute_granularity",
-                                                    "recompute_activations",
-                                                    "data_path",
-                                                    "use_mcore_models",
-                                                    "save_interval",
-                                                    "clip_grad",
-                                                    "position_embedding_type"};
+constexpr std::string_view signs[] = {"tensor_model_parallel_size",
+                                      "pipeline_model_parallel_size",
+                                      "context_parallel_size",
+                                      "expert_model_parallel_size",
+                                      "train_iters",
+                                      "train_samples",
+                                      "lr_decay_style",
+                                      "lr_decay_iters",
+                                      "lr_decay_samples",
+                                      "lr_warmup_iters",
+                                      "lr_warmup_fraction",
+                                      "lr_warmup_samples",
+                                      "use_distributed_optimizer",
+                                      "recompute_granularity",
+                                      "recompute_activations",
+                                      "use_mcore_models"};
+// Names of transformers beside which nothing is Megatron's.
+constexpr std::string_view opposites[] = {"model_name_or_path", "learning_rate", "num_train_epochs"};
 
 /// "--train-iters=5" -> "train_iters"; empty: no flag.
 std::string name_of(const std::string& argument) {
@@ -51,12 +45,12 @@ std::string name_of(const std::string& argument) {
   return name;
 }
 
-bool is_sign(const std::string& name) { return std::find(signs.begin(), signs.end(), name) != signs.end(); }
-
-bool is_ours(std::string_view name) {
-  if (find_field(name) != nullptr) return true;
-  return std::any_of(aliases().begin(), aliases().end(), [&](const auto& alias) { return alias.first == name; });
+bool is_among(std::span<const std::string_view> names, const std::string& argument) {
+  return std::find(names.begin(), names.end(), name_of(argument)) != names.end();
 }
+
+/// No alias of ours is a name of Megatron's, but for data_path, which is Megatron's among its arguments.
+bool is_ours(std::string_view name) { return find_field(name) != nullptr; }
 
 class Reader {
  public:
@@ -367,13 +361,11 @@ class Reader {
 
 }  // namespace
 
-// ---- MegatronArguments
-// ------------------------------------------------------------------------------------------------
 void MegatronArguments::add(const std::string& name, Given given) {
   const auto [before, first] = given_.emplace(name, given);
-  if (!first && before->second.values != given.values)
-    problem(name, concat(join(given.values, " "), " contradicts ", before->second.flag, " ",
-                         join(before->second.values, " "), " given before; keep one of them"));
+  if (first || before->second.values == given.values) return;
+  note(name, concat("is given twice: ", join(given.values, " "), " counts, not ", join(before->second.values, " ")));
+  before->second = std::move(given);
 }
 
 const MegatronArguments::Given* MegatronArguments::find(std::string_view name) const {
@@ -451,17 +443,23 @@ void MegatronArguments::note(std::string_view name, const std::string& what) {
   to_.note(flag_position(flag), what);
 }
 
-// ---- the front end
-// -----------------------------------------------------------------------------------------------------
 bool is_megatron_style(const std::vector<std::string>& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const std::string& argument) { return is_sign(name_of(argument)); });
+  const auto has = [&](std::span<const std::string_view> names) {
+    return std::any_of(arguments.begin(), arguments.end(),
+                       [&](const auto& argument) { return is_among(names, argument); });
+  };
+  return has(signs) && !has(opposites);
+}
+
+Translation read_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+                                const GetEnvironment& environment) {
+  return Reader(arguments, problems, environment).read();
 }
 
 std::optional<Translation> translate_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
                                                     const GetEnvironment& environment) {
   if (!is_megatron_style(arguments)) return std::nullopt;
-  return Reader(arguments, problems, environment).read();
+  return read_megatron_flags(arguments, problems, environment);
 }
 
 }  // namespace tessera::config

@@ -21,17 +21,19 @@ std::span<const KeyRow> megatron_keys();
 /// Whether the argument stands alone (--swiglu) instead of being followed by a value.
 bool is_megatron_switch(std::string_view name);
 
-/// Whether the arguments are Megatron's: at least one of them is a name that only Megatron has (--num-layers,
-/// --train-iters,
-/// --tensor-model-parallel-size, ...).
+/// Whether the arguments are Megatron's: at least one of them is a name that only Megatron has (--train-iters,
+/// --tensor-model-parallel-size, ...), and none is one of transformers' (--model_name_or_path, --learning_rate,
+/// --num_train_epochs).
 bool is_megatron_style(const std::vector<std::string>& arguments);
 
-/// When the arguments are Megatron's: takes out of `arguments` those that are named in megatron_keys() and are no
-/// settings of ours
+/// When the arguments are Megatron's (read_megatron_flags: as if they were): takes out of `arguments` those that are
+/// named in megatron_keys() and are no settings of ours
 /// (--bf16, --seed, --weight-decay, ... stay, with the same meaning), translates them, and adds what is wrong to
 /// `problems`. The origins of the settings are the flags. Where Megatron's default differs from ours and the arguments
 /// are silent, Megatron's holds (weight_decay 0.01, seed 1234). nullopt, and nothing is touched, when they are not
 /// Megatron's.
+Translation read_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+                                const GetEnvironment& environment = {});
 std::optional<Translation> translate_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
                                                     const GetEnvironment& environment = {});
 

@@ -22,7 +22,7 @@ class MegatronArguments {
 
   MegatronArguments(Translator& to, Problems& problems) : to_(to), problems_(problems) {}
 
-  /// A second, different value for one name is a problem.
+  /// A second, different value for one name counts, as in argparse, with a note.
   void add(const std::string& name, Given given);
 
   const Given* find(std::string_view name) const;
