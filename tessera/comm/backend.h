@@ -108,14 +108,14 @@ class Backend {
 /// What a factory of the table of backends makes one end of a group from. Collective over the group's ranks: throws
 /// Error when a peer does not come or cannot be reached, InputError for what the backend is not for.
 struct BackendRequest {
-  std::string name;  ///< of the group
+  std::string name;  ///< the group's, for texts
   int rank = 0, size = 1;
   c10::Device device = c10::kCPU;         ///< with index
-  std::vector<std::string> hosts = {};    ///< per rank of the group: equal texts can share memory
-  launch::RankEnvironment environment;    ///< of this process in the job
+  std::vector<std::string> hosts = {};    ///< per rank in the group: equal texts can share memory
+  launch::RankEnvironment environment;    ///< this process's place in the job
   c10::intrusive_ptr<c10d::Store> store;  ///< keys are unique to this group
   std::chrono::milliseconds connect_timeout{300'000};
-  std::chrono::milliseconds timeout{1'800'000};  ///< of a collective
+  std::chrono::milliseconds timeout{1'800'000};  ///< how long a collective may take
 };
 
 /// One rank: copies. Any device.

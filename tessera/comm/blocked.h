@@ -11,7 +11,7 @@ namespace tessera::comm {
 
 /// A collective that is waited for.
 struct BlockedIn {
-  std::uint64_t entry_id = 0;  ///< of the recorder
+  std::uint64_t entry_id = 0;  ///< the recorder's number
   std::int64_t since_ns = 0;
 };
 
@@ -37,7 +37,7 @@ class BlockedThreads {
   std::atomic<bool> overflow_{false};
 };
 
-/// Of this process.
+/// This process's threads.
 BlockedThreads& blocked_threads();
 
 /// While it lives, this thread waits for that entry of the recorder. Nests; the outer one counts.

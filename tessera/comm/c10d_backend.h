@@ -14,7 +14,7 @@ class Backend;
 namespace tessera::comm {
 
 struct C10dOptions {
-  std::string name;  ///< of the group
+  std::string name;  ///< the group's, for texts
   std::string kind;  ///< "gloo", "nccl", ...
   c10::Device device = c10::kCPU;
   /// all_reduce, reduce_scatter and all_gather run over send and recv where that is faster (ring/choice.h). CPU only,

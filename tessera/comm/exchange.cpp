@@ -36,7 +36,7 @@ struct Exchange::Impl {
 
   const int rank;
   Comparer comparer;
-  c10::intrusive_ptr<c10d::Store> store;  // of the thread, once it runs
+  c10::intrusive_ptr<c10d::Store> store;  // the thread's own, once it runs
 
   std::mutex mutex;
   std::condition_variable wake;
@@ -46,7 +46,7 @@ struct Exchange::Impl {
   std::promise<void> ended;
   std::future<void> end = ended.get_future();
 
-  // Of the thread.
+  // Only the thread touches these.
   std::uint64_t cursor = 0;
   std::deque<std::vector<launch::Entry>> published;  // the entries of the last two messages
   bool published_blocked = false;

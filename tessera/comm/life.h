@@ -66,7 +66,7 @@ class Life {
   std::uint64_t steps_seen_ = 0;
 };
 
-/// Of this process; usable before init().
+/// This process's; usable before init().
 Life& life();
 
 /// While it lives, this rank is in that state (evaluating, saving).

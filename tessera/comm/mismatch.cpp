@@ -15,7 +15,7 @@ using launch::RankState;
 namespace {
 
 constexpr std::size_t window_size = 1024;
-constexpr std::size_t unknown_window_size = 64;        // of groups that only the other rank knows
+constexpr std::size_t unknown_window_size = 64;        // for groups that only the other rank knows
 constexpr std::int64_t blocked_long_ns = 200'000'000;  // a shorter wait says nothing
 
 bool is_message(const Entry& entry) { return entry.op == Op::send || entry.op == Op::recv; }

@@ -44,7 +44,7 @@ class Comparer {
  private:
   struct Pair {
     PairCheck check;
-    std::map<std::uint32_t, std::size_t> sizes;  // of its groups
+    std::map<std::uint32_t, std::size_t> sizes;  // group to number of ranks
   };
   const int rank_;
   mutable std::mutex mutex_;

@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* verdict_key = "join/verdict";  // set by rank 0: "ok", or what went wrong
 constexpr const char* count_key = "join/count";
-constexpr milliseconds first_report(5000), next_report(10000);  // of who is missing
+constexpr milliseconds first_report(5000), next_report(10000);  // when it is told who is missing
 constexpr milliseconds more_culprits(300);  // after the first rank that differs: others that differ are named with it
 
 std::string joined_key(int rank) { return concat("join/", rank); }

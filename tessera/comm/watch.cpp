@@ -64,7 +64,7 @@ struct Watcher::Impl {
   bool ending = false, hurry = false, at_once = false;
   std::thread thread;
 
-  // Of the thread.
+  // Only the thread touches these.
   launch::UniqueFd statm;
   int beats = 0;
   std::uint64_t cursor = 0;

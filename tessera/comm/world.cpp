@@ -169,7 +169,7 @@ struct World::Impl {
   launch::RankEnvironment environment;
   InitOptions options;
   c10::Device device = c10::kCPU;
-  const BackendRow* backend = nullptr;      // of all groups; nullptr: each group's follows from the places of its ranks
+  const BackendRow* backend = nullptr;      // every group's; nullptr: each group's follows from the places of its ranks
   std::vector<std::string> hosts, devices;  // per rank; devices: accelerators only
   c10::intrusive_ptr<c10d::Store> store;    // null for one rank
   Group group;
@@ -214,7 +214,7 @@ struct World::Impl {
     return Group(std::move(made));
   }
 
-  // Of the group that was made last: its collectives are compared with those of its other members from here on.
+  // The group is the one that was made last: its collectives are compared with those of its other members from here on.
   void watch_group(int number, const std::vector<int>& members) {
     const auto id = static_cast<std::uint32_t>(number) + 1;
     if (const auto backend = backends.back().lock()) backend->set_group_id(id);

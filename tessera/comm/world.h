@@ -20,7 +20,7 @@ struct InitOptions {
   std::string backend = "auto";
   /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda where that works)
   Device device = Device::cpu;
-  double timeout_seconds = 1800;  ///< of a collective, and of the rendezvous (at most 300 for the latter)
+  double timeout_seconds = 1800;  ///< how long a collective may take, and the rendezvous (at most 300)
   /// What must be the same on all ranks, besides the build: names and values. Ranks that differ are refused within a
   /// second of joining, with the names that differ.
   comm::Facts fingerprint = {};

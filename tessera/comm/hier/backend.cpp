@@ -377,7 +377,7 @@ class HierBackend final : public Backend {
   Topology places_;
   int host_, local_, local_size_;
   bool even_;
-  std::vector<int> order_;  // of the parts of all ranks between the stages
+  std::vector<int> order_;  // how the parts of all ranks lie between the stages
   bool in_order_ = true;
   // across_: this rank's rail; leaders only where hosts differ.
   std::shared_ptr<Backend> inner_, inner_messages_, across_, flat_;

@@ -18,7 +18,7 @@ struct Queue::State {
   std::deque<std::shared_ptr<Task>> tasks;
   bool running = false;  // the front task
   bool ending = false;
-  std::string failure;  // of the first task that failed
+  std::string failure;  // why the first task that failed did
 };
 
 class Queue::Task final : public Pending {

@@ -66,7 +66,7 @@ struct Folding {
   int power = 1, surplus = 0;
   bool folded;    // this rank takes no part in the exchanges
   bool carries;   // this rank stands for its odd neighbour too
-  int neighbour;  // of a folded or carrying rank
+  int neighbour;  // whom a folded or carrying rank is paired with
   int place;      // among the `power` ranks that exchange
 
   Folding(int rank, int size) {
@@ -221,7 +221,7 @@ Schedule make_schedule(Algorithm algorithm, Collective collective, int rank, int
       break;
     case Algorithm::halving_doubling: {
       const Folding fold(rank, size);
-      const Blocks odd = one(rank | 1);  // of this rank's pair
+      const Blocks odd = one(rank | 1);  // the odd rank's block in this rank's pair
       if (reduces) {
         halving_reduce_scatter(steps, fold, size);
         if (!gathers) unfold(steps, fold, odd, Content::partial);

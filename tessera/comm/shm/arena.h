@@ -41,7 +41,7 @@ class Arena {
   void free(void* piece);
 
   struct Statistics {
-    std::size_t total = 0;         ///< of the range
+    std::size_t total = 0;         ///< bytes of the range
     std::size_t used = 0;          ///< in pieces, with their rounding
     std::size_t touched_free = 0;  ///< free, but still held from the system
     std::size_t largest_free = 0;

@@ -156,9 +156,9 @@ struct Collectives::Run {
   const int me = communicator.rank(), ranks = communicator.size();
   const std::size_t n = operation.part_bytes, wider = widening(operation);
   std::vector<Slot*> slots{};
-  std::vector<std::byte*> bases{};  // of what each rank gives; null: nothing
+  std::vector<std::byte*> bases{};  // where each rank's input lies; null: it gives nothing
   bool any_staged = false;
-  std::size_t step_bytes = 0;  // of the whole, or of each part
+  std::size_t step_bytes = 0;  // a step's bytes of the whole, or of each part
   std::uint32_t steps = 0;
 
   Slot& slot(int r) const { return *slots[static_cast<std::size_t>(r)]; }

@@ -17,11 +17,11 @@
 namespace tessera::comm::shm {
 
 struct CommunicatorOptions {
-  std::string name;  ///< of the group
+  std::string name;  ///< the group's, for texts
   int rank = 0;
   int job_rank = 0;    ///< this process's in the job, for texts
   int host_ranks = 1;  ///< processes of the job on this host: with more of them than cores nobody spins
-  std::chrono::milliseconds timeout{1'800'000};  ///< of a wait
+  std::chrono::milliseconds timeout{1'800'000};  ///< the longest wait for a peer
   /// A reason to stop waiting that comes from elsewhere (the launcher), or nullopt. Called about 20 times a second.
   std::function<std::optional<std::string>()> stop_requested;
 };

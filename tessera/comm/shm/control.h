@@ -52,7 +52,7 @@ struct alignas(64) MessageSlot {
   std::atomic<MessageState> state;
   std::int32_t destination, tag;
   std::uint64_t number;         ///< messages of this rank in this group, in order
-  std::uint64_t offset, bytes;  ///< of the data in the sender's segment
+  std::uint64_t offset, bytes;  ///< where the data lies in the sender's segment
   launch::Entry entry;
 };
 

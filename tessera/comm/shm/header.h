@@ -17,8 +17,8 @@ struct WaitRecord {
   std::atomic<std::uint64_t> turn;    ///< odd while blocked; every wait has its own number
   std::atomic<std::int32_t> for_pid;  ///< the process that must act
   std::atomic<std::int32_t> starter;  ///< the thread that starts operations; -1: several, nothing can be concluded
-  std::int32_t rank;                  ///< of the job
-  launch::Entry entry;                ///< of the operation
+  std::int32_t rank;                  ///< in the job
+  launch::Entry entry;                ///< the operation that waits
 };
 
 struct SegmentHeader {

@@ -23,8 +23,8 @@ struct Message {
   explicit Message(Operation what) : operation(std::move(what)) {}
   Operation operation;
   bool ended = false;
-  std::string error;            ///< of an ended one; empty: it went well
-  MessageSlot* slot = nullptr;  ///< of a sent one once it lies there
+  std::string error;            ///< why it failed, once it has ended; empty: it went well
+  MessageSlot* slot = nullptr;  ///< where a message lies once it is sent
   std::byte* copy = nullptr;    ///< the message in the heap, if it is not in the arena
   std::uint64_t copy_bytes = 0;
 };

@@ -30,9 +30,9 @@ struct Operation {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t part_bytes = 0;  ///< n
-  int root = -1;               ///< of the group; destination or source of a message
+  int root = -1;               ///< rank in the group; a message's destination or source
   int tag = 0;
-  kernels::Number number = kernels::Number::fp32;  ///< of reductions
+  kernels::Number number = kernels::Number::fp32;  ///< the type that reductions add
   kernels::Fold fold = kernels::Fold::sum;
   /// all_reduce and reduce_scatter: the fold starts with the output, which is fp32 if the input is bf16 or fp16 (n
   /// counts the input's bytes).

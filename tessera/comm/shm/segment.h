@@ -101,7 +101,7 @@ class PeerSegment {
   pid_t pid_ = -1;
   std::byte* base_ = nullptr;
   std::size_t bytes_ = 0;
-  bool borrowed_ = false;  // of a Segment of this very process: ranks that are threads, in tests
+  bool borrowed_ = false;  // the memory is another Segment's of this process: ranks that are threads, in tests
 };
 
 /// The segment of this process, made at the first call and kept until the process ends (tensors and threads may outlive
