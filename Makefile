@@ -9,7 +9,7 @@
 #   make build        build/tessera, libtessera.so, the examples, the tests
 #   make fuzz         builds the fuzzers of the torch-free readers (clang) and feeds each INPUTS=200000 inputs
 #   make bench        speed against PyTorch on this machine (installs PyTorch and transformers into .deps/peers)
-#   make build-times  cold, incremental and torch-free build times against their budgets
+#   make build-times  CPU-seconds of a cold build by part, heaviest units, one changed file; budgets
 #   make gpu-check    on a machine with a GPU: builds with the CUDA plug-in, tests, trains briefly
 #   make format | tidy | clean | distclean
 

@@ -5,8 +5,8 @@
 /// "extra_bytes"}: verdict_seconds is what comes after the last tensor is read, extra_bytes the peak of resident memory
 /// above the process before and what it holds afterwards.
 ///
-///   resume_bench FOLDER whole|share [THREADS]     whole: holds everything (plain data parallelism); share: 1/ranks of
-///   it
+///   resume_bench FOLDER whole|share [THREADS]     whole: holds everything (plain data parallelism)
+///                                                 share: holds 1/ranks of it
 ///
 /// The ranks come from any launcher's environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); none: one rank.
 

@@ -3,10 +3,13 @@
 # headers come from the cache as well, byte for byte, since a unit's hash has that of its precompiled header
 # (pch_defines and time_macros are what ccache asks for; the times of the generated headers are those of this build
 # folder). Error messages name absolute paths again.
+# Every compiler that really runs notes its CPU-seconds (unit_seconds.sh).
+set(tessera_unit_seconds ${CMAKE_SOURCE_DIR}/cmake/unit_seconds.sh)
+set(CMAKE_CXX_COMPILER_LAUNCHER ${tessera_unit_seconds})
 find_program(CCACHE ccache)
 if(CCACHE)
   set(tessera_cache_launcher ${CMAKE_COMMAND} -E env
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_ABSSTDERR=1 CCACHE_PREFIX=${tessera_unit_seconds}
       "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${tessera_cache_launcher})
 endif()

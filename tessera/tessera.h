@@ -2,16 +2,24 @@
 /// \file
 /// The umbrella: what a program needs to train its own torch::nn::Module on many processes.
 ///
-///   tessera::init()            joins the job of whatever launcher started this process        <tessera/comm/world.h>
-///   tessera::Ddp ddp(*module)  data parallelism around an unedited module                     <tessera/parallel/ddp.h>
-///   tessera::DataParallel dp(module)  nn.DataParallel: replicas in one process, on devices or teams of threads
-///   <tessera/parallel/replicas/data_parallel.h> tessera::Sharded fsdp(*module, {...})  ZeRO, FSDP, HSDP: parameters,
-///   gradients, states divided   <tessera/parallel/fully_shard.h> tessera::deferred<M>(...)  a module without memory
-///   until it is sharded                    <tessera/parallel/deferred/deferred.h> tessera::checkpointed(f, x)
-///   activations recomputed in backward       <tessera/parallel/recompute/checkpoint_activations.h>
-///   tessera::OffloadActivations, CompressActivations <tessera/parallel/autograd/saved_tensors.h> tessera::optim::...
-///   optimizers fused over flat buffers, schedules, norms <tessera/optim/optimizer.h> tessera::comm::Group collectives
-///   on tensors                                         <tessera/comm/group.h>
+///   tessera::init()                          joins the job of whatever launcher started this process
+///                                            <tessera/comm/world.h>
+///   tessera::Ddp ddp(*module)                data parallelism around an unedited module
+///                                            <tessera/parallel/ddp.h>
+///   tessera::DataParallel dp(module)         nn.DataParallel: replicas in one process, on devices or teams of threads
+///                                            <tessera/parallel/replicas/data_parallel.h>
+///   tessera::Sharded fsdp(*module, {...})    ZeRO, FSDP, HSDP: parameters, gradients, states divided
+///                                            <tessera/parallel/fully_shard.h>
+///   tessera::deferred<M>(...)                a module without memory until it is sharded
+///                                            <tessera/parallel/deferred/deferred.h>
+///   tessera::checkpointed(f, x)              activations recomputed in backward
+///                                            <tessera/parallel/recompute/checkpoint_activations.h>
+///   tessera::OffloadActivations, CompressActivations
+///                                            <tessera/parallel/autograd/saved_tensors.h>
+///   tessera::optim::...                      optimizers fused over flat buffers, schedules, norms
+///                                            <tessera/optim/optimizer.h>
+///   tessera::comm::Group                     collectives on tensors
+///                                            <tessera/comm/group.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

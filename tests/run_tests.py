@@ -5,11 +5,12 @@
 tests/FOLDER became BUILD_DIR/tests/FOLDER_tests (GoogleTest); tests/scripts/*.sh and tests/launchers/*.sh (run once,
 with the first build folder as argument) count as one test each: exit status 0 passes, 77 skips. They run one after
 another, because the multi-process tests use both cores of the smallest machine we support and time what they do. A
-program that crashes counts as one failure. A test that fails and then passes alone counts as passed, but it is flaky:
-the line before the last names such tests, and more than three in one run count as failures. The last line is "N passed,
-N failed" (and ", N skipped"); the exit status is 0 only when nothing failed and something ran.
+program that crashes counts as one failure. What was skipped is named, with the reason. A test that fails and then
+passes alone counts as passed, but it is flaky: the line before the last names such tests, and more than three in one
+run count as failures. The last line is "N passed, N failed" (and ", N skipped"); the exit status is 0 only when nothing
+failed and something ran.
 """
-import argparse, glob, json, os, subprocess, sys, tempfile, time
+import argparse, glob, json, os, re, subprocess, sys, tempfile, time
 
 TIMEOUT = 900  # seconds for one program: far above the slowest; a hang must not eat the CI budget
 MAX_FLAKY = 3  # tests that may fail once and pass alone: of one program, to be tried again, and of the whole run
@@ -32,13 +33,13 @@ def execute(command):
 
 
 def google_test(program):
-    """(passed, failed, skipped, output, names of flaky tests) of one GoogleTest program."""
+    """(passed, failed, skipped, output, names of flaky tests, where and why one was skipped) of a GoogleTest program."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         code, text = execute([program, f"--gtest_output=json:{out.name}", "--gtest_brief=1"])
         try:
             report = json.load(open(out.name))
         except ValueError:
-            return 0, 1, 0, text, []
+            return 0, 1, 0, text, [], []
     failures = [(f"{suite['name']}.{t['name']}", t["failures"]) for suite in report["testsuites"]
                 for t in suite["testsuite"] if t.get("failures")]
     # What is lost in a long output: which tests, and why. Many measure time with real processes on a machine that
@@ -53,13 +54,16 @@ def google_test(program):
             code, report["failures"] = 0, 0
     failed = report["failures"] + report.get("errors", 0)
     skipped = sum(t.get("result") == "SKIPPED" for suite in report["testsuites"] for t in suite["testsuite"])
+    reasons = [f"{place}: {why}" for place, why in re.findall(r"^(\S+:\d+): Skipped\n(.*)$", text, re.M)]
     passed = report["tests"] - failed - skipped
-    return passed, failed + (code != 0 and failed == 0), skipped, text, flaky
+    return passed, failed + (code != 0 and failed == 0), skipped, text, flaky, reasons
 
 
 def script(path, build):
     code, text = execute(["bash", path, build])
-    return int(code == 0), int(code not in (0, 77)), int(code == 77), text, []
+    said = text.strip().splitlines()[-1:] if code == 77 else []
+    why = [f"{os.path.basename(path)}: {line.removeprefix('skipped: ')}" for line in said]
+    return int(code == 0), int(code not in (0, 77)), int(code == 77), text, [], why
 
 
 def main():
@@ -74,18 +78,21 @@ def main():
             jobs.append((os.path.basename(p)[: -len("_tests")], f"{p}", lambda p=p: google_test(p)))
     for p in sorted(p for folder in ("scripts", "launchers") for p in glob.glob(os.path.join(HERE, folder, "*.sh"))):
         jobs.append((os.path.basename(p)[:-3], os.path.relpath(p), lambda p=p: script(p, args.build[0])))
-    sums, all_flaky = [0, 0, 0], []
+    sums, all_flaky, all_skipped = [0, 0, 0], [], []
     for name, title, job in jobs:
         if only and name not in only:
             continue
         begin = time.time()
-        *counts, text, flaky = job()
+        *counts, text, flaky, skipped = job()
         all_flaky += flaky
+        all_skipped += skipped
         sums = [a + b for a, b in zip(sums, counts)]
         print(f"{title:36s} {counts[0]:5d} passed {counts[1]:3d} failed {counts[2]:3d} skipped "
               f"{time.time() - begin:7.1f} s", flush=True)
         if counts[1]:
             print(text[-20000:], flush=True)
+    for line in all_skipped:
+        print(f"skipped: {line}")
     if len(all_flaky) > MAX_FLAKY:
         print(f"{len(all_flaky)} flaky tests count as failures: more than {MAX_FLAKY} in one run")
         sums[0] -= len(all_flaky)

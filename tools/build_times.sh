@@ -1,29 +1,41 @@
 #!/bin/bash
-# `make build-times`: cold, incremental and torch-free build times against their budgets (2 cores). Uses folders of its
-# own and no ccache, so it measures the compiler.
+# `make build-times`: CPU-seconds of a cold build by part, its heaviest units, and what one changed file costs, against
+# the budgets that tests/scripts/unit_seconds.sh keeps. Uses folders of its own and no ccache, so it measures the
+# compiler; CPU-seconds, because other work on the machine changes seconds more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CCACHE_DISABLE=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/tessera-build-times.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-now() { date +%s.%N; }
-row() {
-  awk -v what="$1" -v s="$2" -v b="$3" \
-    'BEGIN { printf "%-44s %7.1f s   budget %5d s   %s\n", what, s, b, s <= b ? "ok" : "OVER" }'
-}
-since() { awk -v a="$1" -v b="$(now)" 'BEGIN { print b - a }'; }
 
-t=$(now); cmake --preset core -B "$work/core" --log-level=NOTICE
-ninja --quiet -C "$work/core" tessera_core tessera_program
-row "torch-free part, cold (library and program)" "$(since "$t")" 90
-t=$(now); cmake --preset default -B "$work/all" --log-level=NOTICE; ninja --quiet -C "$work/all"
-row "everything, cold (make build)" "$(since "$t")" 720
-# an edit that really changes the object: one line at the end of one file of a layer with modules, one with tensors, one
-# core
+cpu_seconds() {  # COMMAND...: its user and system time, children included
+  { TIMEFORMAT='%U %S'; time "$@" > "$work/log" 2>&1; } 2> "$work/time" || { cat "$work/log"; exit 1; }
+  awk '{ print $1 + $2 }' "$work/time"
+}
+measure() {  # TITLE COMMAND...
+  local spent
+  spent=$(cpu_seconds "${@:2}")  # its failure ends the script, since it is a command of its own
+  printf '%-52s %8.1f CPU-s\n' "$1" "$spent"
+}
+
+measure "the torch-free part: library and program" tools/build.sh core "$work/core" tessera_core tessera_program
+measure "make train: library and program" tools/build.sh default "$work/all" tessera_program tessera_tool
+measure "make build: with examples and tests, in addition" tools/build.sh default "$work/all"
+echo "by part (compilation only):"
+awk '{ sub(/^tests\/CMakeFiles\//, "CMakeFiles/tests/", $2); split($2, p, "/"); part = p[2] == "tests" ? "tests" : p[2]
+       sub(/^tessera_layer_/, "", part); sub(/\.dir$/, "", part); sum[part] += $1 }
+     END { for (part in sum) printf "  %-50s %8.1f CPU-s\n", part, sum[part] }' "$work/all/unit_seconds.txt" | sort
+echo "heaviest units:"
+sort -rn "$work/all/unit_seconds.txt" | head -12 | awk '{ printf "  %7.1f  %s\n", $1, $2 }'
+bash tests/scripts/unit_seconds.sh "$work/all"
+
+# An edit that really changes the object: one line at the end of a file of a layer with modules, with tensors, without.
 for file in tessera/train/loop/trainer.cpp tessera/comm/group.cpp tessera/config/core/fields.cpp; do
   cp -p "$file" "$work/saved"
   echo "namespace tessera { int build_times_probe_$(basename "$file" .cpp)() { return 1; } }" >> "$file"
-  t=$(now); status=0; ninja --quiet -C "$work/all" tessera_program tessera_tool || status=$?
-  cp -p "$work/saved" "$file"; [ $status = 0 ]
-  row "one changed file, rebuilt and linked: $(basename "$file")" "$(since "$t")" 20
+  status=0
+  (measure "one changed file, compiled and linked: $(basename "$file")" \
+    ninja --quiet -C "$work/all" tessera_program tessera_tool) || status=$?
+  cp -p "$work/saved" "$file"
+  [ $status = 0 ]
 done

@@ -61,10 +61,6 @@ std::string join_errors(const std::vector<std::string>& by_rank) {
   return all;
 }
 
-std::string errors_of_all(const Group& group, const std::string& mine) {
-  return join_errors(all_gather_text(group, mine));
-}
-
 void agree(const Group& group, const std::function<void()>& work) {
   std::exception_ptr own;
   ExitCode code{};

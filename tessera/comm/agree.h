@@ -25,10 +25,8 @@ bool any_rank(const Group& group, bool mine);
 /// but 'b' on rank 3: REMEDY".
 void require_equal(const Group& group, const std::string& what, const std::string& value, const std::string& remedy);
 
-/// What the ranks complain of, "" where all is well, as one text that is the same on every rank: "rank 1: cannot write
-/// ...; rank 3: ...". A group of one rank leaves its number out.
-std::string errors_of_all(const Group& group, const std::string& mine);
-/// The same of texts that were gathered already, by rank. Not collective.
+/// What the ranks complain of (texts by rank, "" where all is well) as one text: "rank 1: cannot write ...; rank 3:
+/// ...". One rank alone leaves its number out. Not collective.
 std::string join_errors(const std::vector<std::string>& by_rank);
 
 /// Thrown on ranks where all was well while another rank failed: the same exit code, no message of its own.

@@ -1,5 +1,3 @@
-#include <tessera/comm/fold.h>
-
 #include <ATen/ATen.h>
 
 #include <tessera/comm/backend.h>
@@ -23,8 +21,8 @@ std::vector<at::Tensor> parts(const at::Tensor& flat, int count) {
   return result;
 }
 
-}  // namespace
-
+/// accumulator [n] = ((accumulator + inputs[0]) + inputs[1]) + ..., strictly in this order. Inputs [n]: 1..64, of the
+/// accumulator's dtype, or bf16/fp16 for an fp32 accumulator. Contiguous, on one device.
 void fold(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) {
   const auto number = number_of(inputs.front().scalar_type());
   if (!accumulator.is_cpu() || !number) {
@@ -48,6 +46,8 @@ void fold(const at::Tensor& accumulator, const std::vector<at::Tensor>& inputs) 
     kernels::reduce(what, accumulator.numel());
   }
 }
+
+}  // namespace
 
 Backend::Started Backend::accumulate(at::Tensor accumulator, at::Tensor input) {
   if (size() == 1) {

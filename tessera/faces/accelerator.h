@@ -3,8 +3,8 @@
 /// Hugging Face Accelerate's face: your own loop, prepared.
 ///
 ///   tessera::Accelerator accelerator({.gradient_accumulation_steps = 2});
-///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);  // torch::optim::AdamW of net's
-///   parameters for (const auto& batch : loader) {
+///   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, data);  // adamw: of net's parameters
+///   for (const auto& batch : loader) {
 ///     const auto scope = accelerator.accumulate();
 ///     at::Tensor loss = at::cross_entropy_loss(model(batch[0]), batch[1]);
 ///     accelerator.backward(loss);
@@ -18,8 +18,7 @@
 ///   auto [a, b, optimizer_a, optimizer_b, loader] = accelerator.prepare(net_a, net_b, adamw_a, adamw_b, data);
 ///
 /// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or
-/// `tessera launch --config_file`
-/// put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
+/// `tessera launch --config_file` put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
 
 #include <torch/nn/pimpl.h>
 

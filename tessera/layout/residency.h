@@ -98,7 +98,6 @@ class Residency {
   bool in_backward() const { return backward_; }
   /// The order of newly touched units in the last complete pass.
   const std::vector<std::size_t>& forward_order() const { return forward_.order; }
-  const std::vector<std::size_t>& backward_order() const { return backward_pass_.order; }
 
  private:
   struct Unit {

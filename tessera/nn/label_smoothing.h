@@ -2,8 +2,8 @@
 /// \file
 /// Label smoothing (Szegedy et al. 2016) as an addition to the cross-entropy: of each target the share `smoothing` is
 /// spread evenly over all classes. With logits x of V classes, target t and mean m = sum_j x_j / V,
-///   smoothed loss = cross-entropy + smoothing (x_t - m),   its gradient = softmax - [j == t] + smoothing ([j == t] - 1
-///   / V),
+///   smoothed loss = cross-entropy + smoothing (x_t - m)
+///   its gradient  = softmax - [j == t] + smoothing ([j == t] - 1 / V)
 /// which is (1 - smoothing) nll + smoothing / V sum_j -log softmax_j: torch's cross_entropy and transformers'
 /// LabelSmoother.
 

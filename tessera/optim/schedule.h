@@ -21,15 +21,14 @@ namespace tessera::optim {
 /// cosine_warmup_with_min_lr  the same; warmup_lr_rate (where the warm-up starts) = 1 / warmup_steps
 /// polynomial            lr_end = 1e-7, power = 1
 /// inverse_sqrt          timescale = warmup_steps, or 10000 without warm-up
-/// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear, decay_type =
-/// cosine
-///                       (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
+/// warmup_stable_decay   num_decay_steps; num_stable_steps = all that is left; warmup_type = linear,
+///                       decay_type = cosine (linear | cosine | 1-sqrt); min_lr_ratio = 0; num_cycles = 0.5
 /// reduce_lr_on_plateau  torch's ReduceLROnPlateau: see plateau.h, which gives the factor; 1 here
 ///
 /// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest. "auto" as a value
-/// means what transformers puts there: the run's learning rate, warm-up and number of steps. warmup_lr warmup_min_lr =
-/// 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000 without
-///                       warm-up; warmup_type = log (log | linear)
+/// means what transformers puts there: the run's learning rate, warm-up and number of steps.
+/// warmup_lr             warmup_min_lr = 0, warmup_max_lr = the learning rate, warmup_num_steps = warmup_steps, or 1000
+///                       without warm-up; warmup_type = log (log | linear)
 /// warmup_decay_lr       the same, but warmup_max_lr = 0.001; total_num_steps = all steps
 /// warmup_cosine_lr      warmup_min_ratio = 0, warmup_num_steps, warmup_type, total_num_steps, cos_min_ratio = 0.0001
 /// one_cycle             cycle_min_lr, cycle_max_lr; cycle_first_step_size = 2000, cycle_second_step_size = the same,

@@ -5,8 +5,8 @@
 ///   tessera::init();                                                       // from any launcher's environment
 ///   auto net = tessera::deferred<MyTransformer>(config);                   // or simply a module
 ///   tessera::Sharded fsdp(*net, {.strategy = tessera::Strategy::full_shard, .wrap = tessera::by_class({"MyBlock"})});
-///   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-4);                // local shards; or tessera's own
-///   optimizers for (auto& batch : loader) {
+///   torch::optim::AdamW optimizer(fsdp.parameters(), 3e-4);                // local shards
+///   for (auto& batch : loader) {
 ///     fsdp.zero_grad();
 ///     loss(net->forward(batch.x), batch.y).backward();
 ///     fsdp.clip_grad_norm(1.0);

@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:-build-sanitize}
 mkdir -p "$folder"
-sources=(tests/comm/{shm_team,shm_accumulate,arena}_test.cpp tessera/launch/watch/record.cpp
-         tessera/base/{error,log,text,utf8}.cpp
+sources=(tests/comm/{shm_work_queue,shm_accumulate,arena}_test.cpp tessera/launch/watch/record.cpp
+         tessera/base/{error,free_ranges,log,text,utf8}.cpp
   tessera/kernels/cpu/*.cpp)
 for source in tessera/comm/shm/*.cpp; do
   [[ $source == */backend.cpp ]] || sources+=("$source")  # the only one that sees tensors

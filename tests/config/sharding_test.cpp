@@ -225,6 +225,9 @@ TEST(Sharding, Rules) {
                   .starts_with("--grad_compression bf16 contradicts"));
   EXPECT_TRUE(
       problem_of({"--reduce_dtype", "bf16", "--deterministic_reduce"}).starts_with("--reduce_dtype bf16 contradicts"));
+  EXPECT_EQ(problem_of({"--gradient_predivide_factor", "4", "--deterministic_reduce"}),
+            "--gradient_predivide_factor 4 contradicts --deterministic_reduce: the fixed order adds gradients as they "
+            "are");
   EXPECT_TRUE(problem_of({"--reduce_dtype", "bf16", "--grad_compression", "fp16"}).find("keep one of them") !=
               std::string::npos);
   EXPECT_EQ(problem_of({"--zero_stage", "4"}), "--zero_stage is 4; it must be at least 0 and at most 3");
@@ -250,6 +253,14 @@ TEST(Sharding, WhatHasNoEffectIsNamed) {
                                     "--loss_scale", "8"}))
                   .empty());
   EXPECT_EQ(unused_settings(read({"--fsdp_config", R"({"use_orig_params": false})"})).size(), 1u);
+  EXPECT_TRUE(unused_settings(read({"--zero_stage", "1", "--forward_prefetch", "false"})).empty()) << "it acts there";
+  EXPECT_EQ(unused_settings(read({"--forward_prefetch", "false"})),
+            (Words{"--forward_prefetch has no effect: the strategy ddp divides nothing"}));
+  for (const Words& stays : {Words{"--strategy", "shard_grad_op", "--backward_prefetch", "no_prefetch"},
+                             Words{"--fsdp", "full_shard", "--reshard_after_forward", "false", "--backward_prefetch",
+                                   "no_prefetch"}})
+    EXPECT_EQ(unused_settings(read(stays)), (Words{"--backward_prefetch has no effect: parameters stay whole after "
+                                                   "forward: backward gathers nothing"}));
 }
 
 // Any mixture of the words either agrees or is refused; what remains is one row of the table.

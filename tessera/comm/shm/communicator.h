@@ -137,7 +137,6 @@ class Communicator {
   std::byte* area_ = nullptr;
   Control* control_ = nullptr;
   std::vector<Member> members_;
-  std::vector<std::shared_ptr<PeerSegment>> peers_;
   int spins_ = 0;
   std::mutex fail_mutex_;
 };

@@ -2,9 +2,8 @@
 /// \file
 /// Which files and variables a run is described by besides its flags, and in which order they are heard:
 ///
-///   default < accelerate's YAML (--config_file) < our file (--config) < TrainingArguments' file (a .json or .yaml
-///   argument)
-///           < environment of `accelerate launch` < flags
+///   default < accelerate's YAML (--config_file) < our file (--config)
+///           < TrainingArguments' file (a .json or .yaml argument) < environment of `accelerate launch` < flags
 ///
 /// DeepSpeed's JSON (--deepspeed) is read last, since its "auto" values are filled from all of these, and must agree
 /// with what they say explicitly: contradictions are listed together.

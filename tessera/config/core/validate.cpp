@@ -175,12 +175,16 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
   const ShardingConfig& s = resolved.values.sharding;
   if (!o.gradient_checkpointing) unused("gradient_checkpointing_kwargs", "--gradient_checkpointing is not given");
   if (s.cpu_offload == Offload::none) unused("offload_folder", "--cpu_offload is none");
-  if (s.strategy == Strategy::ddp) unused("shard_group_size", "the strategy ddp divides nothing");
-  if (!row_of(s.strategy).shard_parameters)
-    for (const char* name :
-         {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern", "backward_prefetch",
-          "forward_prefetch", "limit_all_gathers", "reshard_after_forward", "persistence_threshold"})
+  const StrategyRow& strategy = row_of(s.strategy);
+  if (strategy.shard_group == ShardGroup::none)
+    for (const char* name : {"shard_group_size", "forward_prefetch", "limit_all_gathers"})
+      unused(name, concat("the strategy ", s.strategy, " divides nothing"));
+  if (!strategy.shard_parameters)
+    for (const char* name : {"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "wrap_pattern",
+                             "backward_prefetch", "reshard_after_forward", "persistence_threshold"})
       unused(name, concat("the strategy ", s.strategy, " keeps parameters whole"));
+  else if (!decided(s.reshard_after_forward).value_or(strategy.reshard_after_forward))
+    unused("backward_prefetch", "parameters stay whole after forward: backward gathers nothing");
   if (s.auto_wrap_policy != AutoWrap::transformer_based)
     unused("transformer_layer_cls_to_wrap", concat("--auto_wrap_policy is ", s.auto_wrap_policy));
   if (s.auto_wrap_policy != AutoWrap::size_based)

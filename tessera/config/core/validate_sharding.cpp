@@ -79,6 +79,10 @@ class Rules : RuleChecks {
     if (c_.parallel.deterministic_reduce && s_.reduce_dtype != FloatType::fp32)
       problem({"reduce_dtype", "deterministic_reduce"}, said("reduce_dtype"), " ", s_.reduce_dtype, " contradicts ",
               said("deterministic_reduce"), ": the fixed order sums gradients in fp32");
+    if (c_.parallel.deterministic_reduce && o.gradient_predivide_factor != 1)
+      problem({"gradient_predivide_factor", "deterministic_reduce"}, said("gradient_predivide_factor"), " ",
+              o.gradient_predivide_factor, " contradicts ", said("deterministic_reduce"),
+              ": the fixed order adds gradients as they are");
   }
 
   void compression() {

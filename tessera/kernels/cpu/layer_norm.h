@@ -17,8 +17,8 @@ struct LayerNormForward {
 void layer_norm(const LayerNormForward& a, std::int64_t rows, std::int64_t columns);
 
 /// g = dy * weight, n = (sum - mean) * rstd:
-///   dx = dsum + rstd * (g - average(g) - n * average(g n));  dweight += sum of dy n;  dbias += sum of dy;  ddelta_bias
-///   += sum of dx
+///   dx = dsum + rstd * (g - average(g) - n * average(g n))
+///   dweight += sum of dy n;  dbias += sum of dy;  ddelta_bias += sum of dx
 /// sum, dy, dsum, dx [rows, columns]; dsum (gradient that reaches the sum along the residual stream) and ddelta_bias
 /// may be null; dx may be dy or dsum. The three column sums are added to.
 struct LayerNormBackward {

@@ -7,8 +7,8 @@
 /// there. Two forms:
 ///
 ///   sharded                shard [padded / S] stays; whole [padded] comes from the pool, and goes back to it
-///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute dtype:
-///   memory of its own)
+///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute
+///                          dtype: memory of its own)
 ///
 /// S = ranks of the shard group. All-gather writes the whole buffer in place; the module's parameters are views of it.
 

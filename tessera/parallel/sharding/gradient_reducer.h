@@ -38,8 +38,7 @@ struct GradientReducerOptions {
 /// - Paused backwards accumulate locally and reduce nothing.
 /// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all
 ///   ranks, and micro-batch i = k * ranks + rank is the k-th backward of a rank: whatever the number of ranks, the sum
-///   is
-///   (((g_0 + g_1) + g_2) + ...), bit for bit.
+///   is (((g_0 + g_1) + g_2) + ...), bit for bit.
 ///
 /// A backward that gives no parameter a gradient is not the reducer's business (unless reduce_at_end). A failed one
 /// drops all gradients. One backward at a time; another model's may run in another thread when the parameters are on

@@ -23,7 +23,6 @@ namespace tessera::train {
 /// What memory holds. process: resident before the model was made (program, libraries); the four next: bytes of
 /// tensors, parameters and gradients being those that stay on this rank, buffers what is gathered or on its way to
 /// others; activations: the rest of the peak (activations, temporary buffers, data, the allocator's reserve).
-enum class MemoryKind { process, parameters, gradients, optimizer, buffers, activations };
 inline constexpr std::size_t memory_kind_count = 6;
 inline constexpr std::string_view memory_kind_names[memory_kind_count] = {"process",   "parameters", "gradients",
                                                                           "optimizer", "buffers",    "activations"};

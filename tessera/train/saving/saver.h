@@ -2,14 +2,12 @@
 /// \file
 /// The one writer: checkpoints of a running training, and the models that it leaves.
 ///
-///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer states
-///   stay where they
-///                are. The step goes on after this copy.
+///   save()       all ranks copy: weights go whole to the rank that writes them (layout/owners.h), optimizer
+///                states stay where they are. The step goes on after this copy.
 ///   thread       each rank writes its files into checkpoint-N.tmp.PID, forces them to the disk, reads them back
 ///   advance()    when all ranks have ended (ended(), which the loop sums up before every step): they tell each other
-///   what they wrote;
-///                rank 0's thread writes indexes and manifest, renames the folder, and only then removes old
-///                checkpoints
+///                what they wrote; rank 0's thread writes indexes and manifest, renames the folder, and only then
+///                removes old checkpoints
 ///   advance()    again: every rank knows that the checkpoint exists
 ///
 /// SHARDED: every rank writes what it holds, while the training goes on. FULL: rank 0 writes everything in whole
