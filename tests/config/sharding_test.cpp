@@ -256,9 +256,9 @@ TEST(Sharding, WhatHasNoEffectIsNamed) {
   EXPECT_TRUE(unused_settings(read({"--zero_stage", "1", "--forward_prefetch", "false"})).empty()) << "it acts there";
   EXPECT_EQ(unused_settings(read({"--forward_prefetch", "false"})),
             (Words{"--forward_prefetch has no effect: the strategy ddp divides nothing"}));
-  for (const Words& stays : {Words{"--strategy", "shard_grad_op", "--backward_prefetch", "no_prefetch"},
-                             Words{"--fsdp", "full_shard", "--reshard_after_forward", "false", "--backward_prefetch",
-                                   "no_prefetch"}})
+  for (const Words& stays :
+       {Words{"--strategy", "shard_grad_op", "--backward_prefetch", "no_prefetch"},
+        Words{"--fsdp", "full_shard", "--reshard_after_forward", "false", "--backward_prefetch", "no_prefetch"}})
     EXPECT_EQ(unused_settings(read(stays)), (Words{"--backward_prefetch has no effect: parameters stay whole after "
                                                    "forward: backward gathers nothing"}));
 }

@@ -381,7 +381,8 @@ TEST(Accelerator, saved_models_are_whole_in_files_of_a_size_and_stale_ones_go) {
         bytes += saved.bytes(tensor).size();
         ++count;
       }
-      for (const auto& [file, what] : held) EXPECT_TRUE(what.first <= most || what.second == 1) << file << ": " << what.first;
+      for (const auto& [file, what] : held)
+        EXPECT_TRUE(what.first <= most || what.second == 1) << file << ": " << what.first;
       EXPECT_EQ(saved.tensors().size(), want.size());
       for (const auto& [name, value] : want) {
         ASSERT_NE(saved.find(name), nullptr) << name;

@@ -51,7 +51,7 @@ constexpr std::array fsdp{
              Written::lower},
     Variable{"FSDP_IGNORED_MODULES", "fsdp_config", "fsdp_ignored_modules", ""},
 };
-constexpr std::array megatron{
+constexpr std::array megatron_variables{
     Variable{"MEGATRON_LM_TP_DEGREE", "megatron_lm_config", "megatron_lm_tp_degree", "1"},
     Variable{"MEGATRON_LM_USE_CUSTOM_FSDP", "megatron_lm_config", "megatron_lm_use_custom_fsdp", "False"},
     Variable{"MEGATRON_LM_NO_LOAD_OPTIM", "megatron_lm_config", "megatron_lm_no_load_optim", "False"},
@@ -88,7 +88,7 @@ constexpr std::array megatron{
     Variable{"MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", "megatron_lm_config",
              "megatron_lm_use_rotary_position_embeddings", ""},
 };
-constexpr std::array deepspeed{
+constexpr std::array deepspeed_variables{
     Variable{"ACCELERATE_DEEPSPEED_ZERO_STAGE", "deepspeed_config", "zero_stage", ""},
     Variable{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "deepspeed_config", "gradient_accumulation_steps", ""},
     Variable{"ACCELERATE_GRADIENT_CLIPPING", "deepspeed_config", "gradient_clipping", "", Written::lower},
@@ -316,8 +316,8 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
            kinds.empty() ? "NO" : std::string(kinds[0].type));
   const std::string type = kinds.empty() ? "" : std::string(kinds[0].type);
   if (type == "FSDP") take_fsdp(tree);
-  if (type == "MEGATRON_LM") tree.take(megatron);
-  if (type == "DEEPSPEED") tree.take(deepspeed);
+  if (type == "MEGATRON_LM") tree.take(megatron_variables);
+  if (type == "DEEPSPEED") tree.take(deepspeed_variables);
   if (tree.on("ACCELERATE_USE_PARALLELISM_CONFIG")) tree.take(mesh);
   tree.take(dynamo);
   if (const auto precision = tree.text("ACCELERATE_MIXED_PRECISION"); precision && to_lower(*precision) != "no")
@@ -371,7 +371,7 @@ std::vector<std::pair<std::string, std::string>> accelerate_variables(const Valu
     if (find_accelerate(file, "", "mixed_precision") != nullptr) fields.push_back("mixed_precision");
     out.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", to_lower(join(fields, ",")));
     out.emplace_back("ACCELERATE_USE_DEEPSPEED", "true");
-    write(file, deepspeed, out);
+    write(file, deepspeed_variables, out);
   } else {
     write(file, dynamo, out);
   }
@@ -381,7 +381,7 @@ std::vector<std::pair<std::string, std::string>> accelerate_variables(const Valu
   }
   if (type == "megatron_lm") {
     out.emplace_back("ACCELERATE_USE_MEGATRON_LM", "true");
-    write(file, megatron, out);
+    write(file, megatron_variables, out);
   }
   if (on("enable_cpu_affinity")) out.emplace_back("ACCELERATE_CPU_AFFINITY", "1");
   if (const Value* section = find_accelerate(file, "", "parallelism_config");

@@ -68,9 +68,9 @@ std::string_view without_prefix(std::string_view name) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
-class Reader {
+class FsdpReader {
  public:
-  explicit Reader(Problems& problems, std::optional<Compat> compat = {})
+  explicit FsdpReader(Problems& problems, std::optional<Compat> compat = {})
       : to_(problems), problems_(problems), compat_(compat) {}
 
   void read_section(const Value& section) {
@@ -199,7 +199,7 @@ Value read(const std::string& given) {
 }  // namespace
 
 Translation read_fsdp_section(const Value& section, Problems& problems, std::optional<Compat> compat) {
-  Reader reader(problems, compat);
+  FsdpReader reader(problems, compat);
   reader.read_section(section);
   return reader.take();
 }
@@ -207,7 +207,7 @@ Translation read_fsdp_section(const Value& section, Problems& problems, std::opt
 std::span<const KeyRow> fsdp_keys() { return keys; }
 
 Translation read_fsdp_config(const std::string& given, Problems& problems, std::optional<Compat> compat) {
-  Reader reader(problems, compat);
+  FsdpReader reader(problems, compat);
   try {
     const Value file = read(given);
     const Value* section = file.is_object() ? file.find("fsdp_config") : nullptr;

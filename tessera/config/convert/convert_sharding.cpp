@@ -17,9 +17,9 @@ std::string upper(std::string text) {
 }
 
 /// Members in order, with a prefix.
-class Section {
+class FsdpSection {
  public:
-  Section(Plan& plan, std::string prefix) : plan_(plan), prefix_(std::move(prefix)) {}
+  FsdpSection(Plan& plan, std::string prefix) : plan_(plan), prefix_(std::move(prefix)) {}
   void add(const char* key, Value value) { value_.set(prefix_ + key, std::move(value)); }
   /// The setting's value under `key`, whether it has to be said or not (where the other system's default is another
   /// one).
@@ -56,7 +56,7 @@ bool speaks_deepspeed(const RunConfig& config) {
 
 Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies) {
   const ShardingConfig& sharding = plan.config.sharding;
-  Section out(plan, prefix ? "fsdp_" : "");
+  FsdpSection out(plan, prefix ? "fsdp_" : "");
   // version 1 names the strategy; version 2 can say that parameters stay whole after forward
   const bool second = sizes_say_copies || (is_full_shard(plan.config) && plan.has("reshard_after_forward"));
   out.add("version", Value::of(second ? 2 : 1));

@@ -8,9 +8,9 @@
 namespace tessera::config {
 namespace {
 
-class Rules : RuleChecks {
+class EvaluationRules : RuleChecks {
  public:
-  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+  EvaluationRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
 
   void check() {
     if (plateau() && !evaluates())
@@ -70,11 +70,11 @@ class Rules : RuleChecks {
 
 }  // namespace
 
-void validate_evaluations(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+void validate_evaluations(const Resolved& resolved, Problems& problems) { EvaluationRules(resolved, problems).check(); }
 
 std::vector<FollowsEvaluations> what_follows_evaluations(const Resolved& resolved) {
   Problems none;
-  return Rules(resolved, none).in_use();
+  return EvaluationRules(resolved, none).in_use();
 }
 
 }  // namespace tessera::config

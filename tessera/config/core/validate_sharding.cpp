@@ -14,9 +14,10 @@
 namespace tessera::config {
 namespace {
 
-class Rules : RuleChecks {
+class ShardingRules : RuleChecks {
  public:
-  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
+  ShardingRules(const Resolved& resolved, Problems& problems)
+      : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
 
   void check() {
     groups();
@@ -119,6 +120,6 @@ class Rules : RuleChecks {
 
 }  // namespace
 
-void validate_sharding(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+void validate_sharding(const Resolved& resolved, Problems& problems) { ShardingRules(resolved, problems).check(); }
 
 }  // namespace tessera::config

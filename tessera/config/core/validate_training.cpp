@@ -13,9 +13,9 @@
 namespace tessera::config {
 namespace {
 
-class Rules : RuleChecks {
+class TrainingRules : RuleChecks {
  public:
-  Rules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
+  TrainingRules(const Resolved& resolved, Problems& problems) : RuleChecks(resolved, problems) {}
 
   void check() {
     schedule();
@@ -109,7 +109,7 @@ class Rules : RuleChecks {
 
 }  // namespace
 
-void validate_training(const Resolved& resolved, Problems& problems) { Rules(resolved, problems).check(); }
+void validate_training(const Resolved& resolved, Problems& problems) { TrainingRules(resolved, problems).check(); }
 
 namespace {
 

@@ -13,27 +13,6 @@ namespace {
 
 using enum Kind;
 
-/// A section that is what its keys are.
-constexpr Row group(std::string_view key) { return {key, "", Effect::acts, section}; }
-/// The setting gets the value as it stands.
-constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view hf = {},
-                     std::string_view why = {}) {
-  return {key, setting, Effect::acts, kind, why, {}, true, hf};
-}
-/// The setting follows from the value, and perhaps from others.
-constexpr Row acts(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
-  return {key, setting, Effect::acts, kind, why};
-}
-constexpr Row ignored(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
-  return {key, "", Effect::ignored, kind, why, harmless};
-}
-constexpr Row refused(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
-  return {key, "", Effect::refused, kind, why, harmless};
-}
-
-constexpr std::string_view kUnits = "the parameters of a block are gathered, reduced and dropped as one";
-constexpr std::string_view kPaged =
-    "offloaded memory is mapped from files, which the system reads ahead and writes behind";
 constexpr std::string_view kReport = "report.html and metrics.jsonl show it for every run";
 constexpr std::string_view kCheckpoint =
     "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";

@@ -33,6 +33,29 @@ struct Row {
   std::string_view hf = {};  ///< what Hugging Face's complaints call the setting
 };
 
+/// How a row is written down.
+/// A section that is what its keys are.
+constexpr Row group(std::string_view key) { return {key, "", Effect::acts, Kind::section}; }
+/// The setting gets the value as it stands.
+constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view hf = {},
+                     std::string_view why = {}) {
+  return {key, setting, Effect::acts, kind, why, {}, true, hf};
+}
+/// The setting follows from the value, and perhaps from others.
+constexpr Row acts(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
+  return {key, setting, Effect::acts, kind, why};
+}
+constexpr Row ignored(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
+  return {key, "", Effect::ignored, kind, why, harmless};
+}
+constexpr Row refused(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
+  return {key, "", Effect::refused, kind, why, harmless};
+}
+
+inline constexpr std::string_view kUnits = "the parameters of a block are gathered, reduced and dropped as one";
+inline constexpr std::string_view kPaged =
+    "offloaded memory is mapped from files, which the system reads ahead and writes behind";
+
 /// All keys, sections first.
 std::span<const Row> rows();
 /// By its whole path; nullptr when there is none.

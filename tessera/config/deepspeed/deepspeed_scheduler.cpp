@@ -12,13 +12,13 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-struct Type {
+struct SchedulerType {
   std::string_view name, setting;
   Words parameters, required;
 };
 
-const std::vector<Type>& types() {
-  static const std::vector<Type> all = {
+const std::vector<SchedulerType>& scheduler_types() {
+  static const std::vector<SchedulerType> all = {
       {"WarmupLR", "warmup_lr", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"}, {}},
       {"WarmupDecayLR",
        "warmup_decay_lr",
@@ -42,7 +42,7 @@ const std::vector<Type>& types() {
   return all;
 }
 
-std::string key(std::string_view name) { return concat("scheduler.params.", name); }
+std::string scheduler_key(std::string_view name) { return concat("scheduler.params.", name); }
 
 /// What transformers compares with settings of the run.
 struct Compared {
@@ -66,12 +66,13 @@ class Scheduler {
       return;
     }
     const SourcePos where = r_.value("scheduler.type")->where();
-    const auto type = std::find_if(types().begin(), types().end(),
-                                   [&](const Type& t) { return to_lower(t.name) == to_lower(*name); });
-    if (type == types().end()) return unknown(*name, where);
+    const auto type = std::find_if(scheduler_types().begin(), scheduler_types().end(),
+                                   [&](const SchedulerType& t) { return to_lower(t.name) == to_lower(*name); });
+    if (type == scheduler_types().end()) return unknown(*name, where);
     for (const std::string& required : type->required)
-      if (r_.value(key(required)) == nullptr)
-        r_.to.problem(where, concat("scheduler.type ", type->name, " needs ", key(required)), {"lr_scheduler_kwargs"});
+      if (r_.value(scheduler_key(required)) == nullptr)
+        r_.to.problem(where, concat("scheduler.type ", type->name, " needs ", scheduler_key(required)),
+                      {"lr_scheduler_kwargs"});
     beats("lr_scheduler_type", "scheduler.type", *name, where);
     r_.to.give("lr_scheduler_type", "scheduler.type", std::string(type->setting), where);
     r_.to.let_win("lr_scheduler_type");
@@ -86,7 +87,7 @@ class Scheduler {
  private:
   void unknown(const std::string& name, const SourcePos& where) {
     Words names;
-    for (const Type& type : types()) names.emplace_back(type.name);
+    for (const SchedulerType& type : scheduler_types()) names.emplace_back(type.name);
     const auto near = nearest(name, names);
     r_.to.problem(where,
                   concat("scheduler.type '", name, "' is unknown", near ? concat("; did you mean ", *near, "?") : "",
@@ -105,19 +106,20 @@ class Scheduler {
                                r_.so_far.origin(setting), "): DeepSpeed runs the schedule of its file"));
   }
 
-  Value parameters(const Type& type, const Value& section) {
+  Value parameters(const SchedulerType& type, const Value& section) {
     std::vector<Value::Member> arguments;
     for (const auto& [name, value] : section.members()) {
-      if (find_row(key(name)) == nullptr || value.is_null()) continue;
+      if (find_row(scheduler_key(name)) == nullptr || value.is_null()) continue;
       if (std::find(type.parameters.begin(), type.parameters.end(), name) == type.parameters.end()) {
         if (name != "last_batch_iteration")
-          r_.to.problem(value.where(),
-                        concat(key(name), " is no parameter of ", type.name, "; it has ", join(type.parameters)),
-                        {"lr_scheduler_kwargs"});
+          r_.to.problem(
+              value.where(),
+              concat(scheduler_key(name), " is no parameter of ", type.name, "; it has ", join(type.parameters)),
+              {"lr_scheduler_kwargs"});
         continue;
       }
-      if (!r_.said.contains(key(name))) continue;  // without effect, or wrong
-      if (r_.is_auto(key(name))) {
+      if (!r_.said.contains(scheduler_key(name))) continue;  // without effect, or wrong
+      if (r_.is_auto(scheduler_key(name))) {
         // transformers fills these; warmup_min_lr with 0, which is the default
         if (name == "warmup_max_lr" || name == "warmup_num_steps" || name == "total_num_steps")
           arguments.emplace_back(name, Value::of("auto"));
@@ -130,7 +132,7 @@ class Scheduler {
 
   /// The value by the kind of its row; nothing after a complaint.
   std::optional<Value> converted(const std::string& name, const Value& value) {
-    const std::string path = key(name);
+    const std::string path = scheduler_key(name);
     if (name == "warmup_type") {
       const std::string word = to_lower(trim(value.as_string()));
       if (word == "log" || word == "linear") return Value::of(word);
@@ -169,7 +171,7 @@ class Scheduler {
     if (c.setting == "warmup_steps" && o.warmup_steps == 0 && *text == "1") return true;
     return c.setting == "warmup_steps" && o.warmup_ratio > 0 && o.max_steps > 0
                ? share_matches(*text, value.where())
-               : r_.agrees(c.setting, key(c.name), *text, value.where(), c.hf);
+               : r_.agrees(c.setting, scheduler_key(c.name), *text, value.where(), c.hf);
   }
 
   /// A warm-up that the run gives as a share of its steps.
@@ -178,8 +180,8 @@ class Scheduler {
     const double steps = std::max(1.0, std::ceil(o.warmup_ratio * static_cast<double>(o.max_steps)));
     if (!r_.given_elsewhere("warmup_ratio") || parse_real(text) == steps) return true;
     r_.to.problem(where,
-                  concat(Reading::mismatch(key("warmup_num_steps"), text, "warmup_steps", format_real(steps)), " (",
-                         r_.so_far.origin("warmup_ratio"), " ", format_real(o.warmup_ratio),
+                  concat(Reading::mismatch(scheduler_key("warmup_num_steps"), text, "warmup_steps", format_real(steps)),
+                         " (", r_.so_far.origin("warmup_ratio"), " ", format_real(o.warmup_ratio),
                          "): make them equal, or leave one of them out"),
                   {"lr_scheduler_kwargs"});
     return false;

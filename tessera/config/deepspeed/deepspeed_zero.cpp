@@ -7,7 +7,7 @@
 namespace tessera::config::deepspeed {
 namespace {
 
-std::string key(std::string_view name) { return concat("zero_optimization.", name); }
+std::string zero_key(std::string_view name) { return concat("zero_optimization.", name); }
 
 class Zero {
  public:
@@ -35,9 +35,9 @@ class Zero {
       r_.say("zero_stage", "zero_optimization", concat(stage_), found->second->where());
       return false;
     }
-    const auto stage = r_.whole(key("stage"));
+    const auto stage = r_.whole(zero_key("stage"));
     if (stage && *stage > 3) {
-      r_.to.problem(r_.value(key("stage"))->where(),
+      r_.to.problem(r_.value(zero_key("stage"))->where(),
                     concat("zero_optimization.stage is ", *stage, "; it must be 0, 1, 2 or 3"),
                     {"zero_stage", "strategy", "cpu_offload"});
       return false;
@@ -48,14 +48,14 @@ class Zero {
 
   /// hpZ and MiCS keep whole copies in groups: hybrid sharding.
   void groups() {
-    const auto hpz = r_.whole(key("zero_hpz_partition_size")), mics = r_.whole(key("mics_shard_size"));
+    const auto hpz = r_.whole(zero_key("zero_hpz_partition_size")), mics = r_.whole(zero_key("mics_shard_size"));
     const bool by_hpz = hpz && *hpz > 1, by_mics = mics && *mics > 0;
-    const Value* at = r_.value(key("stage"));
+    const Value* at = r_.value(zero_key("stage"));
     if (!by_hpz && !by_mics) {
-      if (at != nullptr) r_.say("zero_stage", key("stage"), concat(stage_), at->where());
+      if (at != nullptr) r_.say("zero_stage", zero_key("stage"), concat(stage_), at->where());
       return;
     }
-    const std::string path = key(by_mics ? "mics_shard_size" : "zero_hpz_partition_size");
+    const std::string path = zero_key(by_mics ? "mics_shard_size" : "zero_hpz_partition_size");
     const SourcePos where = r_.value(path)->where();
     if (by_hpz && by_mics)
       return r_.to.problem(
@@ -79,7 +79,7 @@ class Zero {
   }
 
   bool offloads(std::string_view section) const {
-    const auto device = r_.text(concat(key(section), ".device"));
+    const auto device = r_.text(concat(zero_key(section), ".device"));
     return device && to_lower(*device) != "none" && !device->empty();
   }
 
@@ -90,8 +90,8 @@ class Zero {
   };
 
   Place place(const char* section, const char* deprecated) {
-    const std::string path = key(section);
-    const Value* old = r_.value(key(deprecated));
+    const std::string path = zero_key(section);
+    const Value* old = r_.value(zero_key(deprecated));
     if (old != nullptr && r_.said.contains(path)) {
       r_.to.problem(old->where(),
                     concat("Cannot provide deprecated parameter '", deprecated, "' and replacing parameter '", section,
@@ -99,7 +99,7 @@ class Zero {
                     {"cpu_offload"});
       return {};
     }
-    if (old != nullptr) return {*r_.flag(key(deprecated)), key(deprecated), old->where()};
+    if (old != nullptr) return {*r_.flag(zero_key(deprecated)), zero_key(deprecated), old->where()};
     const Value* device = r_.value(concat(path, ".device"));
     if (device == nullptr || means_nothing(*device)) return {};
     const std::string word = to_lower(trim(device->as_string()));
@@ -143,19 +143,20 @@ class Zero {
 
   /// The stage decides when nobody does.
   void overlap() {
-    if (r_.value(key("overlap_comm")) != nullptr || r_.value(key("stage")) == nullptr || stage_ == 0) return;
-    r_.otherwise("overlap_comm", key("stage"), stage_ == 3 ? "true" : "false", r_.value(key("stage"))->where());
+    if (r_.value(zero_key("overlap_comm")) != nullptr || r_.value(zero_key("stage")) == nullptr || stage_ == 0) return;
+    r_.otherwise("overlap_comm", zero_key("stage"), stage_ == 3 ? "true" : "false",
+                 r_.value(zero_key("stage"))->where());
   }
 
   void bucket() {
-    const std::string path = key("reduce_bucket_size");
+    const std::string path = zero_key("reduce_bucket_size");
     if (const Value* value = r_.value(path)) r_.say("reduce_bucket_size", path, *value);
     if (!asks_model()) return;
     const auto values = model_values();
     if (!values) return;
     if (r_.is_auto(path))
       r_.otherwise("reduce_bucket_size", path, concat(values->reduce_bucket_size), r_.said.find(path)->second->where());
-    const std::string threshold = key("stage3_param_persistence_threshold");
+    const std::string threshold = zero_key("stage3_param_persistence_threshold");
     if (r_.is_auto(threshold) && stage_ == 3)
       r_.otherwise("persistence_threshold", threshold, concat(values->param_persistence_threshold),
                    r_.said.find(threshold)->second->where());
@@ -164,7 +165,7 @@ class Zero {
   std::vector<std::string> auto_keys() const {
     std::vector<std::string> keys;
     for (const char* name : {"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"})
-      if (r_.is_auto(key(name))) keys.push_back(key(name));
+      if (r_.is_auto(zero_key(name))) keys.push_back(zero_key(name));
     return keys;
   }
   bool asks_model() const { return !r_.alone && !auto_keys().empty(); }
@@ -181,7 +182,7 @@ class Zero {
   }
 
   void prefetch() {
-    const std::string path = key("stage3_prefetch_bucket_size");
+    const std::string path = zero_key("stage3_prefetch_bucket_size");
     if (stage_ != 3 || r_.whole(path) != 0) return;
     const SourcePos where = r_.value(path)->where();
     r_.say("backward_prefetch", path, "no_prefetch", where);

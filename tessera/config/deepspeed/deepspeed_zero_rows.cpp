@@ -10,31 +10,15 @@ namespace {
 
 using enum Kind;
 
-constexpr Row acts(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
-  return {key, setting, Effect::acts, kind, why};
-}
-constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
-  return {key, setting, Effect::acts, kind, why, {}, true};
-}
-constexpr Row ignored(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
-  return {key, "", Effect::ignored, kind, why, harmless};
-}
-constexpr Row refused(std::string_view key, Kind kind, std::string_view why, std::string_view harmless = {}) {
-  return {key, "", Effect::refused, kind, why, harmless};
-}
-
-constexpr std::string_view kUnits = "the parameters of a block are gathered, reduced and dropped as one";
 constexpr std::string_view kFlat = "parameters and gradients live in flat buffers, which need no copies";
-constexpr std::string_view kPaged =
-    "offloaded memory is mapped from files, which the system reads ahead and writes behind";
 constexpr std::string_view kAnyWorld = "checkpoints are read by any number of processes, whichever wrote them";
 constexpr std::string_view kQuantized =
     "communication in 4 or 8 bits is not built; communication_data_type bf16 halves what is sent";
 
-constexpr Row table[] = {
+constexpr Row zero_table[] = {
     acts("zero_optimization", section, "zero_stage", "true and false, the oldest form: stage 1 and 0"),
     acts("zero_optimization.stage", whole, "zero_stage"),
-    direct("zero_optimization.overlap_comm", flag, "overlap_comm", "left out: true at stage 3, false at 1 and 2"),
+    direct("zero_optimization.overlap_comm", flag, "overlap_comm", {}, "left out: true at stage 3, false at 1 and 2"),
     acts("zero_optimization.reduce_bucket_size", whole, "reduce_bucket_size",
          "\"auto\": hidden size squared; left out: ddp_bucket_cap_mb"),
     acts("zero_optimization.offload_optimizer", section, "cpu_offload"),
@@ -59,7 +43,7 @@ constexpr Row table[] = {
     ignored("zero_optimization.offload_param.pin_memory", flag, kPaged, "false"),
     acts("zero_optimization.stage3_prefetch_bucket_size", whole, "backward_prefetch",
          "0: nothing is gathered ahead (and forward_prefetch false); else the next block is"),
-    direct("zero_optimization.stage3_param_persistence_threshold", whole, "persistence_threshold",
+    direct("zero_optimization.stage3_param_persistence_threshold", whole, "persistence_threshold", {},
            "\"auto\": 10 x hidden size; left out: 0, since a block's parameters are gathered together"),
     acts("zero_optimization.zero_hpz_partition_size", whole, "shard_group_size",
          "above 1: hybrid_shard in groups of so many (optimizer states, too)"),
@@ -126,6 +110,6 @@ constexpr Row table[] = {
 
 }  // namespace
 
-std::span<const Row> zero_rows() { return table; }
+std::span<const Row> zero_rows() { return zero_table; }
 
 }  // namespace tessera::config::deepspeed

@@ -10,7 +10,7 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 256 << 10;
+constexpr std::uint64_t kMostWordBytes = 256 << 10;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -94,7 +94,7 @@ std::vector<FileWord> read_file_words(const std::string& path, Problems& problem
     if (!path_exists(path)) throw InputError(concat("--args_file ", path, ": no such file"));
     if (is_directory(path))
       throw InputError(concat("--args_file ", path, " is a folder; expected a file of arguments"));
-    return split_file_words(read_file(path, kMostBytes), path);
+    return split_file_words(read_file(path, kMostWordBytes), path);
   } catch (const InputError& error) {
     problems.lines.push_back(error.what());
     problems.doubtful.insert("args_file");
