@@ -28,7 +28,7 @@ EvalMetrics evaluate(models::LanguageModel& model, const data::Dataset& dataset,
   const bool was_training = model.is_training();
   model.eval();
 
-  const data::Sampler in_order("sequential", dataset.size(), 0);
+  const data::Sampler in_order(SamplingStrategy::sequential, dataset.size(), 0);
   const std::int64_t all_batches = (dataset.size() + batch_size - 1) / batch_size;
   const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may be missing
   std::vector<double> sums(static_cast<std::size_t>(own_batches), 0.0);
