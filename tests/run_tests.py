@@ -33,7 +33,7 @@ def execute(command):
 
 
 def google_test(program):
-    """(passed, failed, skipped, output, names of flaky tests, where and why one was skipped) of a GoogleTest program."""
+    """(passed, failed, skipped, output, names of flaky tests, where one was skipped, why) of a GoogleTest program."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         code, text = execute([program, f"--gtest_output=json:{out.name}", "--gtest_brief=1"])
         try:
