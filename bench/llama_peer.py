@@ -2,8 +2,8 @@
 JSON line.
 
     llama_peer.py save FOLDER            the initial weights as a Hugging Face folder (--shard SIZE: in shards)
-    llama_peer.py train                  steps on the token generator's rows: tok_s, cpu_s, losses, idle and peak
-    resident MB llama_peer.py generate FOLDER        greedy tokens with the KV cache: tok_s, cpu_s per token
+    llama_peer.py train                  steps on the token generator's rows: tok_s, cpu_s, losses, idle and peak MB
+    llama_peer.py generate FOLDER        greedy tokens with the KV cache: tok_s, cpu_s per token
 
 The shape is given by --layers --d --heads --kv --intermediate --vocab --T --tied.
 """

@@ -1,7 +1,7 @@
 #include <tessera/base/error.h>
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/unicode/char_class.h>
-#include <tessera/text/unicode/unicode_properties.h>
+#include <tessera/text/unicode/code_set.h>
 #include <tessera/text/unicode/utf8.h>
 
 #include <algorithm>
@@ -35,9 +35,8 @@ std::size_t blanks_end(std::string_view text, std::size_t at) {
 
 /// \w of the Rust regex crate.
 bool is_word(std::uint32_t code_point) {
-  const auto after = std::upper_bound(word_ranges.begin(), word_ranges.end(), code_point,
-                                      [](std::uint32_t c, const CodeRange& range) { return c < range.first; });
-  return after != word_ranges.begin() && code_point <= std::prev(after)->last;
+  static const CodeSet& words = *find_property("word");
+  return contains(words, code_point);
 }
 
 bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {

@@ -6,7 +6,7 @@
 
 #include <tessera/text/bpe/gpt2_split.h>
 #include <tessera/text/bpe/regex_split.h>
-#include <tessera/text/unicode/unicode_properties.h>
+#include <tessera/text/unicode/code_set.h>
 
 #include <string>
 #include <string_view>
@@ -119,7 +119,7 @@ struct PreTokenizer {
 
   template <class Found>
   static void for_each_digit(std::string_view text, const Found& found) {
-    const CharClasses& classes = CharClasses::get();
+    static const CodeSet& digits = *find_property("digit");
     for (std::size_t at = 0; at < text.size();) {
       const auto byte = static_cast<unsigned char>(text[at]);
       if (byte < 0x80) {
@@ -128,9 +128,7 @@ struct PreTokenizer {
         continue;
       }
       const CodePoint c = code_point_at(text, at);
-      bool number = classes.of(c.value) == CharClass::number;
-      for (const CodeRange& range : more_number_ranges) number |= c.value >= range.first && c.value <= range.last;
-      if (number) found(at, at + c.size);
+      if (contains(digits, c.value)) found(at, at + c.size);
       at += c.size;
     }
   }

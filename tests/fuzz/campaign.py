@@ -1,12 +1,11 @@
 """Feeds the fuzzers millions of inputs and keeps account of them.
 
-    cmake --preset fuzz && cmake --build --preset fuzz            (or fuzz-fast: without sanitizers, several times the
-    inputs) python3 tests/fuzz/campaign.py BUILD --inputs 5000000 --corpora DIR [--only NAME,NAME]
+    cmake --preset fuzz && cmake --build --preset fuzz            (or fuzz-fast: no sanitizers, more inputs)
+    python3 tests/fuzz/campaign.py BUILD --inputs 5000000 --corpora DIR [--only NAME,NAME]
 
 Readers take turns in chunks of at most --chunk inputs and --seconds, with one of a few lengths each, until each has
-taken
---inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk (reader,
-commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is begun
+taken --inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk
+(reader, commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is begun
 again with the same DIR goes on where it was, so new code wants a new DIR. What crashes, takes 20 minutes or asks for
 more than 64 MiB at once (the latter is only seen under sanitizers) is kept as DIR/crash/NAME-*, and its reader takes no
 more inputs; the exit status is then 1. The one wall-clock limit that matters ends a chunk early, so the programs may be

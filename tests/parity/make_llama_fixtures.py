@@ -8,8 +8,7 @@ A folder holds config.json as transformers 5 writes it, config_v4.json (the same
 expected.safetensors:
   ids (step 99 of tokens()) -> logits [B, T, V]; with "long": of LONG tokens, beyond the original context, too;
   train: mean losses and gradient norms (before clipping to 1) of 20 AdamW steps of transformers' Trainer: its decay
-  rule, linear
-    schedule with 2 steps of warm-up, labels = ids except one position;
+    rule, linear schedule with 2 steps of warm-up, labels = ids except one position;
   padded: rows of `lengths` tokens, right-padded with attention_mask, labels -100 there;
   packed: rows of documents that begin at `starts`: position_ids from 0 in each, block-diagonal causal mask.
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Everything of the WordPiece tests that needs Hugging Face `tokenizers` (the version is printed into what it makes).
 
-  wordpiece_fixtures.py tables > tessera/text/wordpiece/bert_character_tables.h   what its Bert components do to each
-  code point wordpiece_fixtures.py fixtures TEXT tests/fixtures/text/wordpiece     small tokenizers, cases and their ids
-  wordpiece_fixtures.py compare TESSERA TEXT TOKENIZER_JSON [N]         ids of N cases, ours (the program) against
-  theirs
+  wordpiece_fixtures.py tables > tessera/text/wordpiece/bert_character_tables.h
+      what its Bert components do to each code point
+  wordpiece_fixtures.py fixtures TEXT tests/fixtures/text/wordpiece
+      small tokenizers, cases and their ids
+  wordpiece_fixtures.py compare TESSERA TEXT TOKENIZER_JSON [N]
+      ids of N cases, ours (the program) against theirs
 
 TEXT is natural English text, e.g. the King James Bible of Debian's bible-kjv-text. `make test` needs none of this.
 """
@@ -62,7 +64,7 @@ def write_tables():
           f"{tokenizers.__version__}: what its")
     print("/// BertNormalizer and BertPreTokenizer do to each code point. Do not edit: ids must equal theirs, whatever "
           "Unicode says later.")
-    print("\n#include <tessera/text/unicode/unicode_ranges.h>\n\nnamespace tessera::text {\n")
+    print("\n#include <tessera/text/unicode/code_set.h>\n\n#include <array>\n\nnamespace tessera::text {\n")
     for name, comment, points in [
             ("bert_removed", "What clean_text removes", [c for c, new in clean.items() if new == ""]),
             ("bert_space", "What clean_text turns into a blank", [c for c, new in clean.items() if new == " "]),

@@ -1,6 +1,5 @@
 #include <tessera/text/bpe/compact_pattern.h>
 
-#include <tessera/text/unicode/unicode_properties.h>
 #include <tessera/text/unicode/utf8.h>
 
 #include <algorithm>
@@ -9,43 +8,6 @@
 namespace tessera::text {
 
 namespace {
-
-constexpr std::uint32_t code_points = 0x110000;
-
-/// Ascending, disjoint ranges.
-using CodeSet = std::vector<CodeRange>;
-
-CodeSet sorted_union(CodeSet ranges) {
-  std::sort(ranges.begin(), ranges.end(), [](const CodeRange& a, const CodeRange& b) { return a.first < b.first; });
-  CodeSet out;
-  for (const CodeRange& range : ranges) {
-    if (!out.empty() && range.first <= out.back().last + 1) {
-      out.back().last = std::max(out.back().last, range.last);
-    } else {
-      out.push_back(range);
-    }
-  }
-  return out;
-}
-
-CodeSet complement(const CodeSet& set) {
-  CodeSet out;
-  std::uint32_t next = 0;
-  for (const CodeRange& range : set) {
-    if (next < range.first) out.push_back({next, range.first - 1});
-    next = range.last + 1;
-  }
-  if (next < code_points) out.push_back({next, code_points - 1});
-  return out;
-}
-
-bool contains(const CodeSet& set, std::uint32_t c) {
-  const auto after = std::upper_bound(set.begin(), set.end(), c,
-                                      [](std::uint32_t value, const CodeRange& range) { return value < range.first; });
-  return after != set.begin() && c <= std::prev(after)->last;
-}
-
-void append(CodeSet& set, const CodeSet& more) { set.insert(set.end(), more.begin(), more.end()); }
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -138,13 +100,13 @@ class Parser {
     const char c = peek(1);
     if (c == 's' || c == 'S') {
       at_ += 2;
-      append(set, c == 's' ? *property_ranges("") : complement(*property_ranges("")));
+      append(set, c == 's' ? *find_property("") : complement(*find_property("")));
       return true;
     }
     if (c != 'p' && c != 'P') return false;
     const std::size_t end = pattern_.find('}', at_);
     if (peek(2) != '{' || end == std::string_view::npos || end < at_ + 4) return false;
-    const CodeSet* ranges = property_ranges(pattern_.substr(at_ + 3, end - at_ - 3));
+    const CodeSet* ranges = find_property(pattern_.substr(at_ + 3, end - at_ - 3));
     if (ranges == nullptr) return false;
     at_ = end + 1;
     append(set, c == 'p' ? *ranges : complement(*ranges));
@@ -222,22 +184,7 @@ std::string bytes_of(const CodeSet& set, const std::vector<bool>& high_bytes) {
   return out.empty() ? out : "[" + out + "]";
 }
 
-template <std::size_t N>
-CodeSet to_set(const std::array<CodeRange, N>& ranges) {
-  return CodeSet(ranges.begin(), ranges.end());
-}
-
 }  // namespace
-
-const std::vector<CodeRange>* property_ranges(std::string_view name) {
-  static const std::map<std::string_view, CodeSet> all = {
-      {"", to_set(space_ranges)},          {"L", to_set(letter_ranges)},      {"Lu", to_set(upper_ranges)},
-      {"Ll", to_set(lower_ranges)},        {"Lt", to_set(title_ranges)},      {"Lm", to_set(modifier_letter_ranges)},
-      {"Lo", to_set(other_letter_ranges)}, {"M", to_set(mark_ranges)},        {"N", to_set(number_ranges)},
-      {"Nd", to_set(decimal_ranges)},      {"P", to_set(punctuation_ranges)}, {"S", to_set(symbol_ranges)}};
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : &found->second;
-}
 
 CompactAlphabet::CompactAlphabet(const std::vector<std::pair<std::uint32_t, std::uint8_t>>& intervals) {
   std::map<Block, std::uint16_t> seen;

@@ -5,7 +5,7 @@
 /// that no set of a pattern tells apart become one byte, and pattern and text are translated: ASCII stays as it is, all
 /// else is a byte from 0x80 on. A match of n bytes is one of n code points.
 
-#include <tessera/text/unicode/unicode_ranges.h>
+#include <tessera/text/unicode/code_set.h>
 
 #include <array>
 #include <cstddef>
@@ -38,9 +38,6 @@ struct CompactPattern {
   std::string pattern;  ///< for PCRE2 without UTF
   CompactAlphabet alphabet;
 };
-
-/// The ranges of \p{NAME} in ascending order, or nullptr for an unknown name; "" is \s.
-const std::vector<CodeRange>* property_ranges(std::string_view name);
 
 /// Translates a pattern that spell_out_classes() accepts. nullopt where the translation would need care that no known
 /// tokenizer asks for: classes under (?i), unusual ranges, more than 127 different bytes.

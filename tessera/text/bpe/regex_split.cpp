@@ -53,8 +53,8 @@ struct Property {
   std::string ranges, complement;
   explicit Property(std::string_view its_name)
       : name(its_name),
-        ranges(spell(*property_ranges(its_name), false)),
-        complement(spell(*property_ranges(its_name), true)) {}
+        ranges(spell(*find_property(its_name), false)),
+        complement(spell(*find_property(its_name), true)) {}
 };
 
 /// Spelt out once; the first is \s.

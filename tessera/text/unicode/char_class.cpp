@@ -1,5 +1,6 @@
 #include <tessera/text/unicode/char_class.h>
-#include <tessera/text/unicode/unicode_ranges.h>
+#include <tessera/text/unicode/code_set.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -7,13 +8,14 @@ namespace tessera::text {
 namespace {
 
 std::vector<CharClass> flat_classes() {
-  std::vector<CharClass> flat(0x110000, CharClass::other);
-  const auto paint = [&](const auto& ranges, CharClass what) {
-    for (const CodeRange& range : ranges) std::fill(flat.begin() + range.first, flat.begin() + range.last + 1, what);
+  std::vector<CharClass> flat(code_points, CharClass::other);
+  const auto paint = [&](std::string_view property, CharClass what) {
+    for (const CodeRange& range : *find_property(property))
+      std::fill(flat.begin() + range.first, flat.begin() + range.last + 1, what);
   };
-  paint(letter_ranges, CharClass::letter);
-  paint(number_ranges, CharClass::number);
-  paint(space_ranges, CharClass::space);
+  paint("L", CharClass::letter);
+  paint("N", CharClass::number);
+  paint("", CharClass::space);
   return flat;
 }
 

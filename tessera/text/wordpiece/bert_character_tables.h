@@ -4,7 +4,9 @@
 /// BertNormalizer and BertPreTokenizer do to each code point. Do not edit: ids must equal theirs, whatever Unicode says
 /// later.
 
-#include <tessera/text/unicode/unicode_ranges.h>
+#include <tessera/text/unicode/code_set.h>
+
+#include <array>
 
 namespace tessera::text {
 
