@@ -133,7 +133,8 @@ def write_properties():
     plain_words = letters | of[r"\p{M}"] | of[r"\p{Nd}"]
     assert of[r"\p{N}"] <= numbers and plain_words <= words
     for name, comment, points in [
-            ("upper", r"\p{Lu} of its regular expressions", of[r"\p{Lu}"]), ("lower", r"\p{Ll}", of[r"\p{Ll}"]),
+            ("upper_case", r"\p{Lu} of its regular expressions", of[r"\p{Lu}"]),
+            ("lower_case", r"\p{Ll}", of[r"\p{Ll}"]),
             ("title", r"\p{Lt}", of[r"\p{Lt}"]), ("modifier_letter", r"\p{Lm}", of[r"\p{Lm}"]),
             ("other_letter", r"\p{Lo}; \p{L} is these five", of[r"\p{Lo}"]), ("mark", r"\p{M}", of[r"\p{M}"]),
             ("punctuation", r"\p{P}", of[r"\p{P}"]), ("symbol", r"\p{S}", of[r"\p{S}"]),

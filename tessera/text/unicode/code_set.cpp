@@ -54,8 +54,8 @@ CodeSet all_of(const std::array<CodeRun, N>&... tables) {
 
 std::map<std::string_view, CodeSet> all_properties() {
   std::map<std::string_view, CodeSet> all = {{"", all_of(space_runs)},
-                                             {"Lu", all_of(upper_runs)},
-                                             {"Ll", all_of(lower_runs)},
+                                             {"Lu", all_of(upper_case_runs)},
+                                             {"Ll", all_of(lower_case_runs)},
                                              {"Lt", all_of(title_runs)},
                                              {"Lm", all_of(modifier_letter_runs)},
                                              {"Lo", all_of(other_letter_runs)},
@@ -65,7 +65,7 @@ std::map<std::string_view, CodeSet> all_properties() {
                                              {"P", all_of(punctuation_runs)},
                                              {"S", all_of(symbol_runs)},
                                              {"digit", all_of(decimal_runs, other_number_runs, more_number_runs)}};
-  all["L"] = all_of(upper_runs, lower_runs, title_runs, modifier_letter_runs, other_letter_runs);
+  all["L"] = all_of(upper_case_runs, lower_case_runs, title_runs, modifier_letter_runs, other_letter_runs);
   CodeSet words = all["L"];
   append(words, all_of(mark_runs, decimal_runs, more_word_runs));
   all["word"] = sorted_union(std::move(words));
