@@ -8,6 +8,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -55,7 +56,7 @@ Value resolve_plain(const std::string& text, const SourcePos& where) {
 
 class Builder final : public YAML::EventHandler {
  public:
-  explicit Builder(std::shared_ptr<const std::string> file) : file_(std::move(file)) {}
+  Builder(std::shared_ptr<const std::string> file, std::string_view text) : file_(std::move(file)), text_(text) {}
 
   Value take() { return std::move(root_); }
 
@@ -67,6 +68,7 @@ class Builder final : public YAML::EventHandler {
     // yaml-cpp gives "?" for plain scalars and "!" for quoted ones
     if (tag != "?" && tag != "!" && !tag.empty() && tag != "tag:yaml.org,2002:str")
       throw InputError(concat(at(mark).str(), ": the tag ", tag, " is not supported"));
+    if (tag == "!") refuse_keys_inside(mark);
     add(mark, anchor, tag == "?" || tag.empty() ? resolve_plain(text, at(mark)) : Value::of(text), text);
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -101,6 +103,35 @@ class Builder final : public YAML::EventHandler {
   };
 
   SourcePos at(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
+
+  /// A quote that is not closed takes the lines after it into its text, up to the next quote.
+  void refuse_keys_inside(const YAML::Mark& mark) const {
+    std::size_t i = 0;
+    for (int line = 0; line < mark.line && i < text_.size(); ++line)
+      i = std::min(text_.find('\n', i), text_.size() - 1) + 1;
+    i += static_cast<std::size_t>(mark.column);
+    if (i >= text_.size() || (text_[i] != '\'' && text_[i] != '"')) return;
+    const char quote = text_[i];
+    while (++i < text_.size()) {
+      if (quote == '"' && text_[i] == '\\') {
+        ++i;
+      } else if (text_[i] == quote) {
+        if (quote == '"' || text_.substr(i + 1, 1) != "'") return;
+        ++i;  // '' is a quote inside
+      } else if (text_[i] == '\n' && begins_with_key(text_.substr(i + 1))) {
+        throw InputError(concat(at(mark).str(), ": this quote ", quote,
+                                " is not closed in its line, so the lines after it become part of the text; close it"));
+      }
+    }
+  }
+
+  static bool begins_with_key(std::string_view line) {
+    line = line.substr(0, line.find('\n'));
+    line.remove_prefix(std::min(line.find_first_not_of(" -"), line.size()));
+    const std::size_t end = line.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    return end != std::string_view::npos && end > 0 && line[end] == ':' &&
+           (end + 1 == line.size() || line[end + 1] == ' ' || line[end + 1] == '\r');
+  }
 
   void add(const YAML::Mark& mark, YAML::anchor_t anchor, Value value, const std::string& key_text = "") {
     value.set_where(at(mark));
@@ -149,6 +180,7 @@ class Builder final : public YAML::EventHandler {
   }
 
   std::shared_ptr<const std::string> file_;
+  std::string_view text_;
   Value root_;
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, Anchored> anchors_;
@@ -163,9 +195,9 @@ Value parse_yaml(std::string_view text, const std::string& name) {
   try {
     std::istringstream in{std::string(text)};
     YAML::Parser parser(in);
-    Builder builder(file);
+    Builder builder(file, text);
     if (!parser.HandleNextDocument(builder)) return {};
-    Builder second(file);
+    Builder second(file, text);
     if (parser.HandleNextDocument(second)) throw InputError(concat(name, ": holds more than one YAML document"));
     return builder.take();
   } catch (const YAML::Exception& e) {

@@ -99,14 +99,16 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {ScheduleType::linear, {}, linear},
-      {ScheduleType::cosine, {"num_cycles"}, cosine},
+      {ScheduleType::linear, {"num_training_steps"}, linear},
+      {ScheduleType::cosine, {"num_cycles", "num_training_steps"}, cosine},
       {ScheduleType::constant, {}, constant, Kind::no_warmup},
       {ScheduleType::constant_with_warmup, {}, constant},
-      {ScheduleType::polynomial, {"lr_end", "power"}, polynomial},
+      {ScheduleType::polynomial, {"lr_end", "power", "num_training_steps"}, polynomial},
       {ScheduleType::inverse_sqrt, {"timescale"}, inverse_sqrt},
       {ScheduleType::cosine_with_restarts, {"num_cycles"}, cosine_with_restarts},
-      {ScheduleType::cosine_with_min_lr, {"min_lr", "min_lr_rate", "num_cycles"}, cosine_with_min_lr},
+      {ScheduleType::cosine_with_min_lr,
+       {"min_lr", "min_lr_rate", "num_cycles", "num_training_steps"},
+       cosine_with_min_lr},
       {ScheduleType::warmup_stable_decay,
        {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio", "num_cycles"},
        warmup_stable_decay,

@@ -15,6 +15,8 @@ namespace tessera::optim {
 
 /// type                  parameters (lr_scheduler_kwargs) and their defaults
 /// linear, constant, constant_with_warmup
+/// linear, polynomial, cosine, cosine_with_min_lr, besides: num_training_steps = all steps: the rate falls over so many
+///                       and stays there (Megatron's lr_decay_iters; transformers' argument of that name)
 /// cosine                num_cycles = 0.5
 /// cosine_with_restarts  num_cycles = 1
 /// cosine_with_min_lr    num_cycles = 0.5; min_lr or min_lr_rate (a share of the learning rate), one of them

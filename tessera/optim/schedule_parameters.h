@@ -78,7 +78,9 @@ struct ScheduleMoment {
         parameters(s),
         step(static_cast<double>(at_step)),
         warmup(static_cast<double>(s.warmup_steps)),
-        total(static_cast<double>(s.total_steps)) {}
+        total(parameters.whole("num_training_steps", static_cast<double>(s.total_steps), 1)) {
+    if (parameters.given("num_training_steps")) step = std::min(step, total);
+  }
 
   /// Share of the steps after the warm-up that are done.
   double progress() const { return (step - warmup) / std::max(1.0, total - warmup); }

@@ -219,10 +219,6 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:31: gradient_predivide_factor: gradient_predivide_factor != 1.0 is not yet supported "
                     "with ZeRO-3 with reduce scatter "
                     "enabled, which is how gradients are divided; leave it out"},
-        ProblemCase{R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})",
-                    "deepspeed:1:64: zero_optimization.offload_param is for stage 3, which divides parameters; "
-                    "zero_optimization.stage is 2: leave it out, or "
-                    "set the stage to 3"},
         ProblemCase{
             R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}})",
             "deepspeed:1:64: zero_optimization.offload_param.device is 'disk'; it must be one of none, cpu, nvme"},

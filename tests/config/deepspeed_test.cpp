@@ -30,6 +30,17 @@ TEST(Deepspeed, ClipsOnlyWhereItsFileSaysSo) {
             "clips");
 }
 
+TEST(Deepspeed, WhatItNeverReadsIsAWarning) {
+  for (const char* key : {"cuda_visible_devices", "comms_config", "monitor_config"})
+    EXPECT_EQ(note_of(concat("{\"", key, "\": {\"a\": 1}}")),
+              concat("deepspeed:1: without effect here: ", key, " (line 1): DeepSpeed never reads it"));
+  EXPECT_EQ(note_of(R"({"_comment": "mine"})"), "deepspeed:1: without effect here: _comment (line 1): a comment");
+  EXPECT_EQ(note_of(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"),
+            "deepspeed:1: zero_optimization.offload_param has no effect: it is for stage 3, which divides parameters, "
+            "and zero_optimization.stage is 2");
+  EXPECT_EQ(settings(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 0}})").at("reduce_bucket_size"), "1");
+}
+
 TEST(Deepspeed, ItsScheduleBeatsTheArguments) {
   const Resolved run =
       resolve_flags({"--deepspeed", R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 7}}})",

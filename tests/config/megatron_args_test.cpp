@@ -84,6 +84,14 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--lr-decay-style constant", "lr_scheduler_type=constant_with_warmup"},
       {"--lr-decay-style inverse-square-root", "lr_scheduler_type=inverse_sqrt"},
       {"--train-iters 10 --lr-decay-iters 10", "max_steps=10"},
+      {"--train-iters 10 --lr-decay-iters 20 --lr-decay-style cosine --min-lr 1e-5 --lr-warmup-fraction .1",
+       "lr_scheduler_kwargs=min_lr=1e-05,num_training_steps=20 lr_scheduler_type=cosine_with_min_lr max_steps=10 "
+       "warmup_steps=2"},
+      {"--train-samples 40 --lr-decay-samples 80 --global-batch-size 4 --micro-batch-size 4",
+       "gradient_accumulation_steps=1 lr_scheduler_kwargs=num_training_steps=20 lr_scheduler_type=linear max_steps=10 "
+       "per_device_train_batch_size=4"},
+      {"--distributed-backend nccl", "device=auto"},
+      {"--grad-reduce-in-bf16 --deterministic-mode", "full_determinism=true reduce_dtype=bf16"},
       {"--micro-batch-size 2 --global-batch-size 16 --num_processes 4",
        "gradient_accumulation_steps=2 per_device_train_batch_size=2"},
       {"--micro-batch-size 2 --global-batch-size 16", "gradient_accumulation_steps=8 per_device_train_batch_size=2"},
@@ -172,9 +180,6 @@ TEST(MegatronArgs, Mistakes) {
       {"--lr-decay-style cosin",
        {"--lr-decay-style is 'cosin'; it is one of constant, linear, cosine, inverse-square-root (did you mean "
         "cosine?)"}},
-      {"--train-iters 10 --lr-decay-iters 20",
-       {"--lr-decay-iters 20 differs from --train-iters 10: the rate falls over the whole run; give the same number, "
-        "or leave it out"}},
       {"--lr-decay-style inverse-square-root --min-lr 1",
        {"--min-lr 1 has no place in --lr-decay-style inverse-square-root: leave it out"}},
       {"--recompute-granularity full --recompute-activations",
@@ -186,7 +191,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--data-path a --split 90,x",
        {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},
-      {"--train-iters 5 --finetune",
+      {"--train-iters 5 --load out --finetune",
        {"--finetune is not supported: give --model_name_or_path the folder of the weights to start from"}},
       {"--train-iters 5 --eod-mask-loss",
        {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
@@ -225,6 +230,24 @@ TEST(MegatronArgs, Mistakes) {
   for (const auto& [line, problems] : cases) EXPECT_EQ(read(line).problems, problems) << line;
 }
 
+TEST(MegatronArgs, NamesOfEveryFamilyAreKnown) {
+  EXPECT_EQ(read("--log-num-zeros-in-grad --log-memory-to-tensorboard --use-persistent-ckpt-worker "
+                 "--dist-ckpt-strictness log_unexpected --use-checkpoint-opt_param-scheduler "
+                 "--dist-ckpt-optim-fully-reshardable --no-load-rng")
+                .problems,
+            Words{});
+  EXPECT_EQ(read("--moe-router-topk 2").notes,
+            Words{"--moe-router-topk: has no effect: it belongs to mixtures of experts, which --num-experts asks for"});
+  EXPECT_EQ(read("--multi-latent-attention").problems.size(), 1u);
+  EXPECT_EQ(find_megatron_key("moonlight"), nullptr);
+}
+
+TEST(MegatronArgs, Fp16HasItsOwnDefaults) {
+  EXPECT_EQ(settings("--fp16 --train-iters 5"),
+            "hysteresis=2 initial_scale_power=32 loss_scale_window=1000 max_steps=5");
+  EXPECT_EQ(settings("--fp16 --initial-loss-scale 8 --hysteresis 1"), "initial_scale_power=3 loss_scale_window=1000");
+}
+
 TEST(MegatronArgs, Notes) {
   const Read twice = read("--train-iters 5 --train-iters 6");
   EXPECT_EQ(twice.notes, Words{"--train-iters: is given twice: 6 counts, not 5"});
@@ -256,6 +279,11 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
 TEST(MegatronArgs, EveryRow) {
   const std::map<std::string_view, std::string> values = {
       {"distributed_backend", "gloo"},
+      {"weight_decay_incr_style", "constant"},
+      {"lr_decay_samples", "16 --global-batch-size 4 --micro-batch-size 2"},
+      {"no_load_optim", "--load out"},
+      {"no_load_rng", "--load out"},
+      {"finetune", "--load out"},
       {"data_parallel_sharding_strategy", "optim --use-megatron-fsdp"},
       {"recompute_granularity", "full"},
       {"position_embedding_type", concat("learned_absolute ", shape)},
@@ -268,7 +296,7 @@ TEST(MegatronArgs, EveryRow) {
       {"lr_warmup_samples", "8 --global-batch-size 4 --micro-batch-size 2"},
       {"lr_warmup_init", "0"},
       {"lr_warmup_fraction", "0.5"},
-      {"lr_decay_iters", "5 --train-iters 5"},
+      {"lr_decay_iters", "7 --train-iters 5"},
       {"split", "90,10"},
       {"initial_loss_scale", "8"},
       {"kv_channels", concat("16 ", shape)},
@@ -292,7 +320,8 @@ TEST(MegatronArgs, EveryRow) {
     if (!row.setting.empty()) {
       EXPECT_NE(find_field(row.setting), nullptr) << row.key;
     }
-    if (row.key == "num_layers" || row.key == "hidden_size" || row.key == "num_attention_heads")
+    if (row.key.ends_with('*') || row.key == "num_layers" || row.key == "hidden_size" ||
+        row.key == "num_attention_heads")
       continue;  // each needs the others: see above
     std::string value = is_megatron_switch(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);

@@ -61,6 +61,35 @@ TEST(Program, PrintConfig) {
   EXPECT_EQ(tessera({"train", "--print_config", "--max_steps", "x"}).exit_code, 2);
 }
 
+// What training refuses is not shown as if it were right; what nobody has said is not missed.
+TEST(Program, OneVerdictOnWhatIsSaid) {
+  for (const std::vector<std::string>& said : {std::vector<std::string>{"--fp16", "--bf16"},
+                                               {"--train_file", "/absent/a.txt"},
+                                               {"--model_name_or_path", "/absent"}}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"train", "--print_config"}, {"config", "show"}}) {
+      std::vector<std::string> words = command;
+      words.insert(words.end(), said.begin(), said.end());
+      const auto run = tessera(words);
+      EXPECT_EQ(run.exit_code, 2) << said[0];
+      EXPECT_EQ(run.out, "") << said[0];
+    }
+  }
+  const TemporaryFolder folder;
+  const std::string file = path_join(folder.path(), "run.yaml");
+  write_file_atomically(file, "bf16: true\nfp16: true\n");
+  EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
+  write_file_atomically(file, "train_file: /absent/a.txt\n");
+  EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
+}
+
+TEST(Program, PrintConfigUnderTheLauncher) {
+  const auto run = tessera({"launch", "--num_processes", "2", tessera::testing::build_path("tessera"), "train",
+                            "--print_config", "--learning_rate", "1e-3"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(contains(run.out, "\"learning_rate\"")) << run.out;
+}
+
 TEST(Program, BadInputIsOneMessageAndNothingIsWritten) {
   const TemporaryFolder folder;
   const std::string out = path_join(folder.path(), "out");

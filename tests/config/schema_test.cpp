@@ -121,7 +121,7 @@ TEST(Schema, AgreesWithTheReader) {
       {"bf16: maybe\n", false},
       {"strategy: full_shrad\n", false},
       {"min_loss_scale: 0\n", false},
-      {"save_steps: 0\n", false},
+      {"save_steps: -1\n", false},
       {"max_steps: [1]\n", false},
   };
   for (const auto& [yaml, right] : cases) {

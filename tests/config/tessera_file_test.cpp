@@ -224,9 +224,6 @@ TEST_F(TesseraFile, WrongFiles) {
        "a.yaml:2:14: args_file: a file cannot name the file that is read before it: give it on the command line"},
       {"max_steps: 3\noptimization:\n  max_steps: 4",
        "a.yaml:3:14: max_steps 4 contradicts max_steps 3 in line 1; keep one of them"},
-      {"push_to_hub: true",
-       "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, "
-       "which `hf upload` takes"},
       {"optim: rmsprop",
        "a.yaml:1:8: optim rmsprop: it is not built: --optim adagrad is the nearest, --optim adamw the usual one"},
       {"fsdp_config: {min_num_prams: 5}", "a.yaml:1:30: unknown key min_num_prams; did you mean min_num_params?"},

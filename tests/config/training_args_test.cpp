@@ -345,13 +345,17 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
 
+TEST_F(TrainingArguments, PushingToTheHubIsAWarning) {
+  EXPECT_EQ(
+      flags({"--push_to_hub"}).only_note(),
+      "--push_to_hub has no effect: nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf "
+      "upload` takes");
+}
+
 TEST_F(TrainingArguments, WrongFlags) {
   const std::vector<std::pair<Strings, std::string>> cases = {
       {{"--dataloader_num_worker", "4"},
        "unknown flag --dataloader_num_worker; did you mean --dataloader_num_workers?"},
-      {{"--push_to_hub"},
-       "--push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf "
-       "upload` takes"},
       {{"--no_save_safetensors"},
        "--no_save_safetensors: pickled weights are not written: leave it out; safetensors are read by every version of "
        "transformers since 4.30"},
@@ -421,9 +425,6 @@ TEST_F(TrainingArguments, WrongFiles) {
       {"learning_rte: 1e-4", "a.yaml:1:15: unknown argument learning_rte; did you mean learning_rate?"},
       {"learning_rate: fast", "a.yaml:1:16: learning_rate is 'fast'; it takes a number"},
       {"seed: 1.5", "a.yaml:1:7: seed is '1.5'; it takes an integer"},
-      {"push_to_hub: yes",
-       "a.yaml:1:14: push_to_hub: nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, "
-       "which `hf upload` takes"},
       {"seed: 3\nlabel_names: [1, 2]",
        "a.yaml:2:14: label_names is a list of something else than words; give one value, or words"},
       {"max_steps: [1]", "a.yaml:1:12: max_steps is a list of something else than words; give one value, or words"},
@@ -458,7 +459,7 @@ TEST_F(TrainingArguments, WrongFiles) {
                        .only_problem())
                   .ends_with(": give it as --config_file acc.yaml"));
   // all problems at once
-  EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 3u);
+  EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 2u);
 }
 
 TEST_F(TrainingArguments, FsdpConfigInAFileKeepsItsLines) {

@@ -40,7 +40,12 @@ TEST_F(ValidateTraining, StepsMayBeShares) {
   EXPECT_EQ(error_of({"--save_steps", "2.5"}),
             "--save_steps is 2.5; it must be a whole number of steps, or, between 0 and 1, a share of all steps");
   EXPECT_EQ(error_of({"--logging_steps", "0"}),
-            "--logging_steps is 0; it must be a whole number of steps, or, between 0 and 1, a share of all steps");
+            "--logging_steps is 0: give the steps between two lines of metrics, or --logging_strategy no");
+  EXPECT_EQ(error_of({"--save_steps", "0"}),
+            "--save_steps is 0: give the steps between two checkpoints, or --save_strategy no");
+  EXPECT_EQ(error_of({"--save_steps", "0", "--save_strategy", "no", "--logging_steps", "0", "--logging_strategy", "no",
+                      "--eval_steps", "0"}),
+            "");
   const Resolved resolved = resolve_flags({"--save_steps", "20", "--logging_steps", "0.5"}, no_environment);
   const Value output = to_value(resolved).at("output");
   EXPECT_EQ(dump_json(output.at("save_steps").at("value"), -1), "20");

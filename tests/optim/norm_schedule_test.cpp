@@ -94,6 +94,17 @@ TEST(Schedule, parameters_may_be_json) {
             schedule_factor(schedule_of("cosine_with_restarts", "num_cycles=3"), 5));
 }
 
+// Megatron's lr_decay_iters: the rate falls over other steps than those of the run, and stays at its end.
+TEST(Schedule, may_fall_over_other_steps_than_the_runs) {
+  Schedule longer = schedule_of("cosine_with_min_lr", "min_lr_rate=0.1");
+  longer.total_steps = 20;
+  Schedule told = schedule_of("cosine_with_min_lr", "min_lr_rate=0.1,num_training_steps=20");
+  for (const std::int64_t step : {0, 2, 5, 19, 20})
+    EXPECT_EQ(schedule_factor(told, step), schedule_factor(longer, step));
+  EXPECT_EQ(schedule_factor(told, 35), 0.1);
+  EXPECT_EQ(schedule_factor(schedule_of("linear", "num_training_steps=5"), 9), 0);
+}
+
 std::string refusal(const Schedule& schedule) {
   try {
     check_schedule(schedule);

@@ -6,6 +6,7 @@
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/key_tables.h>
 #include <tessera/config/core/print.h>
+#include <tessera/config/core/validate_said.h>
 #include <tools/tessera/config_command.h>
 
 #include <algorithm>
@@ -93,15 +94,6 @@ Value tree_value(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// What is wrong with what the file says, and not with what it does not say: paths and the model come from the command
-/// line.
-config::Problems unasked() {
-  config::Problems problems;
-  problems.doubtful = {"train_file",     "validation_file",       "output_dir", "model_name_or_path", "config_name",
-                       "tokenizer_name", "resume_from_checkpoint"};
-  return problems;
-}
-
 /// "ok: N keys act, M ignored", and every ignored key with the reason.
 void print_summary(const std::string& path, FileKind kind, const config::Resolved& resolved) {
   std::cout << path << ": " << kind_title(kind) << ", ok";
@@ -131,12 +123,12 @@ std::int64_t line_number(const std::string& path, const std::string& problem) {
 
 /// Prints what is wrong, or what the file does. Returns whether it is right.
 bool check_file(const std::string& path, const std::optional<std::string>& word) {
-  config::Problems problems = unasked();
+  config::Problems problems;
   try {
     const FileKind kind = kind_of_file(path, word);
     const config::Resolved resolved =
         config::resolve_flags({std::string(config::kind_flag(kind)), path}, problems, no_environment);
-    config::validate(resolved, problems);
+    config::validate_said(resolved, problems);
     if (problems.lines.empty()) {
       print_summary(path, kind, resolved);
       return true;
@@ -170,6 +162,7 @@ int config_show(const Arguments& given) {
     throw InputError(concat("tessera config show: --format is '", format, "'; it must be one of text, json, yaml"));
   config::Problems problems;
   const config::Resolved resolved = resolve_arguments(arguments, true, problems);
+  config::validate_said(resolved, problems);
   config::throw_if_any(problems);
   if (format == "text") std::cout << tree_text(resolved, all);
   if (format == "json") std::cout << dump_json(tree_value(resolved, all)) << '\n';

@@ -27,7 +27,8 @@ void check_training(const launch::LaunchCommand& command) {
   if (!is_own_training(command.command) || !command.emit.empty() || !command.hosts.empty() ||
       command.options.num_machines > 1)
     return;
-  const Arguments flags(command.command.begin() + 2, command.command.end());
+  Arguments flags(command.command.begin() + 2, command.command.end());
+  for (const char* shows : {"--print_config", "--print-config"}) std::erase(flags, shows);
   const auto asks = [&](const char* name) { return std::find(flags.begin(), flags.end(), name) != flags.end(); };
   if (asks("--help") || asks("-h")) return;
   std::map<std::string, std::string> variables = {{"WORLD_SIZE", std::to_string(command.options.num_processes)}};

@@ -8,6 +8,7 @@
 #include <tessera/config/core/handed.h>
 #include <tessera/config/core/print.h>
 #include <tessera/config/core/resolve.h>
+#include <tessera/config/core/validate_said.h>
 #include <tessera/launch/agent/launcher.h>
 #include <tessera/launch/agent/sealed_fd.h>
 #include <tessera/launch/cli/environment.h>
@@ -82,8 +83,12 @@ int train_command(const Arguments& given) {
   const bool print_config = take_switch(arguments, "--print_config", "--print-config");
   const launch::RankEnvironment environment = launch::read_rank_environment(&arguments);
   if (print_config) {
-    const config::Resolved resolved = config::resolve_flags(arguments, launch::job_variables(environment));
-    if (environment.rank == 0) print(config::print_config_json(resolved));
+    config::Problems problems;
+    const config::Resolved resolved = config::resolve_flags(arguments, problems, launch::job_variables(environment));
+    config::validate_said(resolved, problems);
+    if (environment.rank > 0) return 0;  // the first one speaks
+    config::throw_if_any(problems);
+    print(config::print_config_json(resolved));
     return 0;
   }
   const config::Resolved resolved = resolve_in_job(arguments, environment);

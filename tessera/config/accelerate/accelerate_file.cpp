@@ -319,11 +319,12 @@ class Reader {
     const Value& value = *find("num_processes");
     const Value* type = find("distributed_type");
     if (kind == Kind::data_parallel && means_no(*type) && *launch.num_processes > 1 && value.where().line > 0) {
-      to_.problem(value.where(),
-                  concat("num_processes ", *launch.num_processes,
-                         " contradicts distributed_type NO, which is one process: write MULTI_CPU, MULTI_GPU or FSDP"),
-                  {"num_processes"});
-    } else if (machines == 1) {
+      to_.note(value.where(), concat("num_processes ", *launch.num_processes,
+                                     " has no effect: distributed_type NO is one process (MULTI_CPU, MULTI_GPU, FSDP "
+                                     "are several)"));
+      return 1;
+    }
+    if (machines == 1) {
       to_.give("num_processes", "num_processes", value);
     }
     return *launch.num_processes;

@@ -58,6 +58,8 @@ constexpr std::array rows{
     KeyRow{"parallelism_config", "shard_group_size", acts, "the sizes of the mesh"},
     KeyRow{"fp8_config", "", ignored, fp8},
     KeyRow{"dynamo_config", "", ignored, compiled},
+    KeyRow{"ipex_config", "", ignored, compiled},
+    KeyRow{"tp_config", "", ignored, "tensor parallelism is not built yet"},
     KeyRow{"mpirun_config", "", ignored, "start the program with mpirun itself, or with tessera launch --hostfile"},
     // ---- Amazon SageMaker ----
     KeyRow{"ec2_instance_type", "", refused, sagemaker},

@@ -76,7 +76,7 @@ Rule from_to_below(double least, double most) {
   return rule;
 }
 Rule steps_or_share() {
-  Rule rule = more_than(0);
+  Rule rule = at_least(0);
   rule.steps_or_share = true;
   return rule;
 }

@@ -59,7 +59,7 @@ std::optional<std::string> meant_by(const std::string& name) {
   static const std::map<std::string_view, std::string_view> names = {
       {"max_train_steps", "max_steps"}, {"model_max_length", "max_seq_length"}, {"lora_rank", "lora_r"}};
   if (const auto found = names.find(name); found != names.end()) return std::string(found->second);
-  const KeyRow* megatron = Translator::find(megatron_keys(), "", name);
+  const KeyRow* megatron = find_megatron_key(name);
   return megatron == nullptr || megatron->setting.empty() ? std::nullopt
                                                           : std::optional(std::string(megatron->setting));
 }

@@ -8,6 +8,7 @@
 #include <tessera/config/core/resolve.h>
 #include <tessera/config/core/rule_checks.h>
 #include <tessera/config/core/sharding.h>
+#include <tessera/config/core/validate_said.h>
 #include <tessera/config/core/validate_training.h>
 #include <tessera/layout/backends.h>
 
@@ -166,6 +167,14 @@ void validate(const Resolved& resolved) {
   Problems problems;
   validate(resolved, problems);
   throw_if_any(problems);
+}
+
+void validate_said(const Resolved& resolved, Problems& problems) {
+  const std::set<std::string> doubtful = problems.doubtful;
+  for (const char* name : {"model_name_or_path", "config_name", "train_file", "output_dir"})
+    if (resolved.is_default(name)) problems.doubtful.insert(name);
+  validate(resolved, problems);
+  problems.doubtful = doubtful;
 }
 
 namespace {

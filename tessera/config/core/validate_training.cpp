@@ -19,6 +19,7 @@ class TrainingRules : RuleChecks {
 
   void check() {
     schedule();
+    intervals();
     precision();
     batch();
     evaluation();
@@ -30,6 +31,17 @@ class TrainingRules : RuleChecks {
  private:
   bool evaluates() const { return c_.output.eval_strategy != Interval::no; }
 
+  /// 0 stands beside a strategy that needs no steps.
+  void intervals() {
+    const OutputConfig& o = c_.output;
+    if (o.save_strategy == SaveStrategy::steps && o.save_steps == 0)
+      problem({"save_steps", "save_strategy"}, said("save_steps"),
+              " is 0: give the steps between two checkpoints, or --save_strategy no");
+    if (o.logging_strategy == Interval::steps && o.logging_steps == 0)
+      problem({"logging_steps", "logging_strategy"}, said("logging_steps"),
+              " is 0: give the steps between two lines of metrics, or --logging_strategy no");
+  }
+
   void schedule() {
     const OptimizationConfig& o = c_.optimization;
     if (o.nesterov && o.momentum == 0) problem({"nesterov", "momentum"}, "--nesterov needs --momentum above 0");
@@ -40,7 +52,8 @@ class TrainingRules : RuleChecks {
     }
     if (o.warmup_steps > 0 && o.warmup_ratio > 0)
       problem({"warmup_steps", "warmup_ratio"}, "--warmup_steps and --warmup_ratio exclude each other: give one");
-    if (o.max_steps > 0 && o.warmup_steps > o.max_steps)
+    const bool beyond_the_run = o.lr_scheduler_kwargs.find("num_training_steps") != std::string::npos;
+    if (o.max_steps > 0 && o.warmup_steps > o.max_steps && !beyond_the_run)
       problem({"warmup_steps", "max_steps"}, "--warmup_steps is ", o.warmup_steps, ", more than the ", o.max_steps,
               " steps of --max_steps");
   }

@@ -114,6 +114,7 @@ class Walk {
   void key(const std::string& section_path, const std::string& name, const Value& value, bool quiet) {
     const std::string written = below(section_path, name), path = present(section_path, name);
     const Row* row = find_row(path);
+    if (row == nullptr && name.starts_with('_')) return r_.without_effect(written, "a comment", value.where());
     if (row == nullptr || name.find('.') != std::string::npos) return unknown(section_path, name, value);
     if (value.is_null()) return;
     if (const auto [first, is_first] = spelled_.emplace(path, std::pair(written, value.where())); !is_first)

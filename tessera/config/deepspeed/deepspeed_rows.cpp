@@ -13,6 +13,7 @@ namespace {
 
 using enum Kind;
 
+constexpr std::string_view kNeverRead = "DeepSpeed never reads it";
 constexpr std::string_view kReport = "report.html and metrics.jsonl show it for every run";
 constexpr std::string_view kCheckpoint =
     "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";
@@ -271,6 +272,9 @@ constexpr Row table[] = {
     refused("compression_training", section, "models are not compressed in training; leave it out", "enabled*"),
     refused("quantize_training", section, "models are not quantized in training; leave it out", "enabled*"),
     refused("weight_quantization", section, "models are not quantized in training; leave it out", "enabled*"),
+    ignored("cuda_visible_devices", anything, kNeverRead),
+    ignored("comms_config", anything, kNeverRead),
+    ignored("monitor_config", anything, kNeverRead),
     refused("hybrid_engine", section, "training and generation do not share an engine; leave it out", "enabled"),
 };
 

@@ -129,16 +129,17 @@ class Zero {
     const Place optimizer = place("offload_optimizer", "cpu_offload");
     const Place param = place("offload_param", "cpu_offload_param");
     if (param.used && stage_ != 3)
-      return r_.to.problem(param.where,
-                           concat(param.path, " is for stage 3, which divides parameters; zero_optimization.stage is ",
-                                  stage_, ": leave it out, or set the stage to 3"),
-                           {"cpu_offload"});
-    if (optimizer.used || param.used)
-      r_.say("cpu_offload", param.used ? param.path : optimizer.path,
-             optimizer.used && param.used ? "all"
-             : param.used                 ? "params"
-                                          : "optimizer",
-             param.used ? param.where : optimizer.where);
+      r_.to.note(param.where, concat(param.path,
+                                     " has no effect: it is for stage 3, which divides parameters, and "
+                                     "zero_optimization.stage is ",
+                                     stage_));
+    const bool params = param.used && stage_ == 3;
+    if (optimizer.used || params)
+      r_.say("cpu_offload", params ? param.path : optimizer.path,
+             optimizer.used && params ? "all"
+             : params                 ? "params"
+                                      : "optimizer",
+             params ? param.where : optimizer.where);
   }
 
   /// The stage decides when nobody does.
@@ -150,7 +151,12 @@ class Zero {
 
   void bucket() {
     const std::string path = zero_key("reduce_bucket_size");
-    if (const Value* value = r_.value(path)) r_.say("reduce_bucket_size", path, *value);
+    if (const Value* value = r_.value(path)) {
+      if (r_.whole(path) == 0)  // every gradient is reduced by itself, as with buckets of one element
+        r_.say("reduce_bucket_size", path, "1", value->where());
+      else
+        r_.say("reduce_bucket_size", path, *value);
+    }
     if (!asks_model()) return;
     const auto values = model_values();
     if (!values) return;

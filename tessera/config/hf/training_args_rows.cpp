@@ -38,7 +38,7 @@ constexpr std::string_view kShares = "each process reads its own rows, in an ord
 constexpr std::string_view kDatasets =
     "data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file";
 constexpr std::string_view kHubFolder =
-    "nothing is uploaded: leave it out; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
+    "nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
 
 constexpr TrainingArgument arguments[] = {
     // what is run, and where it goes
@@ -157,7 +157,7 @@ constexpr TrainingArgument arguments[] = {
     ignored("restore_callback_states_from_checkpoint", Shape::boolean, "false",
             "a resumed run always continues all of its state"),
     // Hugging Face's hub
-    refused("push_to_hub", Shape::boolean, "false", kHubFolder),
+    ignored("push_to_hub", Shape::boolean, "false", kHubFolder),
     ignored("hub_model_id", Shape::word, "", kNoUpload),
     ignored("hub_strategy", Shape::word, "every_save", kNoUpload),
     ignored("hub_token", Shape::word, "<hub_token>", kNoUpload),

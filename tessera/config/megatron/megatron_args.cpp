@@ -83,7 +83,7 @@ class Reader {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       const std::string& argument = arguments_[i];
       const std::string name = name_of(argument);
-      if (name.empty() || is_ours(name) || Translator::find(megatron_keys(), "", name) == nullptr) {
+      if (name.empty() || is_ours(name) || find_megatron_key(name) == nullptr) {
         rest.push_back(argument);
         continue;
       }
@@ -102,19 +102,19 @@ class Reader {
 
   /// Rows that say everything: ignored, refused, or one value for one setting.
   void by_row(const std::string& name) {
-    const KeyRow& row = *Translator::find(megatron_keys(), "", name);
+    const KeyRow& row = *find_megatron_key(name);
     if (row.effect == Effect::ignored) return a_.note(name, concat("has no effect: ", row.why));
+    if ((name == "no_load_optim" || name == "no_load_rng" || name == "finetune") && !a_.has("load"))
+      return a_.note(name, "has no effect: nothing is loaded");
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
-    static constexpr std::array<std::string_view, 20> plain = {"non_persistent_save_interval",
+    static constexpr std::array<std::string_view, 18> plain = {"non_persistent_save_interval",
                                                                "check_weight_hash_across_dp_replicas_interval",
-                                                               "distributed_backend",
                                                                "ddp_bucket_size",
                                                                "micro_batch_size",
                                                                "seq_length",
                                                                "train_iters",
                                                                "lr",
                                                                "lr_warmup_iters",
-                                                               "lr_warmup_fraction",
                                                                "clip_grad",
                                                                "adam_eps",
                                                                "sgd_momentum",
@@ -130,8 +130,15 @@ class Reader {
       if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");
       return;
     }
-    if (name == "no_save_optim" || name == "overlap_grad_reduce" || name == "calculate_per_token_loss")
+    if (name == "no_save_optim" || name == "overlap_grad_reduce" || name == "calculate_per_token_loss" ||
+        name == "deterministic_mode")
       a_.give(name, row.setting, "true");
+    if (name == "lr_warmup_fraction") warmup();
+    if (name == "grad_reduce_in_bf16") a_.give(name, row.setting, "bf16");
+    if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
+    if (name == "distributed_backend")
+      if (const auto word = a_.word(name, {"nccl", "gloo"}))
+        *word == "nccl" ? a_.give(name, "device", "auto") : a_.give(name, row.setting, *word);
     if (name == "use_dist_ckpt" || name == "ckpt_fully_parallel_save") a_.give(name, row.setting, "sharded");
     if (name == "check_for_nan_in_loss_and_grad") a_.give(name, row.setting, "stop");
     if (name == "non_persistent_ckpt_type") {
@@ -261,15 +268,12 @@ class Reader {
   void schedule() {
     const auto style = a_.word("lr_decay_style", {"constant", "linear", "cosine", "inverse-square-root"});
     const double least = a_.real("min_lr", 0).value_or(0);
-    if (const auto decay = a_.whole("lr_decay_iters", 1), steps = a_.whole("train_iters", 1);
-        decay && steps && *decay != *steps)
-      a_.problem("lr_decay_iters",
-                 concat(*decay, " differs from --train-iters ", *steps,
-                        ": the rate falls over the whole run; give the same number, or leave it out"));
-    if (!style && !a_.has("min_lr")) return;
+    const std::optional<std::int64_t> decay = decay_steps();
+    const char* fall = a_.has("lr_decay_iters") ? "lr_decay_iters" : "lr_decay_samples";
+    if (!style && !a_.has("min_lr") && !decay) return;
     if (a_.has("lr_decay_style") && !style) return;
     const std::string word = style.value_or("linear");
-    const char* from = a_.has("lr_decay_style") ? "lr_decay_style" : "min_lr";
+    const char* from = a_.has("lr_decay_style") ? "lr_decay_style" : a_.has("min_lr") ? "min_lr" : fall;
     const std::string kwargs = format_real(least);
     if (word == "constant") {
       a_.give(from, "lr_scheduler_type", "constant_with_warmup");
@@ -280,11 +284,41 @@ class Reader {
                    {"lr_scheduler_kwargs"});
     } else if (word == "linear") {
       a_.give(from, "lr_scheduler_type", least > 0 ? "polynomial" : "linear");
-      if (least > 0) a_.give("min_lr", "lr_scheduler_kwargs", concat("power=1,lr_end=", kwargs));
+      give_parameters(least > 0 ? concat("power=1,lr_end=", kwargs) : "", decay, fall);
     } else {
       a_.give(from, "lr_scheduler_type", least > 0 ? "cosine_with_min_lr" : "cosine");
-      if (least > 0) a_.give("min_lr", "lr_scheduler_kwargs", concat("min_lr=", kwargs));
+      give_parameters(least > 0 ? concat("min_lr=", kwargs) : "", decay, fall);
     }
+  }
+
+  /// The steps over which the rate falls, where they are not those of the run.
+  std::optional<std::int64_t> decay_steps() {
+    const auto iterations = a_.whole("lr_decay_iters", 1), samples = a_.whole("lr_decay_samples", 1),
+               global = a_.whole("global_batch_size", 1);
+    if (samples && !global) {
+      a_.problem("lr_decay_samples", concat(*samples, " needs --global-batch-size"), {"lr_scheduler_kwargs"});
+      return std::nullopt;
+    }
+    if (!iterations && !samples) return std::nullopt;
+    const std::int64_t decay = iterations ? *iterations : *samples / *global;
+    const auto steps = a_.whole("train_iters", 1), all = a_.whole("train_samples", 1);
+    const bool same = steps ? *steps == decay : all && global && *all / *global == decay;
+    return same ? std::nullopt : std::optional(decay);
+  }
+
+  /// A share of the steps over which the rate falls.
+  void warmup() {
+    const auto share = a_.text("lr_warmup_fraction");
+    if (!share) return;
+    const auto decay = decay_steps();
+    const auto number = parse_real(*share);
+    if (!decay || !number) return a_.give("lr_warmup_fraction", "warmup_ratio", *share);
+    a_.give("lr_warmup_fraction", "warmup_steps", std::to_string(std::llround(*number * static_cast<double>(*decay))));
+  }
+
+  void give_parameters(std::string parameters, std::optional<std::int64_t> decay, const char* fall) {
+    if (decay) parameters += concat(parameters.empty() ? "" : ",", "num_training_steps=", *decay);
+    if (!parameters.empty()) a_.give(a_.has("min_lr") ? "min_lr" : fall, "lr_scheduler_kwargs", parameters);
   }
 
   void data() {
@@ -350,6 +384,11 @@ class Reader {
   void defaults() {
     for (const auto& [name, text] : {std::pair("weight_decay", "0.01"), std::pair("seed", "1234")})
       if (!typed(name)) to_.give(name, name, std::string(text), flag_position("Megatron's default"));
+    if (!typed("fp16")) return;
+    for (const auto& [name, text] :
+         {std::pair("initial_scale_power", "32"), std::pair("loss_scale_window", "1000"), std::pair("hysteresis", "2")})
+      if (!typed(name) && !to_.given(name))
+        to_.give(name, name, std::string(text), flag_position("Megatron's default"));
   }
 
   std::vector<std::string>& arguments_;
@@ -433,7 +472,7 @@ void MegatronArguments::give(std::string_view name, std::string_view setting, co
 void MegatronArguments::problem(std::string_view name, const std::string& what,
                                 std::initializer_list<std::string_view> doubtful) {
   for (const std::string_view setting : doubtful) problems_.doubtful.emplace(setting);
-  const KeyRow* row = Translator::find(megatron_keys(), "", name);
+  const KeyRow* row = find_megatron_key(name);
   if (row != nullptr && !row->setting.empty()) problems_.doubtful.emplace(row->setting);
   problems_.lines.push_back(concat(find(name)->flag, " ", what));
 }

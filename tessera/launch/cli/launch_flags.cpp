@@ -319,6 +319,8 @@ std::vector<LaunchFlag> make_flags() {
       {{"--rdzv_conf"}, "CONF", "", [](C&, V&, S n, S s) { rdzv_conf(n, s); }},
       ignored({"--no_python"}, ""),  // torchrun: the program is no script; seen from its name here
       ignored({"--same_network"}, ""),
+      ignored({"--use_env"}, ""),                   // torchrun: LOCAL_RANK is in the environment anyway
+      ignored({"--ipex", "--use_xpu"}, ""),         // accelerate: for Intel's accelerators
       ignored({"--no_ssh", "--no_ssh_check"}, ""),  // DeepSpeed: with --node_rank; seen from that here
       ignored({"--quiet", "-q"}, ""),
       ignored({"--launcher"}, "NAME"),  // DeepSpeed: how it reaches other hosts; ours is ssh
