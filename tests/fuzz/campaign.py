@@ -5,11 +5,11 @@
 
 Readers take turns in chunks of at most --chunk inputs and --seconds, with one of a few lengths each, until each has
 taken --inputs inputs. Inputs that reach new code are kept in DIR/NAME, and DIR/counts.tsv gets a line for each chunk
-(reader, commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is begun
-again with the same DIR goes on where it was, so new code wants a new DIR. What crashes, takes 20 minutes or asks for
-more than 64 MiB at once (the latter is only seen under sanitizers) is kept as DIR/crash/NAME-*, and its reader takes no
-more inputs; the exit status is then 1. The one wall-clock limit that matters ends a chunk early, so the programs may be
-stopped and continued at will.
+(reader, commit, sanitizers or "none", longest input, inputs, seconds, exit status, edges reached): a campaign that is
+begun again with the same DIR goes on where it was, so new code wants a new DIR. What crashes, takes 20 minutes or
+asks for more than 64 MiB at once (the latter is only seen under sanitizers) is kept as DIR/crash/NAME-*, and its
+reader takes no more inputs; the exit status is then 1. The one wall-clock limit that matters ends a chunk early, so
+the programs may be stopped and continued at will.
 """
 import argparse, csv, glob, os, re, subprocess, sys, time
 

@@ -1,11 +1,10 @@
-// Parameter groups, and optimizers by name.
+// Optimizers by name.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/optim/by_name.h>
-#include <tessera/optim/groups.h>
 
 #include <cmath>
 
@@ -13,46 +12,6 @@ namespace {
 
 using namespace tessera;
 using namespace tessera::optim;
-
-std::vector<Slot> gpt() {
-  std::vector<Slot> slots;
-  for (const char* name : {"wte.weight", "h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.c_attn.weight",
-                           "h.0.attn.c_attn.bias", "h.1.attn.c_attn.weight"})
-    slots.push_back({name, at::ones({2}), 0.1});
-  return slots;
-}
-
-TEST(Groups, the_first_match_decides) {
-  auto slots = gpt();
-  apply_groups(slots, {{"wte.weight", 0.3, 0.5}, {".*(bias|ln_\\d+\\.weight)", 0.0}, {"h\\.0\\..*", {}, 2.0}});
-  const std::vector<std::pair<double, double>> expected = {{0.3, 0.5}, {0, 1}, {0, 1}, {0.1, 2}, {0, 1}, {0.1, 1}};
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    EXPECT_EQ(slots[i].weight_decay, expected[i].first) << slots[i].name;
-    EXPECT_EQ(slots[i].learning_rate_scale, expected[i].second) << slots[i].name;
-  }
-}
-
-std::string refusal(const std::vector<ParameterGroup>& groups, std::vector<Slot> slots = gpt()) {
-  try {
-    apply_groups(slots, groups);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
-}
-
-TEST(Groups, what_matches_nothing_is_refused_with_the_nearest_name) {
-  EXPECT_NE(refusal({{"wte.wieght", 0.0}}).find("'wte.wieght' matches no parameter; did you mean 'wte.weight'?"),
-            std::string::npos);
-  EXPECT_NE(refusal({{"bias", 0.0}}).find("must match the whole name"), std::string::npos);
-  EXPECT_NE(refusal({{".*", 0.0}}, {}).find("there are none"), std::string::npos);
-  EXPECT_NE(refusal({{".*bias", 0.0}, {"h.0.ln_1.bias", 0.0, 2.0}}).find("belongs to an earlier group ('.*bias')"),
-            std::string::npos);
-  EXPECT_NE(refusal({{"h.(0", 0.0}}).find("not a regular expression"), std::string::npos);
-  EXPECT_NE(refusal({{".*", -0.1}}).find("weight_decay = -0.1"), std::string::npos);
-  EXPECT_NE(refusal({{".*", {}, std::nan("")}}).find("learning_rate_scale = nan"), std::string::npos);
-}
 
 OptimizerChoice choice_of(OptimizerKind kind, const std::string& parameters = "") {
   OptimizerChoice choice{.kind = kind};
