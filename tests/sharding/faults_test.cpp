@@ -80,7 +80,10 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
           if (fault.before_wrap) fault.before_wrap(model, faulty);
           world.group().barrier().wait();
           begin = std::chrono::steady_clock::now();
-          Sharded sharded(model, fitted({.strategy = strategy, .wrap = by_class({"Linear"})}));
+          ShardingOptions options{.strategy = strategy};
+          // Where buckets are all that is gathered, one bucket: it is the gradients that differ.
+          if (row_of(options.strategy).shard_parameters) options.wrap = by_class({"Linear"});
+          Sharded sharded(model, options);
           const Scene scene{world, model, sharded, faulty};
           torch::optim::SGD optimizer(sharded.parameters(), 0.01);
           for (int step = 0; step < fault.steps; ++step) {

@@ -207,6 +207,91 @@ TEST(ShardingMemory, of_the_process) {
   for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
 }
 
+/// Layers of unequal sizes, the widest last.
+struct Stairs : torch::nn::Module {
+  std::vector<torch::nn::Linear> layers;
+  at::Tensor scale;
+  std::function<void()> look = {};
+  explicit Stairs(int steps) {
+    for (int i = 0; i < steps; ++i)
+      layers.push_back(register_module(
+          concat("layer", i), torch::nn::Linear(torch::nn::LinearOptions(width_of(i), width_of(i + 1)).bias(false))));
+    scale = register_parameter("scale", at::ones({width_of(0)}));
+  }
+  static std::int64_t width_of(int i) { return 1536 + 64 * i; }
+  at::Tensor forward(at::Tensor x) {
+    x = x * scale;
+    for (auto& layer : layers) {
+      x = at::tanh(layer->forward(x));
+      if (look) look();
+    }
+    return x;
+  }
+};
+
+// Whatever the sizes of the units: two of the largest and the root come and go, and in backward two gradients.
+TEST(ShardingMemory, of_units_of_unequal_sizes) {
+  constexpr int steps = 20;
+  for (const bool by_class_name : {true, false}) {
+    const auto outcomes = run_ranks(
+        2,
+        [&](comm::World& world) {
+          {  // an idle process has been busy: code pages, tables, scratch memory of the products
+            Stairs small(1);
+            Sharded sharded(small, {.strategy = "full_shard"});
+            small.forward(at::full({4, Stairs::width_of(0)}, 0.1)).square().mean().backward();
+            for (int i = 0; i < steps; ++i)
+              at::linear(at::ones({4, Stairs::width_of(i)}), at::ones({Stairs::width_of(i + 1), Stairs::width_of(i)}));
+          }
+          nn::keep_memory();
+          const auto net = deferred<Stairs>(steps);
+          Sharded sharded(
+              *net, {.strategy = "full_shard", .wrap = by_class_name ? by_class({"Linear"}) : by_size(1'000'000)});
+          std::int64_t largest = 0, root = 0, shares = 0;
+          for (const ShardingUnit& unit : sharded.units()) {
+            std::int64_t& most = unit.name == "root" ? root : largest;
+            most = std::max(most, unit.present_bytes);
+            shares += unit.shard_bytes;
+          }
+          ASSERT_EQ(sharded.units().size(), steps + 1u);
+          std::vector<double> samples;
+          world.group().barrier().wait();
+          malloc_trim(0);
+          const std::int64_t base = proportional_set_size();
+          net->look = [&] { samples.push_back(static_cast<double>(proportional_set_size() - base)); };
+          const at::Tensor x = at::full({4, Stairs::width_of(0)}, 0.1);
+          const auto expect_at_most = [&](const char* what, std::int64_t bytes, const std::function<void()>& run) {
+            samples.clear();
+            for (int pass = 0; pass < 4; ++pass) run();
+            at::Tensor used = at::tensor(samples, at::kDouble);
+            world.group().all_reduce(used).wait();
+            const double mean = used.max().item<double>() / world.size(), bound = 1.1 * static_cast<double>(bytes);
+            EXPECT_LE(mean, bound) << what << ", by_class " << by_class_name;
+            EXPECT_GE(mean, bound / 2) << what << ": nothing was measured";
+            if (world.rank() == 0)
+              post(concat(what, " of unequal units, by_class ", by_class_name, ": ", mean / (1 << 20), " MiB, bound ",
+                          bound / (1 << 20)));
+          };
+          const std::int64_t comes = 2 * largest + root;
+          expect_at_most("evaluation", comes, [&] {
+            const at::NoGradGuard no_grad;
+            net->forward(x);
+          });
+          EXPECT_LE(sharded.memory().pool + sharded.memory().whole, comes * 11 / 10);
+          // Two gradients on their way, the sums, and the gradient that autograd has just made.
+          expect_at_most("training", comes + 2 * largest + shares + largest, [&] {
+            sharded.zero_grad();
+            net->forward(x).square().mean().backward();
+            net->look();
+          });
+          // The first units of a next evaluation were gathered ahead when the first training came.
+          EXPECT_LE(sharded.memory().pool, (comes + 3 * largest) * 11 / 10);
+        },
+        60);
+    for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
+  }
+}
+
 /// Bytes of physical memory of this process: the most since reset_peak(), and now.
 std::int64_t status_bytes(const char* field) {
   std::int64_t kib = 0;

@@ -116,6 +116,7 @@ class Hooks final : public autograd::PostAccumulateGradHook {
     return next_++;
   }
   void remove(int id) { hooks_.erase(id); }
+  bool any() const { return !hooks_.empty(); }
 
  private:
   std::unique_ptr<autograd::PostAccumulateGradHook> previous_;
@@ -168,6 +169,11 @@ Subscription after_gradient(const at::Tensor& parameter, std::function<void(cons
   return Subscription([parameter, id] {
     if (Hooks* present = find_hooks(parameter)) present->remove(id);
   });
+}
+
+bool has_gradient_hook(const at::Tensor& parameter) {
+  const Hooks* hooks = find_hooks(parameter);
+  return hooks != nullptr && hooks->any();
 }
 
 SavedTensorSource* exchange_saved_tensor_source(SavedTensorSource* source) {

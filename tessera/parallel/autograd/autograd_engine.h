@@ -75,6 +75,9 @@ std::vector<at::Tensor> leaves_behind(const std::vector<at::Tensor>& outputs);
 /// that requires grad. On the CPU the hook runs on the thread that called backward(). An exception ends the backward.
 [[nodiscard]] Subscription after_gradient(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook);
 
+/// Whether such a hook is in place.
+bool has_gradient_hook(const at::Tensor& parameter);
+
 /// Takes the place of one tensor that an operation saves for its backward.
 class SavedTensorSlot {
  public:

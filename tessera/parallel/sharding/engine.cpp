@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <tessera/base/error.h>
-#include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/recorder.h>
@@ -54,16 +54,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
                .copies = {},
                .pool = parallel::BufferPool(options_.group ? options_.group : world().group())} {
   parallel::check_options(options_, context_.data_parallel);
-  const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
-                                       [](const NamedTensor& p) { return p.tensor.requires_grad(); });
-  if (!any_trained)
-    throw InputError(concat("sharding: module '", module.name(), "' has no parameter that requires gradient (",
-                            parameters_.parameters.size(), " frozen); there is nothing to reduce, use it as it is"));
-  for (const NamedTensor& p : parameters_.parameters)
-    if (p.tensor.device() != context_.data_parallel.device() && !parallel::is_deferred(p.tensor))
-      throw InputError(concat("sharding: parameter '", p.name, "' is on ", p.tensor.device().str(), " but group '",
-                              context_.data_parallel.name(), "' works on ", context_.data_parallel.device().str(),
-                              "; move the module there first"));
+  check_module();
   parallel::require_same_structure(context_.data_parallel, parameters_.parameters, "parameter");
   if (options_.broadcast_buffers)
     parallel::require_same_structure(context_.data_parallel, buffers_of(module_), "buffer");
@@ -79,6 +70,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
     make_groups();
   }
   list_local_parts();
+  for (const NamedTensor& p : parameters_.parameters) known_.insert(p.tensor.unsafeGetTensorImpl());
   if (options_.buffer_dtype)
     for (const NamedTensor& b : buffers_of(module_))
       if (at::isFloatingType(b.tensor.scalar_type()))
@@ -215,6 +207,7 @@ void Sharded::Impl::make_groups() {
                                                 .mb = options_.bucket_mb,
                                                 .unit_of = parallel::units_by_parameter(parameters_, options_.wrap)});
   context_.materializer = this;
+  context_.writes = &writes_;
   context_.param_dtype = options_.param_dtype;
   context_.load = options_.load;
   context_.sync = options_.sync_module_states && context_.data_parallel.size() > 1;
@@ -224,7 +217,7 @@ void Sharded::Impl::make_groups() {
     offloaded_bytes_ += static_cast<std::int64_t>(c10::multiply_integers(sizes) * options.dtype().itemsize());
     return parallel::zeros_in_file(options_.offload_folder, sizes, options);
   };
-  warn_of_stored_views();
+  refuse_stored_views();
   for (const GroupPlan& group : plan_.groups)
     groups_.push_back(std::make_unique<FlatGroup>(context_, group, parameters_));
   fill_unmanaged(context_.sync);
@@ -276,19 +269,6 @@ void Sharded::Impl::make_groups() {
   listen();
 }
 
-/// A view that a constructor kept (wt = weight.t()) will not see what happens to the parameter.
-void Sharded::Impl::warn_of_stored_views() const {
-  const std::vector<at::Tensor> all = tensors_of(parameters_.parameters);
-  for (const GroupPlan& group : plan_.groups)
-    for (const std::size_t i : group.parameters) {
-      const NamedTensor& p = parameters_.parameters[i];
-      if (!parallel::is_deferred(p.tensor) && parallel::stored_views(p.tensor, all) > 0)
-        log::warning("sharding: somebody holds a view of parameter '", p.name,
-                     "' (a member like wt = weight.t(), or detach()): it keeps the "
-                     "memory and the values of this moment; make such views in forward");
-    }
-}
-
 void Sharded::Impl::list_local_parts() {
   std::map<std::size_t, ShardedParameter> by_index;
   for (const auto& group : groups_) {
@@ -305,15 +285,6 @@ void Sharded::Impl::list_local_parts() {
     else
       frozen_.push_back(i);
   }
-}
-
-void Sharded::Impl::check_frozen() const {
-  for (const std::size_t i : frozen_)
-    if (const NamedTensor& p = parameters_.parameters[i]; p.tensor.requires_grad())
-      throw Error(
-          concat("data parallelism: parameter '", p.name,
-                 "' was frozen when the module was wrapped and requires grad now; its gradients are not reduced; wrap "
-                 "the module again after unfreezing"));
 }
 
 void Sharded::Impl::require_alive() const {
@@ -351,9 +322,16 @@ constexpr const char* stepped_in_scope =
     "parameters, whose values are those from before; "
     "end the scope before optimizer.step()";
 
+/// An operator changes a local part: what is gathered is out of date from now on.
+void Sharded::Impl::shards_written() {
+  const std::lock_guard lock(mutex_);
+  context_.shard_version.bump();
+  if (!failed_ && residency_ && scopes_ == 0 && !residency_->in_backward()) execute(residency_->release_all());
+}
+
 /// An optimizer changed the shards: what is gathered is out of date. (Not during backward, which needs what forward
-/// used.) Version counters do not tell of all changes (torch::optim::SGD writes through data()), so a reduction outside
-/// of no_sync() counts, too.
+/// used.) Our own optimizers write through raw pointers and count versions; somebody else's may not, so a reduction
+/// outside of no_sync() counts, too.
 void Sharded::Impl::expire_if_changed() {
   const std::uint32_t version = context_.shard_version.current_version();
   if ((version == seen_version_ && !may_have_stepped_) || residency_->in_backward()) return;
@@ -437,6 +415,7 @@ void Sharded::Impl::backward_begin() {
   require_alive();
   for (const auto& group : groups_) group->check_owned();
   if (gradients_->touched()) return;
+  check_unknown();
   if (residency_) execute(residency_->backward_begin());
   gradients_->begin(pauses_ > 0 && (plain() || !strategy_.shard_gradients));
 }
@@ -449,8 +428,13 @@ void Sharded::Impl::backward_end() {
     execute(residency_->backward_end());
   }
   if (!gradients_->end()) return;
-  if (pauses_ == 0) may_have_stepped_ = true;
+  if (pauses_ == 0) {
+    may_have_stepped_ = true;
+    // Raw readers, as torch::save is, shall not find values from before the optimizer's step.
+    if (residency_ && scopes_ == 0) execute(residency_->release_all());
+  }
   check_frozen();
+  check_values();
   broadcast_buffers();
 }
 
@@ -482,6 +466,7 @@ void Sharded::Impl::zero_grad() {
 
 double Sharded::Impl::grad_norm() {
   const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard allowed(parallel::managed_key);
   std::vector<optim::GradientPiece> pieces;
   for (const ShardedParameter& p : local_) pieces.push_back({p.local.grad(), p.begin});
   if (plain() || context_.shards.size() == 1) return optim::gradient_norm(pieces, [](std::vector<std::int64_t>&) {});
@@ -570,9 +555,8 @@ std::vector<std::size_t> Sharded::Impl::units_with(const std::vector<std::string
 }
 
 void Sharded::Impl::restore() {
-  if (plain()) return;
-  const std::vector<std::size_t> all = units_with({});
-  hold(all, false);
+  for (const auto& group : groups_) group->check_owned();
+  if (!plain()) hold(units_with({}), false);
   listening_ = {};
   hooks_.clear();
   const std::lock_guard lock(mutex_);

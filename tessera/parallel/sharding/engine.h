@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   const StrategyRow& strategy_;
   parallel::ModuleParameters parameters_;
   parallel::ShardingContext context_;
+  parallel::WriteWatcher writes_{[this] { shards_written(); }};
   parallel::GroupingPlan plan_;
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
   std::vector<ShardedParameter> local_;                   ///< parts of trained parameters, in the order of registration
@@ -77,12 +79,17 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void make_reducer();
   parallel::GradientReducerOptions reducer_options(std::shared_ptr<parallel::Compression> compression) const;
   void listen();
-  void warn_of_stored_views() const;
+  // engine_checks.cpp
+  void check_module() const;
+  void refuse_stored_views() const;
+  void check_unknown() const;
+  void check_values();
   void list_local_parts();
   void check_frozen() const;
   void broadcast_buffers();
   void execute(const layout::Residency::Actions& actions);
   void expire_if_changed();
+  void shards_written();
   int exchange_requests(std::span<const std::size_t> wanted, bool done);
   void end_requests();
   void fail(std::exception_ptr cause);
@@ -91,7 +98,9 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::mutex mutex_;
   std::optional<layout::Residency> residency_;
   std::uint32_t seen_version_ = 0;
-  bool may_have_stepped_ = false;  ///< gradients were reduced since the last look at the shards
+  std::set<const void*> known_;      ///< the module's parameters when it was wrapped
+  std::vector<const void*> memory_;  ///< plain: of the parameters, when their values were last compared
+  bool may_have_stepped_ = false;    ///< gradients were reduced since the last look at the shards
   std::atomic<int> pauses_ = 0;
   int scopes_ = 0;       ///< unsharded scopes that are open
   int writable_ = 0;     ///< those in which parameters may be changed

@@ -50,8 +50,8 @@ ShardingMemory Sharded::Impl::memory() const {
   const parallel::BufferPool& pool = context_.pool;
   result.whole = pool.in_use(BufferUse::whole_parameters);
   result.whole_peak = pool.peak(BufferUse::whole_parameters);
-  result.flat_gradients = pool.in_use(BufferUse::gradients);
-  result.flat_gradients_peak = pool.peak(BufferUse::gradients);
+  result.flat_gradients = pool.in_use(BufferUse::gradients) + pool.in_use(BufferUse::shards);
+  result.flat_gradients_peak = pool.peak(BufferUse::gradients) + pool.peak(BufferUse::shards);
   result.pool = pool.unused();
   result.offloaded = offloaded_bytes_;
   return result;

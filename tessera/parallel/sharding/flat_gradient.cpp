@@ -84,6 +84,7 @@ FlatGradient::FlatGradient(ShardingContext& context, FlatGroup& group, std::opti
     parameters.push_back(m.parameter);
   }
   signs_ = std::make_unique<MovedGradients>(std::move(parameters));
+  context.pool.announce(group.flat_layout().padded, wire_dtype_, BufferUse::gradients);
 }
 
 at::Tensor FlatGradient::place_of(const at::Tensor& flat, const Member& member) const {
@@ -156,7 +157,14 @@ void FlatGradient::prepare_sum() {
   if (!sum_.defined()) {
     sum_ = comm::zeros_shared(context_->shards, {group_->flat_layout().shard_numel()},
                               at::TensorOptions(group_->shard_dtype()).device(group_->shard().device()));
-    for (std::size_t i = 0; i < members_.size(); ++i) members_[i].result = group_->part_of(sum_, i);
+    if (context_->shards.size() > 1)
+      locals_ = std::make_unique<LocalParts>(
+          sum_, refuse_mixing(),
+          "this gradient is gone: the backward that made it failed, or its sharding object was destroyed");
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const at::Tensor part = group_->part_of(sum_, i);
+      members_[i].result = locals_ ? locals_->watched(part) : part;
+    }
   }
   if (whole()) return;
   for (Member& m : members_) m.reduced = m.reduced && m.shown.grad().defined();  // an optimizer's own zero_grad()
@@ -208,7 +216,7 @@ Passing FlatGradient::close() {
   const bool straight = fresh && buffer_.scalar_type() == sum_.scalar_type() && buffer_.device() == sum_.device();
   result_ = fixed_order_ || straight
                 ? sum_
-                : context_->pool.take(group_->flat_layout().shard_numel(), buffer_.scalar_type(), BufferUse::gradients);
+                : context_->pool.take(group_->flat_layout().shard_numel(), buffer_.scalar_type(), BufferUse::shards);
   return {.key = group_->name(),
           .tag = concat("reduce ", group_->name()),
           .flat = buffer_,
@@ -229,7 +237,7 @@ void FlatGradient::reduced() {
   if (!result_.is_same(sum_)) {
     zero_what_does_not_count();
     sum_.add_(result_);
-    context_->pool.give(std::move(result_), BufferUse::gradients);
+    context_->pool.give(std::move(result_), BufferUse::shards);
   }
   result_.reset();
   context_->pool.give(std::move(buffer_), BufferUse::gradients);
@@ -273,6 +281,7 @@ void FlatGradient::fail() noexcept {
   buffer_.reset();
   result_.reset();
   sum_.reset();
+  locals_.reset();
   for (Member& m : members_) m.result.reset();
 }
 

@@ -15,6 +15,7 @@
 
 #include <tessera/parallel/sharding/flat_group.h>
 #include <tessera/parallel/sharding/gradient_passage.h>
+#include <tessera/parallel/sharding/local_parts.h>
 #include <tessera/parallel/sharding/moved_gradients.h>
 
 #include <cstddef>
@@ -110,6 +111,7 @@ class FlatGradient {
   ShardingContext* context_ = nullptr;
   FlatGroup* group_ = nullptr;
   at::ScalarType wire_dtype_ = at::kFloat;
+  std::unique_ptr<LocalParts> locals_ = {};     ///< parts of the sum's memory, where other ranks hold other parts
   std::unique_ptr<MovedGradients> signs_ = {};  ///< in the module's own parameters between backwards
 };
 

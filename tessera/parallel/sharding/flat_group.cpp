@@ -32,6 +32,7 @@ FlatGroup::FlatGroup(ShardingContext& context, const GroupPlan& plan, const Modu
                         .offset = segment.offset,
                         .numel = segment.numel});
   }
+  if (!stays_whole_) context.pool.announce(layout_.padded, dtype_, BufferUse::whole_parameters);
   take_values();
 }
 
@@ -75,19 +76,18 @@ void FlatGroup::take_values() {
   const c10::Device device = context_.shards.device();
   const at::TensorOptions options = at::TensorOptions().device(device);
   const bool slice_of_whole = stays_whole_ && dtype_ == shard_dtype_;
-  at::Tensor whole;
   if (stays_whole_) {
-    whole = comm::empty_shared(context_.shards, {layout_.padded}, options.dtype(dtype_));
-    whole.zero_();
+    whole_ = comm::empty_shared(context_.shards, {layout_.padded}, options.dtype(dtype_));
+    whole_.zero_();
   }
-  shard_ =
-      slice_of_whole ? own_slice(whole) : context_.allocate_shard({layout_.shard_numel()}, options.dtype(shard_dtype_));
+  shard_ = slice_of_whole ? own_slice(whole_)
+                          : context_.allocate_shard({layout_.shard_numel()}, options.dtype(shard_dtype_));
   storage_ = std::make_unique<ManagedStorage>(
       *context_.materializer, unit_, layout_.padded, dtype_, device,
       concat(
           "the parameters of unit '", name_,
           "' are sharded over ranks and not here now: an operator on them brings them back by itself, data_ptr() does "
-          "not; read them inside tessera::unsharded(...)"));
+          "not; read or save them inside tessera::unsharded(...), load with sharded.load_parameters()"));
   if (dtype_ != shard_dtype_) storage_->cast_inputs(true);
 
   for (std::size_t m = 0; m < members_.size(); ++m) {
@@ -101,7 +101,7 @@ void FlatGroup::take_values() {
       if (context_.sync) broadcast_tensors(context_.data_parallel, {member.parameter});
       const at::Tensor flat = member.parameter.detach().contiguous().view({-1});
       member.local.copy_(flat.narrow(0, member.begin, part.end - part.begin));
-      if (stays_whole_) whole.narrow(0, member.offset, member.numel).copy_(flat);
+      if (stays_whole_) whole_.narrow(0, member.offset, member.numel).copy_(flat);
     }
     std::vector<std::int64_t> strides(member.sizes.size());
     std::int64_t stride = 1;
@@ -111,10 +111,15 @@ void FlatGroup::take_values() {
     }
     storage_->adopt(member.parameter, member.offset, member.sizes, strides);
   }
-  if (stays_whole_) storage_->attach(whole);
+  if (stays_whole_) storage_->attach(whole_);
+  parts_ = std::make_unique<LocalParts>(
+      shard_, *context_.writes,
+      concat("this part of a parameter of unit '", name_, "' is gone: its sharding object was destroyed"));
   for (Member& member : members_) {
+    member.local = parts_->watched(member.local);
     member.local.unsafeGetTensorImpl()->set_version_counter(context_.shard_version);
     if (trained_) member.local.requires_grad_(true);
+    member.memory = member.local.const_data_ptr();
   }
 }
 
@@ -134,8 +139,7 @@ FlatGroup::~FlatGroup() {
 void FlatGroup::start_gather() {
   const comm::Tag tag(concat("gather ", name_));
   const at::NoGradGuard no_grad;
-  gathering_ =
-      stays_whole_ ? storage_->buffer() : context_.pool.take(layout_.padded, dtype_, BufferUse::whole_parameters);
+  gathering_ = stays_whole_ ? whole_ : context_.pool.take(layout_.padded, dtype_, BufferUse::whole_parameters);
   if (dtype_ != shard_dtype_) own_slice(gathering_).copy_(shard_);
   const bool in_place = dtype_ != shard_dtype_ || stays_whole_;
   at::Tensor source = in_place ? own_slice(gathering_) : shard_;
@@ -146,10 +150,7 @@ void FlatGroup::start_gather() {
 void FlatGroup::finish_gather() {
   work_.wait();
   work_ = {};
-  if (stays_whole_)
-    gathering_.reset();
-  else
-    storage_->attach(std::move(gathering_));
+  if (!present()) storage_->attach(gathering_);
   gathering_.reset();
 }
 
@@ -163,7 +164,8 @@ void FlatGroup::contribute() {
 }
 
 void FlatGroup::drop() {
-  if (!stays_whole_) context_.pool.give(storage_->detach(), BufferUse::whole_parameters);
+  at::Tensor buffer = storage_->detach();
+  if (!stays_whole_) context_.pool.give(std::move(buffer), BufferUse::whole_parameters);
 }
 
 void FlatGroup::write_back() {
@@ -182,12 +184,18 @@ void FlatGroup::restore() {
 }
 
 void FlatGroup::check_owned() const {
-  for (const Member& member : members_)
+  for (const Member& member : members_) {
     if (!storage_->owns(member.parameter))
-      throw Error(
-          concat("sharding: the memory of parameter '", member.name,
-                 "' was replaced after the module was sharded (module->to(), set_data(), or an assignment); convert or "
-                 "move the module before it is sharded, and change values inside tessera::unsharded(..., write_back)"));
+      throw Error(concat(
+          "sharding: the memory of parameter '", member.name,
+          "' was replaced after the module was sharded (torch::load(), module->to(), set_data(), "
+          "vector_to_parameters(), or an assignment); convert or move the module before it is sharded, load with "
+          "sharded.load_parameters(), and change values inside tessera::unsharded(..., write_back)"));
+    if (member.local.numel() > 0 && member.local.const_data_ptr() != member.memory)
+      throw Error(concat("sharding: the memory of this rank's part of '", member.name,
+                         "' was replaced (set_data() or vector_to_parameters() on sharded.parameters()), so that what "
+                         "an optimizer changes is no longer the module's; copy into the parts with copy_()"));
+  }
 }
 
 std::int64_t FlatGroup::numel() const {

@@ -14,6 +14,7 @@
 
 #include <tessera/comm/group.h>
 #include <tessera/layout/flat.h>
+#include <tessera/parallel/sharding/local_parts.h>
 #include <tessera/parallel/sharding/managed.h>
 #include <tessera/parallel/sharding/module_units.h>
 #include <tessera/parallel/sharding/pool.h>
@@ -35,6 +36,7 @@ struct ShardingContext {
   comm::Group copies;         ///< the R ranks that hold the same part
   BufferPool pool;
   Materializer* materializer = nullptr;
+  Materializer* writes = nullptr;  ///< is told of every operator that changes a local part
   /// One version for all local parts: an optimizer that changes any of them in place is seen by one look.
   c10::VariableVersion shard_version{0};
   std::optional<at::ScalarType> param_dtype = {};
@@ -53,6 +55,7 @@ class FlatGroup {
     std::int64_t offset = 0, numel = 0;  ///< in the flat buffer
     std::int64_t begin = 0;              ///< first element of the parameter that this rank holds
     at::Tensor local = {};               ///< [held elements], a view of the shard; a leaf that requires grad if trained
+    const void* memory = nullptr;        ///< where `local` lies
   };
 
   /// Takes over the parameters: copies this rank's part (or loads it), makes them views of the managed storage.
@@ -69,13 +72,13 @@ class FlatGroup {
   void finish_gather();
   /// Takes part in a gather that only other ranks need.
   void contribute();
-  /// Drops the whole parameters; where they stay, nothing.
+  /// Drops the whole parameters; where they stay, they cannot be read until the next gather.
   void drop();
   /// Changes made to the whole buffer go into the shard. While present.
   void write_back();
   /// The parameters get ordinary memory with their values and leave the engine. While present.
   void restore();
-  /// Throws Error naming a parameter whose memory somebody replaced.
+  /// Throws Error naming a parameter, or a part of one, whose memory somebody replaced.
   void check_owned() const;
 
   const std::string& name() const { return name_; }
@@ -87,7 +90,7 @@ class FlatGroup {
   at::ScalarType dtype() const { return dtype_; }  ///< type of whole parameters
   at::ScalarType shard_dtype() const { return shard_dtype_; }
   const at::Tensor& shard() const { return shard_; }  ///< [padded / S]
-  const at::Tensor& whole() const { return storage_->buffer(); }
+  const at::Tensor& whole() const { return stays_whole_ ? whole_ : storage_->buffer(); }
   bool present() const { return storage_->present(); }
   layout::Range held() const { return held_; }
   std::int64_t numel() const;  ///< without padding
@@ -112,8 +115,10 @@ class FlatGroup {
   layout::Range held_;
   std::vector<Member> members_;
   std::unique_ptr<ManagedStorage> storage_;
+  at::Tensor whole_;  ///< [padded] where it stays
   at::Tensor shard_;
-  at::Tensor gathering_;  ///< the buffer that a started gather fills
+  std::unique_ptr<LocalParts> parts_;  ///< the local parts of the shard
+  at::Tensor gathering_;               ///< the buffer that a started gather fills
   comm::Work work_;
 };
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* where_they_are =
     "the gradients of a sharded module are not in its own parameters: each rank has its part of them in "
-    "sharded.parameters(); give "
-    "those to optimizers, and clip with sharded.clip_grad_norm()";
+    "sharded.parameters(); give those to optimizers, clip with sharded.clip_grad_norm(), and forget gradients with "
+    "zero_grad(), not zero_grad(false)";
 
 /// Refuses every use.
 class Refusal final : public Materializer {
