@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
     mark();
     const format::SafetensorsFolder weights(folder);
     std::vector<checkpoint::PieceReader> readers;
-    for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file, examination.reading());
+    for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file, examination.sums());
     // In the order of the model's units, as the engine asks for them: that of each file.
     auto order = weights.tensors();
     std::stable_sort(order.begin(), order.end(),
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
       readers[stored.file].read(stored.info, part.begin(numel), held.back());
     }
     mark();
-    const checkpoint::StoredState states(folder, "optimizer", examination.reading());
+    const checkpoint::StoredState states(folder, examination.sums());
     for (const auto& tensor : states.tensors()) {
       const std::int64_t numel = layout::whole_region(tensor.shape).numel();
       keep(part.room(numel, tensor.dtype));

@@ -2,7 +2,10 @@
 /// \file
 /// The clock that durations are taken with. Thread-safe.
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <optional>
 
 namespace tessera {
 
@@ -13,5 +16,8 @@ std::int64_t monotonic_ns();
 
 /// Seconds that have passed since monotonic_ns() was `begin_ns`.
 double seconds_since(std::int64_t begin_ns);
+
+/// Seconds since the kernel started the process; nullopt when there is none, or /proc is not mounted.
+std::optional<double> seconds_since_start(pid_t pid);
 
 }  // namespace tessera

@@ -179,7 +179,7 @@ std::string why_not_resumable(const format::Manifest& manifest) {
     return "it holds the model only (--save_only_model), so no run can be resumed from it; a new one can start from it "
            "with "
            "--model_name_or_path";
-  const bool adapters = lists(kAdapterConfigFile);  // of a frozen base model, which is elsewhere
+  const bool adapters = lists(kAdapterConfigFile);  // the frozen base model is elsewhere
   const auto lacks = [](const char* name) {
     return concat(format::kManifestName, " does not list ", name, ", which a checkpoint needs");
   };
@@ -192,17 +192,16 @@ std::string why_not_resumable(const format::Manifest& manifest) {
 
 Examination::Examination(std::string folder, const Ranks& ranks) : folder_(std::move(folder)), ranks_(ranks) {
   try {
-    reading_.sums = std::make_shared<format::ReadSums>(folder_, format::read_manifest(folder_));
+    sums_ = std::make_shared<format::ReadSums>(folder_, format::read_manifest(folder_));
   } catch (const Error&) {  // finish() looks again and says it; until then nothing is noted
   }
 }
 
 Finding Examination::finish() {
-  format::ReadSums* const sums = reading_.sums.get();
-  const std::vector<std::string> told = gather(ranks_, sums != nullptr ? sums->told() : "");
+  const std::vector<std::string> told = gather(ranks_, sums_ ? sums_->told() : "");
   const Sight mine = seen([&] {
-    if (sums != nullptr) sums->hear_all(told);
-    return read_share(folder_, ranks_, sums, why_not_resumable);
+    if (sums_) sums_->hear_all(told);
+    return read_share(folder_, ranks_, sums_.get(), why_not_resumable);
   });
   return conclude(folder_, mine, ranks_);
 }

@@ -24,7 +24,7 @@ struct Ranks {
   int rank = 0, size = 1;
   /// Gives every rank the texts of all, in the order of ranks. Collective. Not called when size is 1.
   std::function<std::vector<std::string>(const std::string&)> gather = {};
-  int threads = 1;  ///< of this rank, to read with
+  int threads = 1;  ///< with which this rank reads
 };
 
 /// What the ranks found about one folder; equal on every rank.
@@ -57,13 +57,13 @@ Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Dep
                 const WhyNotResumable& why_not = why_not_resumable);
 
 /// examine() of every byte, of which most have been read by then: whoever loads the checkpoint does it
-/// as reading() says.
+/// with sums().
 class Examination {
  public:
   /// `ranks` must outlive this object.
   Examination(std::string folder, const Ranks& ranks);
   /// For the readers of this rank. (Without a manifest that can be read nothing is noted; finish() will say it.)
-  const Reading& reading() const { return reading_; }
+  const std::shared_ptr<format::ReadSums>& sums() const { return sums_; }
   /// Puts together what all ranks have noted, and reads what nobody has: the headers, and tensors that were not loaded.
   /// Once, when this rank reads no more; collective.
   Finding finish();
@@ -71,7 +71,7 @@ class Examination {
  private:
   std::string folder_;
   const Ranks& ranks_;
-  Reading reading_;
+  std::shared_ptr<format::ReadSums> sums_;
 };
 
 /// The newest one of `candidates` (newest first) that is whole as far as is looked, or none. A damaged one is named in

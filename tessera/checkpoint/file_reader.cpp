@@ -18,20 +18,20 @@ constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
 
 }  // namespace
 
-FileReader::FileReader(std::string path, Reading how)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), how_(std::move(how)) {
+FileReader::FileReader(std::string path, std::shared_ptr<format::ReadSums> sums)
+    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), sums_(std::move(sums)) {
   if (fd_ < 0) throw Error(concat(path_, ": cannot open: ", std::strerror(errno)));
   // Twice the system's usual read-ahead: while a page of memory is cleared for what comes next, the disk should not
   // wait. (Naming the ranges that come next, WILLNEED, is slower: the system then keeps a file in small pages.)
   ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
-  if (how_.sums) number_ = how_.sums->file_at(path_);
-  if (!number_) how_.sums = nullptr;
+  if (sums_) number_ = sums_->file_at(path_);
+  if (!number_) sums_ = nullptr;
 }
 
 FileReader::~FileReader() { ::close(fd_); }
 
 void FileReader::read(void* to, std::int64_t bytes, std::uint64_t offset) const {
-  format::ReadRun run(how_.sums.get(), number_.value_or(0), offset);
+  format::ReadRun run(sums_.get(), number_.value_or(0), offset);
   auto* at = static_cast<std::byte*>(to);
   while (bytes > 0) {
     const ssize_t got =

@@ -12,18 +12,12 @@
 
 namespace tessera::checkpoint {
 
-/// How a process reads a folder.
-struct Reading {
-  /// Where what is read is noted, so that it need not be read again to be compared (format/manifest/read_sums.h); null:
-  /// nowhere.
-  std::shared_ptr<format::ReadSums> sums = {};
-};
-
 /// Const members may be called from several threads.
 class FileReader {
  public:
-  /// Throws Error when it cannot be opened.
-  explicit FileReader(std::string path, Reading how = {});
+  /// `sums`: where what is read is noted, so that it need not be read again to be compared
+  /// (format/manifest/read_sums.h); null: nowhere. Throws Error when the file cannot be opened.
+  explicit FileReader(std::string path, std::shared_ptr<format::ReadSums> sums = {});
   ~FileReader();
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
@@ -35,8 +29,8 @@ class FileReader {
  private:
   std::string path_;
   int fd_;
-  Reading how_;                        // sums: null when the file is none of their folder's
-  std::optional<std::size_t> number_;  // in the manifest of the sums
+  std::shared_ptr<format::ReadSums> sums_;  // null when the file is none of their folder's
+  std::optional<std::size_t> number_;       // in the manifest of the sums
 };
 
 }  // namespace tessera::checkpoint

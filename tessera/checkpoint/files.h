@@ -19,14 +19,14 @@ inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 inline constexpr const char* kAdapterWeightsStem = "adapter_model";
-inline constexpr const char* kAdapterPrefix = "base_model.model.";  // of the names of its tensors
+inline constexpr const char* kAdapterPrefix = "base_model.model.";  // its tensors' names begin with it
 inline constexpr const char* kTrainerStateFile = "trainer_state.json";
 // Ours. transformers refuses unknown keys in trainer_state.json, so what resumes a run has its own file.
 inline constexpr const char* kRunStateFile = "tessera_state.json";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kOptimizerStem = "optimizer";
 inline constexpr const char* kOptimizerIndexFile =
-    "optimizer.safetensors.index.json";  // of pieces: format/manifest/state_index.h
+    "optimizer.safetensors.index.json";  // which pieces are where: format/manifest/state_index.h
 
 using WrittenFiles = std::vector<format::ManifestFile>;
 
@@ -34,10 +34,8 @@ using WrittenFiles = std::vector<format::ManifestFile>;
 WrittenFiles write_tokenizer_files(const std::string& folder, const text::Tokenizer* tokenizer);
 /// config.json, generation_config.json and the tokenizer's files: a model folder without its weights.
 WrittenFiles write_hf_settings(const std::string& folder, const Value& config, const text::Tokenizer* tokenizer);
-/// trainer_state.json and, unless the checkpoint is of the model alone, tessera_state.json.
+/// trainer_state.json, if the state has one, and tessera_state.json, unless the checkpoint is of the model alone.
 WrittenFiles write_run_state(const std::string& folder, const RunState& state);
-/// What Hugging Face's trainer_state.json says of it.
-Value trainer_state(const RunState& state);
 
 /// Whether a file of that name holds weights of a whole model, or is their index: model.safetensors and
 /// model-00001-of-00002.safetensors.

@@ -14,11 +14,11 @@
 #include <optional>
 #include <string_view>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
 #include <tessera/format/manifest/manifest.h>
-#include <tessera/launch/watch/proc_status.h>
 
 namespace tessera::checkpoint {
 namespace {
@@ -216,7 +216,7 @@ bool owner_lives(std::int64_t pid, const std::string& folder) {
   if (pid == ::getpid()) return false;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return false;
   struct stat facts{};
-  const auto age = launch::seconds_since_start(static_cast<pid_t>(pid));
+  const auto age = seconds_since_start(static_cast<pid_t>(pid));
   if (!age || ::stat(folder.c_str(), &facts) != 0) return true;
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);

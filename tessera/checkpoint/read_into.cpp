@@ -47,8 +47,8 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder) {
              pickled ? "; its pytorch_model.bin is a pickle, which is never read: save it again as safetensors" : ""));
 }
 
-PieceReader::PieceReader(const std::string& path, std::uint64_t data_begin, Reading how)
-    : file_(std::make_shared<const FileReader>(path, std::move(how))), data_begin_(data_begin) {}
+PieceReader::PieceReader(const std::string& path, std::uint64_t data_begin, std::shared_ptr<format::ReadSums> sums)
+    : file_(std::make_shared<const FileReader>(path, std::move(sums))), data_begin_(data_begin) {}
 
 void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, const at::Tensor& piece) const {
   const at::NoGradGuard no_grad;
@@ -84,9 +84,10 @@ void PieceReader::read(const format::TensorInfo& tensor, std::int64_t begin, con
   }
 }
 
-void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements, const Reading& how) {
+void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements,
+               const std::shared_ptr<format::ReadSums>& sums) {
   std::vector<std::unique_ptr<FileReader>> files;
-  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<FileReader>(path, how));
+  for (const std::string& path : folder.paths()) files.push_back(std::make_unique<FileReader>(path, sums));
   std::vector<Piece> pieces;
   for (const Placement& p : placements) {
     TESSERA_CHECK(p.target.device().is_cpu() && p.target.is_contiguous() && p.target.sizes() == p.stored->info.shape,

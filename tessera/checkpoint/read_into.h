@@ -24,10 +24,10 @@ format::SafetensorsFolder open_hf_weights(const std::string& folder);
 /// may be called from several threads.
 class PieceReader {
  public:
-  explicit PieceReader(const format::SafetensorsFile& file, Reading how = {})
-      : PieceReader(file.path(), file.data_begin(), std::move(how)) {}
+  explicit PieceReader(const format::SafetensorsFile& file, std::shared_ptr<format::ReadSums> sums = {})
+      : PieceReader(file.path(), file.data_begin(), std::move(sums)) {}
   /// A safetensors file whose header was checked. Throws Error when it cannot be opened again.
-  PieceReader(const std::string& path, std::uint64_t data_begin, Reading how = {});
+  PieceReader(const std::string& path, std::uint64_t data_begin, std::shared_ptr<format::ReadSums> sums = {});
 
   /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
   /// tensor, which is one of the file's, converted. Throws Error when it has fewer elements or reading fails,
@@ -49,6 +49,6 @@ struct Placement {
 /// go from the file to their place by pread, without a copy in between (and without the page faults of a mapping); else
 /// they are converted on the way. A file that ends early throws InputError, a failing read Error.
 void read_into(const format::SafetensorsFolder& folder, const std::vector<Placement>& placements,
-               const Reading& how = {});
+               const std::shared_ptr<format::ReadSums>& sums = {});
 
 }  // namespace tessera::checkpoint

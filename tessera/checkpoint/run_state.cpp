@@ -1,4 +1,4 @@
-// The half of a checkpoint that resumes the run: trainer_state.json as transformers reads it, and tessera_state.json.
+#include <tessera/checkpoint/run_state.h>
 
 #include <charconv>
 #include <system_error>
@@ -11,6 +11,7 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr const char* kFormatWord = "tessera-state-1";
+constexpr const char* kOldFaceStateFile = "state.json";
 
 std::uint64_t parse_seed(const Value& value) {
   const std::string& text = value.as_string();
@@ -28,9 +29,98 @@ std::int64_t count_at(const Value& object, const char* key) {
   return count;
 }
 
-}  // namespace
+/// `key` of `object`, or, where it is missing, 0.
+std::int64_t count_or_0(const Value& object, const char* key) {
+  return object.find(key) != nullptr ? count_at(object, key) : 0;
+}
 
-// transformers.TrainerState, all fields, sorted by name as its save_to_json does.
+void add_model(Value& object, const ModelState& model) {
+  object.set("optimizer_steps", Value::of(model.optimizer_steps));
+  object.set("schedule_steps", Value::of(model.schedule_steps));
+  if (model.torch_scheduler_steps > 0) object.set("torch_scheduler_steps", Value::of(model.torch_scheduler_steps));
+  if (!model.schedule.is_null()) object.set("schedule", model.schedule);
+  if (model.loss_scale)
+    object.set("loss_scale", Value::make_object({{"scale", Value::of(model.loss_scale->scale)},
+                                                 {"good_steps", Value::of(model.loss_scale->good_steps)},
+                                                 {"skipped_steps", Value::of(model.loss_scale->skipped_steps)},
+                                                 {"hysteresis", Value::of(model.loss_scale->hysteresis)}}));
+}
+
+/// `steps`: those of the run, which the schedule has taken but for the skipped ones where the file does not say it.
+ModelState read_model(const Value& object, std::int64_t steps) {
+  ModelState model;
+  model.optimizer_steps = count_at(object, "optimizer_steps");
+  model.torch_scheduler_steps = count_or_0(object, "torch_scheduler_steps");
+  if (const Value* schedule = object.find("schedule")) model.schedule = *schedule;
+  if (const Value* scale = object.find("loss_scale"))
+    model.loss_scale = {.scale = scale->at("scale").as_real(),
+                        .good_steps = count_at(*scale, "good_steps"),
+                        .skipped_steps = count_at(*scale, "skipped_steps"),
+                        .hysteresis = count_or_0(*scale, "hysteresis")};
+  model.schedule_steps = object.find("schedule_steps") != nullptr
+                             ? count_at(object, "schedule_steps")
+                             : steps - (model.loss_scale ? model.loss_scale->skipped_steps : 0);
+  return model;
+}
+
+/// The first model stands in `object` itself, the others in "more".
+void read_models(RunState& state, const Value& object) {
+  state.models = {read_model(object, state.step)};
+  if (const Value* more = object.find("more"))
+    for (const Value& model : more->items()) state.models.push_back(read_model(model, state.step));
+}
+
+/// state.json of the faces, which told until November 2026 what tessera_state.json tells now.
+RunState read_old_face_state(const Value& own) {
+  RunState state;
+  state.trainer_state = false;
+  const Value& counts = own.at("state");
+  state.step = count_or_0(counts, counts.find("global_steps") != nullptr ? "global_steps" : "step");
+  state.samples = count_or_0(counts, "samples");
+  state.micro_steps = count_or_0(counts, "micro_steps");
+  state.custom_objects = count_or_0(counts, "objects");
+  read_models(state, own);
+  if (const Value* client = counts.find("client_state")) state.client_state = *client;
+  if (const Value* plateau = counts.find("plateau")) state.models[0].schedule = *plateau;
+  if (const Value* epochs = counts.find("loader_epochs"))
+    for (const Value& epoch : epochs->items()) state.loader_epochs.push_back(epoch.as_int());
+  if (const Value* steps = counts.find("torch_scheduler_steps"))
+    for (std::size_t i = 0; i < state.models.size(); ++i)
+      state.models[i].torch_scheduler_steps = steps->items().at(i).as_int();
+  if (const Value* best = counts.find("best")) {
+    state.best_metric = best->at("metric").as_real();
+    state.best_step = best->at("step").as_int();
+    state.best_model_checkpoint = best->at("checkpoint").as_string();
+  }
+  return state;
+}
+
+void read_trainer_state(RunState& state, const std::string& path) {
+  const Value trainer = read_json(path);
+  if (count_at(trainer, "global_step") != state.step) {
+    throw InputError(concat(path, ": global_step is ", trainer.at("global_step").as_int(), ", but ", kRunStateFile,
+                            " says step ", state.step));
+  }
+  state.log_history = trainer.at("log_history").items();
+  state.epoch = trainer.at("epoch").as_real();
+  state.max_steps = trainer.at("max_steps").as_int();
+  state.num_train_epochs = trainer.at("num_train_epochs").as_real();
+  state.logging_steps = trainer.at("logging_steps").as_int();
+  state.eval_steps = trainer.at("eval_steps").as_int();
+  state.save_steps = trainer.at("save_steps").as_int();
+  state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
+  state.total_flos = trainer.at("total_flos").as_real();
+  if (const Value* best = trainer.find("best_metric"); best != nullptr && !best->is_null()) {
+    state.best_metric = best->as_real();
+    if (const Value& step = trainer.at("best_global_step"); !step.is_null()) state.best_step = step.as_int();
+    if (const Value& path = trainer.at("best_model_checkpoint"); !path.is_null())
+      state.best_model_checkpoint = path.as_string();
+  }
+  const Value& rows = trainer.at("train_batch_size");
+  state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
+}
+
+/// transformers.TrainerState, all fields, sorted by name as its save_to_json does.
 Value trainer_state(const RunState& state) {
   return Value::make_object({
       {"best_global_step", state.best_step >= 0 ? Value::of(state.best_step) : Value()},
@@ -56,73 +146,68 @@ Value trainer_state(const RunState& state) {
   });
 }
 
+}  // namespace
+
 WrittenFiles write_run_state(const std::string& folder, const RunState& state) {
-  if (state.model_only) return {write_json_file(folder, kTrainerStateFile, trainer_state(state))};
+  WrittenFiles written;
+  if (state.trainer_state) written.push_back(write_json_file(folder, kTrainerStateFile, trainer_state(state)));
+  if (state.model_only) return written;
   // The seed is text: JSON readers lose integers beyond 2^53.
   Value own = Value::make_object({
       {"format", Value::of(kFormatWord)},
       {"step", Value::of(state.step)},
       {"samples", Value::of(state.samples)},
-      {"optimizer_steps", Value::of(state.optimizer_steps)},
       {"seed", Value::of(std::to_string(state.seed))},
   });
-  if (state.loss_scale > 0)
-    own.set("loss_scale", Value::make_object({{"scale", Value::of(state.loss_scale)},
-                                              {"good_steps", Value::of(state.loss_scale_good_steps)},
-                                              {"skipped_steps", Value::of(state.loss_scale_skipped_steps)},
-                                              {"hysteresis", Value::of(state.loss_scale_hysteresis)}}));
-  if (!state.schedule_state.is_null()) own.set("schedule", state.schedule_state);
-  if (!state.mesh.is_null()) own.set("mesh", state.mesh);
+  add_model(own, state.models.at(0));
+  Value more = Value::make_array(), epochs = Value::make_array();
+  for (std::size_t i = 1; i < state.models.size(); ++i) {
+    Value model = Value::make_object();
+    add_model(model, state.models[i]);
+    more.push_back(std::move(model));
+  }
+  if (state.models.size() > 1) own.set("more", std::move(more));
+  if (state.micro_steps > 0) own.set("micro_steps", Value::of(state.micro_steps));
+  for (const std::int64_t epoch : state.loader_epochs) epochs.push_back(Value::of(epoch));
+  if (!state.loader_epochs.empty()) own.set("loader_epochs", std::move(epochs));
+  if (state.custom_objects > 0) own.set("custom_objects", Value::of(state.custom_objects));
+  if (!state.client_state.is_null()) own.set("client_state", state.client_state);
+  if (state.mesh)
+    own.set("mesh", Value::make_object({{"ranks", Value::of(state.mesh->ranks)},
+                                        {"strategy", Value::of(state.mesh->strategy)},
+                                        {"shard_ranks", Value::of(state.mesh->shard_ranks)},
+                                        {"replicate_ranks", Value::of(state.mesh->replicate_ranks)}}));
   if (!state.configuration.is_null()) own.set("configuration", state.configuration);
-  return {write_json_file(folder, kTrainerStateFile, trainer_state(state)),
-          write_json_file(folder, kRunStateFile, own)};
+  written.push_back(write_json_file(folder, kRunStateFile, own));
+  return written;
 }
 
 RunState read_run_state(const std::string& folder) {
   RunState state;
-  const std::string own_path = path_join(folder, kRunStateFile);
+  const std::string own_path = path_join(folder, kRunStateFile), old_path = path_join(folder, kOldFaceStateFile);
+  if (!path_exists(own_path) && path_exists(old_path)) return read_old_face_state(read_json(old_path));
   const Value own = read_json(own_path);
   const std::string& word = own.at("format").as_string();
   if (word != kFormatWord)
     throw InputError(concat(own_path, ": format is '", word, "'; this program reads '", kFormatWord, "'"));
   state.step = count_at(own, "step");
   state.samples = count_at(own, "samples");
-  state.optimizer_steps = count_at(own, "optimizer_steps");
   state.seed = parse_seed(own.at("seed"));
-
-  if (const Value* scale = own.find("loss_scale")) {
-    state.loss_scale = scale->at("scale").as_real();
-    state.loss_scale_good_steps = count_at(*scale, "good_steps");
-    state.loss_scale_skipped_steps = count_at(*scale, "skipped_steps");
-    if (scale->find("hysteresis") != nullptr) state.loss_scale_hysteresis = count_at(*scale, "hysteresis");
-  }
-  if (const Value* schedule = own.find("schedule")) state.schedule_state = *schedule;
-  if (const Value* mesh = own.find("mesh")) state.mesh = *mesh;
+  read_models(state, own);
+  state.micro_steps = count_or_0(own, "micro_steps");
+  if (const Value* epochs = own.find("loader_epochs"))
+    for (const Value& epoch : epochs->items()) state.loader_epochs.push_back(epoch.as_int());
+  state.custom_objects = count_or_0(own, "custom_objects");
+  if (const Value* client = own.find("client_state")) state.client_state = *client;
+  if (const Value* mesh = own.find("mesh"))
+    state.mesh = {.ranks = mesh->at("ranks").as_int(),
+                  .strategy = mesh->at("strategy").as_string(),
+                  .shard_ranks = mesh->at("shard_ranks").as_int(),
+                  .replicate_ranks = mesh->at("replicate_ranks").as_int()};
   if (const Value* configuration = own.find("configuration")) state.configuration = *configuration;
-
   const std::string trainer_path = path_join(folder, kTrainerStateFile);
-  const Value trainer = read_json(trainer_path);
-  if (count_at(trainer, "global_step") != state.step) {
-    throw InputError(concat(trainer_path, ": global_step is ", trainer.at("global_step").as_int(), ", but ",
-                            kRunStateFile, " says step ", state.step));
-  }
-  state.log_history = trainer.at("log_history").items();
-  state.epoch = trainer.at("epoch").as_real();
-  state.max_steps = trainer.at("max_steps").as_int();
-  state.num_train_epochs = trainer.at("num_train_epochs").as_real();
-  state.logging_steps = trainer.at("logging_steps").as_int();
-  state.eval_steps = trainer.at("eval_steps").as_int();
-  state.save_steps = trainer.at("save_steps").as_int();
-  state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
-  state.total_flos = trainer.at("total_flos").as_real();
-  if (const Value* best = trainer.find("best_metric"); best != nullptr && !best->is_null()) {
-    state.best_metric = best->as_real();
-    if (const Value& step = trainer.at("best_global_step"); !step.is_null()) state.best_step = step.as_int();
-    if (const Value& path = trainer.at("best_model_checkpoint"); !path.is_null())
-      state.best_model_checkpoint = path.as_string();
-  }
-  const Value& rows = trainer.at("train_batch_size");
-  state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
+  state.trainer_state = path_exists(trainer_path);
+  if (state.trainer_state) read_trainer_state(state, trainer_path);
   return state;
 }
 

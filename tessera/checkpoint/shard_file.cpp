@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t at_once = std::size_t{8}
                                 << 20;     // bytes per call: large enough for the disk, small enough to be stopped
-constexpr std::size_t data_alignment = 8;  // of the first tensor, as the reference writer has it
+constexpr std::size_t data_alignment = 8;  // where the first tensor begins, as the reference writer has it
 
 std::size_t tensor_bytes(const format::TensorSpec& tensor) {
   std::size_t bytes = format::dtype_size(tensor.dtype);

@@ -52,7 +52,7 @@ class ShardFile {
   format::ManifestFile write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled);
 
   const std::string& name() const { return name_; }
-  std::size_t bytes() const { return size_; }  ///< of the whole file
+  std::size_t bytes() const { return size_; }  ///< size of the whole file
   bool full() const { return filled_ == size_; }
   const std::vector<format::TensorSpec>& tensors() const { return tensors_; }
   const WriteTimes& times() const { return times_; }

@@ -16,7 +16,7 @@ namespace tessera::checkpoint {
 struct StoredState::OpenFiles {
   using Reader = std::shared_ptr<const PieceReader>;
   static constexpr std::size_t most = 32;
-  Reading how;
+  std::shared_ptr<format::ReadSums> sums;
   std::mutex mutex;
   std::list<std::pair<std::string, Reader>> last_first;  // by path
 
@@ -27,15 +27,15 @@ struct StoredState::OpenFiles {
       last_first.splice(last_first.begin(), last_first, at);
       return at->second;
     }
-    last_first.emplace_front(file.path, std::make_shared<const PieceReader>(file.path, file.data_begin, how));
+    last_first.emplace_front(file.path, std::make_shared<const PieceReader>(file.path, file.data_begin, sums));
     if (last_first.size() > most) last_first.pop_back();
     return last_first.front().second;
   }
 };
 
-StoredState::StoredState(const std::string& folder, const std::string& stem, Reading how)
+StoredState::StoredState(const std::string& folder, std::shared_ptr<format::ReadSums> sums, const std::string& stem)
     : StateFolder(folder, stem), open_(std::make_shared<OpenFiles>()) {
-  open_->how = std::move(how);
+  open_->sums = std::move(sums);
 }
 
 void StoredState::read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const {

@@ -17,7 +17,8 @@ namespace tessera::checkpoint {
 /// Const members may be called from several threads.
 class StoredState : public format::StateFolder {
  public:
-  explicit StoredState(const std::string& folder, const std::string& stem = "optimizer", Reading how = {});
+  explicit StoredState(const std::string& folder, std::shared_ptr<format::ReadSums> sums = {},
+                       const std::string& stem = "optimizer");
 
   /// Fills `piece` (contiguous, any device and dtype) with elements [begin, begin + piece.numel()) of the flattened
   /// whole tensor, converted. Of the files only those bytes are read, by pread, so that nothing else becomes resident.

@@ -220,7 +220,7 @@ Accelerator::Scope Accelerator::join_uneven_inputs(std::optional<bool> even_batc
 void Accelerator::backward(const at::Tensor& loss) {
   const auto trainings = state_->trained();
   state_->check_uneven(accumulation_);
-  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // of whichever models it comes; they are set up alike
+  trainings.front()->backward(has_joined() ? loss * 0 : loss);  // whichever models it comes from: all are set up alike
   for (faces::Training* training : trainings) training->gradients_changed();
 }
 
@@ -277,17 +277,15 @@ std::string Accelerator::save_state(const std::string& folder) {
     target = path_join(checkpoints_folder(), concat(kCheckpoint, old.empty() ? 0 : old.back().first + 1));
     wait_for_everyone();  // all have looked before rank 0 writes
   }
-  Value epochs = Value::make_array();
-  for (const DataLoader& loader : state_->loaders) epochs.push_back(Value::of(loader.state().epoch));
-  Value scheduler_steps = Value::make_array();
-  for (const auto& one : state_->prepared) scheduler_steps.push_back(Value::of(one->torch_scheduler_steps));
-  const Value state = Value::make_object({{"micro_steps", Value::of(state_->micro_steps)},
-                                          {"torch_scheduler_steps", scheduler_steps},
-                                          {"loader_epochs", epochs},
-                                          {"objects", Value::of(static_cast<std::int64_t>(objects_.size()))}});
+  checkpoint::RunState state{.step = trainings[0]->update().steps(), .models = {}};
+  state.micro_steps = state_->micro_steps;
+  state.custom_objects = static_cast<std::int64_t>(objects_.size());
+  for (const DataLoader& loader : state_->loaders) state.loader_epochs.push_back(loader.state().epoch);
+  for (const auto& one : state_->prepared)
+    state.models.push_back({.torch_scheduler_steps = one->torch_scheduler_steps});
   faces::JsonFiles files;
   for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
-  faces::save_training_as_configured(trainings, target, state, files);
+  faces::save_training(trainings, target, trainings[0]->saves_whole(), std::move(state), files);
   if (folder.empty() && options_.total_limit > 0)
     comm::agree(world_->group(), [&] {
       if (!is_main_process()) return;
@@ -307,25 +305,23 @@ void Accelerator::load_state(const std::string& folder) {
     source = all.back().second;
   }
   comm::agree(world_->group(), [&] {  // before anything changes
-    const std::int64_t saved = faces::read_state(source).at("objects").as_int();
+    const std::int64_t saved = checkpoint::read_run_state(source).custom_objects;
     if (saved != static_cast<std::int64_t>(objects_.size()))
       throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
                               objects_.size(), " are registered: register the same ones, in the same order"));
   });
-  const Value state = faces::load_training(trainings, source);
+  const checkpoint::RunState state = faces::load_training(trainings, source);
   comm::agree(world_->group(), [&] {
     for (std::size_t i = 0; i < objects_.size(); ++i)
-      objects_[i]->load_state(faces::read_json_file(source, object_file(i)));
-    const auto& epochs = state.at("loader_epochs").items();
-    for (std::size_t i = 0; i < std::min(epochs.size(), state_->loaders.size()); ++i)
-      state_->loaders[i].set_epoch(epochs[i].as_int());
+      objects_[i]->load_state(read_json(path_join(source, object_file(i))));
+    for (std::size_t i = 0; i < std::min(state.loader_epochs.size(), state_->loaders.size()); ++i)
+      state_->loaders[i].set_epoch(state.loader_epochs[i]);
   });
-  state_->micro_steps = state.at("micro_steps").as_int();
-  const auto& scheduler_steps = state.at("torch_scheduler_steps").items();
+  state_->micro_steps = state.micro_steps;
   for (std::size_t i = 0; i < state_->prepared.size(); ++i) {
     faces::PreparedTraining& own = *state_->prepared[i];
     if (own.torch_scheduler == nullptr) continue;  // torch's have no state; they count steps, and so can be wound on
-    for (; own.torch_scheduler_steps < scheduler_steps.at(i).as_int(); ++own.torch_scheduler_steps)
+    for (; own.torch_scheduler_steps < state.models[i].torch_scheduler_steps; ++own.torch_scheduler_steps)
       own.torch_scheduler->step();
   }
 }

@@ -52,8 +52,8 @@ struct AcceleratorOptions {
   bool even_batches =
       true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
   bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
-  std::string project_dir = {};      ///< of save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
-  std::int64_t total_limit = 0;      ///< at most so many of those; the oldest go. 0: all stay
+  std::string project_dir = {};  ///< where save_state() without a folder writes: PROJECT_DIR/checkpoints/checkpoint_N
+  std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
   std::vector<std::string> arguments =
       {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
 };
@@ -308,7 +308,7 @@ class Accelerator {
   void set_trigger() { trigger_ = true; }
   bool check_trigger();
 
-  /// Of the index-th model.
+  /// The training of the index-th model.
   faces::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
 
  private:

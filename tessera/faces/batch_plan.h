@@ -9,8 +9,8 @@
 namespace tessera::faces {
 
 struct BatchPlan {
-  std::int64_t rows = 0;        ///< of the data set
-  std::int64_t batch_size = 1;  ///< of one rank; with split_batches: of all ranks together
+  std::int64_t rows = 0;        ///< how many the data set has
+  std::int64_t batch_size = 1;  ///< rows of one rank; with split_batches: those of all ranks together
   std::int64_t ranks = 1;
   bool drop_last = false;  ///< rows that do not fill a batch on every rank are left out
   bool even_batches =
@@ -25,7 +25,7 @@ struct BatchPlan {
 
   /// Batches that the rank gets.
   std::int64_t batches(std::int64_t rank) const;
-  /// Of the ranks: the first ones have the most.
+  /// The first ranks have the most batches, the last ones the fewest.
   std::int64_t most_batches() const { return batches(0); }
   std::int64_t fewest_batches() const { return batches(ranks - 1); }
   /// Positions in the pass [0, rows) of the rows of batch `batch` of `rank`, in order.

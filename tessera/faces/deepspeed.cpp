@@ -132,8 +132,8 @@ std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const st
   const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
   comm::require_equal(training_->group(), "save_checkpoint: the tag", name, "all ranks must give the same");
   const std::string path = path_join(folder, name);
-  const Value state = Value::make_object({{"global_steps", Value::of(global_steps_)}, {"client_state", client_state}});
-  save_training_as_configured({training_.get()}, path, state);
+  save_training({training_.get()}, path, training_->saves_whole(),
+                {.step = global_steps_, .client_state = client_state});
   comm::agree(training_->group(), [&] {
     if (training_->group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
   });
@@ -153,10 +153,11 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
     return std::nullopt;
   }
   Loaded loaded{path_join(folder, name), {}};
-  const Value state = load_training(*training_, loaded.path, options.load_optimizer_states, options.load_random_states);
-  loaded.client_state = state.at("client_state");
+  const checkpoint::RunState state =
+      load_training({training_.get()}, loaded.path, options.load_optimizer_states, options.load_random_states);
+  loaded.client_state = state.client_state;
   if (options.load_optimizer_states) {
-    global_steps_ = state.at("global_steps").as_int();
+    global_steps_ = state.step;
     micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
     training_->expect_step(is_gradient_accumulation_boundary());
   }

@@ -76,8 +76,8 @@ class DeepSpeedEngine {
   std::int64_t skipped_steps() const { return training_->skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
   bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow
-  std::vector<double> get_lr() const { return training_->update().learning_rates(); }  ///< of each parameter group
-  double get_global_grad_norm() const { return grad_norm_; }  ///< of the last step, before clipping
+  std::vector<double> get_lr() const { return training_->update().learning_rates(); }  ///< one for each parameter group
+  double get_global_grad_norm() const { return grad_norm_; }  ///< the norm of the last step, before clipping
   double loss_scale() const { return training_->loss_scale() ? training_->loss_scale()->scale() : 1; }
 
   /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, as many on every rank.

@@ -18,7 +18,6 @@
 namespace tessera::faces {
 namespace {
 
-constexpr const char* kStateFile = "state.json";
 constexpr const char* kRandomFile = "random.safetensors";
 
 /// Frozen parameters, and buffers, of which rank 0's count.
@@ -82,49 +81,16 @@ std::string folder_name(std::string folder) {
   return folder;
 }
 
-/// Counts and loss scale of one module.
-Value counts_of(Training& training) {
-  Value own = Value::make_object({{"optimizer_steps", Value::of(training.update().steps())},
-                                  {"schedule_steps", Value::of(training.schedule_steps())}});
-  if (const optim::LossScale* scale = training.loss_scale())
-    own.set("loss_scale", Value::make_object({{"scale", Value::of(scale->state().scale)},
-                                              {"good_steps", Value::of(scale->state().good_steps)},
-                                              {"skipped_steps", Value::of(scale->state().skipped_steps)},
-                                              {"hysteresis", Value::of(scale->state().hysteresis)}}));
-  return own;
-}
-
-/// The first module's counts stand in the object itself, those of others in "more".
-Value training_state(const std::vector<Training*>& trainings, const Value& state) {
-  Value own = Value::make_object({{"format", Value::of("tessera-training-1")}, {"state", state}});
-  const Value first = counts_of(*trainings[0]);
-  for (const auto& [name, value] : first.members()) own.set(name, value);
-  if (trainings.size() == 1) return own;
-  Value more = Value::make_array();
-  for (std::size_t i = 1; i < trainings.size(); ++i) more.push_back(counts_of(*trainings[i]));
-  own.set("more", more);
-  return own;
-}
-
-/// Of every module. Throws InputError unless there are as many.
-std::vector<Value> stored_counts(const Value& own, std::size_t modules, const std::string& folder) {
-  std::vector<Value> counts = {own};
-  if (const Value* more = own.find("more")) counts.insert(counts.end(), more->items().begin(), more->items().end());
-  if (counts.size() != modules)
-    throw InputError(concat(folder, ": was saved with ", counts.size(), counts.size() == 1 ? " model" : " models",
-                            ", but there are ", modules, ": prepare the same ones, in the same order"));
-  return counts;
-}
-
-void restore_counts(Training& training, const Value& counts) {
-  training.set_schedule_steps(counts.at("schedule_steps").as_int());
-  const Value* scale = counts.find("loss_scale");
-  if (scale == nullptr || training.loss_scale() == nullptr) return;
-  const Value* hysteresis = scale->find("hysteresis");
-  training.loss_scale()->set_state({.scale = scale->at("scale").as_real(),
-                                    .good_steps = scale->at("good_steps").as_int(),
-                                    .skipped_steps = scale->at("skipped_steps").as_int(),
-                                    .hysteresis = hysteresis != nullptr ? hysteresis->as_int() : 0});
+/// `state` with what the trainings themselves tell.
+checkpoint::RunState complete(checkpoint::RunState state, const std::vector<Training*>& trainings) {
+  std::vector<checkpoint::ModelState> models;
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    models.push_back(trainings[i]->state());
+    if (i < state.models.size()) models[i].torch_scheduler_steps = state.models[i].torch_scheduler_steps;
+  }
+  trainings[0]->write_to(state, trainings[0]->config());
+  state.models = std::move(models);
+  return state;
 }
 
 void restore_weights(Training& training, const std::string& folder, const std::string& stem) {
@@ -165,89 +131,62 @@ std::vector<train::SavedModel> saved_models(const std::vector<Training*>& traini
   std::vector<train::SavedModel> models;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     Training& training = *trainings[i];
-    models.push_back({.sharded = &training.sharded(),
-                      .states = training.update().states(training.sharded()),
-                      .untrained = untrained_of(training),
-                      .weights_stem = stem_of("model", i),
-                      .states_stem = stem_of("optimizer", i)});
+    train::SavedModel& model = models.emplace_back(training.saved_model());
+    model.untrained = untrained_of(training);
+    model.weights_stem = stem_of("model", i);
+    model.states_stem = stem_of("optimizer", i);
   }
   return models;
 }
 
-/// Collective.
-void add_small_files(train::SaveContents& contents, const std::vector<Training*>& trainings, const Value& state,
-                     const JsonFiles& files) {
-  const comm::Group& group = trainings.at(0)->group();
-  checkpoint::NamedTensors random = random_states(group);
-  if (group.rank() != 0) return;
-  JsonFiles all = {{kStateFile, training_state(trainings, state)}};
-  all.insert(all.end(), files.begin(), files.end());
-  contents.small_files = [random = std::move(random), all = std::move(all)](const std::string& folder) {
-    checkpoint::WrittenFiles written = {
-        checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random))};
-    for (const auto& [name, value] : all) written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
-    return written;
-  };
-}
-
-void throw_unless_saved(const comm::Group& group, const train::SaveOutcome& outcome) {
-  comm::agree(group, [&] {
-    if (!outcome.error.empty() && group.rank() == 0)
-      throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
-  });
-}
-
-void save_in_folder(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
-                    const JsonFiles& files, bool full) {
-  Training& first = *trainings.at(0);
-  train::SaveContents contents{.step = first.update().steps(), .form = {.full = full}, .folder = folder_name(folder)};
-  add_small_files(contents, trainings, state, files);
-  throw_unless_saved(first.group(), train::save_now(first.group(), saved_models(trainings), std::move(contents)));
-}
-
 }  // namespace
 
-void start_saving(const std::vector<Training*>& trainings, train::Saver& saver, train::SaveContents contents,
-                  const Value& state, const JsonFiles& files) {
-  add_small_files(contents, trainings, state, files);
-  saver.save(saved_models(trainings), std::move(contents));
-}
-
-void save_training(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
-                   const JsonFiles& files) {
-  save_in_folder(trainings, folder, state, files, /*full=*/true);
-}
-
-void save_training_as_configured(const std::vector<Training*>& trainings, const std::string& folder, const Value& state,
-                                 const JsonFiles& files) {
-  const bool full = trainings.at(0)->config().output.save_state_dict_type == StateDictType::full;
-  save_in_folder(trainings, folder, state, files, full);
-}
-
-Value load_training(const std::vector<Training*>& trainings, const std::string& folder, bool with_optimizer,
-                    bool with_random, bool verified) {
-  Value state;
+std::vector<train::SavedModel> fill(train::SaveContents& contents, const std::vector<Training*>& trainings,
+                                    checkpoint::RunState state, const JsonFiles& files) {
   const comm::Group& group = trainings.at(0)->group();
-  std::vector<Value> counts;
+  checkpoint::NamedTensors random = random_states(group);
+  if (group.rank() == 0)
+    contents.small_files = [random = std::move(random), state = complete(std::move(state), trainings),
+                            files](const std::string& folder) {
+      checkpoint::WrittenFiles written = checkpoint::write_run_state(folder, state);
+      written.push_back(checkpoint::write_tensors_file(folder, kRandomFile, checkpoint::sources_of(random)));
+      for (const auto& [name, value] : files)
+        written.push_back(checkpoint::write_json_file(folder, name.c_str(), value));
+      return written;
+    };
+  return saved_models(trainings);
+}
+
+void save_training(const std::vector<Training*>& trainings, const std::string& folder, bool full,
+                   checkpoint::RunState state, const JsonFiles& files) {
+  const Training& first = *trainings.at(0);
+  train::SaveContents contents{
+      .step = first.state().optimizer_steps, .form = {.full = full}, .folder = folder_name(folder)};
+  state.trainer_state = false;
+  std::vector<train::SavedModel> models = fill(contents, trainings, std::move(state), files);
+  train::save_now(first.group(), std::move(models), std::move(contents));
+}
+
+checkpoint::RunState load_training(const std::vector<Training*>& trainings, const std::string& folder,
+                                   bool with_optimizer, bool with_random, bool verified) {
+  checkpoint::RunState state;
+  const comm::Group& group = trainings.at(0)->group();
   comm::agree(group, [&] {  // each rank a share of the bytes; nothing is read before all have found theirs whole
     if (!is_directory(folder)) throw InputError(concat(folder, ": no such checkpoint folder"));
     if (!verified) {
       const format::Verdict verdict = format::verify_folder(folder, {group.rank(), group.size()});
       if (!verdict.whole()) throw InputError(concat(folder, ": the checkpoint is damaged: ", verdict.text()));
     }
-    const Value own = read_json(path_join(folder, kStateFile));
-    counts = stored_counts(own, trainings.size(), folder);
-    state = own.at("state");
+    state = checkpoint::read_run_state(folder);
+    if (const std::size_t saved = state.models.size(); saved != trainings.size())
+      throw InputError(concat(folder, ": was saved with ", saved, saved == 1 ? " model" : " models", ", but there are ",
+                              trainings.size(), ": prepare the same ones, in the same order"));
   });
   comm::agree(group, [&] {
     for (std::size_t i = 0; i < trainings.size(); ++i) {
       Training& training = *trainings[i];
       restore_weights(training, folder, stem_of("model", i));
-      if (with_optimizer) {
-        training.update().restore(training.sharded(), folder, stem_of("optimizer", i),
-                                  counts[i].at("optimizer_steps").as_int());
-        restore_counts(training, counts[i]);
-      }
+      if (with_optimizer) training.restore(state.models[i], folder, {}, stem_of("optimizer", i));
       training.zero_grad();
     }
     if (with_random) restore_random(group, folder);
@@ -257,25 +196,20 @@ Value load_training(const std::vector<Training*>& trainings, const std::string& 
 
 std::string why_not_resumable(const format::Manifest& manifest) {
   for (const format::ManifestFile& file : manifest.files)
-    if (file.name == kStateFile) return "";
-  return concat(format::kManifestName, " does not list ", kStateFile,
+    if (file.name == kRandomFile) return "";
+  return concat(format::kManifestName, " does not list ", kRandomFile,
                 ", with which tessera::Trainer goes on: another program wrote it");
 }
-
-Value read_state(const std::string& folder) { return read_json(path_join(folder, kStateFile)).at("state"); }
-Value read_json_file(const std::string& folder, const std::string& name) { return read_json(path_join(folder, name)); }
 
 void save_weights(Training& training, const std::string& folder, std::int64_t max_shard_bytes) {
   if (max_shard_bytes < 1)
     throw InputError(concat("save_model: max_shard_size is ", max_shard_bytes, " bytes, must be at least 1"));
   const std::string target = folder_name(folder);
-  const train::SaveOutcome outcome =
-      train::save_now(training.group(), {{.sharded = &training.sharded(), .untrained = untrained_of(training)}},
-                      {.step = training.update().steps(),
-                       .form = {.optimizer = false, .full = true, .max_file_bytes = max_shard_bytes, .finite = false},
-                       .folder = target,
-                       .model = train::ModelFolder{checkpoint::is_weights_file}});
-  throw_unless_saved(training.group(), outcome);
+  train::save_now(training.group(), {{.sharded = &training.sharded(), .untrained = untrained_of(training)}},
+                  {.step = training.update().steps(),
+                   .form = {.optimizer = false, .full = true, .max_file_bytes = max_shard_bytes, .finite = false},
+                   .folder = target,
+                   .model = train::ModelFolder{checkpoint::is_weights_file}});
 }
 
 }  // namespace tessera::faces

@@ -39,7 +39,7 @@ namespace faces {
 struct LoaderState {
   bool end_of_loader = false;  ///< the batch in use is the last of the pass
   std::int64_t remainder = 0;  ///< rows of that last round which are not repeated ones; 0: all
-  std::int64_t epoch = 0;      ///< of the pass that runs, or comes next
+  std::int64_t epoch = 0;      ///< the number of the pass that runs, or comes next
   std::int64_t batches = 0;    ///< taken in this pass
   std::int64_t common = 0;     ///< batches of this pass that every rank has
   bool stand_in = false;       ///< this rank's rows are used up; the batch only lets it go along with the others
@@ -47,7 +47,7 @@ struct LoaderState {
 
 /// What the loaders of one Accelerator share.
 struct LoaderGroup {
-  std::weak_ptr<const LoaderState> last;  ///< of the one that was read last
+  std::weak_ptr<const LoaderState> last;  ///< the state of the loader that was read last
   // join_uneven_inputs, of passes that begin:
   std::optional<bool> even_batches = {};  ///< instead of the plan's
   bool join = false;  ///< a rank without a batch gets a stand-in: every rank takes part in all rounds
@@ -104,7 +104,7 @@ class DataLoader {
   const LoaderOptions& options() const { return options_; }
 
  private:
-  faces::BatchPlan plan() const;  // of a pass that begins now
+  faces::BatchPlan plan() const;  // for a pass that begins now
   std::int64_t batches(const faces::BatchPlan& plan) const;
   std::vector<std::int64_t> rows_of(std::int64_t epoch, std::vector<std::int64_t> positions) const;
 

@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/data/dataset.h>
@@ -118,8 +119,6 @@ void Trainer::set_state_dict_type(const std::string& type) {
     throw InputError(
         concat("set_state_dict_type: the type ", *wrong, ", or FULL_STATE_DICT, SHARDED_STATE_DICT, LOCAL_STATE_DICT"));
   options_.arguments.origins["save_state_dict_type"] = config::Origin::program("set_state_dict_type()");
-  finish_saving();
-  saver_.reset();  // it copies, or does not, for one form
 }
 
 TensorBatch Trainer::read(const RowSource& source, const std::vector<std::int64_t>& rows) const {
@@ -148,21 +147,21 @@ TrainOutput Trainer::train() {
   const RowSource& rows = *options_.train_dataset;
   RunConfig config = options_.arguments.values;
   config.optimization.per_device_train_batch_size *= n_gpu();
-  train::ResumePoint from;
-  finish_saving();  // of a former call that an exception has ended
+  if (checkpoints_) checkpoints_->finish();  // an exception has ended a former call
   check_evaluations();
-  Value saved;
-  if (const std::string folder =
-          train::checkpoint_to_resume(config.output, training_->group(), {.why_not = faces::why_not_resumable});
-      !folder.empty()) {
-    saved = faces::load_training(*training_, folder, true, true, /*verified=*/true);
-    from = {saved.at("step").as_int(), saved.at("samples").as_int()};
-  }
-  const train::RunPlan plan =
-      train::make_run_plan(config, training_->group().size(), rows.rows, options_.eval_dataset.has_value(), from);
-  restore_best_model(saved);
+  const std::string folder =
+      train::checkpoint_to_resume(config.output, training_->group(), {.why_not = faces::why_not_resumable});
+  checkpoint::RunState from;
+  comm::agree(training_->group(), [&] {
+    if (!folder.empty()) from = checkpoint::read_run_state(folder);
+  });
+  const train::RunPlan plan = train::make_run_plan(config, training_->group().size(), rows.rows,
+                                                   options_.eval_dataset.has_value(), {from.step, from.samples});
   training_->set_schedule(train::make_schedule(config.optimization, plan));
-  if (const Value* plateau = saved.is_null() ? nullptr : saved.find("plateau")) training_->restore_schedule(*plateau);
+  if (!folder.empty()) faces::load_training({training_.get()}, folder, true, true, /*verified=*/true);
+  checkpoints_.emplace(training_->group(), options_.arguments.values.output, &from,
+                       [this](const train::SaveOutcome& outcome) { saved(outcome); });
+  note_best();
   const data::Sampler sampler(config.data.train_sampling_strategy == SamplingStrategy::sequential
                                   ? SamplingStrategy::sequential
                                   : SamplingStrategy::random,
@@ -180,7 +179,7 @@ TrainOutput Trainer::train() {
   call(&TrainerCallback::on_train_begin);
   if (config.output.eval_on_start && options_.eval_dataset) evaluate();
   while (state_.global_step < plan.total_steps && !control_.should_training_stop) {
-    advance_saving();
+    if (checkpoints_->busy() && !comm::any_rank(training_->group(), !checkpoints_->ended())) checkpoints_->advance();
     call(&TrainerCallback::on_step_begin);
     const double rate = training_->update().learning_rates().front();
     const double loss = train_step(sampler, plan);
@@ -206,10 +205,9 @@ TrainOutput Trainer::train() {
     if (plan.saves_after(step) || asked.should_save || (is_best && config.output.save_strategy == SaveStrategy::best))
       save(plan);
   }
-  finish_saving();
-  saver_.reset();  // and the memory of its copies
-  if (const std::string best = best_->checkpoint_to_load(training_->group().rank()); !best.empty())
-    faces::load_training(*training_, best, /*with_optimizer=*/false, /*with_random=*/false);
+  checkpoints_->close();
+  if (const std::string best = checkpoints_->best().checkpoint_to_load(training_->group().rank()); !best.empty())
+    faces::load_training({training_.get()}, best, /*with_optimizer=*/false, /*with_random=*/false);
   call(&TrainerCallback::on_train_end);
 
   const double seconds = seconds_since(begin_ns);
@@ -310,7 +308,7 @@ Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
 /// An evaluation of train(): the schedule may follow it, and it may be the best one (then true).
 bool Trainer::evaluate_step() {
   const Metrics metrics = evaluate();
-  if (!training_->follows_evaluations() && !best_->wanted()) return false;
+  if (!training_->follows_evaluations() && !checkpoints_->best().wanted()) return false;
   const std::string& given = options_.arguments.values.output.metric_for_best_model;
   const std::string name = given.empty() ? "eval_loss" : given.starts_with("eval_") ? given : "eval_" + given;
   const auto found = metrics.find(name);
@@ -326,9 +324,8 @@ bool Trainer::evaluate_step() {
       at::full({1}, found->second, at::TensorOptions().dtype(at::kDouble).device(training_->group().device()));
   training_->group().broadcast(value, 0).wait();
   training_->evaluated(value.item<double>());
-  const bool is_best = best_->update(value.item<double>(), state_.global_step);
-  state_.best_metric = best_->value();
-  state_.best_global_step = best_->step();
+  const bool is_best = checkpoints_->best().update(value.item<double>(), state_.global_step);
+  note_best();
   return is_best;
 }
 

@@ -19,9 +19,8 @@
 #include <tessera/faces/loader.h>
 #include <tessera/faces/training.h>
 #include <tessera/parallel/replicas/data_parallel.h>
-#include <tessera/train/core/best_model.h>
+#include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/loop/run_plan.h>
-#include <tessera/train/saving/saver.h>
 
 #include <cstdint>
 #include <functional>
@@ -69,7 +68,7 @@ struct TrainerState {
   // Of the evaluations so far, when a best model is asked for:
   std::optional<double> best_metric = {};
   std::int64_t best_global_step = -1;
-  std::string best_model_checkpoint = {};  ///< of a best step; empty: none is saved
+  std::string best_model_checkpoint = {};  ///< the checkpoint of a best step; empty: none is saved
   bool is_world_process_zero = true;
 };
 
@@ -105,7 +104,7 @@ struct TrainerOptions {
   /// Empty: the last tensor of the batch. (A model of the next token shifts the two in these functions.)
   std::function<at::Tensor(const TensorBatch&)> labels = {};
   std::optional<RowSource> train_dataset = {}, eval_dataset = {};
-  /// Of all outputs and all rows of the evaluated data; the names get the prefix "eval_".
+  /// Computes metrics of all outputs and all rows of the evaluated data; their names get the prefix "eval_".
   std::function<Metrics(const at::Tensor& outputs, const TensorBatch& rows)> compute_metrics = {};
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   torch::optim::Optimizer* optimizer = nullptr;  ///< your own; empty: --optim, which decays all but biases and norms
@@ -176,12 +175,8 @@ class Trainer {
   bool evaluate_step();
   void log(Metrics metrics);
   void check_evaluations() const;
-  void restore_best_model(const Value& saved);
   void save(const train::RunPlan& plan);
-  Value progress(const train::RunPlan& plan) const;
-  checkpoint::RunState run_state(const train::RunPlan& plan) const;
-  void advance_saving();
-  void finish_saving();
+  void note_best();
   void saved(const train::SaveOutcome& outcome);
   template <class... Parameters, class... Arguments>
   void call(void (TrainerCallback::*event)(const TrainerState&, TrainerControl&, Parameters...),
@@ -192,9 +187,8 @@ class Trainer {
   TrainerOptions options_;
   std::unique_ptr<faces::Training> training_;
   std::optional<DataParallel<torch::nn::Module>> data_parallel_;
-  std::unique_ptr<train::Saver> saver_;   // since the first checkpoint of this train() and of this form
-  double saving_epoch_ = 0;               // of the checkpoint that is being written
-  std::optional<train::BestModel> best_;  // of train()
+  std::optional<train::CheckpointManager> checkpoints_;  // since train() began
+  double saving_epoch_ = 0;                              // when the checkpoint that is being written was due
   TrainerState state_;
   TrainerControl control_;
 };

@@ -28,6 +28,8 @@ class Training : public train::StepCore {
   const RunConfig& config() const { return config_; }
   const comm::Group& group() const { return group_; }
   std::int64_t accumulation() const { return accumulation_; }
+  /// Checkpoints hold whole tensors, which rank 0 writes (save_state_dict_type).
+  bool saves_whole() const { return config_.output.save_state_dict_type == StateDictType::full; }
 
   /// Belongs around the forward pass (train/core/precision.h).
   [[nodiscard]] nn::Autocast autocast() const {

@@ -132,25 +132,26 @@ std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::
   return architecture_of(hf_config).make(hf_config, seed);
 }
 
-void load_weights(LanguageModel& model, const std::string& folder, const checkpoint::Reading& reading) {
-  load_weights(model, model.hf_config(), folder, reading);
+void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums) {
+  load_weights(model, model.hf_config(), folder, sums);
 }
 
 void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder,
-                  const checkpoint::Reading& reading) {
+                  const std::shared_ptr<format::ReadSums>& sums) {
   const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
   const Matching matching(module, hf_config, weights);  // every complaint comes before the first byte is read
   const at::NoGradGuard no_grad;
-  checkpoint::read_into(weights, matching.placements(), reading);
+  checkpoint::read_into(weights, matching.placements(), sums);
 }
 
 WeightSource::WeightSource(const LanguageModel& model, const std::string& folder,
-                           const std::function<bool(const std::string&)>& skip, const checkpoint::Reading& reading)
+                           const std::function<bool(const std::string&)>& skip,
+                           const std::shared_ptr<format::ReadSums>& sums)
     : folder_(checkpoint::open_hf_weights(folder)) {
   const Matching matching(model, model.hf_config(), folder_, skip);
   for (std::size_t i = 0; i < matching.names().size(); ++i)
     stored_.emplace(matching.names()[i], matching.placements()[i].stored);
-  for (const format::SafetensorsFile& file : folder_.files()) readers_.emplace_back(file, reading);
+  for (const format::SafetensorsFile& file : folder_.files()) readers_.emplace_back(file, sums);
 }
 
 bool WeightSource::read(const std::string& parameter, std::int64_t begin, at::Tensor piece) const {

@@ -48,7 +48,8 @@ class WeightSource {
   /// Missing, unexpected and misshapen tensors are all listed in one InputError, as load_weights does. `model` may be
   /// without memory. Parameters whose names `skip` returns true for are not looked for (adapters).
   WeightSource(const LanguageModel& model, const std::string& folder,
-               const std::function<bool(const std::string&)>& skip = {}, const checkpoint::Reading& reading = {});
+               const std::function<bool(const std::string&)>& skip = {},
+               const std::shared_ptr<format::ReadSums>& sums = {});
   WeightSource(const WeightSource&) = delete;
   WeightSource& operator=(const WeightSource&) = delete;
   /// Fills `piece` (contiguous) with elements [begin, begin + piece.numel()) of the flattened parameter, converted.
@@ -62,10 +63,10 @@ class WeightSource {
 };
 
 /// Overwrites the weights from a folder holding model.safetensors (or a sharded index).
-void load_weights(LanguageModel& model, const std::string& folder, const checkpoint::Reading& reading = {});
+void load_weights(LanguageModel& model, const std::string& folder, const std::shared_ptr<format::ReadSums>& sums = {});
 /// The same for a module that is no language model itself but has the parameter names of `hf_config`'s architecture.
 void load_weights(torch::nn::Module& module, const Value& hf_config, const std::string& folder,
-                  const checkpoint::Reading& reading = {});
+                  const std::shared_ptr<format::ReadSums>& sums = {});
 /// Presets for --config_name: "gpt2", "gpt2-tiny", "llama-tiny".
 Value preset(const std::string& name);
 

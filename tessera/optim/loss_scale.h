@@ -9,6 +9,8 @@
 ///   const double factor = scale.gradient_factor();               // 1 / scale, of this step
 ///   if (scale.update(norm)) optimizer->step(rate, factor * clip_coefficient(norm * factor, max_norm));
 
+#include <tessera/checkpoint/run_state.h>
+
 #include <cstdint>
 
 namespace tessera::optim {
@@ -28,13 +30,7 @@ struct LossScaleOptions {
   bool first_good_step_counts = true;
 };
 
-/// What a checkpoint keeps.
-struct LossScaleState {
-  double scale = 0;
-  std::int64_t good_steps = 0;     ///< since the last bad one, or (GradScaler's way) since the scale last changed
-  std::int64_t skipped_steps = 0;  ///< counted over the whole run
-  std::int64_t hysteresis = 0;     ///< what is left of it; 0: all
-};
+using LossScaleState = checkpoint::LossScaleState;
 
 class LossScale {
  public:

@@ -41,7 +41,7 @@ class CheckpointTest : public ::testing::Test {
     state.samples = 16 * step;
     state.seed = std::numeric_limits<std::uint64_t>::max() - 1;
     state.log_history = {Value::make_object({{"step", Value::of(step)}, {"loss", Value::of(0.1)}})};
-    state.optimizer_steps = step;
+    state.models[0].optimizer_steps = step;
     state.epoch = 1.5;
     state.max_steps = 100;
     return state;
@@ -96,7 +96,7 @@ TEST_F(CheckpointTest, WhatIsSavedIsReadBack) {
   EXPECT_EQ(after.step, before.step);
   EXPECT_EQ(after.samples, before.samples);
   EXPECT_EQ(after.seed, before.seed);
-  EXPECT_EQ(after.optimizer_steps, before.optimizer_steps);
+  EXPECT_EQ(after.models[0].optimizer_steps, before.models[0].optimizer_steps);
   EXPECT_EQ(after.epoch, before.epoch);
   EXPECT_EQ(after.max_steps, before.max_steps);
   ASSERT_EQ(after.log_history.size(), 1u);

@@ -175,10 +175,10 @@ TEST_F(Choose, AnExaminationKnowsWhatWasLoaded) {
     for (const bool whole : {false, true}) {
       const auto told = on_ranks(ranks, [&](const Ranks& here) {
         Examination examination(at_step(1), here);
-        load_part(at_step(1), here, examination.reading(), whole);
+        load_part(at_step(1), here, examination.sums(), whole);
         const Finding finding = examination.finish();
         EXPECT_EQ(finding.kind, Finding::Kind::whole) << finding.text;
-        const format::ReadSums& sums = *examination.reading().sums;
+        const format::ReadSums& sums = *examination.sums();
         std::uint64_t unread = 0;
         for (std::size_t i = 0; i < sums.manifest().files.size(); ++i) {
           const format::ManifestFile& file = sums.manifest().files[i];
@@ -206,7 +206,7 @@ TEST_F(Choose, AnExaminationFindsWhatIsDamagedWhereverItLies) {
         if (here.rank == 0) flip(path, at);  // after the small files were looked at
         here.gather("");
         try {
-          load_part(at_step(1), here, examination.reading());
+          load_part(at_step(1), here, examination.sums());
         } catch (const Error&) {  // a header or an index that says nonsense
         }
         const Finding finding = examination.finish();
@@ -224,11 +224,11 @@ TEST_F(Choose, ABitThatIsWrongInMemoryOnlyIsFound) {
   save(1);
   const auto found = on_ranks(3, [&](const Ranks& here) {
     Examination examination(at_step(1), here);
-    const format::ReadSums& sums = *examination.reading().sums;
+    const format::ReadSums& sums = *examination.sums();
     const std::string path = path_join(at_step(1), "model.safetensors");
     std::string bytes = read_file(path);
     if (here.rank == 1) bytes[bytes.size() - 3] ^= 1;
-    format::ReadRun run(examination.reading().sums.get(), sums.file_at(path).value(), 0);
+    format::ReadRun run(examination.sums().get(), sums.file_at(path).value(), 0);
     run.take(std::as_bytes(std::span(bytes)));
     run.end();
     return examination.finish().text;
@@ -242,7 +242,7 @@ TEST_F(Choose, AnExaminationOfNoCheckpointSaysSo) {
   for (const int ranks : {1, 2}) {
     const auto found = on_ranks(ranks, [&](const Ranks& here) {
       Examination examination(at_step(3), here);
-      EXPECT_EQ(examination.reading().sums, nullptr);
+      EXPECT_EQ(examination.sums(), nullptr);
       return examination.finish().text;
     });
     EXPECT_NE(found[0].find("no manifest.json"), std::string::npos) << found[0];

@@ -57,7 +57,8 @@ inline std::vector<std::string> on_ranks(int size, const std::function<std::stri
 }
 
 /// Reads this rank's part of the weights (converted) and of the optimizer's states, or everything, and drops it.
-inline void load_part(const std::string& folder, const Ranks& here, const Reading& reading, bool whole = false) {
+inline void load_part(const std::string& folder, const Ranks& here, const std::shared_ptr<format::ReadSums>& sums,
+                      bool whole = false) {
   const auto part = [&](std::int64_t numel) {
     if (whole) return std::pair(std::int64_t{0}, numel);
     return std::pair(numel * here.rank / here.size, numel * (here.rank + 1) / here.size);
@@ -65,10 +66,9 @@ inline void load_part(const std::string& folder, const Ranks& here, const Readin
   const format::SafetensorsFolder weights(folder);
   for (const auto& stored : weights.tensors()) {
     const auto [begin, end] = part(layout::whole_region(stored.info.shape).numel());
-    PieceReader(weights.files()[stored.file], reading)
-        .read(stored.info, begin, at::empty({end - begin}, at::kBFloat16));
+    PieceReader(weights.files()[stored.file], sums).read(stored.info, begin, at::empty({end - begin}, at::kBFloat16));
   }
-  const StoredState states(folder, "optimizer", reading);
+  const StoredState states(folder, sums);
   for (const auto& tensor : states.tensors()) {
     const auto [begin, end] = part(layout::whole_region(tensor.shape).numel());
     states.read(tensor.name, begin, at::empty({end - begin}));

@@ -51,7 +51,7 @@ TEST_F(FileReaderTest, ReadsWhatIsThereInAnyOrder) {
 
 TEST_F(FileReaderTest, NotesWhatItReads) {
   const auto noted = sums();
-  const FileReader file(path(), {noted});
+  const FileReader file(path(), noted);
   constexpr std::uint64_t chunk = format::kDigestChunk;
   read(file, static_cast<std::int64_t>(3 * chunk - 100), 100);
   EXPECT_EQ(noted->chunk(0, 0).state, format::ChunkSums::State::open);
@@ -62,13 +62,13 @@ TEST_F(FileReaderTest, NotesWhatItReads) {
   EXPECT_EQ(noted->chunk(0, 0).state, format::ChunkSums::State::whole);
 
   write_file_atomically(path_join(folder_.path(), "other"), bytes_);
-  read(FileReader(path_join(folder_.path(), "other"), {noted}), 1000, 5 * chunk);  // none of the manifest's
+  read(FileReader(path_join(folder_.path(), "other"), noted), 1000, 5 * chunk);  // none of the manifest's
   EXPECT_EQ(noted->chunk(0, 5).pieces.size(), 0u);
 }
 
 TEST_F(FileReaderTest, AFileThatEndsEarlyIsToldAndNotNoted) {
   const auto noted = sums();
-  const FileReader file(path(), {noted});
+  const FileReader file(path(), noted);
   std::filesystem::resize_file(path(), 1000);
   try {
     read(file, 2000, 0);

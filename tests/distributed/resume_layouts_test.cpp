@@ -31,7 +31,7 @@ void load_and_gather(comm::World& world, const RunConfig& config, const std::str
     };
   const Sharded sharded(*setup.model, std::move(options));
   const auto optimizer = train::make_optimizer(setup.config.optimization, *setup.model, sharded);
-  train::restore_optimizer(*optimizer, sharded, *setup.resume, setup.resume_folder);
+  train::restore_optimizer(*optimizer, sharded, setup.resume->models[0].optimizer_steps, setup.resume_folder);
   EXPECT_EQ(optimizer->steps(), saved_at);
   checkpoint::NamedTensors weights, states;
   for (const ShardedParameter& p : sharded.named_parameters())

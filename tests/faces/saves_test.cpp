@@ -58,7 +58,7 @@ struct Job {
   }
   /// Everything, whole, in one folder: what layouts are compared by.
   void save_whole(const std::string& folder) {
-    faces::save_training(accelerator.training(), folder, Value::make_object());
+    faces::save_training({&accelerator.training()}, folder, /*full=*/true, {});
   }
 };
 
@@ -156,12 +156,13 @@ TEST_P(FaceSaves, every_rank_writes_its_part_unless_whole_tensors_are_asked_for)
       if (world.rank() > 0) return;
       EXPECT_EQ(list_folder(full),
                 (std::vector<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors",
-                                          "random.safetensors", "state.json"}));
-      EXPECT_EQ(list_folder(parts), (std::vector<std::string>{
-                                        "manifest.json", "model-00001-of-00002.safetensors",
-                                        "model-00002-of-00002.safetensors", "model.safetensors.index.json",
-                                        "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors",
-                                        "optimizer.safetensors.index.json", "random.safetensors", "state.json"}))
+                                          "random.safetensors", "tessera_state.json"}));
+      EXPECT_EQ(
+          list_folder(parts),
+          (std::vector<std::string>{"manifest.json", "model-00001-of-00002.safetensors",
+                                    "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+                                    "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors",
+                                    "optimizer.safetensors.index.json", "random.safetensors", "tessera_state.json"}))
           << "nothing of rank 0's alone";
       const format::SafetensorsFolder weights(parts);
       EXPECT_EQ(weights.tensors().size(), format::SafetensorsFolder(full).tensors().size());

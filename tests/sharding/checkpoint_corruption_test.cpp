@@ -250,7 +250,7 @@ class CheckpointCorruption : public ::testing::Test {
       if (small_files.kind != checkpoint::Finding::Kind::whole) return small_files.text;
       checkpoint::Examination examination(newest_, here);
       try {
-        checkpoint::load_part(newest_, here, examination.reading());
+        checkpoint::load_part(newest_, here, examination.sums());
       } catch (const Error&) {  // a header that says nonsense, a file that ends early: the verdict is what counts
       }
       return examination.finish().text;

@@ -75,7 +75,7 @@ class SavingRank {
     }
     train::SaveContents contents{.step = step};
     checkpoint::RunState run;
-    run.step = run.optimizer_steps = step;
+    run.step = run.models[0].optimizer_steps = step;
     run.samples = 16 * step;
     contents.small_files = [run](const std::string& folder) {
       checkpoint::WrittenFiles files = checkpoint::write_hf_settings(
@@ -136,7 +136,7 @@ inline std::string difference_from(const std::string& folder, std::int64_t step,
       return concat(state.name, " is not that of step ", step);
   }
   const checkpoint::RunState run = checkpoint::read_run_state(folder);
-  if (run.step != step || run.optimizer_steps != step || run.samples != 16 * step)
+  if (run.step != step || run.models[0].optimizer_steps != step || run.samples != 16 * step)
     return concat("the run's state is that of step ", run.step);
   return "";
 }

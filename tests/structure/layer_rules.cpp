@@ -80,6 +80,8 @@ std::string broken_rule(const std::string& file, const std::string& target) {
   if (is_program(file) && to != tools_level && to >= first_torch_layer) {
     return "the program is torch-free; what needs tensors belongs to tools/tessera/torch";
   }
+  if (file.starts_with("tessera/checkpoint/") && target.starts_with("tessera/launch/"))
+    return "checkpoint knows tensors and files, and nothing of the launcher";
   if (to <= from) return "";
   if (to == tools_level) return "the library does not include the tools";
   return "an include arrow only goes down: " + std::string(layers[static_cast<std::size_t>(to)]) + " is above " +

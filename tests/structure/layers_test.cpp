@@ -56,7 +56,8 @@ TEST(LayerRules, EachLayerMayIncludeExactlyItselfAndThoseBelow) {
     for (std::size_t to = 0; to < order.size(); ++to) {
       const auto found =
           violations_of("tessera/" + order[from] + "/x.cpp", "#include <tessera/" + order[to] + "/y.h>\n");
-      EXPECT_EQ(found.empty(), to <= from) << order[from] << " -> " << order[to];
+      const bool forbidden = order[from] == "checkpoint" && order[to] == "launch";
+      EXPECT_EQ(found.empty(), to <= from && !forbidden) << order[from] << " -> " << order[to];
     }
   }
 }

@@ -3,8 +3,6 @@
 #include <tessera/base/text.h>
 
 #include <dirent.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -12,7 +10,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 namespace tessera::launch {
@@ -74,19 +71,6 @@ std::optional<ProcStatus> read_proc_status(pid_t pid) {
     status.cpu_wait_ns += thread_cpu_wait_ns(pid, thread);
   }
   return status;
-}
-
-std::optional<double> seconds_since_start(pid_t pid) {
-  // Field 22 of stat: start time in clock ticks since boot; after the name the fields begin with the third.
-  std::istringstream fields(after_name(read_all(concat("/proc/", pid, "/stat"))));
-  std::string skipped;
-  for (int i = 3; i < 22; ++i) fields >> skipped;
-  double ticks = 0;
-  if (!(fields >> ticks)) return std::nullopt;
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
-         ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 std::string state_text(char state) {

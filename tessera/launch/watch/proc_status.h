@@ -21,9 +21,6 @@ struct ProcStatus {
 /// nullopt when there is no such process.
 std::optional<ProcStatus> read_proc_status(pid_t pid);
 
-/// Seconds since the kernel started the process; nullopt when there is none, or /proc is not mounted.
-std::optional<double> seconds_since_start(pid_t pid);
-
 /// "T (stopped by a signal)", "D (waits for a disk or a network file system)", ...
 std::string state_text(char state);
 

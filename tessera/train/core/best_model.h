@@ -3,7 +3,7 @@
 /// Which evaluation was the best so far (metric_for_best_model, greater_is_better), by transformers' rules
 /// (Trainer._determine_best_metric), and putting the weights of its checkpoint back (load_best_model_at_end).
 
-#include <tessera/checkpoint/checkpoint.h>
+#include <tessera/checkpoint/run_state.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <tessera/comm/life.h>
+#include <tessera/config/core/stored.h>
 #include <tessera/optim/norm.h>
 
 namespace tessera::train {
@@ -100,10 +101,29 @@ void StepCore::evaluated(double metric) {
   set_schedule_steps(schedule_steps_);
 }
 
-void StepCore::restore_schedule(const Value& state) {
-  if (!schedule_.plateau || state.is_null()) return;
-  schedule_.plateau->set_state(state);
-  set_schedule_steps(schedule_steps_);
+checkpoint::ModelState StepCore::state() const {
+  checkpoint::ModelState state{.optimizer_steps = update_->steps(), .schedule_steps = schedule_steps_};
+  if (schedule_.plateau) state.schedule = schedule_.plateau->state();
+  if (loss_scale_) state.loss_scale = loss_scale_->state();
+  return state;
+}
+
+void StepCore::restore(const checkpoint::ModelState& state, const std::string& folder,
+                       const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) {
+  update_->restore(*sharded_, state.optimizer_steps, folder, sums, stem);
+  if (loss_scale_ && state.loss_scale) loss_scale_->set_state(*state.loss_scale);
+  if (schedule_.plateau && !state.schedule.is_null()) schedule_.plateau->set_state(state.schedule);
+  set_schedule_steps(state.schedule_steps);
+}
+
+void StepCore::write_to(checkpoint::RunState& state, const RunConfig& config) const {
+  state.models = {this->state()};
+  state.seed = static_cast<std::uint64_t>(config.optimization.seed);
+  state.configuration = config::stored_configuration(config);
+  state.mesh = {.ranks = sharded_->shard_ranks() * sharded_->replicate_ranks(),
+                .strategy = std::string(word_of(config.sharding.strategy)),
+                .shard_ranks = sharded_->shard_ranks(),
+                .replicate_ranks = sharded_->replicate_ranks()};
 }
 
 }  // namespace tessera::train

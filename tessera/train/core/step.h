@@ -13,6 +13,7 @@
 
 #include <torch/nn/module.h>
 
+#include <tessera/checkpoint/run_state.h>
 #include <tessera/optim/loss_scale.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/rates.h>
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace tessera::train {
 
@@ -83,10 +85,17 @@ class StepCore {
   bool follows_evaluations() const { return schedule_.plateau != nullptr; }
   /// An evaluation's metric, the same number on every rank; nothing unless follows_evaluations().
   void evaluated(double metric);
-  /// For a checkpoint, besides schedule_steps(); null: there is nothing.
-  Value schedule_state() const { return schedule_.plateau ? schedule_.plateau->state() : Value(); }
-  /// Null is passed over. Throws InputError for that of other parameter groups.
-  void restore_schedule(const Value& state);
+
+  /// What a checkpoint keeps of the optimizer, the schedule and the loss scale, besides tensors.
+  checkpoint::ModelState state() const;
+  /// Puts that back, once the schedule is set, and the optimizer's tensors (Update::restore). Throws InputError for
+  /// those of another model or optimizer.
+  void restore(const checkpoint::ModelState& state, const std::string& folder,
+               const std::shared_ptr<format::ReadSums>& sums = {}, const std::string& stem = "optimizer");
+  /// The weights that are trained and the optimizer's tensors, as a checkpoint holds them.
+  SavedModel saved_model() const { return {.sharded = &*sharded_, .states = update_->states(*sharded_)}; }
+  /// What a checkpoint says of its only, or first, model and of who writes it: seed, configuration, mesh.
+  void write_to(checkpoint::RunState& state, const RunConfig& config) const;
 
  private:
   double gradient_factor() const { return loss_scale_ ? loss_scale_->gradient_factor() : 1.0; }

@@ -117,9 +117,9 @@ class TorchUpdate final : public Update {
   }
   std::int64_t steps() const override { return steps_; }
 
-  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
-               std::int64_t steps) override {
-    const checkpoint::StoredState file(folder, stem);
+  void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
+               const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
+    const checkpoint::StoredState file(folder, sums, stem);
     std::size_t restored = 0;
     for (const ShardedParameter& parameter : sharded.named_parameters()) {
       if (!held(parameter.local)) continue;

@@ -20,11 +20,9 @@ class OwnUpdate final : public Update {
   std::vector<double> learning_rates() const override { return {rate_}; }
   std::vector<HeldState> states(const Sharded& sharded) const override { return held_states(sharded, *optimizer_); }
   std::int64_t steps() const override { return optimizer_->steps(); }
-  void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
-               std::int64_t steps) override {
-    checkpoint::RunState saved;
-    saved.optimizer_steps = steps;
-    restore_optimizer(*optimizer_, sharded, saved, folder, stem);
+  void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
+               const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
+    restore_optimizer(*optimizer_, sharded, steps, folder, sums, stem);
   }
 
  private:

@@ -4,6 +4,7 @@
 /// torch::optim that the user made of the module's own parameters.
 
 #include <tessera/config/core/run_config.h>
+#include <tessera/format/manifest/read_sums.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/saving/save_plan.h>
 
@@ -35,10 +36,10 @@ class Update {
   /// refer to `sharded`.
   virtual std::vector<HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;
-  /// Reads FOLDER/STEM.safetensors, or the pieces that its index names. Throws InputError unless it holds exactly this
-  /// optimizer's states.
-  virtual void restore(const Sharded& sharded, const std::string& folder, const std::string& stem,
-                       std::int64_t steps) = 0;
+  /// Reads FOLDER/STEM.safetensors, or the pieces that its index names; `sums` notes what is read (it may be null).
+  /// Throws InputError unless it holds exactly this optimizer's states.
+  virtual void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
+                       const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) = 0;
 };
 
 using MakeUpdate = std::function<std::unique_ptr<Update>(const torch::nn::Module& module, const Sharded& sharded)>;

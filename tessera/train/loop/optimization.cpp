@@ -82,9 +82,10 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   return optim::LossScale(options);
 }
 
-void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
-                       const std::string& folder, const std::string& stem, const checkpoint::Reading& reading) {
-  const checkpoint::StoredState stored(folder, stem, reading);
+void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, std::int64_t steps,
+                       const std::string& folder, const std::shared_ptr<format::ReadSums>& sums,
+                       const std::string& stem) {
+  const checkpoint::StoredState stored(folder, sums, stem);
   auto state = optimizer.state();
   std::sort(state.begin(), state.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });  // as they lie in the files
@@ -103,7 +104,7 @@ void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, cons
     throw InputError(concat(folder, ": the checkpoint holds ", stored.tensors().size(), " optimizer tensors, of which ",
                             restored, " are among the ", state.size(),
                             " of this run: resume with the same --optim and model"));
-  optimizer.set_steps(saved.optimizer_steps);
+  optimizer.set_steps(steps);
 }
 
 }  // namespace tessera::train

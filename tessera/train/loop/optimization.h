@@ -2,7 +2,6 @@
 /// \file
 /// From the settings to an optimizer, its schedule and its loss scale.
 
-#include <tessera/checkpoint/checkpoint.h>
 #include <tessera/checkpoint/file_reader.h>
 #include <tessera/config/core/run_config.h>
 #include <tessera/models/causal_lm.h>
@@ -34,14 +33,15 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& confi
 /// Throws InputError for parameters (--lr_scheduler_kwargs) that the schedule does not have or that are out of range.
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan);
 
-/// Of --fp16; nullopt without it.
+/// What --fp16 scales its loss by; nullopt without it.
 std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config);
 
 /// Puts back what a checkpoint in `folder` saved: of each tensor the part that this rank holds, whatever ranks and
-/// strategy it was saved from. Throws InputError unless the checkpoint holds exactly the optimizer's tensors. `stem`:
-/// of the state's files (format/manifest/state_folder.h).
-void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, const checkpoint::RunState& saved,
-                       const std::string& folder, const std::string& stem = "optimizer",
-                       const checkpoint::Reading& reading = {});
+/// strategy it was saved from. `steps`: those that the optimizer had taken. `stem`: how the names of the state's files
+/// begin (format/manifest/state_folder.h). Throws InputError unless the checkpoint holds exactly the optimizer's
+/// tensors.
+void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, std::int64_t steps,
+                       const std::string& folder, const std::shared_ptr<format::ReadSums>& sums = {},
+                       const std::string& stem = "optimizer");
 
 }  // namespace tessera::train

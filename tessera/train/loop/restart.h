@@ -16,8 +16,8 @@ namespace tessera::train {
 struct Restart {
   int generation = 0;  ///< 0: the first
   std::string job;     ///< empty: not started by our agent
-  std::string memory_folder =
-      {};  ///< of the agent, where this job's ranks keep copies (--checkpoint_in_memory); empty: none
+  /// Where this job's ranks keep copies in the agent's memory (--checkpoint_in_memory); empty: nowhere.
+  std::string memory_folder = {};
 };
 
 /// From the environment (TESSERA_GENERATION, TESSERA_JOB, TESSERA_MEMORY).

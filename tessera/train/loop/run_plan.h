@@ -24,7 +24,7 @@ struct RunPlan {
   std::int64_t batch_size = 1;    ///< rows per rank and micro-batch
   std::int64_t accumulation = 1;  ///< micro-batches per step
   std::int64_t train_blocks = 1;  ///< rows per epoch
-  std::int64_t dropped_rows = 0;  ///< of each epoch's order, which are left out (dataloader_drop_last)
+  std::int64_t dropped_rows = 0;  ///< rows of each epoch's order that are left out (dataloader_drop_last)
 
   double num_train_epochs = 0;  ///< as asked for; max_steps may make it more or less
   std::int64_t total_steps = 0;

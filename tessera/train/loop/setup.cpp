@@ -175,7 +175,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
   Setup setup;
   setup.config = config;
   setup.resume_folder = start.checkpoint;
-  setup.resume_reading = start.reading;
+  setup.resume_sums = start.sums;
   if (start.overwrite) setup.config.output.overwrite_output_dir = true;
   if (config.data.train_file.empty())
     throw InputError("--train_file is missing: a .txt file, or a .bin with its .idx beside it");
@@ -220,15 +220,15 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
     else if (parts_only)
       weights_folder = setup.resume_folder;
     else
-      models::load_weights(*setup.model, setup.resume_folder, setup.resume_reading);
+      models::load_weights(*setup.model, setup.resume_folder, setup.resume_sums);
     from = {setup.resume->step, setup.resume->samples};
     if (setup.resume->seed != seed && world.rank() == 0)
       log::warning("the checkpoint was made with --seed ", setup.resume->seed, ", this run uses ", seed,
                    ": the order of the data changes at step ", from.step);
   }
   if (!weights_folder.empty())
-    setup.weights = std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter,
-                                                           setup.resume_reading);
+    setup.weights =
+        std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
   setup.plan =
       make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
   if (!parts_only) setup.model->to(world.device());

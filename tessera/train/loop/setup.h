@@ -35,9 +35,9 @@ struct Setup {
   bool tokenizer_fits_data = true;  ///< false: .bin tokens and no tokenizer named, so ids cannot be turned into text
   data::Datasets datasets;
   std::int64_t block_size = 0;
-  std::string resume_folder;                   ///< empty: from the start
-  std::optional<checkpoint::RunState> resume;  ///< what it held, without the optimizer's tensors
-  checkpoint::Reading resume_reading;          ///< how its tensors are read
+  std::string resume_folder;                      ///< empty: from the start
+  std::optional<checkpoint::RunState> resume;     ///< what it held, without the optimizer's tensors
+  std::shared_ptr<format::ReadSums> resume_sums;  ///< where the checksums of its tensors are noted
   /// The model has no memory for its parameters yet: the engine reads its parts of them from here, or, where this is
   /// null, from their initialisers.
   std::shared_ptr<const models::WeightSource> weights;
@@ -46,11 +46,11 @@ struct Setup {
 
 /// Where a run begins.
 struct Start {
-  std::string checkpoint;            ///< to resume from; empty: at step 0
-  checkpoint::Reading reading = {};  ///< how its tensors are read
-  bool named = false;                ///< by the user: this one and no other
-  bool restarted = false;            ///< the job has written something before
-  bool overwrite = false;            ///< what a failed generation of this very job wrote may be replaced
+  std::string checkpoint;                       ///< to resume from; empty: at step 0
+  std::shared_ptr<format::ReadSums> sums = {};  ///< where the checksums of its tensors are noted
+  bool named = false;                           ///< by the user: this one and no other
+  bool restarted = false;                       ///< the job has written something before
+  bool overwrite = false;                       ///< what a failed generation of this very job wrote may be replaced
 };
 
 /// The checkpoint that --resume_from_checkpoint means, or, after a restart by our agent, the newest one of the job; and

@@ -55,7 +55,7 @@ std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value
     if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, start);
     const checkpoint::Ranks all = examiners(ranks.group());
     checkpoint::Examination examination(start.checkpoint, all);
-    start.reading = examination.reading();
+    start.sums = examination.sums();
     std::unique_ptr<TrainingLoop> loop;
     std::exception_ptr failed;  // perhaps because of what is damaged, so the verdict comes first
     try {

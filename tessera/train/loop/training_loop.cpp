@@ -22,7 +22,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       plan_(setup_.plan),
       sampler_(setup_.config.data.train_sampling_strategy, *setup_.datasets.train, sampling_seed(setup_.config),
                plan_.rows_per_step()),
-      best_(setup_.config.output, setup_.resume ? &*setup_.resume : nullptr),
+      checkpoints_(world_.group(), setup_.config.output, setup_.resume ? &*setup_.resume : nullptr,
+                   [this](const SaveOutcome& outcome) { saved(outcome); }),
       journal_(setup_, world_),
       step_(plan_.resumed_step),
       window_(setup_.config.output.hf_loss_scale, setup_.config.output.logging_nan_inf_filter),
@@ -38,13 +39,8 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
     core_.set_update(own_update(std::move(optimizer), config.learning_rate));
     core_.set_schedule(make_schedule(config, plan_));
     if (!setup_.resume) return;
-    restore_optimizer(*optimizer_, *sharded_, *setup_.resume, setup_.resume_folder, "optimizer", setup_.resume_reading);
-    setup_.resume_reading = {};
-    if (optim::LossScale* scale = core_.loss_scale(); scale != nullptr && setup_.resume->loss_scale > 0)
-      scale->set_state({setup_.resume->loss_scale, setup_.resume->loss_scale_good_steps,
-                        setup_.resume->loss_scale_skipped_steps, setup_.resume->loss_scale_hysteresis});
-    core_.restore_schedule(setup_.resume->schedule_state);
-    core_.set_schedule_steps(step_ - core_.skipped_steps());  // steps that --fp16 skipped do not count
+    core_.restore(setup_.resume->models[0], setup_.resume_folder, setup_.resume_sums);
+    setup_.resume_sums = nullptr;
   });
 }
 
@@ -55,7 +51,7 @@ void TrainingLoop::open_output() {
     output_.emplace(setup_);
     journal_.open(*output_, configuration_);
   });
-  open_savers();
+  open_checkpoints();
 }
 
 /// Collective; wrong class names and the like throw the same on every rank.
@@ -108,8 +104,7 @@ ExitCode TrainingLoop::run() {
     enter(Phase::data);
     const std::vector<data::Batch> batches = read_step();
     const Agreement agreed = agree_on_step(batches);
-    if (agreed.save_ended)
-      if (const auto outcome = saving_->advance()) saved(*outcome);
+    if (agreed.save_ended) checkpoints_.advance();
     if (agreed.stop != StopRequest::none) return finish(agreed.stop);
 
     window_.begin_step(agreed.counts);
@@ -125,7 +120,7 @@ ExitCode TrainingLoop::run() {
     const bool best = plan_.evaluates_after(step_) && evaluate();
     if (plan_.saves_after(step_) || (best && setup_.config.output.save_strategy == SaveStrategy::best))
       save();
-    else if (memory_saver_ && step_ % setup_.config.output.checkpoint_in_memory == 0)
+    else if (checkpoints_.has_memory() && step_ % setup_.config.output.checkpoint_in_memory == 0)
       save_in_memory();
   }
   return finish(StopRequest::none);
@@ -172,12 +167,12 @@ void TrainingLoop::prepare_measuring() {
 ExitCode TrainingLoop::finish(StopRequest stop) {
   if (window_.steps() > 0)
     log(setup_.config.output.logging_strategy != Interval::no);  // an early stop between two logs
-  finish_saving();
-  if (stop == StopRequest::terminate && saved_step_ != step_) {
+  checkpoints_.finish();
+  if (stop == StopRequest::terminate && checkpoints_.saved_step() != step_) {
     save();
-    finish_saving();
-    if (saved_step_ != step_ && world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
-    if (saved_step_ != step_)
+    checkpoints_.finish();
+    if (checkpoints_.saved_step() != step_ && world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
+    if (checkpoints_.saved_step() != step_)
       throw Error(concat("step ", step_, " could not be saved before the run stopped, as it was asked to"));
   }
   enter(Phase::other);

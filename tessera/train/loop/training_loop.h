@@ -7,7 +7,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
-#include <tessera/train/core/best_model.h>
+#include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/core/step.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
@@ -19,7 +19,6 @@
 #include <tessera/train/reporting/summary.h>
 #include <tessera/train/reporting/trace.h>
 #include <tessera/train/reporting/window.h>
-#include <tessera/train/saving/saver.h>
 
 #include <cmath>
 #include <limits>
@@ -70,16 +69,13 @@ class TrainingLoop {
   void log(bool tell = true);
   /// Returns whether it was the best so far.
   bool evaluate();
-  void open_savers();
+  void open_checkpoints();
   void save();
   /// --checkpoint_in_memory: a checkpoint in the agent's folder in memory, for the ranks that are started after a
   /// failure.
   void save_in_memory();
-  void save_with(Saver& saver, std::int64_t keep);
-  SavedModel saved_model() const;
-  /// What became of a checkpoint; the same on every rank.
+  std::vector<SavedModel> fill(SaveContents& contents) const;
   void saved(const SaveOutcome& outcome);
-  void finish_saving();
   void load_best_model();
   void save_final_model();
   ExitCode finish(StopRequest stop);
@@ -98,7 +94,6 @@ class TrainingLoop {
   bool divided() const { return sharded_->shard_ranks() > 1; }
   /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
-  bool is_memory(const Saver* saver) const { return memory_saver_ && saver == &*memory_saver_; }
 
   Setup setup_;
   const Value& configuration_;
@@ -109,25 +104,21 @@ class TrainingLoop {
   Sharded* sharded_ = nullptr;                                              // the core's
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
   optim::Optimizer* optimizer_ = nullptr;                                   // the core's
-  BestModel best_;
+  CheckpointManager checkpoints_;
   StopSignals signals_;
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
 
   std::int64_t step_ = 0;              // done
-  std::int64_t saved_step_ = -1;       // of the newest checkpoint that exists
-  std::optional<Saver> saver_;         // of checkpoint-N
-  std::optional<Saver> memory_saver_;  // checkpoint_in_memory
-  Saver* saving_ = nullptr;            // the one that is busy; the same on every rank
   std::int64_t skipped_steps_ = 0;     // whose gradients were not finite (--fp16, --nan_policy skip)
-  std::int64_t skipped_in_a_row_ = 0;  // of --nan_policy skip
+  std::int64_t skipped_in_a_row_ = 0;  // counted for --nan_policy skip
   double grad_norm_ = 0, learning_rate_ = 0;
   PhaseClock clock_;
   std::optional<Trace> trace_;  // --profile
   std::int64_t trace_zero_ns_ = 0;
   Window window_;
   std::int64_t process_bytes_;
-  double peak_flops_ = 0;  // of all ranks
+  double peak_flops_ = 0;  // what all ranks can do together
   // Since the start of this process.
   std::int64_t tokens_ = 0, inputs_ = 0;  // without padding, with it
   double train_seconds_ = 0;

@@ -71,7 +71,7 @@ bool TrainingLoop::evaluate() {
   totals_.eval_loss = metrics.loss;
   if (core_.follows_evaluations() && step_ > plan_.resumed_step)
     core_.evaluated(metric_of(metrics, setup_.config.output.metric_for_best_model));
-  const bool best = best_.update(metrics);
+  const bool best = checkpoints_.best().update(metrics);
   journal_.evaluated(metrics);
   write_report();
   enter(Phase::other);

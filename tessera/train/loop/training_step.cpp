@@ -31,8 +31,7 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   const StopRequest asked = signals_.requested();
   at::Tensor all =
       at::tensor({own.scored_tokens, own.tokens, own.labels_not_ignored, std::int64_t{asked == StopRequest::terminate},
-                  std::int64_t{asked == StopRequest::interrupt}, own.inputs,
-                  std::int64_t{saving_ != nullptr && saving_->ended()}},
+                  std::int64_t{asked == StopRequest::interrupt}, own.inputs, std::int64_t{checkpoints_.ended()}},
                  at::kLong)
           .to(world_.device());  // [7]
   world_.group().all_reduce(all).wait();
@@ -86,7 +85,7 @@ bool TrainingLoop::update_weights() {
   enter(Phase::optimizer);
   if (!good) core_.skip_step();
   const bool taken = good && core_.step();
-  if (taken || !good) core_.step_schedule();  // of the skipped steps only those of --fp16 do not count in the schedule
+  if (taken || !good) core_.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
   return taken;
 }
 
@@ -111,7 +110,7 @@ bool TrainingLoop::check_norm() {
                    "; weights and optimizer stay as they are", where.empty() ? "" : concat(" (", where, ")"));
     return false;
   }
-  finish_saving();  // what is being written is of a step before this one, and good
+  checkpoints_.finish();  // what is being written is of a step before this one, and good
   if (world_.rank() != 0) throw FailedElsewhere(ExitCode::failed);
   throw Error(concat("step ", step_ + 1, ": the gradient norm is ", format_real(grad_norm_),
                      output.nan_policy == NanPolicy::skip

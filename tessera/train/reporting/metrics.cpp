@@ -9,10 +9,10 @@
 #include <cstring>
 #include <fstream>
 
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/base/log.h>
-#include <tessera/launch/watch/proc_status.h>
 
 namespace tessera::train {
 namespace {
@@ -159,7 +159,7 @@ double process_cpu_seconds() {
 }
 
 double seconds_since_process_start() {
-  const auto seconds = launch::seconds_since_start(::getpid());
+  const auto seconds = seconds_since_start(::getpid());
   if (!seconds) throw Error("/proc/self/stat is not readable: is /proc mounted?");
   return *seconds;
 }

@@ -55,7 +55,7 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& gr
   const std::vector<ShardedParameter>& parameters = sharded.named_parameters();
   std::vector<std::int64_t> bytes;
   for (const ShardedParameter& p : parameters) bytes.push_back(bytes_of(p.shape, p.local.scalar_type()));
-  // Of HSDP's copies of a tensor one is written; by the rank that has it whole, if one has.
+  // One of HSDP's copies of a tensor is written; by the rank that has it whole, if one has.
   std::vector<int> holders = sharded.whole_holders();
   const std::vector<int> copies = layout::assign_owners(bytes, sharded.replicate_ranks());
   for (std::size_t i = 0; i < holders.size(); ++i)
@@ -96,7 +96,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& gro
   const Sharded& sharded = *model.sharded;
   struct State {
     std::size_t place;
-    std::vector<std::int64_t> shape;  // of the whole
+    std::vector<std::int64_t> shape;  // the whole tensor's
     bool divided;
   };
   std::vector<State> divided, whole;

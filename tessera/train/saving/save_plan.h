@@ -49,7 +49,7 @@ struct SavedModel {
   std::vector<HeldState> states = {};
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank, put_in_writing_order()
   std::string weights_stem = "model", states_stem = "optimizer";
-  std::string weights_prefix = "";  ///< of the trained parameters' names in the file
+  std::string weights_prefix = "";  ///< what the trained parameters' names begin with in the file
 };
 
 /// A file of this rank: its tensors in the order in which their bytes come.
@@ -72,8 +72,8 @@ inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);
 
 /// This rank's part of a save.
 struct SavePlan {
-  std::vector<int> owners;            ///< of Sharded::named_parameters(), the same on every rank
-  std::vector<int> untrained_owners;  ///< of SavedModel::untrained, the same on every rank
+  std::vector<int> owners;            ///< who writes each of Sharded::named_parameters(); the same on every rank
+  std::vector<int> untrained_owners;  ///< who writes each of SavedModel::untrained; the same on every rank
   std::size_t untrained_first = 0;    ///< so many of SavedModel::untrained precede the trained parameters in `weights`
   std::vector<PartFile> weights;      ///< trained ones in Sharded::delivery_order(); none: this rank writes no weights
   std::vector<PartFile> states;       ///< none or one, in the order of own_states

@@ -103,7 +103,7 @@ std::vector<format::ManifestFile> write_indexes(const std::string& folder, const
                                                 const std::vector<PartReport>& parts, bool with_states_index) {
   const auto index_name = [](const std::string& stem) { return stem + ".safetensors.index.json"; };
   std::vector<format::ManifestFile> written;
-  std::map<std::string, std::string> files;  // of tensors; sorted, as Hugging Face writes them
+  std::map<std::string, std::string> files;  // which file each tensor is in; sorted, as Hugging Face writes them
   std::int64_t weight_bytes = 0;
   std::size_t weight_files = 0;
   std::map<std::string, format::StoredTensor> states;

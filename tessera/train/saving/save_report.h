@@ -28,8 +28,8 @@ struct PartReport {
 Value to_value(const PartReport& report);
 PartReport parse_report(const Value& value);
 
-/// Of models[place], from the reports of all ranks: model.safetensors.index.json, unless one file holds all weights,
-/// and, where states are in pieces, optimizer.safetensors.index.json.
+/// Writes the indexes of models[place] from the reports of all ranks: model.safetensors.index.json, unless one file
+/// holds all weights, and, where states are in pieces, optimizer.safetensors.index.json.
 std::vector<format::ManifestFile> write_indexes(const std::string& folder, const SavedModel& model, std::size_t place,
                                                 const std::vector<PartReport>& parts, bool with_states_index);
 

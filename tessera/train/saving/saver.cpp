@@ -71,11 +71,6 @@ bool remove_or_warn(const std::string& folder) {
 
 }  // namespace
 
-std::string not_saved_text(const SaveOutcome& outcome) {
-  return concat("step ", outcome.step,
-                " is not saved, and training goes on; earlier checkpoints are unharmed: ", outcome.error);
-}
-
 /// What of a model this rank writes.
 struct Saver::Part {
   SavePlan plan;
@@ -86,7 +81,7 @@ struct Saver::Part {
 struct Saver::Job {
   SaveContents contents;
   std::vector<SavedModel> models;
-  std::vector<Part> parts;  // of each model
+  std::vector<Part> parts;  // one for each model
   std::string temporary;
   PartReport report;
   SaveOutcome outcome;
@@ -129,7 +124,7 @@ void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
 
 void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
   TESSERA_CHECK(!busy(), "a checkpoint is being written: finish() it first");
-  if (thread_.joinable()) thread_.join();  // of prepare()
+  if (thread_.joinable()) thread_.join();  // what prepare() began
   remove_leftovers();
   const std::int64_t begin = monotonic_ns();
   phase_ = Phase::writing;
@@ -145,8 +140,9 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
   } else {
     job.outcome.folder = job.contents.folder;
     job.temporary = job.contents.model ? path_join(job.contents.folder, "model.tmp") : job.contents.folder + ".tmp";
-    if (group_.rank() == 0) guarded(error_, [&] { remove_tree(job.temporary); });  // of a run that died while it saved
-    group_.barrier().wait();                                                       // nobody writes before that
+    if (group_.rank() == 0)
+      guarded(error_, [&] { remove_tree(job.temporary); });  // left by a run that died while it saved
+    group_.barrier().wait();                                 // nobody writes before that
   }
   for (const SavedModel& model : job.models)
     job.parts.emplace_back().plan = plan_save(model, group_, job.contents.form);
@@ -317,11 +313,15 @@ std::optional<SaveOutcome> Saver::finish() {
   return outcome;
 }
 
-SaveOutcome save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents) {
+void save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents) {
   const comm::LifeState saving(launch::RankState::saving);  // a slow disk is no hang
   Saver saver(group, {.output_dir = "", .in_memory = false});
   saver.save(std::move(models), std::move(contents));
-  return saver.finish().value();
+  const SaveOutcome outcome = saver.finish().value();
+  comm::agree(group, [&] {
+    if (!outcome.error.empty() && group.rank() == 0)
+      throw Error(concat(outcome.folder, " is not saved: ", outcome.error));
+  });
 }
 
 }  // namespace tessera::train

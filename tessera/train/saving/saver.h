@@ -43,18 +43,14 @@ struct SaveOutcome {
   std::int64_t step = 0;
   std::string folder;          ///< where it is, or would have been
   std::string error = {};      ///< why there is none; empty: it was written
-  std::int64_t bytes = 0;      ///< of all ranks' tensors
+  std::int64_t bytes = 0;      ///< those of all ranks' tensors
   double stall_seconds = 0;    ///< that the training waited for this save: the copy, agreeing, and what finish() waited
   double write_seconds = 0;    ///< write and fsync of this rank's files
-  std::int64_t own_bytes = 0;  ///< of this rank's files
+  std::int64_t own_bytes = 0;  ///< those of this rank's files
 };
 
-/// "step 3 is not saved, and training goes on; earlier checkpoints are unharmed: rank 0: cannot write ...": what a run
-/// says then.
-std::string not_saved_text(const SaveOutcome& outcome);
-
 struct SaverOptions {
-  std::string output_dir;  ///< of checkpoint-STEP; empty: every save names its folder
+  std::string output_dir;  ///< where checkpoint-STEP is made; empty: every save names its folder
   bool in_memory =
       true;  ///< copy, and write beside the training; false: written before save() returns, and nothing is kept
 };
@@ -141,12 +137,13 @@ class Saver {
   std::unique_ptr<Job> job_;
   std::optional<SaveOutcome> last_;
   std::vector<std::string> leftovers_;  // temporary folders of dropped checkpoints that could not be removed yet
-  std::string error_;                   // of this rank's part; written by the thread before ended_
+  std::string error_;                   // what was wrong with this rank's part; written by the thread before ended_
   std::atomic<bool> ended_ = false, cancelled_ = false;
   std::thread thread_;
 };
 
-/// Saves before it returns, and keeps no copy. `contents` names its folder. Collective; failures are in the outcome.
-SaveOutcome save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents);
+/// Saves before it returns, and keeps no copy. `contents` names its folder. Collective; where it fails every rank
+/// throws, rank 0 an Error with the reason, and what was in the folder before is unharmed.
+void save_now(const comm::Group& group, std::vector<SavedModel> models, SaveContents contents);
 
 }  // namespace tessera::train
