@@ -67,16 +67,18 @@ void discard(const std::string& folder) {
   remove_tree(aside);
 }
 
-// Gives `made` the name `target`. If there is one, the two change places in one step where the file system can do that.
+// Two files or folders change places in one step. False: there is no `b`, or the file system cannot do that.
+bool exchange(const std::string& a, const std::string& b) {
+  if (!path_exists(b)) return false;
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) fail("cannot replace", b);
+  return false;
+}
+
+// Gives `made` the name `target`, in place of what has it.
 void put_in_place(const std::string& made, const std::string& target) {
-  if (path_exists(target)) {
-    if (::renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-      remove_tree(made);
-      return;
-    }
-    if (errno != EINVAL && errno != ENOSYS) fail("cannot replace", target);
-    discard(target);
-  }
+  if (exchange(made, target)) return remove_tree(made);
+  if (path_exists(target)) discard(target);
   if (::rename(made.c_str(), target.c_str()) != 0) fail("cannot rename to", target);
 }
 
@@ -99,11 +101,7 @@ class Renames {
   /// `to` may exist: the two change places in one step; where the file system cannot do that it is replaced for good.
   void put(const std::string& from, const std::string& to) {
     const bool replaced = path_exists(to);
-    if (replaced && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-      done_.push_back({from, to, true});
-      return;
-    }
-    if (replaced && errno != EINVAL && errno != ENOSYS) fail("cannot replace", to);
+    if (exchange(from, to)) return done_.push_back({from, to, true});
     if (::rename(from.c_str(), to.c_str()) != 0) fail("cannot rename to", to);
     if (!replaced) done_.push_back({from, to, false});
   }
@@ -125,12 +123,12 @@ class Renames {
 
 }  // namespace
 
-std::vector<StepFolder> step_folders(const std::string& output_dir) {
+std::vector<StepFolder> step_folders(const std::string& output_dir, std::string_view prefix) {
   std::vector<StepFolder> found;
   if (!is_directory(output_dir)) return found;
   for (const std::string& name : list_folder(output_dir)) {
-    if (!std::string_view(name).starts_with(kPrefix)) continue;
-    const auto step = parse_step(std::string_view(name).substr(kPrefix.size()));
+    if (!name.starts_with(prefix)) continue;
+    const auto step = parse_step(std::string_view(name).substr(prefix.size()));
     const std::string path = path_join(output_dir, name);
     if (step && is_directory(path)) found.push_back({*step, path});
   }

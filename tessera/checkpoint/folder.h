@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::checkpoint {
@@ -15,8 +16,9 @@ struct StepFolder {
   std::string path;
 };
 
-/// The folders named checkpoint-STEP, newest first, whole or not. A missing output folder has none.
-std::vector<StepFolder> step_folders(const std::string& output_dir);
+/// The folders named checkpoint-STEP, newest first, whole or not. A missing output folder has none. `prefix`: what
+/// their names begin with.
+std::vector<StepFolder> step_folders(const std::string& output_dir, std::string_view prefix = "checkpoint-");
 
 /// What is added to the name of a checkpoint that is set aside, because its bytes are not what was written; and the
 /// folders so named.

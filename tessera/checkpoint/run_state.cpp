@@ -102,22 +102,13 @@ void read_trainer_state(RunState& state, const std::string& path) {
                             " says step ", state.step));
   }
   state.log_history = trainer.at("log_history").items();
-  state.epoch = trainer.at("epoch").as_real();
-  state.max_steps = trainer.at("max_steps").as_int();
-  state.num_train_epochs = trainer.at("num_train_epochs").as_real();
-  state.logging_steps = trainer.at("logging_steps").as_int();
-  state.eval_steps = trainer.at("eval_steps").as_int();
-  state.save_steps = trainer.at("save_steps").as_int();
   state.num_input_tokens_seen = trainer.at("num_input_tokens_seen").as_int();
-  state.total_flos = trainer.at("total_flos").as_real();
   if (const Value* best = trainer.find("best_metric"); best != nullptr && !best->is_null()) {
     state.best_metric = best->as_real();
     if (const Value& step = trainer.at("best_global_step"); !step.is_null()) state.best_step = step.as_int();
     if (const Value& path = trainer.at("best_model_checkpoint"); !path.is_null())
       state.best_model_checkpoint = path.as_string();
   }
-  const Value& rows = trainer.at("train_batch_size");
-  state.train_batch_size = rows.is_null() ? 0 : rows.as_int();
 }
 
 /// transformers.TrainerState, all fields, sorted by name as its save_to_json does.

@@ -50,18 +50,19 @@ struct RunState {
   std::int64_t custom_objects = 0;  ///< Accelerator's: registered objects, each with a JSON file of its own
   Value client_state = {};          ///< DeepSpeed's: what the program gave to save_checkpoint
 
-  // What Hugging Face's trainer_state.json tells. Only the best evaluation is needed to resume.
+  // What trainer_state.json of Hugging Face tells.
   bool trainer_state = true;               ///< false: there is no such file (Accelerator, DeepSpeed)
   std::vector<Value> log_history = {};     ///< as it stands there
   std::optional<double> best_metric = {};  ///< the best of the evaluations so far; empty: none counted
   std::int64_t best_step = -1;             ///< where it was reached
   std::string best_model_checkpoint = {};  ///< the checkpoint of a best step, which is never pruned; empty: none
+  std::int64_t num_input_tokens_seen = 0;
+  // The rest is for other readers; read_run_state() leaves it as it is here.
   double epoch = 0;
   std::int64_t max_steps = 0;
   double num_train_epochs = 0;
   std::int64_t train_batch_size = 0;  ///< rows per rank and micro-batch; 0: not said
   std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;
-  std::int64_t num_input_tokens_seen = 0;
   double total_flos = 0;  ///< floating-point operations of the model since step 0
 
   // Who wrote it, for people and tools; any configuration resumes it. Empty: not said.

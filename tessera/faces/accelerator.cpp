@@ -11,6 +11,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/checkpoint/folder.h>
 #include <tessera/comm/agree.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/resolve.h>
@@ -24,19 +25,6 @@ namespace {
 constexpr const char* kCheckpoint = "checkpoint_";
 
 std::string object_file(std::size_t i) { return concat("custom_checkpoint_", i, ".json"); }
-
-/// The folders checkpoint_N, ascending.
-std::vector<std::pair<std::int64_t, std::string>> numbered_folders(const std::string& folder) {
-  std::vector<std::pair<std::int64_t, std::string>> found;
-  if (!is_directory(folder)) return found;
-  for (const std::string& name : list_folder(folder)) {
-    if (!name.starts_with(kCheckpoint)) continue;
-    if (const auto number = parse_int(std::string_view(name).substr(std::string_view(kCheckpoint).size())))
-      found.emplace_back(*number, path_join(folder, name));
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 }  // namespace
 
@@ -257,6 +245,29 @@ at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor) const {
   return all.narrow(0, 0, ending->remainder);
 }
 
+std::vector<at::Tensor> Accelerator::gather_for_metrics(const std::vector<at::Tensor>& tensors) const {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& tensor : tensors) all.push_back(gather_for_metrics(tensor));
+  return all;
+}
+
+at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
+                                             bool pad_first) const {
+  if (dim >= tensor.dim()) return tensor;
+  const at::Tensor longest = at::full({1}, tensor.size(dim), at::TensorOptions().dtype(at::kLong).device(device()));
+  world_->group().all_reduce(longest, comm::Reduction::max).wait();
+  auto sizes = tensor.sizes().vec();
+  sizes.at(static_cast<std::size_t>(dim)) = longest.item<std::int64_t>() - tensor.size(dim);
+  const at::Tensor padding = at::full(sizes, pad_index, tensor.options());
+  return pad_first ? at::cat({padding, tensor}, dim) : at::cat({tensor, padding}, dim);
+}
+
+at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from_process) const {
+  const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
+  world_->group().broadcast(own, from_process).wait();
+  return own;
+}
+
 at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op) const {
   const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
   world_->group().all_reduce(own, op).wait();
@@ -273,8 +284,8 @@ std::string Accelerator::save_state(const std::string& folder) {
   const auto trainings = state_->trained();
   std::string target = folder;
   if (target.empty()) {
-    const auto old = numbered_folders(checkpoints_folder());
-    target = path_join(checkpoints_folder(), concat(kCheckpoint, old.empty() ? 0 : old.back().first + 1));
+    const auto old = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
+    target = path_join(checkpoints_folder(), concat(kCheckpoint, old.empty() ? 0 : old.front().step + 1));
     wait_for_everyone();  // all have looked before rank 0 writes
   }
   checkpoint::RunState state{.step = trainings[0]->update().steps(), .models = {}};
@@ -289,9 +300,8 @@ std::string Accelerator::save_state(const std::string& folder) {
   if (folder.empty() && options_.total_limit > 0)
     comm::agree(world_->group(), [&] {
       if (!is_main_process()) return;
-      auto all = numbered_folders(checkpoints_folder());
-      for (std::size_t i = 0; i + static_cast<std::size_t>(options_.total_limit) < all.size(); ++i)
-        remove_tree(all[i].second);
+      const auto all = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
+      for (auto i = static_cast<std::size_t>(options_.total_limit); i < all.size(); ++i) remove_tree(all[i].path);
     });
   return target;
 }
@@ -300,9 +310,9 @@ void Accelerator::load_state(const std::string& folder) {
   const auto trainings = state_->trained();
   std::string source = folder;
   if (source.empty()) {
-    const auto all = numbered_folders(checkpoints_folder());
+    const auto all = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
     if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
-    source = all.back().second;
+    source = all.front().path;
   }
   comm::agree(world_->group(), [&] {  // before anything changes
     const std::int64_t saved = checkpoint::read_run_state(source).custom_objects;

@@ -219,6 +219,10 @@ class Accelerator {
   /// The batch in hand is one that stands in: leave it out of sums of your own.
   bool has_joined() const { return state_->stand_in(); }
 
+  /// The precision of mixed_precision for what is computed while it lives, outside of the models' forward, too.
+  [[nodiscard]] nn::Autocast autocast() const {
+    return nn::Autocast(train::training_precision(config_), device().type());
+  }
   /// loss / gradient_accumulation_steps, times the loss scale; backward. Throws InputError where even_batches = false
   /// leaves other ranks without a batch, so that they would be waited for.
   void backward(const at::Tensor& loss);
@@ -237,6 +241,14 @@ class Accelerator {
   at::Tensor gather(const at::Tensor& tensor) const;
   /// The same without the rows that only fill the last round of the loader in use, or stand in.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
+  /// The same of several tensors.
+  std::vector<at::Tensor> gather_for_metrics(const std::vector<at::Tensor>& tensors) const;
+  /// Filled up with `pad_index` along `dim`, at its end or before its beginning, to the longest of all ranks, so that
+  /// tensors may be gathered that differ there. One without that dimension stays as it is. Collective.
+  at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0, double pad_index = 0,
+                                  bool pad_first = false) const;
+  /// The tensor of one rank, on all; shape and type are the same everywhere. Collective.
+  at::Tensor broadcast(const at::Tensor& tensor, int from_process = 0) const;
   /// Sum or mean over ranks. Collective.
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
 
@@ -280,6 +292,9 @@ class Accelerator {
 
   /// `work` on that rank only; it must not be collective.
   void on_main_process(const std::function<void()>& work) const { on_process(0, work); }
+  void on_local_main_process(const std::function<void()>& work) const {
+    if (is_local_main_process()) work();
+  }
   void on_last_process(const std::function<void()>& work) const { on_process(num_processes() - 1, work); }
   void on_process(int index, const std::function<void()>& work) const {
     if (process_index() == index) work();

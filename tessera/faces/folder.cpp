@@ -93,40 +93,6 @@ checkpoint::RunState complete(checkpoint::RunState state, const std::vector<Trai
   return state;
 }
 
-void restore_weights(Training& training, const std::string& folder, const std::string& stem) {
-  const format::SafetensorsFolder weights(folder, stem);
-  const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
-    if (const auto* stored = weights.find(name)) return *stored;
-    throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
-  };
-  const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
-    const at::IntArrayRef stored = find(name).info.shape;
-    if (stored != sizes)
-      throw InputError(concat(folder, ": ", name, " is of shape ", stored, ", this model's of ", sizes));
-  };
-  const auto read = [&](const std::string& name) {
-    const auto& stored = find(name);
-    return checkpoint::read_tensor(weights.files()[stored.file], stored.info);
-  };
-  std::size_t names = training.module().named_buffers().size();
-  std::map<std::string, std::vector<std::int64_t>> shapes;
-  for (const ShardedParameter& parameter : training.sharded().named_parameters())
-    shapes[parameter.name] = parameter.shape;
-  for (const auto& [name, shape] : shapes) check(name, shape);
-  training.sharded().load_parameters([&](const std::string& name) {
-    ++names;
-    return read(name);
-  });
-  const at::NoGradGuard no_grad;
-  for (const auto& item : training.module().named_buffers()) {
-    check(item.key(), item.value().sizes());
-    at::Tensor(item.value()).copy_(read(item.key()));
-  }
-  if (names != weights.tensors().size())
-    throw InputError(concat(folder, ": holds ", weights.tensors().size(), " tensors, this model has ", names,
-                            ": it is another model's"));
-}
-
 std::vector<train::SavedModel> saved_models(const std::vector<Training*>& trainings) {
   std::vector<train::SavedModel> models;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
@@ -185,7 +151,7 @@ checkpoint::RunState load_training(const std::vector<Training*>& trainings, cons
   comm::agree(group, [&] {
     for (std::size_t i = 0; i < trainings.size(); ++i) {
       Training& training = *trainings[i];
-      restore_weights(training, folder, stem_of("model", i));
+      train::load_weights(training.module(), training.sharded(), folder, stem_of("model", i));
       if (with_optimizer) training.restore(state.models[i], folder, {}, stem_of("optimizer", i));
       training.zero_grad();
     }

@@ -30,13 +30,14 @@ void load_and_gather(comm::World& world, const RunConfig& config, const std::str
       return setup.weights->read(name, begin, piece);
     };
   const Sharded sharded(*setup.model, std::move(options));
-  const auto optimizer = train::make_optimizer(setup.config.optimization, *setup.model, sharded);
-  train::restore_optimizer(*optimizer, sharded, setup.resume->models[0].optimizer_steps, setup.resume_folder);
+  const auto optimizer =
+      train::configured_update(setup.config.optimization, train::decay_everything(0))(*setup.model, sharded);
+  optimizer->restore(sharded, setup.resume->models[0].optimizer_steps, setup.resume_folder, nullptr, "optimizer");
   EXPECT_EQ(optimizer->steps(), saved_at);
   checkpoint::NamedTensors weights, states;
   for (const ShardedParameter& p : sharded.named_parameters())
     weights.emplace_back(p.name, sharded.gather_like(p, p.local.detach()).clone());
-  for (const auto& [name, held, parameter] : train::held_states(sharded, *optimizer))
+  for (const auto& [name, held, parameter] : optimizer->states(sharded))
     states.emplace_back(name, parameter == nullptr ? held : sharded.gather_like(*parameter, held).clone());
   if (world.rank() > 0) return;
   format::write_safetensors(weights_file, checkpoint::sources_of(weights));

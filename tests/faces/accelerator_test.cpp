@@ -323,6 +323,42 @@ Life live(const std::vector<std::string>& arguments, const std::string& folder, 
   return {weights_of(accelerator.training().sharded()), optimizer.learning_rates().at(0), counter.count};
 }
 
+TEST_P(AcceleratorRanks, tensors_of_all_ranks_are_padded_sent_and_gathered) {
+  run_ranks(GetParam(), [](comm::World& world) {
+    const Accelerator accelerator;
+    const std::int64_t ranks = world.size(), rank = world.rank();
+    const at::Tensor own = at::full({rank + 1, 2}, rank + 1, at::kFloat);
+    for (const bool first : {false, true}) {
+      const at::Tensor padded = accelerator.pad_across_processes(own, 0, -1, first);
+      ASSERT_EQ(padded.sizes(), (std::vector<std::int64_t>{ranks, 2}));
+      EXPECT_TRUE(at::equal(padded.narrow(0, first ? ranks - rank - 1 : 0, rank + 1), own));
+      EXPECT_EQ((padded == -1).sum().item<std::int64_t>(), 2 * (ranks - rank - 1));
+    }
+    EXPECT_TRUE(at::equal(accelerator.pad_across_processes(own, 2), own));
+    const int last = world.size() - 1;
+    EXPECT_EQ(accelerator.broadcast(at::full({3}, rank), last).sum().item<std::int64_t>(), 3 * last);
+    const auto gathered = accelerator.gather_for_metrics(std::vector{own, at::full({1}, rank)});
+    EXPECT_EQ(gathered.at(0).size(0), ranks * (ranks + 1) / 2);
+    EXPECT_TRUE(at::equal(gathered.at(1), at::arange(ranks)));
+    int called = 0;
+    accelerator.on_local_main_process([&] { ++called; });
+    EXPECT_EQ(called, world.local_rank() == 0 ? 1 : 0);
+  });
+}
+
+TEST(Accelerator, its_precision_is_at_hand_outside_of_models) {
+  run_ranks(1, [](comm::World&) {
+    const at::Tensor x = at::ones({4, 4});
+    const Accelerator accelerator({.mixed_precision = "bf16"}), full;
+    {
+      const auto precision = accelerator.autocast();
+      EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kBFloat16);
+    }
+    const auto precision = full.autocast();
+    EXPECT_EQ(at::matmul(x, x).scalar_type(), at::kFloat);
+  });
+}
+
 TEST(Accelerator, continues_with_the_same_bits) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{}, {"--fsdp", "full_shard auto_wrap"}, {"--zero_stage", "1", "--bf16"}}) {

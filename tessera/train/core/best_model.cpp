@@ -9,8 +9,8 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/checkpoint/peft.h>
-#include <tessera/checkpoint/read_into.h>
 #include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/format/safetensors/safetensors_index.h>
 
 namespace tessera::train {
 
@@ -73,6 +73,39 @@ void BestModel::write_to(checkpoint::RunState& state) const {
   state.best_model_checkpoint = checkpoint_;
 }
 
+void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string& folder, const std::string& stem) {
+  const format::SafetensorsFolder weights(folder, stem);
+  const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
+    if (const auto* stored = weights.find(name)) return *stored;
+    throw InputError(concat(folder, ": holds no ", name, ", which this model has: it is another model's"));
+  };
+  const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
+    const at::IntArrayRef stored = find(name).info.shape;
+    if (stored != sizes)
+      throw InputError(concat(folder, ": ", name, " is of shape ", stored, ", this model's of ", sizes));
+  };
+  const auto read = [&](const std::string& name) {
+    const auto& stored = find(name);
+    return checkpoint::read_tensor(weights.files()[stored.file], stored.info);
+  };
+  std::size_t names = module.named_buffers().size();
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const ShardedParameter& parameter : sharded.named_parameters()) shapes[parameter.name] = parameter.shape;
+  for (const auto& [name, shape] : shapes) check(name, shape);
+  sharded.load_parameters([&](const std::string& name) {
+    ++names;
+    return read(name);
+  });
+  const at::NoGradGuard no_grad;
+  for (const auto& item : module.named_buffers()) {
+    check(item.key(), item.value().sizes());
+    at::Tensor(item.value()).copy_(read(item.key()));
+  }
+  if (names != weights.tensors().size())
+    throw InputError(concat(folder, ": holds ", weights.tensors().size(), " tensors, this model has ", names,
+                            ": it is another model's"));
+}
+
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder) {
   const at::NoGradGuard no_grad;
   if (checkpoint::is_adapter_folder(folder)) {
@@ -90,14 +123,7 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
     }
     return;
   }
-  const format::SafetensorsFolder weights = checkpoint::open_hf_weights(folder);
-  std::map<std::string, const format::SafetensorsFolder::Stored*> by_name;
-  for (const auto& stored : weights.tensors()) by_name.emplace(stored.info.name, &stored);
-  sharded.load_parameters([&](const std::string& name) {
-    const auto found = by_name.find(name);
-    if (found == by_name.end()) throw InputError(concat(folder, ": the weights of ", name, " are missing"));
-    return checkpoint::read_tensor(weights.files()[found->second->file], found->second->info);
-  });
+  load_weights(model, sharded, folder);
 }
 
 }  // namespace tessera::train

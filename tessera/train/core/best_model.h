@@ -55,8 +55,12 @@ class BestModel {
   std::string checkpoint_, checkpoint_before_;  // before_: what checkpoint_ was before the last saving()
 };
 
-/// Gives the trained parameters the values of a checkpoint of the same model. Collective. Throws InputError when a
-/// tensor is missing.
+/// Gives a module, trained or frozen, and its buffers the values of FOLDER/STEM.safetensors, or of the files that its
+/// index names. Collective. Throws InputError for weights of another model.
+void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string& folder,
+                  const std::string& stem = "model");
+/// Gives the trained parameters the values of a checkpoint of the same model. Collective. Throws InputError
+/// when a tensor is missing.
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder);
 
 }  // namespace tessera::train

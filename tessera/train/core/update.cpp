@@ -1,8 +1,12 @@
 #include <tessera/train/core/update.h>
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
 #include <utility>
 
 #include <tessera/base/error.h>
+#include <tessera/checkpoint/stored_state.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/loop/optimization.h>
 
@@ -22,7 +26,24 @@ class OwnUpdate final : public Update {
   std::int64_t steps() const override { return optimizer_->steps(); }
   void restore(const Sharded& sharded, std::int64_t steps, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums, const std::string& stem) override {
-    restore_optimizer(*optimizer_, sharded, steps, folder, sums, stem);
+    const checkpoint::StoredState stored(folder, sums, stem);
+    std::vector<HeldState> state = states(sharded);
+    std::sort(state.begin(), state.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });  // as they lie in the files
+    std::size_t restored = 0;
+    for (const auto& [name, own, parameter] : state) {
+      const format::StoredTensor* whole = stored.find(name);
+      if (whole == nullptr) continue;
+      if (at::IntArrayRef(whole->shape) != (parameter == nullptr ? own.sizes() : at::IntArrayRef(parameter->shape)))
+        throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
+      if (own.numel() > 0) stored.read(name, parameter == nullptr ? 0 : parameter->begin, own.detach());
+      ++restored;
+    }
+    if (restored != state.size() || restored != stored.tensors().size())
+      throw InputError(concat(folder, ": the checkpoint holds ", stored.tensors().size(),
+                              " optimizer tensors, of which ", restored, " are among the ", state.size(),
+                              " of this run: resume with the same --optim and model"));
+    optimizer_->set_steps(steps);
   }
 
  private:
@@ -40,27 +61,20 @@ WeightDecay decay_matrices(double weight_decay) {
       [=](const std::string&, const std::vector<std::int64_t>& shape) { return shape.size() > 1 ? weight_decay : 0.0; };
 }
 
-std::unique_ptr<Update> own_update(std::unique_ptr<optim::Optimizer> optimizer, double learning_rate) {
-  return std::make_unique<OwnUpdate>(std::move(optimizer), learning_rate);
-}
-
-std::unique_ptr<optim::Optimizer> configured_optimizer(const OptimizationConfig& config, const Sharded& sharded,
-                                                       const WeightDecay& decay) {
-  std::vector<optim::Slot> slots = sharded.slots();
-  const auto& parameters = sharded.named_parameters();
-  TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
-  for (std::size_t i = 0; i < slots.size(); ++i) slots[i].weight_decay = decay(parameters[i].name, parameters[i].shape);
-  return optim::make_optimizer(optimizer_choice(config), std::move(slots),
-                               {.bf16_state = config.bf16_optimizer_states,
-                                .stochastic_rounding = config.stochastic_rounding,
-                                .seed = static_cast<std::uint64_t>(config.seed),
-                                .allocate = sharded.state_allocator(),
-                                .sum_over_shards = sharded.sum_over_shards()});
-}
-
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay) {
   return [config, decay = std::move(decay)](const torch::nn::Module&, const Sharded& sharded) {
-    return own_update(configured_optimizer(config, sharded, decay), config.learning_rate);
+    std::vector<optim::Slot> slots = sharded.slots();
+    const auto& parameters = sharded.named_parameters();
+    TESSERA_CHECK(slots.size() == parameters.size(), slots.size(), " slots of ", parameters.size(), " parameters");
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      slots[i].weight_decay = decay(parameters[i].name, parameters[i].shape);
+    auto optimizer = optim::make_optimizer(optimizer_choice(config), std::move(slots),
+                                           {.bf16_state = config.bf16_optimizer_states,
+                                            .stochastic_rounding = config.stochastic_rounding,
+                                            .seed = static_cast<std::uint64_t>(config.seed),
+                                            .allocate = sharded.state_allocator(),
+                                            .sum_over_shards = sharded.sum_over_shards()});
+    return std::make_unique<OwnUpdate>(std::move(optimizer), config.learning_rate);
   };
 }
 

@@ -51,12 +51,8 @@ using WeightDecay = std::function<double(const std::string& name, const std::vec
 WeightDecay decay_everything(double weight_decay);
 WeightDecay decay_matrices(double weight_decay);
 
-/// An optimizer of this library. `learning_rate`: before the schedule.
-std::unique_ptr<Update> own_update(std::unique_ptr<optim::Optimizer> optimizer, double learning_rate);
-/// --optim and so on of the configuration, over this rank's parts of the parameters that are trained.
-std::unique_ptr<optim::Optimizer> configured_optimizer(const OptimizationConfig& config, const Sharded& sharded,
-                                                       const WeightDecay& decay);
-/// The same with --learning_rate.
+/// An optimizer of this library, as the configuration chooses it (--optim, --learning_rate and so on), over this rank's
+/// parts of the parameters that are trained.
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay);
 
 /// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts of them, so that it

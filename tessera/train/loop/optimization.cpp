@@ -1,17 +1,11 @@
 #include <tessera/train/loop/optimization.h>
 
-#include <ATen/ATen.h>
-
-#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include <tessera/base/error.h>
-#include <tessera/checkpoint/stored_state.h>
 #include <tessera/config/core/overrides.h>
-#include <tessera/train/core/update.h>
-#include <tessera/train/saving/save_plan.h>
 
 namespace tessera::train {
 
@@ -54,13 +48,6 @@ parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
   return plan;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const OptimizationConfig& config, const models::LanguageModel& model,
-                                                 const Sharded& sharded) {
-  return configured_optimizer(config, sharded, [&](const std::string& name, const std::vector<std::int64_t>&) {
-    return model.is_norm_or_bias(name) ? 0.0 : config.weight_decay;
-  });
-}
-
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {
   optim::Schedule schedule{config.lr_scheduler_type, plan.warmup_steps, plan.total_steps, config.learning_rate,
                            config::parse_overrides(config.lr_scheduler_kwargs, "--lr_scheduler_kwargs")};
@@ -80,31 +67,6 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   // the one counts good steps as DeepSpeed does who asks for what only DeepSpeed has
   options.first_good_step_counts = config.hysteresis == 1 && !config.consecutive_hysteresis;
   return optim::LossScale(options);
-}
-
-void restore_optimizer(optim::Optimizer& optimizer, const Sharded& sharded, std::int64_t steps,
-                       const std::string& folder, const std::shared_ptr<format::ReadSums>& sums,
-                       const std::string& stem) {
-  const checkpoint::StoredState stored(folder, sums, stem);
-  auto state = optimizer.state();
-  std::sort(state.begin(), state.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });  // as they lie in the files
-  std::size_t restored = 0;
-  for (const auto& [name, own] : state) {
-    const format::StoredTensor* whole = stored.find(name);
-    if (whole == nullptr) continue;
-    const bool replicated = optimizer.is_replicated(name);
-    const ShardedParameter* parameter = replicated ? nullptr : &parameter_of_state(sharded, name);
-    if (at::IntArrayRef(whole->shape) != (replicated ? own.sizes() : at::IntArrayRef(parameter->shape)))
-      throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
-    if (own.numel() > 0) stored.read(name, replicated ? 0 : parameter->begin, own.detach());
-    ++restored;
-  }
-  if (restored != state.size() || restored != stored.tensors().size())
-    throw InputError(concat(folder, ": the checkpoint holds ", stored.tensors().size(), " optimizer tensors, of which ",
-                            restored, " are among the ", state.size(),
-                            " of this run: resume with the same --optim and model"));
-  optimizer.set_steps(steps);
 }
 
 }  // namespace tessera::train

@@ -34,9 +34,10 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
   agree(world_.group(), [&] { shard_model(); });
   agree(world_.group(), [&] {
     const OptimizationConfig& config = setup_.config.optimization;
-    auto optimizer = make_optimizer(config, *setup_.model, *sharded_);
-    optimizer_ = optimizer.get();
-    core_.set_update(own_update(std::move(optimizer), config.learning_rate));
+    const auto decay = [&](const std::string& name, const std::vector<std::int64_t>&) {
+      return setup_.model->is_norm_or_bias(name) ? 0.0 : config.weight_decay;
+    };
+    core_.set_update(configured_update(config, decay)(*setup_.model, *sharded_));
     core_.set_schedule(make_schedule(config, plan_));
     if (!setup_.resume) return;
     core_.restore(setup_.resume->models[0], setup_.resume_folder, setup_.resume_sums);

@@ -5,7 +5,6 @@
 /// training_numbers.cpp (what is measured and told).
 
 #include <tessera/comm/world.h>
-#include <tessera/optim/optimizer.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/core/step.h>
@@ -103,7 +102,6 @@ class TrainingLoop {
   StepCore core_;
   Sharded* sharded_ = nullptr;                                              // the core's
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
-  optim::Optimizer* optimizer_ = nullptr;                                   // the core's
   CheckpointManager checkpoints_;
   StopSignals signals_;
   std::optional<OutputFolder> output_;  // rank 0

@@ -39,10 +39,9 @@ void TrainingLoop::count_step(double seconds, double cpu_seconds) {
 void TrainingLoop::log(bool tell) {
   const std::int64_t steps = window_.steps();
   const PhaseSeconds phases = clock_.take();
-  StepMetrics metrics =
-      window_.close(world_.group(), phases,
-                    memory_by_kind(*setup_.model, *sharded_, *optimizer_, process_bytes_, peak_resident_bytes()),
-                    at::get_num_threads());
+  StepMetrics metrics = window_.close(
+      world_.group(), phases, memory_by_kind(*setup_.model, core_.saved_model(), process_bytes_, peak_resident_bytes()),
+      at::get_num_threads());
   metrics.step = step_;
   metrics.grad_norm = grad_norm_;
   metrics.learning_rate = learning_rate_;

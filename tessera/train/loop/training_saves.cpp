@@ -29,7 +29,7 @@ std::string describe(const SaveOutcome& outcome) {
 void TrainingLoop::open_checkpoints() {
   const OutputConfig& output = setup_.config.output;
   checkpoints_.open(saves_whole());
-  if (output.save_strategy != SaveStrategy::no) checkpoints_.saver()->prepare(*sharded_, *optimizer_);
+  if (output.save_strategy != SaveStrategy::no) checkpoints_.saver()->prepare(core_.saved_model());
   if (output.checkpoint_in_memory == 0) return;
   const std::string folder = comm::all_gather_text(world_.group(), launch::read_rank_environment().memory_folder)[0];
   const char* const missing = folder.empty() ? "no agent of tessera holds memory for it (--max_restarts 1 or more)"

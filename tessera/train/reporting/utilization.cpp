@@ -7,20 +7,19 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/nn/gemm.h>
-#include <tessera/optim/optimizer.h>
-#include <tessera/parallel/fully_shard.h>
+#include <tessera/train/saving/save_plan.h>
 
 namespace tessera::train {
 
-MemoryByKind memory_by_kind(const torch::nn::Module& model, const Sharded& sharded, const optim::Optimizer& optimizer,
-                            std::int64_t process_bytes, std::int64_t peak_bytes) {
+MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
+                            std::int64_t peak_bytes) {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
   };
-  const ShardingMemory held = sharded.memory();
+  const ShardingMemory held = trained.sharded->memory();
   MemoryByKind kinds = {process_bytes, held.shards, held.gradients, 0, held.whole + held.flat_gradients + held.pool, 0};
   for (const at::Tensor& buffer : model.buffers()) kinds[1] += bytes(buffer);
-  for (const auto& [name, tensor] : optimizer.state()) kinds[3] += bytes(tensor);
+  for (const HeldState& state : trained.states) kinds[3] += bytes(state.held);
   std::int64_t rest = peak_bytes;
   for (std::int64_t& kind : kinds) {
     kind = std::min(kind, rest);

@@ -11,14 +11,10 @@
 namespace torch::nn {
 class Module;
 }
-namespace tessera {
-class Sharded;
-namespace optim {
-class Optimizer;
-}
-}  // namespace tessera
 
 namespace tessera::train {
+
+struct SavedModel;
 
 /// What memory holds. process: resident before the model was made (program, libraries); the four next: bytes of
 /// tensors, parameters and gradients being those that stay on this rank, buffers what is gathered or on its way to
@@ -29,11 +25,11 @@ inline constexpr std::string_view memory_kind_names[memory_kind_count] = {"proce
 /// Bytes by kind; they add up to the peak.
 using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 
-/// Sizes of this process now. `process_bytes`: resident before the model was made; `peak_bytes`: the peak so far.
-/// Should the parts exceed the peak (weights that are mapped and were never touched), the later ones are cut, so that
-/// the sum is the peak.
-MemoryByKind memory_by_kind(const torch::nn::Module& model, const Sharded& sharded, const optim::Optimizer& optimizer,
-                            std::int64_t process_bytes, std::int64_t peak_bytes);
+/// Sizes of this process now. `trained`: its parts that are trained, and its optimizer's states. `process_bytes`:
+/// resident before the model was made; `peak_bytes`: the peak so far. Should the parts exceed the peak (weights that
+/// are mapped and were never touched), the later ones are cut, so that the sum is the peak.
+MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
+                            std::int64_t peak_bytes);
 
 /// FLOP/s of this process in a matrix product of 768 x 768 matrices (fp32, or bf16), with its threads: the best of
 /// three after one to warm up, about 0.1 s. Call it on all ranks at once, so that processes that share cores share

@@ -24,78 +24,53 @@ std::vector<std::int64_t> parse_numbers(const Value& value) {
   return numbers;
 }
 
-/// [name, dtype, [shape]]
-Value to_value(const std::string& name, format::DType dtype, const std::vector<std::int64_t>& shape) {
-  return Value::make_array({Value::of(name), Value::of(format::dtype_name(dtype)), to_value(shape)});
-}
-
-format::TensorSpec parse_spec(const Value& value) {
-  const auto dtype = format::parse_dtype(value.items().at(1).as_string());
-  TESSERA_CHECK(dtype.has_value(), "a rank reports the dtype ", value.items().at(1).as_string());
-  return {value.items().at(0).as_string(), *dtype, parse_numbers(value.items().at(2))};
-}
-
 }  // namespace
 
+ModelReport report_of(const SavePlan& plan) {
+  ModelReport report{.files = static_cast<std::int64_t>(plan.weights.size()), .states = plan.state_pieces};
+  for (const PartFile& file : plan.weights)
+    for (const format::TensorSpec& tensor : file.tensors) {
+      report.file_of[tensor.name] = file.name;
+      report.bytes += static_cast<std::int64_t>(format::byte_size(tensor));
+    }
+  return report;
+}
+
 Value to_value(const PartReport& report) {
-  std::vector<Value> files, models;
-  for (const format::ManifestFile& file : report.files) {
-    std::vector<std::int64_t> chunks(file.digest.chunks.begin(), file.digest.chunks.end());
-    files.push_back(Value::make_object({{"name", Value::of(file.name)},
-                                        {"size", Value::of(static_cast<std::int64_t>(file.digest.size))},
-                                        {"chunk_bytes", Value::of(static_cast<std::int64_t>(file.digest.chunk_bytes))},
-                                        {"chunks", to_value(chunks)}}));
-  }
+  Value models = Value::make_array();
   for (const ModelReport& model : report.models) {
-    std::vector<Value> weights, states;
-    for (const PartFile& file : model.weights) {
-      std::vector<Value> tensors;
-      for (const format::TensorSpec& tensor : file.tensors)
-        tensors.push_back(to_value(tensor.name, tensor.dtype, tensor.shape));
-      weights.push_back(Value::make_array({Value::of(file.name), Value::make_array(std::move(tensors))}));
-    }
+    Value file_of = Value::make_object(), states = Value::make_array();
+    for (const auto& [tensor, file] : model.file_of) file_of.set(tensor, Value::of(file));
     for (const format::StoredTensor& state : model.states) {
-      const layout::Region& region = state.pieces.at(0).region;
+      const format::StoredPiece& piece = state.pieces.at(0);
       states.push_back(
-          Value::make_array({to_value(state.name, state.dtype, state.shape), Value::of(state.pieces[0].file),
-                             Value::of(region.begin), Value::of(region.end)}));
+          Value::make_array({Value::of(state.name), Value::of(format::dtype_name(state.dtype)), to_value(state.shape),
+                             Value::of(piece.file), Value::of(piece.region.begin), Value::of(piece.region.end)}));
     }
-    models.push_back(Value::make_object(
-        {{"weights", Value::make_array(std::move(weights))}, {"states", Value::make_array(std::move(states))}}));
+    models.push_back(Value::make_array({Value::of(model.files), Value::of(model.bytes), file_of, states}));
   }
-  return Value::make_object({{"files", Value::make_array(std::move(files))},
-                             {"models", Value::make_array(std::move(models))},
+  return Value::make_object({{"files", Value::of(format::manifest_text({0, report.files}))},
+                             {"models", std::move(models)},
                              {"bytes", Value::of(report.bytes)}});
 }
 
 PartReport parse_report(const Value& value) {
-  PartReport report;
-  for (const Value& file : value.at("files").items()) {
-    format::Digest digest;
-    digest.size = static_cast<std::uint64_t>(file.at("size").as_int());
-    digest.chunk_bytes = static_cast<std::uint64_t>(file.at("chunk_bytes").as_int());
-    for (const std::int64_t chunk : parse_numbers(file.at("chunks")))
-      digest.chunks.push_back(static_cast<std::uint32_t>(chunk));
-    report.files.push_back({file.at("name").as_string(), std::move(digest)});
-  }
+  PartReport report{.files = format::parse_manifest(value.at("files").as_string(), "a rank's report").files,
+                    .bytes = value.at("bytes").as_int()};
   for (const Value& one : value.at("models").items()) {
-    ModelReport& model = report.models.emplace_back();
-    for (const Value& file : one.at("weights").items()) {
-      PartFile& weights = model.weights.emplace_back();
-      weights.name = file.items().at(0).as_string();
-      for (const Value& tensor : file.items().at(1).items()) weights.tensors.push_back(parse_spec(tensor));
-    }
-    for (const Value& state : one.at("states").items()) {
-      const auto& items = state.items();
-      format::TensorSpec spec = parse_spec(items.at(0));
-      model.states.push_back({spec.name,
-                              spec.dtype,
-                              spec.shape,
-                              {{items.at(1).as_string(), spec.name,
-                                layout::flat_region(spec.shape, items.at(2).as_int(), items.at(3).as_int())}}});
+    const std::vector<Value>& parts = one.items();
+    ModelReport& model = report.models.emplace_back(parts.at(0).as_int(), parts.at(1).as_int());
+    for (const auto& [tensor, file] : parts.at(2).members()) model.file_of[tensor] = file.as_string();
+    for (const Value& state : parts.at(3).items()) {
+      const std::vector<Value>& items = state.items();
+      const std::string& name = items.at(0).as_string();
+      const std::vector<std::int64_t> shape = parse_numbers(items.at(2));
+      const auto dtype = format::parse_dtype(items.at(1).as_string());
+      TESSERA_CHECK(dtype.has_value(), "a rank reports the dtype ", items.at(1).as_string());
+      const layout::Region region = layout::flat_region(shape, items.at(4).as_int(), items.at(5).as_int());
+      model.states.push_back({name, *dtype, shape, {{items.at(3).as_string(), name, region}}});
     }
   }
-  report.bytes = value.at("bytes").as_int();
   return report;
 }
 
@@ -104,17 +79,13 @@ std::vector<format::ManifestFile> write_indexes(const std::string& folder, const
   const auto index_name = [](const std::string& stem) { return stem + ".safetensors.index.json"; };
   std::vector<format::ManifestFile> written;
   std::map<std::string, std::string> files;  // which file each tensor is in; sorted, as Hugging Face writes them
-  std::int64_t weight_bytes = 0;
-  std::size_t weight_files = 0;
+  std::int64_t weight_bytes = 0, weight_files = 0;
   std::map<std::string, format::StoredTensor> states;
   for (const PartReport& part : parts) {
     const ModelReport& own = part.models.at(place);
-    weight_files += own.weights.size();
-    for (const PartFile& file : own.weights)
-      for (const format::TensorSpec& tensor : file.tensors) {
-        files[tensor.name] = file.name;
-        weight_bytes += static_cast<std::int64_t>(format::byte_size(tensor));
-      }
+    weight_files += own.files;
+    weight_bytes += own.bytes;
+    files.insert(own.file_of.begin(), own.file_of.end());
     for (const format::StoredTensor& state : own.states) {
       auto& pieces = states.try_emplace(state.name, format::StoredTensor{state.name, state.dtype, state.shape, {}})
                          .first->second.pieces;

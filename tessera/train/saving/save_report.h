@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,11 @@ namespace tessera::train {
 
 /// What a rank has written of one model.
 struct ModelReport {
-  std::vector<PartFile> weights;
+  std::int64_t files = 0, bytes = 0;           ///< those of weights
+  std::map<std::string, std::string> file_of;  ///< the file of each weight
   std::vector<format::StoredTensor> states;
 };
+ModelReport report_of(const SavePlan& plan);
 /// What a rank has written.
 struct PartReport {
   std::vector<format::ManifestFile> files;

@@ -113,9 +113,9 @@ void Saver::start_thread(std::function<void()> work) {
   });
 }
 
-void Saver::prepare(const Sharded& sharded, const optim::Optimizer& optimizer) {
+void Saver::prepare(const SavedModel& model) {
   if (!options_.in_memory || busy() || thread_.joinable()) return;
-  const SavePlan plan = plan_save({.sharded = &sharded, .states = held_states(sharded, optimizer)}, group_, {});
+  const SavePlan plan = plan_save(model, group_, {});
   thread_ = std::thread([this, bytes = image_bytes(plan)] {
     std::string ignored;  // the save will try again, and say it
     guarded(ignored, [&] { staging_.reserve(bytes); });
@@ -231,7 +231,7 @@ void Saver::write_own() {
   for (Part& part : job.parts) {
     write(part.weights.value());
     write(part.states.value());
-    report.models.push_back({part.plan.weights, part.plan.state_pieces});
+    report.models.push_back(report_of(part.plan));
   }
   job.outcome.own_bytes = report.bytes;
 }

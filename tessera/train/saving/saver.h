@@ -101,7 +101,7 @@ class Saver {
 
   /// Makes the memory for copies beside the training, so that not even the first save waits for fresh pages. Optional;
   /// the first save makes what is missing.
-  void prepare(const Sharded& sharded, const optim::Optimizer& optimizer);
+  void prepare(const SavedModel& model);
   /// Copies and starts; not busy. Collective. Failures are kept for advance(); throws only when the ranks can no longer
   /// talk.
   void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
