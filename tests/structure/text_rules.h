@@ -18,9 +18,8 @@ std::vector<std::string> crowded_folders(const std::string& root);
 /// it is for, in a line "/// launch/store/: ...".
 std::vector<std::string> unexplained_folders(const std::string& root);
 
-/// "path:line: ..." for each comment that begins with "of": what it speaks of is left to be guessed. Folders in
-/// `but_for` are left out.
-std::vector<std::string> headless_comments(const std::string& root, const std::vector<std::string>& but_for = {});
+/// "path:line: ..." for each comment that begins with "of": what it speaks of is left to be guessed.
+std::vector<std::string> headless_comments(const std::string& root);
 
 /// What is wrong with the walks of CONTRIBUTING.md: sections "### Walk: NAME" of numbered steps, each of which begins
 /// with the file in backquotes where it happens. There are five, with at most five files each.

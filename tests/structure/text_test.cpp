@@ -23,11 +23,8 @@ TEST(Text, NoFolderIsCrowded) { expect_nothing(crowded_folders(tessera::testing:
 
 TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tessera::testing::source_path())); }
 
-/// Folders whose comments have still to be rewritten. The list only gets shorter.
-const std::vector<std::string> to_be_rewritten = {};
-
 TEST(Text, CommentsSayWhatTheySpeakOf) {
-  expect_nothing(headless_comments(tessera::testing::source_path(), to_be_rewritten));
+  expect_nothing(headless_comments(tessera::testing::source_path()));
 }
 
 TEST(Text, FiveWalksOfFiveFiles) { expect_nothing(wrong_walks(tessera::testing::source_path())); }
