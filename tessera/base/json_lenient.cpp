@@ -194,6 +194,7 @@ class LenientParser : JsonScanner {
   }
 
   Value parse_unquoted() {
+    const SourcePos where = here();
     const std::size_t begin = at_;
     std::size_t end = begin;
     while (end < text_.size() && text_[end] != '\n' && !ends_word(end)) ++end;
@@ -204,6 +205,9 @@ class LenientParser : JsonScanner {
       return number;
     }
     at_ = end;
+    const bool ends_here = end < text_.size() && (text_[end] == ',' || text_[end] == '}' || text_[end] == ']');
+    if (ends_here && (word == "True" || word == "False" || word == "None" || to_lower(word) == "nan"))
+      throw InputError(concat(where.str(), ": ", word, " is Python's; JSON has numbers, true, false and null"));
     if (word == "true") return Value::of(true);
     if (word == "false") return Value::of(false);
     if (word == "null") return {};

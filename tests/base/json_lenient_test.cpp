@@ -30,6 +30,12 @@ TEST(JsonLenient, CommentsAndCommas) {
   EXPECT_EQ(read("\xEF\xBB\xBF{\"a\": null}\r\n"), R"({"a":null})");
 }
 
+TEST(JsonLenient, WordsOfPythonAreNamed) {
+  for (const char* word : {"True", "False", "None", "NaN"})
+    EXPECT_EQ(problem(concat("{\"a\": {\"b\": ", word, "}}")),
+              concat("a.hjson:1:13: ", word, " is Python's; JSON has numbers, true, false and null"));
+}
+
 TEST(JsonLenient, WithoutQuotes) {
   EXPECT_EQ(read("{a: 1, b_2: 2e8, 'c d': 3}"), R"({"a":1,"b_2":2e+08,"c d":3})");
   EXPECT_EQ(read("{\n a: some words, and a comma # part of it\n b: x\n}"),

@@ -382,6 +382,20 @@ TEST(AccelerateFile, MistakesInSections) {
   });
 }
 
+TEST(AccelerateFile, DeepSpeedsFileMayLieBesideIt) {
+  const TemporaryFolder folder;
+  const std::string yaml = path_join(folder.path(), "a.yaml"), json = path_join(folder.path(), "ds.json");
+  write_file_atomically(yaml, in(deepspeed, "deepspeed_config", "deepspeed_config_file: ds.json"));
+  const auto nothing = [](const std::string&) { return std::optional<std::string>(); };
+  Problems missing, found;
+  resolve_flags({"--config_file", yaml}, missing, nothing);
+  ASSERT_EQ(missing.lines.size(), 1u);
+  EXPECT_TRUE(missing.lines[0].starts_with(concat(yaml, ":4: deepspeed ds.json: no such file"))) << missing.lines[0];
+  write_file_atomically(json, R"({"zero_optimization": {"stage": 2}})");
+  EXPECT_EQ(resolve_flags({"--config_file", yaml}, found, nothing).values.files.deepspeed, json);
+  EXPECT_EQ(found.lines, Words{});
+}
+
 TEST(AccelerateFile, FilesThatCannotBeRead) {
   const TemporaryFolder folder;
   const auto problem_of = [](const std::string& path) {

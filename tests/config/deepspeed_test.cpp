@@ -130,8 +130,7 @@ TEST(DeepspeedBatch, Problems) {
             "batches of 8 it must be a multiple of 8");
   EXPECT_EQ(problem_of(R"({"train_batch_size": 0})"),
             "deepspeed:1:22: train_batch_size is 0; it has to be greater than 0");
-  EXPECT_EQ(problem_of(R"({"train_batch_size": -4})"),
-            "deepspeed:1:22: train_batch_size is -4; it must be a whole number (2e8 is one)");
+  EXPECT_EQ(problem_of(R"({"train_batch_size": -4})"), "deepspeed:1:22: train_batch_size is -4; it must be at least 0");
   EXPECT_EQ(problem_of(R"({"train_batch_size": 4.5})"),
             "deepspeed:1:22: train_batch_size is 4.5; it must be a whole number (2e8 is one)");
   EXPECT_EQ(problem_of(R"({"train_batch_size": true})"),

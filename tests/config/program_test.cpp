@@ -83,6 +83,18 @@ TEST(Program, OneVerdictOnWhatIsSaid) {
   EXPECT_EQ(tessera({"config", "check", file}).exit_code, 2);
 }
 
+TEST(Program, ConfigCheckKnowsTheProcesses) {
+  const TemporaryFolder folder;
+  const std::string file = path_join(folder.path(), "ds.json");
+  write_file_atomically(file, R"({"train_batch_size": 16, "gradient_accumulation_steps": 2})");
+  EXPECT_EQ(tessera({"config", "check", file, "--num_processes", "2"}).exit_code, 0);
+  const auto run = tessera({"config", "check", file, "--num_processes", "3"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(contains(run.out, "with 3 processes")) << run.out;
+  write_file_atomically(path_join(folder.path(), "empty.yaml"), "");
+  EXPECT_TRUE(contains(tessera({"config", "check", path_join(folder.path(), "empty.yaml")}).out, "the file is empty"));
+}
+
 TEST(Program, PrintConfigUnderTheLauncher) {
   const auto run = tessera({"launch", "--num_processes", "2", tessera::testing::build_path("tessera"), "train",
                             "--print_config", "--learning_rate", "1e-3"});

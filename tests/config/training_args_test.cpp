@@ -345,6 +345,19 @@ TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {
   EXPECT_EQ(read.value("learning_rate").as_real(), 1e-4);
 }
 
+TEST_F(TrainingArguments, NamesOfTrl) {
+  const Read read =
+      flags({"--max_length", "512", "--dataset_text_field", "body", "--lora_target_modules", "q_proj", "v_proj"});
+  EXPECT_EQ(read.problems.lines, Strings{});
+  EXPECT_EQ(read.resolved.values.data.max_seq_length, 512);
+  EXPECT_EQ(read.resolved.values.data.text_column_name, "body");
+  EXPECT_EQ(read.resolved.values.model.lora_target_modules, "q_proj,v_proj");
+  EXPECT_NE(flags({"--use_peft"}).only_problem().find("say --lora_r instead"), std::string::npos);
+  EXPECT_NE(flags({"--max_train_steps", "5"}).only_problem().find("did you mean --max_steps?"), std::string::npos);
+  EXPECT_NE(flags({"--lora_rank", "5"}).only_problem().find("did you mean --lora_r?"), std::string::npos);
+  EXPECT_NE(flags({"--clip_grad", "5"}).only_problem().find("did you mean --max_grad_norm?"), std::string::npos);
+}
+
 TEST_F(TrainingArguments, PushingToTheHubIsAWarning) {
   EXPECT_EQ(
       flags({"--push_to_hub"}).only_note(),

@@ -32,6 +32,7 @@ constexpr const char* help =
     "            --all            defaults, too\n"
     "            --format F       text (default), json or yaml\n"
     "  check     --kind KIND      instead of guessing it from the keys\n"
+    "            --num_processes N  that the run will have\n"
     "  convert   --to KIND        accelerate, deepspeed, training_args, fsdp_config\n"
     "                             or tessera; settings may follow as for train\n"
     "            --kind KIND      of FILE, instead of guessing it\n"
@@ -83,7 +84,9 @@ config::FileKind kind_of_file(const std::string& path, const std::optional<std::
                             near ? concat(" (did you mean ", *near, "?)") : ""));
   }
   if (to_lower(path).ends_with(".args")) return config::FileKind::training_args;
-  if (const auto kind = config::guess_kind(config::read_any(path))) return *kind;
+  const Value file = config::read_any(path);
+  if (file.is_null()) throw InputError(concat(path, ": the file is empty"));
+  if (const auto kind = config::guess_kind(file)) return *kind;
   throw InputError(
       concat(path, ": no key of it is known, so its kind cannot be guessed; give --kind, one of ", join(words)));
 }

@@ -122,12 +122,14 @@ std::int64_t line_number(const std::string& path, const std::string& problem) {
 }
 
 /// Prints what is wrong, or what the file does. Returns whether it is right.
-bool check_file(const std::string& path, const std::optional<std::string>& word) {
+bool check_file(const std::string& path, const std::optional<std::string>& word,
+                const std::optional<std::string>& processes) {
   config::Problems problems;
   try {
     const FileKind kind = kind_of_file(path, word);
-    const config::Resolved resolved =
-        config::resolve_flags({std::string(config::kind_flag(kind)), path}, problems, no_environment);
+    Arguments flags = {std::string(config::kind_flag(kind)), path};
+    if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
+    const config::Resolved resolved = config::resolve_flags(flags, problems, no_environment);
     config::validate_said(resolved, problems);
     if (problems.lines.empty()) {
       print_summary(path, kind, resolved);
@@ -174,13 +176,13 @@ int config_show(const Arguments& given) {
 
 int config_check(const Arguments& given) {
   Arguments arguments = given;
-  const auto kind = take_flag(arguments, "check", "kind");
+  const auto kind = take_flag(arguments, "check", "kind"), processes = take_flag(arguments, "check", "num_processes");
   for (const std::string& argument : arguments)
     if (argument.starts_with("--"))
       throw InputError(concat("tessera config check: unknown flag ", argument, " (see tessera config --help)"));
   if (arguments.empty()) throw InputError("tessera config check: no file is named (tessera config check FILE...)");
   bool right = true;
-  for (const std::string& path : arguments) right = check_file(path, kind) && right;
+  for (const std::string& path : arguments) right = check_file(path, kind, processes) && right;
   std::cout.flush();
   return static_cast<int>(right ? ExitCode::done : ExitCode::bad_input);
 }

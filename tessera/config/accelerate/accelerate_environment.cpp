@@ -118,13 +118,7 @@ class Tree {
   explicit Tree(const GetEnvironment& environment) : environment_(environment) {}
 
   std::optional<std::string> text(std::string_view name) const {
-    const std::string variable(name);
-    std::optional<std::string> found;
-    if (environment_) {
-      found = environment_(variable);
-    } else if (const char* own = std::getenv(variable.c_str())) {
-      found = own;
-    }
+    auto found = look_up(environment_, std::string(name));
     return found && !found->empty() ? found : std::nullopt;
   }
   bool on(std::string_view name) const {

@@ -339,12 +339,6 @@ class Reader {
   std::set<std::string> bad_sections_;
 };
 
-std::optional<std::string> variable(const GetEnvironment& environment, const char* name) {
-  if (environment) return environment(name);
-  const char* text = std::getenv(name);
-  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
-}
-
 }  // namespace
 
 Value load_accelerate_file(const std::string& path) {
@@ -418,11 +412,11 @@ AccelerateLaunch accelerate_launch(const Value& file, Problems& problems) {
 
 std::optional<std::string> default_accelerate_file(const GetEnvironment& environment) {
   const auto home = [&](std::string path) {
-    if (path.starts_with("~")) path = concat(variable(environment, "HOME").value_or(""), path.substr(1));
+    if (path.starts_with("~")) path = concat(look_up(environment, "HOME").value_or(""), path.substr(1));
     return path;
   };
   const auto set = [&](const char* name) {
-    const auto text = variable(environment, name);
+    const auto text = look_up(environment, name);
     return text && !text->empty() ? text : std::nullopt;
   };
   std::string cache = home(set("XDG_CACHE_HOME").value_or("~/.cache"));

@@ -1,11 +1,13 @@
 #include <tessera/config/accelerate/accelerate_sections.h>
 
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/fsdp_config.h>
 #include <tessera/config/core/fields.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 namespace tessera::config {
 namespace {
@@ -192,6 +194,8 @@ AccelerateMesh accelerate_mesh(const AccelerateSections& s, std::int64_t num_pro
   mesh.replicate = s.whole(mesh_section, "dp_replicate_size", 1, 1 << 20).value_or(1);
   mesh.shard = s.whole(mesh_section, "dp_shard_size", 1, 1 << 20).value_or(1);
   const std::int64_t product = mesh.replicate * mesh.shard;
+  for (const std::string_view what : {"tp", "cp", "sp"})
+    if (s.whole(mesh_section, concat(what, "_size"), 1, 1 << 20).value_or(1) > 1) return mesh;  // has been refused
   if (product > 1 && num_processes > 0 && product != num_processes)
     s.to.problem(
         (mesh.replicate > 1 ? mesh.replicate_from : mesh.shard_from)->where(),
@@ -223,7 +227,13 @@ void translate_accelerate_fsdp(const AccelerateSections& s, const AccelerateMesh
 
 void translate_accelerate_deepspeed(const AccelerateSections& s) {
   if (const Value* file = s.find(deepspeed, "deepspeed_config_file"); file != nullptr && !means_nothing(*file)) {
-    s.to.give("deepspeed", "deepspeed_config_file", *file);
+    const std::string path = as_text(*file, false).value_or("");
+    const std::string beside =
+        file->where().line > 0 ? (std::filesystem::path(*file->where().file).parent_path() / path).string() : path;
+    if (!path_exists(path) && path_exists(beside))
+      s.to.give("deepspeed", "deepspeed_config_file", beside, file->where());
+    else
+      s.to.give("deepspeed", "deepspeed_config_file", *file);
     // accelerate/utils/dataclasses.py, DeepSpeedPlugin: these are an error beside a file
     for (const char* key : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping",
                             "offload_optimizer_device", "offload_param_device", "zero3_save_16bit_model"})

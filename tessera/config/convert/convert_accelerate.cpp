@@ -133,11 +133,7 @@ class Fsdp2 {
 }  // namespace
 
 std::string default_accelerate_path(const GetEnvironment& environment) {
-  const auto variable = [&](const char* name) -> std::string {
-    if (environment) return environment(name).value_or("");
-    const char* text = std::getenv(name);
-    return text == nullptr ? "" : text;
-  };
+  const auto variable = [&](const char* name) { return look_up(environment, name).value_or(""); };
   std::string home = variable("HF_HOME");
   if (home.empty()) {
     std::string cache = variable("XDG_CACHE_HOME");

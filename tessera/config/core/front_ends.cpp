@@ -8,16 +8,10 @@
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/config/hf/training_args.h>
 
-#include <cstdlib>
 #include <functional>
 
 namespace tessera::config {
 namespace {
-
-std::optional<std::string> of_this_process(const std::string& variable) {
-  const char* text = std::getenv(variable.c_str());
-  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
-}
 
 /// What `read` finds becomes settings that nothing stronger has given. A file that cannot be read at all makes the
 /// setting that names it doubtful: what it would have said is unknown, not wrong.
@@ -34,7 +28,7 @@ void hear(const char* named_by, Resolved& resolved, Problems& problems, const st
 }  // namespace
 
 void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironment& given) {
-  const GetEnvironment environment = given ? given : GetEnvironment(of_this_process);
+  const GetEnvironment environment = [&](const std::string& variable) { return look_up(given, variable); };
   const FilesConfig& files = resolved.values.files;  // a file may name the next one
 
   apply(read_accelerate_environment(environment, problems), resolved);

@@ -10,21 +10,15 @@
 #include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace tessera::config {
 namespace {
-
-std::optional<std::string> process_environment(const std::string& name) {
-  const char* text = std::getenv(name.c_str());
-  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
-}
 
 void read_environment(Resolved& resolved, Problems& problems, const GetEnvironment& environment) {
   for (const Field& field : fields()) {
     if (field.environment.empty()) continue;
     const std::string variable(field.environment);
-    const auto text = environment ? environment(variable) : process_environment(variable);
+    const auto text = look_up(environment, variable);
     if (!text || text->empty()) continue;
     const std::string name(field.name);
     if (!resolved.is_default(name)) continue;  // a flag beats the environment

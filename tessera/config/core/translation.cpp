@@ -4,6 +4,7 @@
 #include <tessera/config/core/fields.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 namespace tessera::config {
@@ -26,6 +27,12 @@ std::string_view below(std::string_view section, std::string_view key) {
 }  // namespace
 
 std::string file_and_line(const SourcePos& where) { return Origin::at(where).str(); }
+
+std::optional<std::string> look_up(const GetEnvironment& environment, const std::string& variable) {
+  if (environment) return environment(variable);
+  const char* text = std::getenv(variable.c_str());
+  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+}
 
 SourcePos environment_position(const std::string& variable) {
   return {std::make_shared<const std::string>(variable), 0, 0, SourcePos::Kind::environment};

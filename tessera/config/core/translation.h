@@ -50,6 +50,8 @@ struct Translation {
 /// without a file.
 std::string file_and_line(const SourcePos& where);
 SourcePos environment_position(const std::string& variable);
+/// The variable in `environment`, or in the process's own when that is empty.
+std::optional<std::string> look_up(const GetEnvironment& environment, const std::string& variable);
 SourcePos flag_position(const std::string& flag);
 
 /// A scalar, or a list of words joined by commas, as the text of a flag; nullopt for objects and other lists.

@@ -44,6 +44,7 @@ std::optional<std::string> wrong_kind(Kind kind, const Value& value) {
     case Kind::integer: {
       const double least = kind == Kind::whole ? 0 : -1e19;
       if (real >= least && real < 1e19 && std::trunc(real) == real) return std::nullopt;
+      if (kind == Kind::whole && real < 0 && std::trunc(real) == real) return concat(is, " must be at least 0");
       return concat(is, " must be a whole number", kind == Kind::whole ? " (2e8 is one)" : "");
     }
     case Kind::number:
@@ -225,7 +226,8 @@ std::optional<std::string> from_base64(std::string_view text) {
   return out;
 }
 
-Value read_source(const std::string& given) {
+/// `named_by`: what gave the source.
+Value read_source(const std::string& given, const std::string& named_by) {
   const auto parse = [](const std::string& text, const std::string& name) {
     if (text.size() > max_bytes)
       throw InputError(
@@ -236,11 +238,11 @@ Value read_source(const std::string& given) {
     return root;
   };
   if (trim(given).starts_with("{")) return parse(given, "deepspeed");
-  if (is_directory(given)) throw InputError(concat("--deepspeed ", given, " is a folder; expected a JSON file"));
+  if (is_directory(given)) throw InputError(concat(named_by, " ", given, " is a folder; expected a JSON file"));
   if (path_exists(given)) return parse(read_file(given, max_bytes), given);
   if (const auto decoded = from_base64(trim(given)); decoded && trim(*decoded).starts_with("{"))
     return parse(*decoded, "deepspeed (base64)");
-  throw InputError(concat("--deepspeed ", given.size() > 200 ? concat(given.substr(0, 200), "...") : given,
+  throw InputError(concat(named_by, " ", given.size() > 200 ? concat(given.substr(0, 200), "...") : given,
                           ": no such file (a JSON object begins with '{'; base64 of one is accepted, too)"));
 }
 
@@ -264,7 +266,9 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
   Reading r(so_far, problems, alone);
   const std::size_t before = problems.lines.size();
   try {
-    const Value root = read_source(given);
+    const Origin& origin = so_far.origin("deepspeed");
+    const Value root =
+        read_source(given, origin.kind == Origin::Kind::file ? concat(origin, ": deepspeed") : "--deepspeed");
     Walk walk(r);
     walk.section(root, "", false);
     walk.report_rest(root);

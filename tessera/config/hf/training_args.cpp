@@ -264,6 +264,12 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
     }
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
+  if (row.key == "lora_target_modules") {  // a list, or words
+    std::string names = text;
+    std::replace(names.begin(), names.end(), ' ', ',');
+    meaning.settings.emplace_back(row.setting, names);
+    return meaning;
+  }
   // transformers v5: warmup_steps between 0 and 1 is a share of all steps
   const auto number = parse_real(text);
   const bool share = row.key == "warmup_steps" && number && *number > 0 && *number < 1;

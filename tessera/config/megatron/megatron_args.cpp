@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 
 namespace tessera::config {
@@ -229,12 +228,7 @@ class Reader {
                                                            : "";
       if (const auto number = parse_int(text); number && *number > 0) return *number;
     }
-    std::optional<std::string> world;
-    if (environment_) {
-      world = environment_("WORLD_SIZE");
-    } else if (const char* own = std::getenv("WORLD_SIZE")) {
-      world = own;
-    }
+    const auto world = look_up(environment_, "WORLD_SIZE");
     const auto number = world ? parse_int(*world) : std::nullopt;
     return number && *number > 0 && *number <= 1 << 20 ? *number : 1;
   }

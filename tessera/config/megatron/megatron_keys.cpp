@@ -32,8 +32,6 @@ constexpr std::array rows{
     KeyRow{"num_layers_per_virtual_pipeline_stage", "", refused, pipeline},
     KeyRow{"pipeline_model_parallel_layout", "", refused, pipeline},
     KeyRow{"num_experts", "", refused, experts},
-    KeyRow{"sequence_parallel", "", ignored, tensor},
-    KeyRow{"tp_comm_overlap", "", ignored, tensor},
     KeyRow{"distributed_backend", "backend", acts, "nccl: device auto, whose backend follows"},
     KeyRow{"distributed_timeout_minutes", "ddp_timeout", acts, "in seconds"},
     // ---- what is divided ----
@@ -138,10 +136,8 @@ constexpr std::array rows{
            "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"},
     KeyRow{"merge_file", "", ignored,
            "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"},
-    KeyRow{"num_workers", "", ignored, mapped},
     KeyRow{"dataloader_type", "", ignored, "train_sampling_strategy chooses the order"},
     KeyRow{"data_cache_path", "", ignored, "there are no index files to keep"},
-    KeyRow{"no_mmap_bin_files", "", ignored, mapped},
     KeyRow{"reset_position_ids", "", refused, documents},
     KeyRow{"reset_attention_mask", "", refused, documents},
     KeyRow{"eod_mask_loss", "", refused, documents},
@@ -176,25 +172,10 @@ constexpr std::array rows{
     KeyRow{"log_interval", "logging_steps"},
     KeyRow{"tensorboard_dir", "logging_dir"},
     KeyRow{"log_throughput", "", ignored, always},
-    KeyRow{"log_params_norm", "", ignored, trackers},
-    KeyRow{"log_timers_to_tensorboard", "", ignored, trackers},
-    KeyRow{"log_validation_ppl_to_tensorboard", "", ignored, trackers},
     KeyRow{"timing_log_level", "", ignored, "--profile writes a timeline"},
-    KeyRow{"wandb_project", "", ignored, trackers},
     KeyRow{"wandb_exp_name", "run_name"},
     // ---- implementation ----
-    KeyRow{"use_mcore_models", "", ignored, fastest},
-    KeyRow{"use_legacy_models", "", ignored, fastest},
-    KeyRow{"transformer_impl", "", ignored, fastest},
-    KeyRow{"use_flash_attn", "", ignored, fastest},
-    KeyRow{"attention_backend", "", ignored, fastest},
     KeyRow{"attention_softmax_in_fp32", "", ignored, always},
-    KeyRow{"no_gradient_accumulation_fusion", "", ignored, fastest},
-    KeyRow{"no_masked_softmax_fusion", "", ignored, fastest},
-    KeyRow{"no_bias_gelu_fusion", "", ignored, fastest},
-    KeyRow{"no_bias_swiglu_fusion", "", ignored, fastest},
-    KeyRow{"no_bias_dropout_fusion", "", ignored, fastest},
-    KeyRow{"no_rope_fusion", "", ignored, fastest},
     KeyRow{"manual_gc", "", ignored, "there is no garbage collector"},
     KeyRow{"calculate_per_token_loss", "average_tokens_across_devices"},
 };
@@ -226,13 +207,17 @@ struct Family {
 };
 constexpr Family families[] = {
     {ignored, trackers,
-     "log_* wandb_* tensorboard_* timing_* one_logger_* no_one_logger enable_one_logger app_tag_* otel_* logging_level "
+     "log_params_norm log_timers_to_tensorboard log_validation_ppl_to_tensorboard wandb_project log_* wandb_* "
+     "tensorboard_* timing_* one_logger_* no_one_logger enable_one_logger app_tag_* otel_* logging_level "
      "no_log_learnig_rate_to_tensorboard no_log_loss_scale_to_tensorboard no_barrier_with_level_1_timing "
      "config_logger_dir"},
     {ignored, "--profile writes a timeline",
      "profile* use_pytorch_profiler record_memory_history memory_snapshot_path"},
     {ignored, fastest,
-     "cuda_graph_* enable_cuda_graph external_cuda_graph optimizer_cuda_graph cross_entropy_* no_persist_layer_norm "
+     "use_mcore_models use_legacy_models transformer_impl use_flash_attn attention_backend "
+     "no_gradient_accumulation_fusion no_masked_softmax_fusion no_bias_gelu_fusion no_bias_swiglu_fusion "
+     "no_bias_dropout_fusion no_rope_fusion cuda_graph_* enable_cuda_graph external_cuda_graph optimizer_cuda_graph "
+     "cross_entropy_* no_persist_layer_norm "
      "apply_query_key_layer_scaling batch_invariant_mode disable_bf16_reduced_precision_matmul disable_jit_fuser "
      "no_gradient_reduce_div_fusion use_te_* te_* use_kitchen_attention kitchen_* use_fused_* onnx_safe "
      "symmetric_ar_type "
@@ -244,7 +229,8 @@ constexpr Family families[] = {
      "torch_fsdp2_no_reshard_after_forward no_use_layer_wise_param_layout use_ring_exchange_p2p disable_gloo_* "
      "distribute_saved_activations empty_unused_memory_level delay_* train_sync_interval enable_full_sharding_in_hsdp"},
     {ignored, tensor,
-     "tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce no_clone_scatter_output_in_embedding "
+     "sequence_parallel tp_comm_overlap tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
+     "no_clone_scatter_output_in_embedding "
      "use_tp_pp_dp_mapping"},
     {ignored, "it belongs to context parallelism, whose size is 1",
      "cp_* hierarchical_context_parallel_sizes max_seqlen_per_cp_rank"},
@@ -278,7 +264,8 @@ constexpr Family families[] = {
      "use_cpu_initialization use_gpu_initialization init_model_with_meta_device data_parallel_random_init "
      "no_initialization"},
     {ignored, mapped,
-     "dataloader_* num_dataset_builder_threads no_create_attention_mask_in_dataloader mid_level_dataset_surplus "
+     "num_workers no_mmap_bin_files dataloader_* num_dataset_builder_threads no_create_attention_mask_in_dataloader "
+     "mid_level_dataset_surplus "
      "s3_cache_path object_storage_cache_path no_data_sharding"},
     {ignored, "the tokenizer is what --tokenizer-model holds",
      "tiktoken_* tokenizer_* legacy_tokenizer vocab_extra_ids null_tokenizer_* padded_vocab_size trust_remote_code "
