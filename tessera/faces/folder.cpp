@@ -13,6 +13,7 @@
 #include <tessera/comm/agree.h>
 #include <tessera/format/manifest/verify.h>
 #include <tessera/format/safetensors/safetensors_index.h>
+#include <tessera/train/core/best_model.h>
 #include <tessera/train/loop/setup.h>
 
 namespace tessera::faces {

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// optim/: optimizers fused over flat shards, schedules (schedule.h), norms (norm.h), loss scaling (loss_scale.h),
-/// optimizers by the names of --optim (by_name.h). This header: what the trainer, the sharding engine and the checkpoint
-/// see.
+/// optimizers by the names of --optim (by_name.h). This header: what the trainer, the sharding engine and the
+/// checkpoint see.
 ///
 /// Pieces. A slot may be a piece of a parameter. AdamW, Adam, SGD, Adagrad and Lion, with every option, give each
 /// element the same bits wherever the parameter is cut. Adafactor, LAMB and LARS need sums over whole parameters: they

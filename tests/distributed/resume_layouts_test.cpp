@@ -8,6 +8,7 @@
 
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/format/safetensors/safetensors.h>
+#include <tessera/train/core/update.h>
 #include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>

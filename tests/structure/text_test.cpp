@@ -23,9 +23,7 @@ TEST(Text, NoFolderIsCrowded) { expect_nothing(crowded_folders(tessera::testing:
 
 TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tessera::testing::source_path())); }
 
-TEST(Text, CommentsSayWhatTheySpeakOf) {
-  expect_nothing(headless_comments(tessera::testing::source_path()));
-}
+TEST(Text, CommentsSayWhatTheySpeakOf) { expect_nothing(headless_comments(tessera::testing::source_path())); }
 
 TEST(Text, FiveWalksOfFiveFiles) { expect_nothing(wrong_walks(tessera::testing::source_path())); }
 

@@ -17,15 +17,16 @@ namespace tessera::train {
 
 /// What a rank has written of one model.
 struct ModelReport {
-  std::int64_t files = 0, bytes = 0;           ///< those of weights
-  std::map<std::string, std::string> file_of;  ///< the file of each weight
-  std::vector<format::StoredTensor> states;
+  std::int64_t files = 0, bytes = 0;                ///< those of weights
+  std::map<std::string, std::string> file_of = {};  ///< the file of each weight
+  std::vector<format::StoredTensor> states = {};
 };
 ModelReport report_of(const SavePlan& plan);
+
 /// What a rank has written.
 struct PartReport {
-  std::vector<format::ManifestFile> files;
-  std::vector<ModelReport> models;
+  std::vector<format::ManifestFile> files = {};
+  std::vector<ModelReport> models = {};
   std::int64_t bytes = 0;
 };
 Value to_value(const PartReport& report);
