@@ -75,6 +75,11 @@ TEST(AccelerateEnvironment, FileAndVariablesMeanTheSame) {
     auto from_file = meaning(read_accelerate_file(fixtures + name + ".yaml", problems));
     const Value file = load_accelerate_file(fixtures + name + ".yaml");
     if (const Value* cpu = file.find("use_cpu"); cpu == nullptr || means_no(*cpu)) from_file.erase("device");
+    // A path of the file is searched beside it, too; a variable has no file.
+    if (auto found = from_file.find("deepspeed"); found != from_file.end() && name == "deepspeed_file") {
+      EXPECT_TRUE(found->second.ends_with("/ds.json\"")) << found->second;
+      found->second = "\"ds.json\"";
+    }
     const Variables variables = recorded(name);
     auto from_variables = meaning(read_accelerate_environment(
         [&](const std::string& variable) {

@@ -48,7 +48,7 @@ class TrainParity : public ::testing::TestWithParam<Cut> {
     config.model.tokenizer_name = "byte";
     config.data.train_file = path_join(folder_.path(), "text.txt");
     config.data.block_size = 32;
-    config.optimization.optim = optimizer;
+    config.optimization.optim = parse_word<OptimizerKind>(optimizer).value();
     config.optimization.learning_rate = optimizer == "sgd" ? 0.1 : 1e-3;
     config.optimization.weight_decay = 0.01;
     config.optimization.warmup_steps = 2;

@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 namespace {
@@ -384,6 +385,37 @@ TEST(ShardingFaults, an_exception_on_every_rank_can_be_survived) {
       }
     });
   }
+}
+
+// What is named is this step's parameter, not that of a step which was skipped; with the optimizer's zero_grad(), too.
+TEST(ShardingFaults, a_norm_that_is_not_finite_names_the_parameter_of_this_step) {
+  for (const char* strategy : {"ddp", "zero1", "full_shard"})
+    run_ranks(2, [&](comm::World& world) {
+      Steps model;
+      Sharded sharded(model, {.strategy = strategy});
+      torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+      const auto spoil = [&](const at::Tensor& t) {
+        if (world.rank() == 1) t.register_hook([](const at::Tensor& gradient) { return gradient * std::nan(""); });
+      };
+      const auto error_of_step = [&](bool early) -> std::string {
+        optimizer.zero_grad();
+        model.inside = [&](at::Tensor& h) {
+          if (early) spoil(h);
+        };
+        const at::Tensor out = model.forward(at::ones({3, 12}));
+        if (!early) spoil(out);
+        out.sum().backward();
+        try {
+          sharded.clip_grad_norm(1.0);
+        } catch (const Error& error) {
+          return error.what();
+        }
+        return "";
+      };
+      const std::string first = error_of_step(true), second = error_of_step(false);
+      EXPECT_NE(first.find("first on rank 1 in 'first."), std::string::npos) << strategy << ": " << first;
+      EXPECT_NE(second.find("first on rank 1 in 'last."), std::string::npos) << strategy << ": " << second;
+    });
 }
 
 }  // namespace

@@ -96,6 +96,13 @@ void GradientReducer::begin(bool paused) {
     flat.started = false;
     pending_of_unit_[flat.gradient->unit()] += flat.pending;
   }
+  // The name is for the error that tells of a norm that is not finite. Once no gradient is in place it is that of a
+  // step which is over, whoever's zero_grad() ended it.
+  if (!first_not_finite_.empty() && std::none_of(flats_.begin(), flats_.end(), [](const Flat& flat) {
+        const auto& members = flat.gradient->members();
+        return std::any_of(members.begin(), members.end(), [](const auto& m) { return m.given || m.reduced; });
+      }))
+    first_not_finite_.clear();
 }
 
 /// The first gradient of a backward tells which thread's backward is ours: gradients on the CPU arrive on the thread
