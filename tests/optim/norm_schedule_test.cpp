@@ -125,8 +125,9 @@ TEST(Schedule, bad_parameters_are_refused_with_the_rule) {
     const char *type, *parameters, *message;
   } cases[] = {
       {"polynomial", "lr_ned=0",
-       "parameter of polynomial 'lr_ned' is unknown; did you mean 'lr_end'? (known: lr_end, power)"},
-      {"linear", "power=2", "'power' is unknown (there are none)"},
+       "parameter of polynomial 'lr_ned' is unknown; did you mean 'lr_end'? (known: lr_end, power, "
+       "num_training_steps)"},
+      {"linear", "power=2", "'power' is unknown (known: num_training_steps)"},
       {"polynomial", "lr_end=0.5", "lr_end of polynomial: 0.5 must be below --learning_rate 0.001"},
       {"polynomial", "power=-1", "power of polynomial: -1 must be at least 0"},
       {"inverse_sqrt", "timescale=0", "timescale of inverse_sqrt: 0 must be at least 1"},
