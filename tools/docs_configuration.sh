@@ -29,8 +29,9 @@ Every setting is one row of the table in `tessera/config/core/fields.cpp`; flags
 page come from it.
 - `--x_y V`, `--x-y V` and `--x_y=V` are the same; a boolean is `--x`, `--x false` or `--no_x`.
 - Files of other systems work as they are: accelerate's YAML (`--config_file`), DeepSpeed's JSON (`--deepspeed`),
-  TrainingArguments (a `.json`, `.yaml` or `.args` file as the only argument without a flag), fsdp_config
-  (`--fsdp_config`), and our own (`--config`). [configuration_keys.md](configuration_keys.md) says of every key of every
+  TrainingArguments (a `.json`, `.yaml` or `.args` file as the only argument without a flag), the arguments of
+  Megatron-LM (as flags, or `MODEL_ARGS` in a `.yaml` of its tests), fsdp_config (`--fsdp_config`), and our own
+  (`--config`). [configuration_keys.md](configuration_keys.md) says of every key of every
   format what becomes of it.
 - Later beats earlier: default, accelerate's file, our file, TrainingArguments' file, environment of `accelerate
   launch`, flag. DeepSpeed's file must agree with what the others say explicitly; only its schedule beats them, as it

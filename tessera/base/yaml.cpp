@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/value.h>
+#include <tessera/base/yaml.h>
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -56,7 +56,8 @@ Value resolve_plain(const std::string& text, const SourcePos& where) {
 
 class Builder final : public YAML::EventHandler {
  public:
-  Builder(std::shared_ptr<const std::string> file, std::string_view text) : file_(std::move(file)), text_(text) {}
+  Builder(std::shared_ptr<const std::string> file, std::string_view text, std::vector<std::string>* repeated)
+      : file_(std::move(file)), text_(text), repeated_(repeated) {}
 
   Value take() { return std::move(root_); }
 
@@ -167,12 +168,20 @@ class Builder final : public YAML::EventHandler {
       if (value.is_array() || value.is_object() || value.is_null())
         throw InputError(concat(where.str(), ": a key must be a word or a number"));
       parent.key = value.is_string() ? value.as_string() : key_text;
-      if (parent.key == "<<")
+      if (parent.key == "<<" && repeated_ == nullptr)
         throw InputError(concat(where.str(), ": merge keys (<<) are not supported; write the keys out"));
-      if (const Value* first = parent.value.find(parent.key))
-        throw InputError(concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ",
-                                first->where().str(), "); keep one of them"));
+      if (const Value* first = parent.value.find(parent.key)) {
+        const std::string twice =
+            concat(where.str(), ": the key \"", parent.key, "\" appears twice (first at ", first->where().str(), ")");
+        if (repeated_ == nullptr) throw InputError(concat(twice, "; keep one of them"));
+        const bool merged = first->where().line < parent.value.where().line;
+        if (!merged) repeated_->push_back(concat(twice, "; this one counts"));
+      }
       parent.has_key = true;
+    } else if (parent.key == "<<" && value.is_object()) {
+      for (const auto& [key, member] : value.members())
+        if (parent.value.find(key) == nullptr) parent.value.set(key, member);
+      parent.has_key = false;
     } else {
       parent.value.set(std::move(parent.key), std::move(value));
       parent.has_key = false;
@@ -181,6 +190,7 @@ class Builder final : public YAML::EventHandler {
 
   std::shared_ptr<const std::string> file_;
   std::string_view text_;
+  std::vector<std::string>* repeated_;
   Value root_;
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, Anchored> anchors_;
@@ -189,15 +199,15 @@ class Builder final : public YAML::EventHandler {
 
 }  // namespace
 
-Value parse_yaml(std::string_view text, const std::string& name) {
+Value parse_yaml(std::string_view text, const std::string& name, std::vector<std::string>* repeated) {
   if (!is_utf8(text)) throw InputError(concat(name, ": not valid UTF-8"));
   auto file = std::make_shared<const std::string>(name);
   try {
     std::istringstream in{std::string(text)};
     YAML::Parser parser(in);
-    Builder builder(file, text);
+    Builder builder(file, text, repeated);
     if (!parser.HandleNextDocument(builder)) return {};
-    Builder second(file, text);
+    Builder second(file, text, repeated);
     if (parser.HandleNextDocument(second)) throw InputError(concat(name, ": holds more than one YAML document"));
     return builder.take();
   } catch (const YAML::Exception& e) {
@@ -207,6 +217,8 @@ Value parse_yaml(std::string_view text, const std::string& name) {
                             "; look at the indentation (blanks, no tabs), brackets and quotes up to here"));
   }
 }
+
+Value parse_yaml(std::string_view text, const std::string& name) { return parse_yaml(text, name, nullptr); }
 
 Value read_yaml(const std::string& path) { return parse_yaml(read_file(path, 16u << 20), path); }
 

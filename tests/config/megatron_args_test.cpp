@@ -24,11 +24,17 @@ Words words(const std::string& line) {
   return out;
 }
 
+Words texts(const std::vector<FileWord>& words) {
+  Words out;
+  for (const FileWord& word : words) out.push_back(word.text);
+  return out;
+}
+
 Read read(const std::string& line, Words* rest = nullptr, const GetEnvironment& environment = nothing) {
   Problems problems;
-  Words arguments = words(line);
+  std::vector<FileWord> arguments = typed_words(words(line));
   const Translation translation = read_megatron_flags(arguments, problems, environment);
-  if (rest != nullptr) *rest = arguments;
+  if (rest != nullptr) *rest = texts(arguments);
   return testing::read_of(translation, problems);
 }
 
@@ -51,13 +57,13 @@ TEST(MegatronArgs, OnlyWhenTheyAreMegatrons) {
                            "--data_path a.json --seq_length 64 --micro_batch_size 2 --clip_grad 1",
                            "--hidden_size 64 --save_interval 5", "--train-iters 5 --model_name_or_path m",
                            "--lr-decay-style cosine --learning_rate 1", "--num_train_epochs 1 --train_iters 5"}) {
-    Words arguments = words(line);
+    std::vector<FileWord> arguments = typed_words(words(line));
     EXPECT_FALSE(is_megatron_style(arguments)) << line;
     EXPECT_FALSE(translate_megatron_flags(arguments, problems).has_value());
-    EXPECT_EQ(arguments, words(line));
+    EXPECT_EQ(texts(arguments), words(line));
   }
-  EXPECT_TRUE(is_megatron_style({"--tensor-model-parallel-size=2"}));
-  EXPECT_TRUE(is_megatron_style({"--train_iters", "5"}));
+  EXPECT_TRUE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2"})));
+  EXPECT_TRUE(is_megatron_style(typed_words({"--train_iters", "5"})));
   EXPECT_EQ(problems.lines, Words{});
 }
 
@@ -90,6 +96,11 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--train-samples 40 --lr-decay-samples 80 --global-batch-size 4 --micro-batch-size 4",
        "gradient_accumulation_steps=1 lr_scheduler_kwargs=num_training_steps=20 lr_scheduler_type=linear max_steps=10 "
        "per_device_train_batch_size=4"},
+      {"--train-iters 10 --exit-interval 4 --lr-decay-style cosine --lr-warmup-fraction .2",
+       "lr_scheduler_kwargs=num_training_steps=10 lr_scheduler_type=cosine max_steps=4 warmup_steps=2"},
+      {"--train-iters 10 --exit-interval 20", "max_steps=10"},
+      {"--train-iters 10 --eval-micro-batch-size 2 --start-eval-at-iter 5",
+       "eval_delay=5 max_steps=10 per_device_eval_batch_size=2"},
       {"--distributed-backend nccl", "device=auto"},
       {"--grad-reduce-in-bf16 --deterministic-mode", "full_determinism=true reduce_dtype=bf16"},
       {"--micro-batch-size 2 --global-batch-size 16 --num_processes 4",
@@ -201,9 +212,6 @@ TEST(MegatronArgs, Mistakes) {
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
        {"--non-persistent-ckpt-type local is not supported: copies between checkpoints lie in memory; say in_memory"}},
-      {"--train-iters 5 --no-check-for-nan-in-loss-and-grad",
-       {"--no-check-for-nan-in-loss-and-grad is not supported: losses and gradients are always checked; --nan_policy "
-        "skip leaves out the steps where they are not finite"}},
       {"--train-iters 5 --optimizer adamw", {"--optimizer is 'adamw'; it is one of adam, sgd (did you mean adam?)"}},
       {"--num-layers 2 --hidden-size 64", {"--num-layers describes a model that has no --num-attention-heads: add it"}},
       {concat(shape, "--config_name gpt2"),
@@ -212,8 +220,8 @@ TEST(MegatronArgs, Mistakes) {
       {concat(shape, "--config_overrides n_layer=2"),
        {"--num-layers describes the model, which --config_overrides does already: keep one of them"}},
       {concat(shape, "--swiglu"),
-       {"--swiglu is Llama's, but --position-embedding-type rope, --normalization RMSNorm, --disable-bias-linear are "
-        "missing: the models here are GPT-2's "
+       {"--swiglu is Llama's, but --position-embedding-type rope, --normalization RMSNorm are missing: the models here "
+        "are GPT-2's "
         "(learned positions, LayerNorm, GELU, biases) and Llama's"}},
       {concat(shape, "--swiglu --normalization RMSNorm --use-rotary-position-embeddings --disable-bias-linear"),
        {"--num-layers describes a Llama with hidden dropout (Megatron's default is 0.1), which Llamas do not have: "
@@ -297,6 +305,7 @@ TEST(MegatronArgs, EveryRow) {
       {"lr_warmup_init", "0"},
       {"lr_warmup_fraction", "0.5"},
       {"lr_decay_iters", "7 --train-iters 5"},
+      {"exit_interval", "3 --train-iters 5"},
       {"split", "90,10"},
       {"initial_loss_scale", "8"},
       {"kv_channels", concat("16 ", shape)},
@@ -355,13 +364,13 @@ RC_GTEST_PROP(MegatronArgs, AnyWords, ()) {
                                               "--bf16", "1e400", "--global-batch-size", "--micro-batch-size", "0"}),
                      rc::gen::string<std::string>());
   const auto given = *rc::gen::container<Words>(one);
-  Words arguments = given;
+  std::vector<FileWord> arguments = typed_words(given);
   Problems problems;
   const bool style = is_megatron_style(arguments);
   RC_ASSERT(translate_megatron_flags(arguments, problems, nothing).has_value() == style);
   std::size_t next = 0;
   for (const std::string& word : given)
-    if (next < arguments.size() && arguments[next] == word) ++next;
+    if (next < arguments.size() && arguments[next].text == word) ++next;
   RC_ASSERT(next == arguments.size());
 }
 

@@ -133,27 +133,27 @@ TEST_F(TesseraFile, WhatPrintConfigPrintsGivesTheSameRun) {
   Resolved first = defaults();
   Problems problems;
   FlagReader(first, problems)
-      .read({"--learning_rate",
-             "3e-4",
-             "--fsdp",
-             "full_shard auto_wrap",
-             "--optim",
-             "lion_32bit",
-             "--logging_steps",
-             "0.25",
-             "--no_ddp_broadcast_buffers",
-             "--lr_scheduler_kwargs",
-             R"({"num_cycles": 2})",
-             "--cpu_offload",
-             "none",
-             "--save_total_limit",
-             "0",
-             "--greater_is_better",
-             "true",
-             "--seed",
-             "7",
-             "--config",
-             "before.yaml"});
+      .read(typed_words({"--learning_rate",
+                         "3e-4",
+                         "--fsdp",
+                         "full_shard auto_wrap",
+                         "--optim",
+                         "lion_32bit",
+                         "--logging_steps",
+                         "0.25",
+                         "--no_ddp_broadcast_buffers",
+                         "--lr_scheduler_kwargs",
+                         R"({"num_cycles": 2})",
+                         "--cpu_offload",
+                         "none",
+                         "--save_total_limit",
+                         "0",
+                         "--greater_is_better",
+                         "true",
+                         "--seed",
+                         "7",
+                         "--config",
+                         "before.yaml"}));
   ASSERT_EQ(problems.lines, Strings{});
   first.origins["strategy"] = Origin::derived("--fsdp full_shard");
   first.values.sharding.strategy = Strategy::full_shard;

@@ -41,7 +41,7 @@ Read fresh() {
 
 Read flags(const Strings& words) {
   Read read = fresh();
-  FlagReader(read.resolved, read.problems).read(words);
+  FlagReader(read.resolved, read.problems).read(typed_words(words));
   return read;
 }
 

@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (data[0] % 4 == 0) {
     environment(split(text, '\n'));
   } else if (data[0] % 4 == 1) {
-    std::vector<std::string> arguments = split(text, '\n');
+    std::vector<FileWord> arguments = typed_words(split(text, '\n'));
     Problems problems;
     if (const auto translation =
             translate_megatron_flags(arguments, problems, [](const std::string&) { return std::nullopt; });

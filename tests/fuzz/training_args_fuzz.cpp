@@ -59,7 +59,7 @@ void words(const std::string& text) {
     if (!std::string_view(error.what()).starts_with("fuzzed:")) std::abort();
     return;
   }
-  FlagReader(resolved, problems).read(typed);
+  FlagReader(resolved, problems).read(typed_words(typed));
   if (resolved.notes.size() > 1) std::abort();
 }
 

@@ -43,7 +43,8 @@ constexpr const char* help =
     "  update    --config_file FILE (default: accelerate's default file)\n"
     "  to-fsdp2  --config_file FILE, and --output_file FILE or --overwrite\n"
     "  (none)    --config_file FILE receives the answers (default: accelerate's)\n\n"
-    "KIND is tessera, accelerate, deepspeed, fsdp_config or training_args.\n"
+    "KIND is tessera, accelerate, deepspeed, fsdp_config, training_args or megatron\n"
+    "(which is only read).\n"
     "Exit codes: 0 done, 2 a problem in the configuration (nothing was written).\n";
 
 struct Row {

@@ -129,7 +129,7 @@ bool check_file(const std::string& path, const std::optional<std::string>& word,
     const FileKind kind = kind_of_file(path, word);
     Arguments flags = {std::string(config::kind_flag(kind)), path};
     if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
-    const config::Resolved resolved = config::resolve_flags(flags, problems, no_environment);
+    const config::Resolved resolved = config::resolve_flags(flags, problems);
     config::validate_said(resolved, problems);
     if (problems.lines.empty()) {
       print_summary(path, kind, resolved);

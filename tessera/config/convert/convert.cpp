@@ -22,6 +22,7 @@ constexpr std::array kinds{
     KindRow{FileKind::deepspeed, "deepspeed", "DeepSpeed's JSON", "--deepspeed"},
     KindRow{FileKind::fsdp_config, "fsdp_config", "an fsdp_config", "--fsdp_config"},
     KindRow{FileKind::training_args, "training_args", "a file of TrainingArguments", "--args_file"},
+    KindRow{FileKind::megatron, "megatron", "arguments of Megatron-LM", "--args_file"},
 };
 const KindRow& row_of(FileKind kind) {
   return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
@@ -125,6 +126,8 @@ Converted convert(const Resolved& resolved, FileKind target) {
       return to_training_args(resolved);
     case FileKind::fsdp_config:
       return to_fsdp_config(resolved);
+    case FileKind::megatron:
+      throw InputError("Megatron-LM's arguments are read but not written; convert to tessera, or to training_args");
   }
   throw Error("unknown kind of file");
 }

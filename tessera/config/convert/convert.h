@@ -17,9 +17,9 @@
 namespace tessera::config {
 
 /// The files that describe a run.
-enum class FileKind { tessera, accelerate, deepspeed, fsdp_config, training_args };
-inline constexpr FileKind all_file_kinds[] = {FileKind::tessera, FileKind::accelerate, FileKind::deepspeed,
-                                              FileKind::fsdp_config, FileKind::training_args};
+enum class FileKind { tessera, accelerate, deepspeed, fsdp_config, training_args, megatron };
+inline constexpr FileKind all_file_kinds[] = {FileKind::tessera,     FileKind::accelerate,    FileKind::deepspeed,
+                                              FileKind::fsdp_config, FileKind::training_args, FileKind::megatron};
 
 std::string_view kind_word(FileKind kind);   ///< "deepspeed": of --kind and --to
 std::string_view kind_title(FileKind kind);  ///< "DeepSpeed's JSON"
@@ -50,7 +50,7 @@ struct Converted {
       lost;  ///< "--bf16_optimizer_states true: accelerate's file has no key for it": what the target cannot say
 };
 
-/// Throws InputError for FileKind::fsdp_config when the run shards nothing.
+/// Throws InputError for FileKind::fsdp_config when the run shards nothing, and for FileKind::megatron.
 Converted convert(const Resolved& resolved, FileKind target);
 
 /// As text: YAML for Tessera's and accelerate's, JSON for the others (or when `json`).

@@ -4,7 +4,9 @@
 #include <tessera/base/file.h>
 #include <tessera/base/json_lenient.h>
 #include <tessera/base/text.h>
+#include <tessera/base/yaml.h>
 #include <tessera/config/core/key_tables.h>
+#include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +26,7 @@ constexpr std::uint64_t most_json = 1 << 20, most_yaml = 256 << 10;
 
 std::optional<FileKind> guess_kind(const Value& file) {
   if (!file.is_object()) return std::nullopt;
+  if (file.find(model_args_key) != nullptr) return FileKind::megatron;
   std::optional<FileKind> best;
   int best_score = 0;
   for (const FileKind kind : order) {
@@ -53,7 +56,8 @@ Value read_any(const std::string& path) {
     return parse_hjson(text, path);
   if (text.size() > most_yaml)
     throw InputError(concat(path, " has ", text.size(), " bytes; at most ", most_yaml, " are accepted of YAML"));
-  return parse_yaml(text, path);
+  std::vector<std::string> repeated;  // which whoever acts on the file tells
+  return parse_yaml(text, path, text.find(model_args_key) != std::string::npos ? &repeated : nullptr);
 }
 
 }  // namespace tessera::config

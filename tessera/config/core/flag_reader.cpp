@@ -70,10 +70,8 @@ bool is_boolean(const Match& match) {
 
 }  // namespace
 
-void FlagReader::read(const std::vector<std::string>& typed) {
-  std::vector<FileWord> words;
-  for (const std::string& word : typed) words.push_back({word, {}});
-  read_words(std::move(words));
+void FlagReader::read(std::vector<FileWord> given) {
+  read_words(std::move(given));
   for (const auto& [setting, flag] : given_) typed_settings_.insert(setting);
   typed_names_ = std::move(names_);
   given_.clear();

@@ -18,8 +18,8 @@ class FlagReader {
  public:
   FlagReader(Resolved& resolved, Problems& problems) : resolved_(resolved), problems_(problems) {}
 
-  /// The typed words, then those of the .args file they name, which the typed ones beat.
-  void read(const std::vector<std::string>& typed);
+  /// The given words, then those of the .args file they name, which the given ones beat.
+  void read(std::vector<FileWord> given);
 
  private:
   void read_words(std::vector<FileWord> words);

@@ -60,10 +60,10 @@ std::vector<KeyTable> key_tables() {
       {FileKind::deepspeed, "DeepSpeed's JSON",
        "`--deepspeed`, `deepspeed_config_file` in accelerate's file, `deepspeed` in TrainingArguments.",
        deepspeed_rows()},
-      {std::nullopt, "Megatron-LM's arguments",
-       "Flags of `tessera train`, when one of them is a name that only Megatron-LM has (`--num-layers`, "
-       "`--train-iters`, ...); here with `_` "
-       "for `-`.",
+      {FileKind::megatron, "Megatron-LM's arguments",
+       "Flags of `tessera train`, when one of them is a name that only Megatron-LM has (`--train-iters`, "
+       "`--tensor-model-parallel-size`, ...), and the members of `MODEL_ARGS` in a YAML file of its functional tests "
+       "(`--args_file`); here with `_` for `-`.",
        megatron_keys()},
   };
 }
@@ -130,8 +130,18 @@ std::string_view below(std::string_view section, std::string_view path) {
              : std::string_view{};
 }
 
+const KeyRow* megatron_row(std::string_view path) {
+  static constexpr KeyRow harness{"", "", Effect::ignored, "it is for the harness of Megatron's tests"};
+  std::string name(below(model_args_key, path));
+  if (name.empty()) return &harness;
+  name.erase(0, name.find_first_not_of('-'));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return find_field(name) != nullptr ? nullptr : find_megatron_key(name);
+}
+
 const KeyRow* row_of(FileKind kind, std::string_view path) {
   if (kind == FileKind::tessera) return nullptr;
+  if (kind == FileKind::megatron) return megatron_row(path);
   if (kind == FileKind::fsdp_config) return fsdp_row(path);
   if (kind == FileKind::deepspeed)
     return around(deepspeed_rows(), path.starts_with("bfloat16.") ? concat("bf16", path.substr(8)) : std::string(path));

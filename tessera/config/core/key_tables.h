@@ -16,7 +16,7 @@
 namespace tessera::config {
 
 struct KeyTable {
-  std::optional<FileKind> kind;   ///< nullopt: flags or variables, not a file
+  FileKind kind;
   std::string_view title;         ///< "DeepSpeed's JSON"
   std::string_view introduction;  ///< a sentence of Markdown
   std::span<const KeyRow> rows;

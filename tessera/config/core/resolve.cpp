@@ -67,7 +67,8 @@ void hear_megatron(Translation megatron, Resolved& resolved, Problems& problems)
     field->set(theirs, setting.text);
     if (origin.is_default() || dump_json(field->get(theirs)) == dump_json(field->get(resolved.values))) continue;
     problems.doubtful.insert(setting.name);
-    problems.lines.push_back(concat(setting.key, " ", setting.text, " contradicts ", origin, "; keep one of them"));
+    problems.lines.push_back(concat(setting.where.line > 0 ? file_and_line(setting.where) + ": " : "", setting.key, " ",
+                                    setting.text, " contradicts ", origin, "; keep one of them"));
   }
   apply(std::move(megatron), resolved);
 }
@@ -84,9 +85,9 @@ const Origin& Resolved::origin(std::string_view setting) const {
 Resolved resolve_flags(const std::vector<std::string>& arguments, Problems& problems,
                        const GetEnvironment& environment) {
   Resolved resolved;
-  std::vector<std::string> ours = arguments;
-  std::optional<Translation> megatron = translate_megatron_flags(ours, problems);
-  FlagReader(resolved, problems).read(ours);
+  std::vector<FileWord> ours = typed_words(arguments);
+  std::optional<Translation> megatron = translate_megatron_flags(ours, problems, environment);
+  FlagReader(resolved, problems).read(std::move(ours));
   if (megatron) hear_megatron(std::move(*megatron), resolved, problems);
   read_environment(resolved, problems, environment);
   read_front_ends(resolved, problems, environment);

@@ -38,6 +38,12 @@ SourcePos environment_position(const std::string& variable) {
   return {std::make_shared<const std::string>(variable), 0, 0, SourcePos::Kind::environment};
 }
 
+std::vector<FileWord> typed_words(const std::vector<std::string>& words) {
+  std::vector<FileWord> out;
+  for (const std::string& word : words) out.push_back({word, {}});
+  return out;
+}
+
 SourcePos flag_position(const std::string& flag) {
   return {std::make_shared<const std::string>(flag), 0, 0, SourcePos::Kind::flag};
 }

@@ -41,6 +41,13 @@ struct FileSetting {
   bool wins = false;  ///< over what was given elsewhere, flags included: the system it comes from decides so
 };
 
+/// A word of a command line: typed, when its place names no file.
+struct FileWord {
+  std::string text;
+  SourcePos where = {};
+};
+std::vector<FileWord> typed_words(const std::vector<std::string>& words);
+
 struct Translation {
   std::vector<FileSetting> settings;  ///< in the order of the file, each field once
   std::vector<std::string> notes;     ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning

@@ -64,11 +64,6 @@ struct FileArgument {
 Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
                                 const Resolved& so_far, Problems& problems);
 
-/// A word of a .args file.
-struct FileWord {
-  std::string text;
-  SourcePos where;
-};
 /// The words of a .args file (HfArgumentParser's): between blanks and line ends, with quotes and backslashes as in a
 /// shell, and comments from a word that begins with '#' to the end of the line. They stand before the typed ones, which
 /// beat them. An unreadable file, an open quote or more than 256 KiB is a problem.

@@ -44,8 +44,8 @@ std::string name_of(const std::string& argument) {
   return name;
 }
 
-bool is_among(std::span<const std::string_view> names, const std::string& argument) {
-  return std::find(names.begin(), names.end(), name_of(argument)) != names.end();
+bool is_among(std::span<const std::string_view> names, const FileWord& argument) {
+  return std::find(names.begin(), names.end(), name_of(argument.text)) != names.end();
 }
 
 /// No alias of ours is a name of Megatron's, but for data_path, which is Megatron's among its arguments.
@@ -53,7 +53,7 @@ bool is_ours(std::string_view name) { return find_field(name) != nullptr; }
 
 class Reader {
  public:
-  Reader(std::vector<std::string>& arguments, Problems& problems, const GetEnvironment& environment)
+  Reader(std::vector<FileWord>& arguments, Problems& problems, const GetEnvironment& environment)
       : arguments_(arguments), problems_(problems), environment_(environment), to_(problems), a_(to_, problems) {}
 
   Translation read() {
@@ -74,25 +74,25 @@ class Reader {
  private:
   bool typed(std::string_view name) const {
     return std::any_of(arguments_.begin(), arguments_.end(),
-                       [&](const std::string& argument) { return name_of(argument) == name; });
+                       [&](const FileWord& argument) { return name_of(argument.text) == name; });
   }
 
   void take_arguments() {
-    std::vector<std::string> rest;
+    std::vector<FileWord> rest;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      const std::string& argument = arguments_[i];
+      const std::string& argument = arguments_[i].text;
       const std::string name = name_of(argument);
       if (name.empty() || is_ours(name) || find_megatron_key(name) == nullptr) {
-        rest.push_back(argument);
+        rest.push_back(arguments_[i]);
         continue;
       }
       const std::size_t equals = argument.find('=');
-      MegatronArguments::Given given{argument.substr(0, equals), {}};
+      MegatronArguments::Given given{argument.substr(0, equals), {}, arguments_[i].where};
       if (equals != std::string::npos) {
         given.values.push_back(argument.substr(equals + 1));
       } else if (!is_megatron_switch(name)) {
-        while (i + 1 < arguments_.size() && !arguments_[i + 1].starts_with("--"))
-          given.values.push_back(arguments_[++i]);
+        while (i + 1 < arguments_.size() && !arguments_[i + 1].text.starts_with("--"))
+          given.values.push_back(arguments_[++i].text);
       }
       a_.add(name, std::move(given));
     }
@@ -106,7 +106,9 @@ class Reader {
     if ((name == "no_load_optim" || name == "no_load_rng" || name == "finetune") && !a_.has("load"))
       return a_.note(name, "has no effect: nothing is loaded");
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
-    static constexpr std::array<std::string_view, 18> plain = {"non_persistent_save_interval",
+    static constexpr std::array<std::string_view, 20> plain = {"non_persistent_save_interval",
+                                                               "eval_micro_batch_size",
+                                                               "start_eval_at_iter",
                                                                "check_weight_hash_across_dp_replicas_interval",
                                                                "ddp_bucket_size",
                                                                "micro_batch_size",
@@ -125,6 +127,8 @@ class Reader {
                                                                "wandb_exp_name",
                                                                "tokenizer_model"};
     if (std::find(plain.begin(), plain.end(), name) != plain.end()) {
+      if (name == "train_iters" && exits_early())
+        return a_.give("exit_interval", row.setting, *a_.text("exit_interval"));
       if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
       if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");
       return;
@@ -220,11 +224,11 @@ class Reader {
   /// By --num_processes, or the launcher's WORLD_SIZE; 1 without both.
   std::int64_t processes() const {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      const std::string name = name_of(arguments_[i]);
-      if (name != "num_processes" && name != "nproc_per_node") continue;
-      const std::size_t equals = arguments_[i].find('=');
-      const std::string text = equals != std::string::npos ? arguments_[i].substr(equals + 1)
-                               : i + 1 < arguments_.size() ? arguments_[i + 1]
+      const std::string& word = arguments_[i].text;
+      if (const std::string name = name_of(word); name != "num_processes" && name != "nproc_per_node") continue;
+      const std::size_t equals = word.find('=');
+      const std::string text = equals != std::string::npos ? word.substr(equals + 1)
+                               : i + 1 < arguments_.size() ? arguments_[i + 1].text
                                                            : "";
       if (const auto number = parse_int(text); number && *number > 0) return *number;
     }
@@ -263,7 +267,9 @@ class Reader {
     const auto style = a_.word("lr_decay_style", {"constant", "linear", "cosine", "inverse-square-root"});
     const double least = a_.real("min_lr", 0).value_or(0);
     const std::optional<std::int64_t> decay = decay_steps();
-    const char* fall = a_.has("lr_decay_iters") ? "lr_decay_iters" : "lr_decay_samples";
+    const char* fall = a_.has("lr_decay_iters")     ? "lr_decay_iters"
+                       : a_.has("lr_decay_samples") ? "lr_decay_samples"
+                                                    : "exit_interval";
     if (!style && !a_.has("min_lr") && !decay) return;
     if (a_.has("lr_decay_style") && !style) return;
     const std::string word = style.value_or("linear");
@@ -285,6 +291,12 @@ class Reader {
     }
   }
 
+  bool exits_early() {
+    if (!a_.has("exit_interval")) return false;
+    const auto exit = a_.whole("exit_interval", 1), all = a_.whole("train_iters", 1);
+    return exit && all && *exit < *all;
+  }
+
   /// The steps over which the rate falls, where they are not those of the run.
   std::optional<std::int64_t> decay_steps() {
     const auto iterations = a_.whole("lr_decay_iters", 1), samples = a_.whole("lr_decay_samples", 1),
@@ -293,9 +305,10 @@ class Reader {
       a_.problem("lr_decay_samples", concat(*samples, " needs --global-batch-size"), {"lr_scheduler_kwargs"});
       return std::nullopt;
     }
-    if (!iterations && !samples) return std::nullopt;
-    const std::int64_t decay = iterations ? *iterations : *samples / *global;
     const auto steps = a_.whole("train_iters", 1), all = a_.whole("train_samples", 1);
+    if (!iterations && !samples) return exits_early() ? steps : std::nullopt;
+    const std::int64_t decay = iterations ? *iterations : *samples / *global;
+    if (exits_early()) return decay;
     const bool same = steps ? *steps == decay : all && global && *all / *global == decay;
     return same ? std::nullopt : std::optional(decay);
   }
@@ -385,7 +398,7 @@ class Reader {
         to_.give(name, name, std::string(text), flag_position("Megatron's default"));
   }
 
-  std::vector<std::string>& arguments_;
+  std::vector<FileWord>& arguments_;
   Problems& problems_;
   const GetEnvironment& environment_;
   Translator to_;
@@ -454,13 +467,13 @@ std::optional<std::string> MegatronArguments::word(std::string_view name,
 
 void MegatronArguments::give(std::string_view name, std::string_view setting, const std::string& text) {
   RunConfig scratch;
-  const std::string& flag = find(name)->flag;
+  const Given& given = *find(name);
   if (const auto wrong = find_field(setting)->set(scratch, text)) {
     problem(name, *wrong, {setting});
     given_.at(std::string(name)).values = said_;
     return;
   }
-  to_.give(setting, flag, text, flag_position(flag));
+  to_.give(setting, given.flag, text, given.position());
 }
 
 void MegatronArguments::problem(std::string_view name, const std::string& what,
@@ -468,15 +481,17 @@ void MegatronArguments::problem(std::string_view name, const std::string& what,
   for (const std::string_view setting : doubtful) problems_.doubtful.emplace(setting);
   const KeyRow* row = find_megatron_key(name);
   if (row != nullptr && !row->setting.empty()) problems_.doubtful.emplace(row->setting);
-  problems_.lines.push_back(concat(find(name)->flag, " ", what));
+  const Given& given = *find(name);
+  problems_.lines.push_back(
+      concat(file_and_line(given.position()), given.where.file ? ": " + given.flag : "", " ", what));
 }
 
 void MegatronArguments::note(std::string_view name, const std::string& what) {
-  const std::string& flag = find(name)->flag;
-  to_.note(flag_position(flag), what);
+  const Given& given = *find(name);
+  to_.note(given.position(), given.where.file ? concat(given.flag, " ", what) : what);
 }
 
-bool is_megatron_style(const std::vector<std::string>& arguments) {
+bool is_megatron_style(const std::vector<FileWord>& arguments) {
   const auto has = [&](std::span<const std::string_view> names) {
     return std::any_of(arguments.begin(), arguments.end(),
                        [&](const auto& argument) { return is_among(names, argument); });
@@ -484,15 +499,18 @@ bool is_megatron_style(const std::vector<std::string>& arguments) {
   return has(signs) && !has(opposites);
 }
 
-Translation read_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+Translation read_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,
                                 const GetEnvironment& environment) {
   return Reader(arguments, problems, environment).read();
 }
 
-std::optional<Translation> translate_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+std::optional<Translation> translate_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,
                                                     const GetEnvironment& environment) {
-  if (!is_megatron_style(arguments)) return std::nullopt;
-  return read_megatron_flags(arguments, problems, environment);
+  const auto file_notes = read_model_args(arguments, problems, environment);
+  if (!file_notes && !is_megatron_style(arguments)) return std::nullopt;
+  Translation translation = read_megatron_flags(arguments, problems, environment);
+  if (file_notes) translation.notes.insert(translation.notes.begin(), file_notes->begin(), file_notes->end());
+  return translation;
 }
 
 }  // namespace tessera::config

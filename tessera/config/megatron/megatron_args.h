@@ -26,17 +26,26 @@ bool is_megatron_switch(std::string_view name);
 /// Whether the arguments are Megatron's: at least one of them is a name that only Megatron has (--train-iters,
 /// --tensor-model-parallel-size, ...), and none is one of transformers' (--model_name_or_path, --learning_rate,
 /// --num_train_epochs).
-bool is_megatron_style(const std::vector<std::string>& arguments);
+bool is_megatron_style(const std::vector<FileWord>& arguments);
 
 /// When the arguments are Megatron's (read_megatron_flags: as if they were): takes out of `arguments` those that are
 /// named in megatron_keys() and are no settings of ours
 /// (--bf16, --seed, --weight-decay, ... stay, with the same meaning), translates them, and adds what is wrong to
 /// `problems`. The origins of the settings are the flags. Where Megatron's default differs from ours and the arguments
 /// are silent, Megatron's holds (weight_decay 0.01, seed 1234). nullopt, and nothing is touched, when they are not
-/// Megatron's.
-Translation read_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+/// Megatron's. A file of arguments (read_model_args) makes them Megatron's.
+Translation read_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,
                                 const GetEnvironment& environment = {});
-std::optional<Translation> translate_megatron_flags(std::vector<std::string>& arguments, Problems& problems,
+std::optional<Translation> translate_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,
                                                     const GetEnvironment& environment = {});
+
+/// The top-level key of the YAML files of Megatron's functional tests below which the arguments stand.
+inline constexpr const char* model_args_key = "MODEL_ARGS";
+/// What such a file, named in `arguments` by --args_file or alone, holds: its words replace its name, before the typed
+/// ones, which so count when both say something. "--swiglu: true" is a switch, "[a b]" are several words, ${NAME} is
+/// the variable of the environment, whose absence is a problem; of a key that stands twice the last one counts. Returns
+/// notes about the file; nullopt when there is none.
+std::optional<std::vector<std::string>> read_model_args(std::vector<FileWord>& arguments, Problems& problems,
+                                                        const GetEnvironment& environment);
 
 }  // namespace tessera::config

@@ -52,6 +52,7 @@ constexpr std::array rows{
     KeyRow{"recompute_activations", "gradient_checkpointing", acts, "of the attention only"},
     KeyRow{"recompute_granularity", "gradient_checkpointing", acts, "full: whole blocks; selective: the attention"},
     KeyRow{"recompute_method", "", ignored, "every block keeps its own inputs"},
+    KeyRow{"recompute_modules", "", ignored, "recompute_granularity selective computes the attention again"},
     KeyRow{"recompute_num_layers", "", ignored,
            "every block keeps its own inputs; gradient_checkpointing_kwargs every=N leaves blocks out"},
     // ---- the model ----
@@ -68,13 +69,13 @@ constexpr std::array rows{
     KeyRow{"position_embedding_type", "config_overrides", acts, "learned_absolute: GPT-2; rope: Llama"},
     KeyRow{"use_rotary_position_embeddings", "config_overrides", acts, "Llama"},
     KeyRow{"rotary_base", "config_overrides", acts, shape},
-    KeyRow{"rotary_percent", "", acts, "1.0; less is refused"},
+    KeyRow{"rotary_percent", "", acts, "1.0; less is refused: the models here rotate whole heads"},
     KeyRow{"normalization", "config_overrides", acts, "LayerNorm: GPT-2; RMSNorm: Llama"},
     KeyRow{"norm_epsilon", "config_overrides", acts, shape},
     KeyRow{"layernorm_epsilon", "config_overrides", acts, shape},
     KeyRow{"swiglu", "config_overrides", acts, "Llama"},
     KeyRow{"squared_relu", "", refused, "no model here has it; leave it out"},
-    KeyRow{"disable_bias_linear", "config_overrides", acts, "Llama"},
+    KeyRow{"disable_bias_linear", "config_overrides", acts, "Llama; without it a Llama's layers have biases"},
     KeyRow{"add_qkv_bias", "", refused, "give a Qwen2's config.json with --config_name instead of its shape"},
     KeyRow{"qk_layernorm", "", refused, "give a Qwen3's config.json with --config_name instead of its shape"},
     KeyRow{"untie_embeddings_and_output_weights", "config_overrides", acts, shape},
@@ -89,7 +90,7 @@ constexpr std::array rows{
     KeyRow{"seq_length", "block_size", acts, "T tokens, of which T-1 are scored"},
     KeyRow{"train_iters", "max_steps"},
     KeyRow{"train_samples", "max_steps", acts, "divided by global_batch_size"},
-    KeyRow{"exit_interval", "", refused, "give --train-iters the number of steps"},
+    KeyRow{"exit_interval", "max_steps", acts, "when it comes before train_iters, by which the rate still falls"},
     KeyRow{"exit_duration_in_mins", "", refused, "tessera launch --emit slurm --time ends a run after saving"},
     // ---- the optimizer ----
     KeyRow{"optimizer", "optim", acts, "adam: adamw; sgd"},
@@ -165,9 +166,12 @@ constexpr std::array rows{
     KeyRow{"non_persistent_ckpt_type", "", acts, "in_memory; other kinds are refused"},
     KeyRow{"check_weight_hash_across_dp_replicas_interval", "check_replicas_steps"},
     KeyRow{"check_for_nan_in_loss_and_grad", "nan_policy", acts, "stop"},
-    KeyRow{"no_check_for_nan_in_loss_and_grad", "", refused,
-           "losses and gradients are always checked; --nan_policy skip leaves out the steps where they are not finite"},
+    KeyRow{"no_check_for_nan_in_loss_and_grad", "", ignored,
+           "losses and gradients are always checked; nan_policy skip leaves out the steps where they are not finite"},
     KeyRow{"eval_interval", "eval_steps"},
+    KeyRow{"eval_micro_batch_size", "per_device_eval_batch_size"},
+    KeyRow{"eval_global_batch_size", "", ignored, "what is evaluated is a mean over all of its tokens"},
+    KeyRow{"start_eval_at_iter", "eval_delay"},
     KeyRow{"eval_iters", "", ignored, "all of the validation data is evaluated; make it smaller instead"},
     KeyRow{"log_interval", "logging_steps"},
     KeyRow{"tensorboard_dir", "logging_dir"},
@@ -210,9 +214,10 @@ constexpr Family families[] = {
      "log_params_norm log_timers_to_tensorboard log_validation_ppl_to_tensorboard wandb_project log_* wandb_* "
      "tensorboard_* timing_* one_logger_* no_one_logger enable_one_logger app_tag_* otel_* logging_level "
      "no_log_learnig_rate_to_tensorboard no_log_loss_scale_to_tensorboard no_barrier_with_level_1_timing "
-     "config_logger_dir"},
+     "config_logger_dir save_activations_interval save_params_interval save_tokens_per_expert_interval"},
     {ignored, "--profile writes a timeline",
-     "profile* use_pytorch_profiler record_memory_history memory_snapshot_path"},
+     "profile* use_pytorch_profiler record_memory_history memory_snapshot_path nvtx_ranges pytorch_profiler_* "
+     "record_shapes"},
     {ignored, fastest,
      "use_mcore_models use_legacy_models transformer_impl use_flash_attn attention_backend "
      "no_gradient_accumulation_fusion no_masked_softmax_fusion no_bias_gelu_fusion no_bias_swiglu_fusion "
@@ -221,19 +226,23 @@ constexpr Family families[] = {
      "apply_query_key_layer_scaling batch_invariant_mode disable_bf16_reduced_precision_matmul disable_jit_fuser "
      "no_gradient_reduce_div_fusion use_te_* te_* use_kitchen_attention kitchen_* use_fused_* onnx_safe "
      "symmetric_ar_type "
-     "use_transformer_engine_* fp16_lm_cross_entropy flash_decode defer_embedding_wgrad_compute wgrad_deferral_limit"},
+     "use_transformer_engine_* fp16_lm_cross_entropy flash_decode defer_embedding_wgrad_compute wgrad_deferral_limit "
+     "batch_invariant_backend flash_attention_version fused_residual_rmsnorm use_grouped_gemm_for_dense_mlp "
+     "mlp_chunks_for_training gdp_cutedsl_kernel use_flashinfer_fused_rope"},
     {ignored, "buffers and transfers are planned by themselves",
      "ddp_* gtp_* fsdp_* megatron_fsdp_* nccl_* use_nccl_* no_align_* no_delay_grad_reduce overlap_* "
      "no_overlap_p2p_communication keep_fp8_transpose_cache* suggested_communication_unit_size create_all_gather_group "
      "disable_symmetric_registration high_priority_stream_groups use_sharp sharp_enabled_group "
      "torch_fsdp2_no_reshard_after_forward no_use_layer_wise_param_layout use_ring_exchange_p2p disable_gloo_* "
-     "distribute_saved_activations empty_unused_memory_level delay_* train_sync_interval enable_full_sharding_in_hsdp"},
+     "distribute_saved_activations empty_unused_memory_level delay_* train_sync_interval enable_full_sharding_in_hsdp "
+     "high_priority_a2a_comm_stream fine_grained_offloading_* delta_offload_* "
+     "activation_offload_fraction"},
     {ignored, tensor,
      "sequence_parallel tp_comm_overlap tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
      "no_clone_scatter_output_in_embedding "
-     "use_tp_pp_dp_mapping"},
+     "use_tp_pp_dp_mapping no_tp_comm_* tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards"},
     {ignored, "it belongs to context parallelism, whose size is 1",
-     "cp_* hierarchical_context_parallel_sizes max_seqlen_per_cp_rank"},
+     "cp_* hierarchical_context_parallel_sizes max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
     {ignored, "it belongs to pipeline parallelism, whose size is 1",
      "account_for_* num_virtual_stages_per_pipeline_rank pipeline_model_parallel_comm_backend "
      "pipeline_model_parallel_split_rank microbatch_group_size_per_virtual_pipeline_stage standalone_embedding_stage "
@@ -251,7 +260,8 @@ constexpr Family families[] = {
     {ignored, "the agents of tessera launch watch the ranks and restart them",
      "inprocess_* ft_* enable_ft_package calc_ft_timeouts rerun_* error_injection_* straggler_* "
      "disable_straggler_on_startup adlr_autoresume* exit_signal* run_workload_inspector_server fake_process_group "
-     "lazy_mpu_init distributed_timeout_seconds_after_init initialize_socket_comms"},
+     "lazy_mpu_init distributed_timeout_seconds_after_init initialize_socket_comms fault_injector_* "
+     "gpu_sniff_test_interval flight_recorder_* no_flight_recorder_*"},
     {ignored, "checkpoints are safetensors with a manifest, which any number of processes reads",
      "dist_ckpt_* use_persistent_ckpt_worker auto_detect_ckpt_format ckpt_drop_redundant_extra_state "
      "distrib_optim_fully_reshardable_mem_efficient use_checkpoint_args no_use_tokenizer_model_from_checkpoint_args "
@@ -259,7 +269,9 @@ constexpr Family families[] = {
      "non_persistent_global_ckpt_dir non_persistent_local_* replication* load_main_params_from_ckpt "
      "load_model_opt_format "
      "no_strict_fsdp_dtensor_load result_rejected_tracker_filename use_checkpoint_opt_param_scheduler "
-     "override_opt_param_scheduler save_dgrads_interval save_wgrads_interval enable_msc disable_msc"},
+     "override_opt_param_scheduler save_dgrads_interval save_wgrads_interval enable_msc disable_msc async_ckpt_* "
+     "async_strategy ckpt_fully_parallel_* ckpt_pg_* verify_integrity no_ckpt_load_validate_sharding_integrity "
+     "no_save_tokenizer_assets"},
     {ignored, "weights are initialised from the seed, the same on any number of processes",
      "use_cpu_initialization use_gpu_initialization init_model_with_meta_device data_parallel_random_init "
      "no_initialization"},
@@ -268,11 +280,11 @@ constexpr Family families[] = {
      "mid_level_dataset_surplus "
      "s3_cache_path object_storage_cache_path no_data_sharding"},
     {ignored, "the tokenizer is what --tokenizer-model holds",
-     "tiktoken_* tokenizer_* legacy_tokenizer vocab_extra_ids null_tokenizer_* padded_vocab_size trust_remote_code "
-     "allow_ambiguous_pad_tokens"},
+     "tiktoken_* tokenizer_* no_tokenizer_* legacy_tokenizer vocab_extra_ids null_tokenizer_* padded_vocab_size "
+     "no_pad_vocab_size trust_remote_code allow_ambiguous_pad_tokens use_gigatoken"},
     {ignored, "what is not finite stops the run", "check_for_spiky_loss check_for_large_grads"},
     {ignored, "there is no garbage collector", "manual_gc_interval no_manual_gc_eval"},
-    {ignored, "all of the validation data is evaluated", "full_validation"},
+    {ignored, "all of the validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
     {refused, "no model here has it; leave it out, or give the config.json of a model that is known with --config_name",
      "apply_layernorm_1p apply_residual_connection_post_layernorm attention_output_gate activation_func_clamp_value "
@@ -286,7 +298,12 @@ constexpr Family families[] = {
      "iter_per_epoch retro_* biencoder_* retriever_* bert_* ict_* titles_data_path evidence_data_path block_data_path "
      "embedding_path indexer_* query_in_block_prob use_one_sent_docs short_seq_prob sample_rate encoder_* decoder_* "
      "init_method_xavier_uniform embedding_init_method_std fp32_residual_connection freeze_all_layers "
-     "renormalize_blend_weights"},
+     "renormalize_blend_weights enable_mhc_connections mhc_* softmax_scale model_provider dataset_provider "
+     "language_model_checkpoint"},
+    {refused, "rates and initial weights that depend on the width are not built; leave it out", "use_mup mup_*"},
+    {refused, "it is not a training: tessera generate continues texts",
+     "prompts prompt_file* num_tokens_to_generate incoming_requests_* return_log_probs temperature top_k top_p "
+     "top_n_logprobs stop_words output_path output_every_n_results termination_id use_coordinator"},
     {refused, "reinforcement learning and distillation are not built; leave it out",
      "rl_* grpo_* langrl_* perform_rl_step refit_method logits_*"},
     {refused, "documents are not rewritten; leave it out", "fim_*"},
@@ -294,7 +311,7 @@ constexpr Family families[] = {
     {refused, "all parameters have one learning rate and one decay for the whole run; leave it out",
      "decoupled_* start_weight_decay end_weight_decay lr_wsd_* phase_transition_iterations iterations_to_skip "
      "skip_train "
-     "decrease_batch_size_if_needed"},
+     "decrease_batch_size_if_needed step_batch_size_schedule"},
     {refused, "give --resume_from_checkpoint the folder checkpoint-N, or --model_name_or_path its weights",
      "ckpt_step override_ckpt_iteration pretrained_checkpoint ckpt_convert_*"},
     {refused, "name one file with --data-path",

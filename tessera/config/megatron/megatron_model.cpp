@@ -78,7 +78,6 @@ class Model {
     if (position_ != "rope") missing.push_back("--position-embedding-type rope");
     if (norm_ != "rmsnorm") missing.push_back("--normalization RMSNorm");
     if (!a_.has("swiglu")) missing.push_back("--swiglu");
-    if (!a_.has("disable_bias_linear")) missing.push_back("--disable-bias-linear");
     if (missing.empty()) return true;
     const char* sign = position_ == "rope"  ? (a_.has("position_embedding_type") ? "position_embedding_type"
                                                                                  : "use_rotary_position_embeddings")
@@ -149,6 +148,8 @@ class Model {
     if (!a_.has("ffn_hidden_size") && hidden)
       set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);  // Megatron's rule for --swiglu
     if (!a_.has("norm_epsilon") && !a_.has("layernorm_epsilon")) set("rms_norm_eps", "1e-05");
+    if (!a_.has("disable_bias_linear"))
+      for (const char* bias : {"attention_bias", "mlp_bias"}) set(bias, "true");
     const auto groups = a_.whole("num_query_groups", 1);
     if (groups && !a_.has("group_query_attention"))
       a_.problem("num_query_groups", concat(*groups, " needs --group-query-attention"), {"config_overrides"});

@@ -18,6 +18,9 @@ class MegatronArguments {
   struct Given {
     std::string flag;                 ///< as typed, without its value
     std::vector<std::string> values;  ///< none: a switch
+    SourcePos where = {};             ///< in a file of arguments
+
+    SourcePos position() const { return where.file ? where : flag_position(flag); }
   };
 
   MegatronArguments(Translator& to, Problems& problems) : to_(to), problems_(problems) {}
