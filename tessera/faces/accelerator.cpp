@@ -28,42 +28,6 @@ std::string object_file(std::size_t i) { return concat("custom_checkpoint_", i, 
 
 }  // namespace
 
-std::vector<faces::Training*> faces::AcceleratorState::trained() const {
-  if (prepared.empty()) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
-  std::vector<Training*> trainings;
-  for (const auto& one : prepared) trainings.push_back(&one->training);
-  return trainings;
-}
-
-const faces::LoaderState* faces::AcceleratorState::ending_loader() const {
-  for (const DataLoader& loader : loaders)
-    if (loader.state().end_of_loader) return &loader.state();
-  return nullptr;
-}
-
-bool faces::AcceleratorState::stand_in() const {
-  const auto last = loader_group->last.lock();
-  return last && last->stand_in;
-}
-
-void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
-  const auto last = loader_group->last.lock();
-  if (!last || last->batches <= last->common) return;
-  const Training& training = *trained().front();
-  const ParallelConfig& parallel = training.config().parallel;
-  const bool every_batch_together =
-      row_of(training.config().sharding.strategy).shard_gradients || parallel.deterministic_reduce;
-  const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
-  // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
-  if (!every_batch_together &&
-      (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
-    return;
-  throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training.group().rank(),
-                          ", but there are ranks that have ", last->common,
-                          " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
-                          "Train inside the scope of join_uneven_inputs(), or leave even_batches true"));
-}
-
 Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
   std::vector<std::string> flags = options_.arguments;
   const std::string& precision = options_.mixed_precision;
@@ -83,6 +47,8 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   accumulation_ = options_.gradient_accumulation_steps > 0 ? options_.gradient_accumulation_steps
                                                            : config_.optimization.gradient_accumulation_steps;
   state_->sync_with_dataloader = options_.sync_with_dataloader;
+  state_->step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer;
+  state_->scheduler_steps = options_.split_batches ? 1 : num_processes();
 }
 
 std::string Accelerator::mixed_precision() const {
@@ -133,14 +99,25 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
   return state_->loaders.back();
 }
 
-faces::PreparedTraining& Accelerator::next_scheduled(Prepared& prepared) {
-  if (prepared.schedules == prepared.trainings.size())
-    throw InputError(concat("Accelerator: prepare was given more schedules than the ", prepared.trainings.size(),
-                            " optimizers of this call: give a schedule together with its optimizer"));
-  return *prepared.trainings[prepared.schedules++];
+faces::PreparedTraining& Accelerator::next_scheduled(const Prepared& prepared) const {
+  std::vector<faces::PreparedTraining*> candidates = prepared.trainings;
+  if (candidates.empty())  // a call without models speaks of those of earlier calls
+    for (const auto& one : state_->prepared) candidates.push_back(one.get());
+  const auto free = std::find_if(candidates.begin(), candidates.end(), [](const auto* one) { return !one->scheduled; });
+  if (free == candidates.end())
+    throw InputError(
+        concat("Accelerator: prepare was given a schedule, but ",
+               candidates.empty() ? "no model is prepared" : "each prepared model and its optimizer have one already",
+               ": give a schedule together with its model and optimizer, or after them"));
+  (*free)->scheduled = true;
+  return **free;
 }
 
 PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
+  if (schedule.type == ScheduleType::reduce_lr_on_plateau)
+    throw InputError(
+        "Accelerator: reduce_lr_on_plateau follows evaluations, which a prepared schedule does not see: call "
+        "torch::optim::ReduceLROnPlateauScheduler of your optimizer yourself, after each evaluation");
   faces::PreparedTraining& own = next_scheduled(prepared);
   own.training.set_schedule(train::rate_schedule(schedule));
   return PreparedScheduler(state_, own);
@@ -152,29 +129,14 @@ PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRSchedule
   return PreparedScheduler(state_, own);
 }
 
-void PreparedOptimizer::step() {
-  if (!state_->sync_gradients) return;
-  faces::Training& own = prepared_->training;
-  const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
-  const double before = scale();
-  prepared_->step_was_skipped = !own.step();
-  const double changed = scale() / before;
-  if (changed == 1) return;
-  for (const auto& other : state_->prepared)  // whose gradients stay, to be divided by the scale that is now
-    if (other.get() != prepared_) other->training.rescale_gradients(changed);
+PreparedScheduler Accelerator::prepare(const optim::Schedule& schedule) {
+  Prepared none;
+  return give(none, schedule);
 }
 
-void PreparedOptimizer::zero_grad() {
-  if (state_->sync_gradients) prepared_->training.zero_grad();
-}
-
-void PreparedScheduler::step() {
-  if (!state_->sync_gradients || prepared_->step_was_skipped) return;
-  prepared_->training.step_schedule();
-  if (prepared_->torch_scheduler != nullptr) {
-    prepared_->torch_scheduler->step();
-    ++prepared_->torch_scheduler_steps;
-  }
+PreparedScheduler Accelerator::prepare(torch::optim::LRScheduler& scheduler) {
+  Prepared none;
+  return give(none, scheduler);
 }
 
 Accelerator::Scope::~Scope() {

@@ -25,7 +25,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/world.h>
 #include <tessera/faces/loader.h>
-#include <tessera/faces/training.h>
+#include <tessera/faces/prepared.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,11 +38,6 @@
 #include <utility>
 #include <vector>
 
-namespace torch::optim {
-class LRScheduler;
-class Optimizer;
-}  // namespace torch::optim
-
 namespace tessera {
 
 struct AcceleratorOptions {
@@ -52,6 +47,8 @@ struct AcceleratorOptions {
   bool even_batches =
       true;  ///< every rank gets as many batches (BatchPlan); false: training needs join_uneven_inputs()
   bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
+  /// false: schedules step whenever they are told to, once (see PreparedScheduler)
+  bool step_scheduler_with_optimizer = true;
   std::string project_dir = {};  ///< where save_state() without a folder writes: PROJECT_DIR/checkpoints/checkpoint_N
   std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
   std::vector<std::string> arguments =
@@ -71,92 +68,6 @@ class Stateful {
   virtual ~Stateful() = default;
   virtual Value state() const = 0;
   virtual void load_state(const Value& state) = 0;
-};
-
-namespace faces {
-
-/// A model, its optimizer, its schedule.
-struct PreparedTraining {
-  PreparedTraining(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
-                   const train::MakeUpdate& make_update)
-      : training(std::move(module), config, accumulation, make_update) {}
-
-  Training training;
-  torch::optim::LRScheduler* torch_scheduler = nullptr;
-  std::int64_t torch_scheduler_steps = 0;
-  bool step_was_skipped = false;
-};
-
-/// What an Accelerator and what it prepared share.
-struct AcceleratorState {
-  std::vector<std::unique_ptr<PreparedTraining>> prepared;  // in the order of prepare()
-  std::vector<DataLoader> loaders;
-  std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
-  bool sync_gradients = true;
-  bool sync_with_dataloader = true;
-  std::int64_t micro_steps = 0;  ///< accumulate()d since the last end of a loader
-
-  std::vector<Training*> trained() const;    ///< throws InputError before prepare()
-  const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
-  bool stand_in() const;                     ///< the batch read last is one that does not count (join_uneven_inputs)
-  /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
-  void check_uneven(std::int64_t accumulation) const;
-};
-
-}  // namespace faces
-
-/// The module as the loop calls it: in the precision of the configuration; narrow outputs become fp32.
-template <class M>
-class PreparedModel {
- public:
-  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<faces::AcceleratorState> state, faces::Training& training)
-      : module_(std::move(module)), state_(std::move(state)), training_(&training) {}
-
-  template <class... Arguments>
-  auto forward(Arguments&&... arguments) {
-    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
-  }
-  template <class... Arguments>
-  auto operator()(Arguments&&... arguments) {
-    return forward(std::forward<Arguments>(arguments)...);
-  }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
-  const std::shared_ptr<M>& module() const { return module_; }
-  faces::Training& training() const { return *training_; }
-
- private:
-  std::shared_ptr<M> module_;
-  std::shared_ptr<faces::AcceleratorState> state_;
-  faces::Training* training_;  // state_'s
-};
-
-/// Acts when gradients are in sync (at the end of a step), and only then.
-class PreparedOptimizer {
- public:
-  PreparedOptimizer(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
-      : state_(std::move(state)), prepared_(&prepared) {}
-  void step();
-  void zero_grad();
-  bool step_was_skipped() const { return prepared_->step_was_skipped; }  ///< fp16 gradients overflowed
-  std::vector<double> learning_rates() const { return prepared_->training.update().learning_rates(); }
-
- private:
-  std::shared_ptr<faces::AcceleratorState> state_;
-  faces::PreparedTraining* prepared_;  // state_'s
-};
-
-/// Takes one step per step of the optimizer that was taken: not one per rank, as Accelerate does.
-class PreparedScheduler {
- public:
-  PreparedScheduler(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
-      : state_(std::move(state)), prepared_(&prepared) {}
-  void step();
-  std::vector<double> get_last_lr() const { return prepared_->training.update().learning_rates(); }
-
- private:
-  std::shared_ptr<faces::AcceleratorState> state_;
-  faces::PreparedTraining* prepared_;  // state_'s
 };
 
 class Accelerator {
@@ -182,6 +93,10 @@ class Accelerator {
   }
   /// A loader alone (for evaluation).
   DataLoader prepare(const DataLoader& loader) { return prepare_one(loader); }
+  /// A schedule alone, made when the prepared loader's size() is known. It is that of the first prepared model that has
+  /// none. Throws InputError when there is none.
+  PreparedScheduler prepare(const optim::Schedule& schedule);
+  PreparedScheduler prepare(torch::optim::LRScheduler& scheduler);
 
   /// The scope of one micro-batch, forward and backward: whether it ends a step is decided here.
   class Scope {
@@ -335,7 +250,7 @@ class Accelerator {
   /// What it made of them, and how much of that was given back.
   struct Prepared {
     std::vector<faces::PreparedTraining*> trainings;
-    std::size_t models = 0, optimizers = 0, schedules = 0;
+    std::size_t models = 0, optimizers = 0;
   };
   template <class M>
   void take(Given& given, const std::shared_ptr<M>& module) const {
@@ -370,7 +285,7 @@ class Accelerator {
   DataLoader give(Prepared&, const DataLoader& loader) { return prepare_one(loader); }
   PreparedScheduler give(Prepared& prepared, const optim::Schedule& schedule) const;
   PreparedScheduler give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const;
-  static faces::PreparedTraining& next_scheduled(Prepared& prepared);
+  faces::PreparedTraining& next_scheduled(const Prepared& prepared) const;
   DataLoader prepare_one(const DataLoader& loader);
   static void save_weights(faces::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 

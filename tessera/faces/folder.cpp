@@ -51,9 +51,9 @@ at::Tensor gather_random(const comm::Group& group, c10::Device device) {
 }
 
 checkpoint::NamedTensors random_states(const comm::Group& group) {
-  checkpoint::NamedTensors states{{"cpu", gather_random(group, c10::Device(c10::kCPU))}};
-  if (!group.device().is_cpu()) states.emplace_back("device", gather_random(group, group.device()));
-  return states;
+  const at::Tensor cpu = gather_random(group, c10::Device(c10::kCPU));
+  if (group.device().is_cpu()) return {{"cpu", cpu}};
+  return {{"cpu", cpu}, {"device", gather_random(group, group.device())}};
 }
 
 void restore_random(const comm::Group& group, const std::string& folder) {

@@ -118,7 +118,8 @@ TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
       const AcceleratorOptions settings{
           .gradient_accumulation_steps = 2, .mixed_precision = "bf16", .arguments = {concat("--strategy=", strategy)}};
       const OptimizerSettings adamw{.lr = 0.01}, lamb{.name = "lamb", .lr = 0.02};
-      const optim::Schedule falling{.type = ScheduleType::linear, .total_steps = 10, .learning_rate = 0.01};
+      const std::int64_t of_all_ranks = 10 * world.size();  // a schedule takes a step for each of them
+      const optim::Schedule falling{.type = ScheduleType::linear, .total_steps = of_all_ranks, .learning_rate = 0.01};
       Accelerator together(settings), first(settings), second(settings);
       auto [a, b, optimizer_a, optimizer_b, scheduler] =
           together.prepare(make_net(), make_judge(), adamw, lamb, falling);
@@ -182,7 +183,8 @@ TEST_P(AcceleratorModels, the_norm_may_be_of_one_model_or_of_all) {
 
 /// One life of a program; saves after two of four steps, or begins there.
 Both live(const std::string& folder, bool resume, const std::vector<std::string>& arguments) {
-  Accelerator accelerator({.arguments = arguments});
+  // schedules step alike on any number of ranks with split_batches, so one may continue what two began
+  Accelerator accelerator({.split_batches = true, .arguments = arguments});
   const auto maker_net = make_net();
   Judge judge_net = make_judge();
   torch::optim::AdamW adamw(maker_net->parameters(), maker_options());

@@ -1,0 +1,74 @@
+#include <tessera/faces/prepared.h>
+
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <tessera/base/error.h>
+
+namespace tessera {
+
+void faces::PreparedTraining::step_schedules() {
+  training.step_schedule();
+  if (torch_scheduler == nullptr) return;
+  torch_scheduler->step();
+  ++torch_scheduler_steps;
+}
+
+std::vector<faces::Training*> faces::AcceleratorState::trained() const {
+  if (prepared.empty()) throw InputError("Accelerator: prepare(model, optimizer, ...) comes first");
+  std::vector<Training*> trainings;
+  for (const auto& one : prepared) trainings.push_back(&one->training);
+  return trainings;
+}
+
+const faces::LoaderState* faces::AcceleratorState::ending_loader() const {
+  for (const DataLoader& loader : loaders)
+    if (loader.state().end_of_loader) return &loader.state();
+  return nullptr;
+}
+
+bool faces::AcceleratorState::stand_in() const {
+  const auto last = loader_group->last.lock();
+  return last && last->stand_in;
+}
+
+void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
+  const auto last = loader_group->last.lock();
+  if (!last || last->batches <= last->common) return;
+  const Training& training = *trained().front();
+  const ParallelConfig& parallel = training.config().parallel;
+  const bool every_batch_together =
+      row_of(training.config().sharding.strategy).shard_gradients || parallel.deterministic_reduce;
+  const auto steps = [&](std::int64_t batches) { return (batches + accumulation - 1) / accumulation; };
+  // the last step of a pass may take fewer micro-batches, and so a rank with fewer of them may take as many steps
+  if (!every_batch_together &&
+      (!sync_gradients || (sync_with_dataloader && steps(last->batches) == steps(last->common))))
+    return;
+  throw InputError(concat("Accelerator: this is batch ", last->batches, " of rank ", training.group().rank(),
+                          ", but there are ranks that have ", last->common,
+                          " batches only, and would be waited for: even_batches is false, and the rows do not divide. "
+                          "Train inside the scope of join_uneven_inputs(), or leave even_batches true"));
+}
+
+void PreparedOptimizer::step() {
+  if (!state_->sync_gradients) return;
+  faces::Training& own = prepared_->training;
+  const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
+  const double before = scale();
+  prepared_->step_was_skipped = !own.step();
+  const double changed = scale() / before;
+  if (changed == 1) return;
+  for (const auto& other : state_->prepared)  // whose gradients stay, to be divided by the scale that is now
+    if (other.get() != prepared_) other->training.rescale_gradients(changed);
+}
+
+void PreparedOptimizer::zero_grad() {
+  if (state_->sync_gradients) prepared_->training.zero_grad();
+}
+
+void PreparedScheduler::step() {
+  if (!state_->step_scheduler_with_optimizer) return prepared_->step_schedules();
+  if (!state_->sync_gradients || prepared_->step_was_skipped) return;
+  for (std::int64_t i = 0; i < state_->scheduler_steps; ++i) prepared_->step_schedules();
+}
+
+}  // namespace tessera

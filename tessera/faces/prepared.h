@@ -1,0 +1,115 @@
+#pragma once
+/// \file
+/// What Accelerator::prepare() gives back for models, optimizers and schedules, and what these share.
+
+#include <tessera/faces/loader.h>
+#include <tessera/faces/training.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace torch::optim {
+class LRScheduler;
+}
+
+namespace tessera {
+
+namespace faces {
+
+/// A model, its optimizer, its schedule.
+struct PreparedTraining {
+  PreparedTraining(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
+                   const train::MakeUpdate& make_update)
+      : training(std::move(module), config, accumulation, make_update) {}
+
+  Training training;
+  bool scheduled = false;  ///< a schedule has been prepared with it, of either kind
+  torch::optim::LRScheduler* torch_scheduler = nullptr;
+  std::int64_t torch_scheduler_steps = 0;
+  bool step_was_skipped = false;
+
+  /// Both kinds of schedule, one step on.
+  void step_schedules();
+};
+
+/// What an Accelerator and what it prepared share.
+struct AcceleratorState {
+  std::vector<std::unique_ptr<PreparedTraining>> prepared;  // in the order of prepare()
+  std::vector<DataLoader> loaders;
+  std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
+  bool sync_gradients = true;
+  bool sync_with_dataloader = true;
+  bool step_scheduler_with_optimizer = true;
+  std::int64_t scheduler_steps = 1;  ///< that a schedule takes with each step of its optimizer
+  std::int64_t micro_steps = 0;      ///< accumulate()d since the last end of a loader
+
+  std::vector<Training*> trained() const;    ///< throws InputError before prepare()
+  const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
+  bool stand_in() const;                     ///< the batch read last is one that does not count (join_uneven_inputs)
+  /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
+  void check_uneven(std::int64_t accumulation) const;
+};
+
+}  // namespace faces
+
+/// The module as the loop calls it: in the precision of the configuration; narrow outputs become fp32.
+template <class M>
+class PreparedModel {
+ public:
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<faces::AcceleratorState> state, faces::Training& training)
+      : module_(std::move(module)), state_(std::move(state)), training_(&training) {}
+
+  template <class... Arguments>
+  auto forward(Arguments&&... arguments) {
+    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
+  }
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  const std::shared_ptr<M>& module() const { return module_; }
+  faces::Training& training() const { return *training_; }
+
+ private:
+  std::shared_ptr<M> module_;
+  std::shared_ptr<faces::AcceleratorState> state_;
+  faces::Training* training_;  // state_'s
+};
+
+/// Acts when gradients are in sync (at the end of a step), and only then.
+class PreparedOptimizer {
+ public:
+  PreparedOptimizer(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
+      : state_(std::move(state)), prepared_(&prepared) {}
+  void step();
+  void zero_grad();
+  bool step_was_skipped() const { return prepared_->step_was_skipped; }  ///< fp16 gradients overflowed
+  std::vector<double> learning_rates() const { return prepared_->training.update().learning_rates(); }
+
+ private:
+  std::shared_ptr<faces::AcceleratorState> state_;
+  faces::PreparedTraining* prepared_;  // state_'s
+};
+
+/// Follows its optimizer as accelerate's AcceleratedScheduler does (accelerate/scheduler.py): step() acts when the
+/// optimizer took its step (not between, while gradients are accumulated, and not when fp16 gradients overflowed), and
+/// then takes as many steps as there are processes, since a schedule is written for one process, whose pass has so many
+/// times the batches; with split_batches, which leaves their number as it is, one. step_scheduler_with_optimizer =
+/// false: one step whenever it is called.
+class PreparedScheduler {
+ public:
+  PreparedScheduler(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
+      : state_(std::move(state)), prepared_(&prepared) {}
+  void step();
+  std::vector<double> get_last_lr() const { return prepared_->training.update().learning_rates(); }
+
+ private:
+  std::shared_ptr<faces::AcceleratorState> state_;
+  faces::PreparedTraining* prepared_;  // state_'s
+};
+
+}  // namespace tessera
