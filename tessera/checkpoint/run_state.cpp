@@ -84,9 +84,13 @@ RunState read_old_face_state(const Value& own) {
   if (const Value* plateau = counts.find("plateau")) state.models[0].schedule = *plateau;
   if (const Value* epochs = counts.find("loader_epochs"))
     for (const Value& epoch : epochs->items()) state.loader_epochs.push_back(epoch.as_int());
-  if (const Value* steps = counts.find("torch_scheduler_steps"))
+  if (const Value* steps = counts.find("torch_scheduler_steps")) {
+    if (steps->items().size() != state.models.size())
+      throw InputError(concat(steps->where().str(), ": torch_scheduler_steps has ", steps->items().size(),
+                              " numbers, for ", state.models.size(), " models"));
     for (std::size_t i = 0; i < state.models.size(); ++i)
-      state.models[i].torch_scheduler_steps = steps->items().at(i).as_int();
+      state.models[i].torch_scheduler_steps = steps->items()[i].as_int();
+  }
   if (const Value* best = counts.find("best")) {
     state.best_metric = best->at("metric").as_real();
     state.best_step = best->at("step").as_int();

@@ -93,20 +93,6 @@ void AgentStore::multiSet(const std::vector<std::string>& keys, const std::vecto
   });
 }
 
-void AgentStore::queuePush(const std::string& key, const Bytes& value) {
-  translated([&] { client_->queue_push(key, to_text(value)); });
-}
-
-Bytes AgentStore::queuePop(const std::string& key, bool block) {
-  const auto value = translated([&] { return client_->queue_pop(key, block ? patience() : decltype(timeout_)(0)); });
-  if (!value) C10_THROW_ERROR(DistQueueEmptyError, concat("queue '", key, "' is empty"));
-  return to_bytes(*value);
-}
-
-std::int64_t AgentStore::queueLen(const std::string& key) {
-  return translated([&] { return client_->queue_length(key); });
-}
-
 std::vector<std::string> AgentStore::listKeys() {
   return translated([&] { return client_->list(""); });
 }

@@ -11,7 +11,7 @@
 
 namespace tessera::comm {
 
-/// As c10d::TCPStore in everything that c10d relies on (waits, compareSet on absent keys, numbers as text, queues),
+/// As c10d::TCPStore in everything that c10d relies on (waits, compareSet on absent keys, numbers as text),
 /// except that getNumKeys counts only what was set. Thread-safe; a thread that waits holds up no other. Timeouts throw
 /// c10::DistStoreError naming the missing keys, a lost store c10::DistNetworkError naming host:port and the reason.
 /// A timeout of zero waits without end (c10d::Store::kNoTimeout).
@@ -38,9 +38,6 @@ class AgentStore final : public c10d::Store {
   std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override;
   void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<std::uint8_t>>& values) override;
   bool hasExtendedApi() const override { return true; }
-  void queuePush(const std::string& key, const std::vector<std::uint8_t>& value) override;
-  std::vector<std::uint8_t> queuePop(const std::string& key, bool block) override;
-  std::int64_t queueLen(const std::string& key) override;
   std::vector<std::string> listKeys() override;
 
  private:

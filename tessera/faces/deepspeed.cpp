@@ -12,7 +12,7 @@
 #include <tessera/comm/world.h>
 #include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
-#include <tessera/train/loop/optimization.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/setup.h>
 
 namespace tessera::faces {

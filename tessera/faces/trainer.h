@@ -12,7 +12,7 @@
 ///   trainer.train();
 ///
 /// Which rows a step takes, the schedule, when it logs, evaluates and saves are those of `tessera train`
-/// (train/loop/run_plan.h). The evaluations of train() also find the best model (train/core/best_model.h:
+/// (train/core/run_plan.h). The evaluations of train() also find the best model (train/core/best_model.h:
 /// --metric_for_best_model may be any metric of theirs) and lower the rate of reduce_lr_on_plateau.
 
 #include <tessera/config/core/resolve.h>
@@ -20,7 +20,7 @@
 #include <tessera/faces/training.h>
 #include <tessera/parallel/replicas/data_parallel.h>
 #include <tessera/train/core/checkpoint_manager.h>
-#include <tessera/train/loop/run_plan.h>
+#include <tessera/train/core/run_plan.h>
 
 #include <cstdint>
 #include <functional>

@@ -7,7 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/world.h>
-#include <tessera/train/loop/optimization.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/sharding.h>
 
 namespace tessera::faces {

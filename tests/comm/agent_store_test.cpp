@@ -47,12 +47,6 @@ TEST(AgentStore, behaves_as_c10d_expects) {
     store->append("key", bytes("+"));
     store->multiSet({"a", "b"}, {bytes("1"), bytes("2")});
     EXPECT_EQ(store->multiGet({"b", "key"}), (std::vector<std::vector<std::uint8_t>>{bytes("2"), bytes("value+")}));
-    store->queuePush("q", bytes("first"));
-    store->queuePush("q", bytes("second"));
-    EXPECT_EQ(store->queueLen("q"), 2);
-    EXPECT_EQ(store->queuePop("q", true), bytes("first"));
-    EXPECT_EQ(store->queuePop("q", false), bytes("second"));
-    EXPECT_THROW(store->queuePop("q", false), c10::DistQueueEmptyError);
     for (const char* key : {"key", "count", "owner", "a", "b"}) EXPECT_TRUE(store->deleteKey(key)) << key;
     EXPECT_FALSE(store->deleteKey("key"));
     EXPECT_EQ(store->getNumKeys(), 0);

@@ -34,10 +34,7 @@ struct Read {
   }
 };
 
-Read fresh() {
-  Read read;
-  return read;
-}
+Read fresh() { return {}; }
 
 Read flags(const Strings& words) {
   Read read = fresh();

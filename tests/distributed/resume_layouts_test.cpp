@@ -8,8 +8,8 @@
 
 #include <tessera/checkpoint/checkpoint.h>
 #include <tessera/format/safetensors/safetensors.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/core/update.h>
-#include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/saving/save_plan.h>

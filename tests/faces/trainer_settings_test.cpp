@@ -92,8 +92,7 @@ bool reads(const std::string& text, std::string_view name) {
 /// As far as the text shows it: the setting's member is read where the Trainer comes along.
 TEST(TrainerSettings, what_is_followed_is_read) {
   const std::string trainer =
-      sources({"tessera/faces", "tessera/train/core", "tessera/train/loop/optimization.cpp",
-               "tessera/train/loop/sharding.cpp", "tessera/train/loop/run_plan.cpp", "tessera/train/loop/run_plan.h",
+      sources({"tessera/faces", "tessera/train/core", "tessera/train/loop/sharding.cpp",
                "tessera/config/core/sharding.cpp", "tessera/config/core/validate_evaluations.cpp"});
   // These end in others when the configuration is resolved.
   const std::set<std::string_view> resolved = {"config",      "config_file",   "args_file",       "compat",

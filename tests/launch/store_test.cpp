@@ -69,43 +69,6 @@ TEST(Store, AddAppendCompareSetMulti) {
   EXPECT_EQ(client.list("absent").size(), 0u);
 }
 
-TEST(Store, Queues) {
-  StoreUnderTest store;
-  StoreClient a = store.client(), b = store.client();
-  EXPECT_EQ(a.queue_pop("q", milliseconds(0)), std::nullopt);
-  a.queue_push("q", "1");
-  a.queue_push("q", "2");
-  EXPECT_EQ(b.queue_length("q"), 2);
-  EXPECT_EQ(b.queue_pop("q", milliseconds(0)), "1");
-  EXPECT_EQ(b.queue_pop("q", milliseconds(1000)), "2");
-  EXPECT_EQ(b.queue_length("q"), 0);
-  auto popped = std::async(std::launch::async, [&] { return b.queue_pop("q", milliseconds(10000)); });
-  std::this_thread::sleep_for(milliseconds(50));
-  a.queue_push("q", "3");
-  EXPECT_EQ(popped.get(), "3");
-  EXPECT_THROW(a.queue_pop("q", milliseconds(30)), StoreTimeout);
-}
-
-TEST(Store, AQueuedItemGoesToOneOfThoseWhoWait) {
-  StoreUnderTest store;
-  std::vector<std::future<bool>> waiting;
-  for (int i = 0; i < 4; ++i) {
-    waiting.push_back(std::async(std::launch::async, [&] {
-      StoreClient client = store.client();
-      try {
-        return client.queue_pop("q", milliseconds(700)).has_value();
-      } catch (const StoreTimeout&) {
-        return false;
-      }
-    }));
-  }
-  std::this_thread::sleep_for(milliseconds(200));
-  store.client().queue_push("q", "x");
-  int got = 0;
-  for (auto& one : waiting) got += one.get();
-  EXPECT_EQ(got, 1);
-}
-
 TEST(Store, AWaitEndsWithTheLastKey) {
   StoreUnderTest store;
   StoreClient waiter = store.client(), setter = store.client();
@@ -199,8 +162,6 @@ TEST(Store, ItsMemoryIsLimited) {
   client.erase("key0");
   client.erase("key1");
   client.set("again", value);
-  client.queue_push("q", "x");
-  client.queue_pop("q", milliseconds(0));
   for (const std::string& key : client.list("")) client.erase(key);
   EXPECT_EQ(store.with([](StoreServer& server) { return server.memory_bytes(); }), 0u);
 }

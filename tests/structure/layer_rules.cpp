@@ -82,6 +82,8 @@ std::string broken_rule(const std::string& file, const std::string& target) {
   }
   if (file.starts_with("tessera/checkpoint/") && target.starts_with("tessera/launch/"))
     return "checkpoint knows tensors and files, and nothing of the launcher";
+  if (file.starts_with("tessera/train/core/") && target.starts_with("tessera/train/loop/"))
+    return "train/core is what the program's loop and the faces share: it knows neither";
   if (to <= from) return "";
   if (to == tools_level) return "the library does not include the tools";
   return "an include arrow only goes down: " + std::string(layers[static_cast<std::size_t>(to)]) + " is above " +

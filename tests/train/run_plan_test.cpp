@@ -5,7 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/checkpoint.h>
-#include <tessera/train/loop/run_plan.h>
+#include <tessera/train/core/run_plan.h>
 
 namespace tessera::train {
 namespace {

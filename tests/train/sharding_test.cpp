@@ -6,7 +6,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/models/load.h>
-#include <tessera/train/loop/optimization.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/sharding.h>
 #include <tests/paths.h>
 

@@ -141,7 +141,7 @@ class Reader {
     if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
     if (name == "distributed_backend")
       if (const auto word = a_.word(name, {"nccl", "gloo"}))
-        *word == "nccl" ? a_.give(name, "device", "auto") : a_.give(name, row.setting, *word);
+        a_.give(name, *word == "nccl" ? "device" : row.setting, *word == "nccl" ? "auto" : *word);
     if (name == "use_dist_ckpt" || name == "ckpt_fully_parallel_save") a_.give(name, row.setting, "sharded");
     if (name == "check_for_nan_in_loss_and_grad") a_.give(name, row.setting, "stop");
     if (name == "non_persistent_ckpt_type") {

@@ -29,11 +29,11 @@ bool is_megatron_switch(std::string_view name);
 bool is_megatron_style(const std::vector<FileWord>& arguments);
 
 /// When the arguments are Megatron's (read_megatron_flags: as if they were): takes out of `arguments` those that are
-/// named in megatron_keys() and are no settings of ours
-/// (--bf16, --seed, --weight-decay, ... stay, with the same meaning), translates them, and adds what is wrong to
-/// `problems`. The origins of the settings are the flags. Where Megatron's default differs from ours and the arguments
-/// are silent, Megatron's holds (weight_decay 0.01, seed 1234). nullopt, and nothing is touched, when they are not
-/// Megatron's. A file of arguments (read_model_args) makes them Megatron's.
+/// named in megatron_keys() and are no settings of ours (--bf16, --seed, --weight-decay, ... stay, with the same
+/// meaning), translates them, and adds what is wrong to `problems`. The origins of the settings are the flags. Where
+/// Megatron's default differs from ours and the arguments are silent, Megatron's holds (weight_decay 0.01, seed 1234).
+/// nullopt, and nothing is touched, when they are not Megatron's. A file of arguments (read_model_args) makes them
+/// Megatron's.
 Translation read_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,
                                 const GetEnvironment& environment = {});
 std::optional<Translation> translate_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,

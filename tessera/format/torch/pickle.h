@@ -51,12 +51,11 @@ class Pickle {
 };
 
 /// Reads the one pickle that `bytes` begins with; `used` (may be nullptr) gets its length. `allowed`: full names of
-/// globals
-/// ("torch.FloatStorage"), a name that ends in '.' allows the module, "*" every name: for files that hold objects of
-/// classes nobody can list, of which the caller looks at none that it does not know. Throws InputError naming `name`,
-/// the offset, the rule: another opcode or global, an operand beyond the end, a stack that does not hold what the
-/// opcode needs, an integer beyond 64 bits, ill-formed UTF-8, more nodes than bytes. Memory is bounded by a small
-/// multiple of the number of bytes.
+/// globals ("torch.FloatStorage"), a name that ends in '.' allows the module, "*" every name: for files that hold
+/// objects of classes nobody can list, of which the caller looks at none that it does not know. Throws InputError
+/// naming `name`, the offset, the rule: another opcode or global, an operand beyond the end, a stack that does not hold
+/// what the opcode needs, an integer beyond 64 bits, ill-formed UTF-8, more nodes than bytes. Memory is bounded by a
+/// small multiple of the number of bytes.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& name,
                     std::span<const std::string_view> allowed, std::size_t* used = nullptr);
 

@@ -279,7 +279,7 @@ struct StoreClient::Impl {
                          message_limit));
     }
     auto connection = take();
-    const bool timed = op == Op::get || op == Op::wait || op == Op::queue_pop;
+    const bool timed = op == Op::get || op == Op::wait;
     const auto begin = Clock::now();
     // A wait without end is one as long as the clock can tell.
     const auto deadline =
@@ -378,21 +378,6 @@ void StoreClient::multi_set(const std::vector<std::string>& keys, const std::vec
   std::vector<std::string_view> fields;
   for (std::size_t i = 0; i < keys.size(); ++i) fields.insert(fields.end(), {keys[i], values[i]});
   impl_->call(Op::multi_set, 0, fields);
-}
-
-void StoreClient::queue_push(const std::string& key, const std::string& value) {
-  impl_->call(Op::queue_push, 0, {key, value});
-}
-
-std::optional<std::string> StoreClient::queue_pop(const std::string& key, milliseconds timeout) {
-  auto answer = impl_->call(Op::queue_pop, wire_timeout(timeout), {key});
-  if (answer.status == Status::ok) return std::move(answer.fields.at(0));
-  if (timeout.count() == 0) return std::nullopt;
-  impl_->timed_out({key}, timeout);
-}
-
-std::int64_t StoreClient::queue_length(const std::string& key) {
-  return impl_->call(Op::queue_length, 0, {key}).number;
 }
 
 std::vector<std::string> StoreClient::list(const std::string& prefix) {

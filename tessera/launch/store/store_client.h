@@ -71,10 +71,6 @@ class StoreClient {
   /// Waits for all.
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, milliseconds timeout);
   void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
-  void queue_push(const std::string& key, const std::string& value);
-  /// First in, first out, each value to one caller. timeout 0: nullopt when empty; else StoreTimeout after it.
-  std::optional<std::string> queue_pop(const std::string& key, milliseconds timeout);
-  std::int64_t queue_length(const std::string& key);
   /// Keys that start with `prefix`, sorted.
   std::vector<std::string> list(const std::string& prefix);
 

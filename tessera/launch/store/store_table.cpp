@@ -25,7 +25,6 @@ Shape shape_of(Op op) {
   switch (op) {
     case Op::set:
     case Op::append:
-    case Op::queue_push:
       return {2, false};
     case Op::compare_set:
       return {3, false};
@@ -39,8 +38,6 @@ Shape shape_of(Op op) {
       return {0, false};
     case Op::add:
     case Op::erase:
-    case Op::queue_pop:
-    case Op::queue_length:
     case Op::list:
       return {1, false};
   }
@@ -48,22 +45,13 @@ Shape shape_of(Op op) {
 }
 
 bool writes(Op op) {
-  return op == Op::set || op == Op::add || op == Op::compare_set || op == Op::append || op == Op::multi_set ||
-         op == Op::queue_push;
+  return op == Op::set || op == Op::add || op == Op::compare_set || op == Op::append || op == Op::multi_set;
 }
 
 bool is_key(Op op, std::size_t place) {
   if (op == Op::get || op == Op::wait || op == Op::check) return true;
   if (op == Op::multi_set) return place % 2 == 0;
   return place == 0;
-}
-
-template <class Map>
-auto range_of(Map& map, std::string_view prefix) {
-  const auto begin = map.lower_bound(prefix);
-  auto end = begin;
-  while (end != map.end() && end->first.starts_with(prefix)) ++end;
-  return std::pair(begin, end);
 }
 
 }  // namespace
@@ -114,7 +102,8 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
     case Op::wait:
       return get_all(fields, false);
     case Op::check:
-      answer.number = std::all_of(fields.begin(), fields.end(), [&](std::string_view key) { return has(key); });
+      answer.number =
+          std::all_of(fields.begin(), fields.end(), [&](std::string_view key) { return values_.contains(key); });
       break;
     case Op::add:
       return add(fields[0], request.number);
@@ -140,21 +129,6 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
     case Op::multi_set:
       for (std::size_t i = 0; i < fields.size(); i += 2) put(fields[i], std::string(fields[i + 1]), answer);
       break;
-    case Op::queue_push: {
-      auto& queue = queues_.try_emplace(std::string(fields[0])).first->second;
-      if (queue.empty()) bytes_ += fields[0].size() + entry_overhead;
-      bytes_ += fields[1].size() + entry_overhead / 2;
-      queue.emplace_back(fields[1]);
-      answer.touched.emplace_back(fields[0]);
-      break;
-    }
-    case Op::queue_pop:
-      return pop(fields[0]);
-    case Op::queue_length: {
-      const auto found = queues_.find(fields[0]);
-      answer.number = found == queues_.end() ? 0 : static_cast<std::int64_t>(found->second.size());
-      break;
-    }
     case Op::list: {
       answer.fields = list(fields[0]);
       std::size_t bytes = 0;
@@ -167,10 +141,6 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
     }
   }
   return answer;
-}
-
-bool StoreTable::has(std::string_view key) const {
-  return values_.find(key) != values_.end() || queues_.find(key) != queues_.end();
 }
 
 void StoreTable::put(std::string_view key, std::string value, StoreAnswer& answer) {
@@ -190,9 +160,8 @@ StoreAnswer StoreTable::get_all(const Fields& keys, bool values) const {
   StoreAnswer answer;
   std::size_t bytes = 0;
   for (const std::string_view key : keys) {
-    // A wait is content with a queue, as c10d's is; a value must be one.
     const auto found = values_.find(key);
-    const bool there = found != values_.end() || (!values && has(key));
+    const bool there = found != values_.end();
     if (there && values && answer.blocked_on.empty()) {
       bytes += found->second.size();
       if (bytes > limits_.value_bytes + limits_.key_bytes) {
@@ -241,26 +210,6 @@ StoreAnswer StoreTable::compare_set(const Fields& fields) {
   return answer;
 }
 
-StoreAnswer StoreTable::pop(std::string_view key) {
-  StoreAnswer answer;
-  const auto found = queues_.find(key);
-  if (found == queues_.end()) {
-    answer.status = Status::timeout;
-    answer.blocked_on = std::string(key);
-    answer.fields.emplace_back(key);
-    return answer;
-  }
-  std::deque<std::string>& queue = found->second;
-  bytes_ -= queue.front().size() + entry_overhead / 2;
-  answer.fields.push_back(std::move(queue.front()));
-  queue.pop_front();
-  if (queue.empty()) {
-    bytes_ -= found->first.size() + entry_overhead;
-    queues_.erase(found);
-  }
-  return answer;
-}
-
 std::optional<std::string> StoreTable::get(std::string_view key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? std::nullopt : std::optional(found->second);
@@ -268,32 +217,21 @@ std::optional<std::string> StoreTable::get(std::string_view key) const {
 
 std::vector<std::string> StoreTable::list(std::string_view prefix) const {
   std::vector<std::string> keys;
-  const auto [begin, end] = range_of(values_, prefix);
-  for (auto i = begin; i != end; ++i) keys.push_back(i->first);
+  for (auto i = values_.lower_bound(prefix); i != values_.end() && i->first.starts_with(prefix); ++i)
+    keys.push_back(i->first);
   return keys;
 }
 
 bool StoreTable::erase(std::string_view key) {
-  bool erased = false;
-  if (const auto value = values_.find(key); value != values_.end()) {
-    bytes_ -= key.size() + value->second.size() + entry_overhead;
-    values_.erase(value);
-    erased = true;
-  }
-  if (const auto queue = queues_.find(key); queue != queues_.end()) {
-    for (const std::string& item : queue->second) bytes_ -= item.size() + entry_overhead / 2;
-    bytes_ -= key.size() + entry_overhead;
-    queues_.erase(queue);
-    erased = true;
-  }
-  return erased;
+  const auto value = values_.find(key);
+  if (value == values_.end()) return false;
+  bytes_ -= key.size() + value->second.size() + entry_overhead;
+  values_.erase(value);
+  return true;
 }
 
 void StoreTable::erase_prefix(std::string_view prefix) {
-  std::vector<std::string> keys = list(prefix);
-  const auto [begin, end] = range_of(queues_, prefix);
-  for (auto i = begin; i != end; ++i) keys.push_back(i->first);
-  for (const std::string& key : keys) erase(key);
+  for (const std::string& key : list(prefix)) erase(key);
 }
 
 }  // namespace tessera::launch

@@ -1,12 +1,11 @@
 #pragma once
 /// \file
-/// What the rendezvous store holds, without network and waiting: a table of keys and values, queues, and the rules of
-/// the requests on them.
+/// What the rendezvous store holds, without network and waiting: a table of keys and values, and the rules of the
+/// requests on them.
 
 #include <tessera/launch/store/store_wire.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -43,7 +42,7 @@ class StoreTable {
   std::optional<std::string> get(std::string_view key) const;
   std::vector<std::string> list(std::string_view prefix) const;
   bool erase(std::string_view key);
-  /// Forgets all keys and queues with the prefix.
+  /// Forgets all keys with the prefix.
   void erase_prefix(std::string_view prefix);
   /// Keys, values and what the tables cost besides.
   std::size_t memory_bytes() const { return bytes_; }
@@ -53,16 +52,13 @@ class StoreTable {
 
   StoreAnswer refuse(wire::Status status, std::string why) const;
   std::optional<StoreAnswer> check_fields(wire::Op op, const Fields& fields, std::size_t others) const;
-  bool has(std::string_view key) const;
   void put(std::string_view key, std::string value, StoreAnswer& answer);
   StoreAnswer get_all(const Fields& keys, bool values) const;
   StoreAnswer add(std::string_view key, std::int64_t delta);
   StoreAnswer compare_set(const Fields& fields);
-  StoreAnswer pop(std::string_view key);
 
   Limits limits_;
   std::map<std::string, std::string, std::less<>> values_;
-  std::map<std::string, std::deque<std::string>, std::less<>> queues_;  // no empty ones
   std::size_t bytes_ = 0;
 };
 

@@ -33,7 +33,7 @@
 
 namespace tessera::launch::wire {
 
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 constexpr std::string_view magic = "TESSRDZV";
 constexpr std::size_t nonce_bytes = 32, mac_bytes = 32, header_bytes = 32;
 constexpr std::size_t hello_bytes = 80, reply_bytes = 96, proof_bytes = 32;
@@ -42,20 +42,17 @@ using Nonce = std::array<std::uint8_t, nonce_bytes>;
 
 /// What `number` and the fields of a request are; in brackets those of the answer.
 enum class Op : std::uint16_t {
-  set = 1,       ///< key, value
-  get,           ///< number = timeout; keys [their values]
-  wait,          ///< number = timeout; keys
-  check,         ///< keys [number: 1 when all are there]
-  add,           ///< number = what to add; key [number: the sum]
-  compare_set,   ///< key, expected, desired [value]
-  erase,         ///< key [number: 1 when it was there]
-  num_keys,      ///< [number]
-  append,        ///< key, value
-  multi_set,     ///< key, value, key, value...
-  queue_push,    ///< key, value
-  queue_pop,     ///< number = timeout; key [value]
-  queue_length,  ///< key [number]
-  list,          ///< prefix [keys]
+  set = 1,      ///< key, value
+  get,          ///< number = timeout; keys [their values]
+  wait,         ///< number = timeout; keys
+  check,        ///< keys [number: 1 when all are there]
+  add,          ///< number = what to add; key [number: the sum]
+  compare_set,  ///< key, expected, desired [value]
+  erase,        ///< key [number: 1 when it was there]
+  num_keys,     ///< [number]
+  append,       ///< key, value
+  multi_set,    ///< key, value, key, value...
+  list,         ///< prefix [keys]
 };
 constexpr std::uint16_t last_op = static_cast<std::uint16_t>(Op::list);
 

@@ -26,8 +26,7 @@ class ReplicaTeams {
 
   /// work(replica) for the first `replicas` at once, on their teams, in the caller's state (ThreadTeam::start) and with
   /// their device current. After all have ended: throws an Error that names every one that failed, as `name(replica)`
-  /// says
-  /// ("replica 1 of 2"), the first one nested (InputError when all are).
+  /// says ("replica 1 of 2"), the first one nested (InputError when all are).
   void run(int replicas, const std::function<void(int)>& work, const std::function<std::string(int)>& name);
 
  private:

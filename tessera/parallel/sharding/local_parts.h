@@ -4,9 +4,9 @@
 /// eyes.
 ///
 /// - A part of a gradient, of which other ranks hold the rest: most optimizers treat every element by itself. An
-/// operator
-///   that mixes elements (a norm, a sum, LBFGS' dot products) would give every rank another number without a word, and
-///   is refused.
+///   operator that mixes elements (a norm, a sum, LBFGS' dot products) would give every rank another number without a
+///   word, and is refused. What an elementwise operator makes of it (grad.pow(2)) is an ordinary tensor: what is done
+///   with that is not seen.
 /// - A part of a parameter: whoever changes it, through data() too (which has a version counter of its own), leaves the
 ///   whole parameters out of date.
 

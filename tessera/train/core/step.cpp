@@ -62,11 +62,11 @@ bool StepCore::step() {
     taken = loss_scale_->update(*scaled_norm_);
   }
   if (taken) update_->step(factor);
-  skip_step();
+  end_step();
   return taken;
 }
 
-void StepCore::skip_step() {
+void StepCore::end_step() {
   scaled_norm_.reset();
   clip_ = 1;
   if (const auto& compression = sharded_->options().compression) compression->step_done();

@@ -67,8 +67,8 @@ class StepCore {
   void clip_by(double norm, double max_norm);
   /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
   bool step();
-  /// Ends the step without an update.
-  void skip_step();
+  /// Ends the step; instead of step() it is one without an update.
+  void end_step();
   void zero_grad();
 
   /// Learning rates follow the schedule from now on, at once that of the steps taken so far. Empty: they stay as they

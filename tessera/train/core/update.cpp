@@ -8,7 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/optim/by_name.h>
-#include <tessera/train/loop/optimization.h>
+#include <tessera/train/core/optimization.h>
 
 namespace tessera::train {
 namespace {

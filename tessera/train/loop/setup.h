@@ -14,7 +14,7 @@
 #include <tessera/models/causal_lm.h>
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
-#include <tessera/train/loop/run_plan.h>
+#include <tessera/train/core/run_plan.h>
 
 #include <functional>
 #include <memory>

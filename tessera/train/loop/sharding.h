@@ -6,6 +6,7 @@
 #include <tessera/layout/state_bytes.h>
 #include <tessera/models/causal_lm.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/recompute/checkpoint_plan.h>
 
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@ namespace tessera::train {
 /// `group`: the data-parallel ranks. The loss is scaled by the count of all ranks' tokens, so gradients are summed.
 /// Throws InputError for wrong patterns and compression methods; class names are checked by the engine.
 ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Module& model, const comm::Group& group);
+
+/// --gradient_checkpointing_kwargs: every, names, part, preserve_rng_state, early_stop, offload_inputs_to; Hugging
+/// Face's use_reentrant is accepted (there is one implementation, which is not re-entrant). Throws InputError for
+/// others, with the nearest.
+parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config);
 
 /// Classes of the modules that stand in numbered lists ("h.0", "layers.3"): the model's blocks.
 std::vector<std::string> block_classes(const torch::nn::Module& model);

@@ -1,14 +1,16 @@
 #pragma once
 /// \file
-/// The loop of a run, as one object: what it owns, and its parts, each in a file of its own: training_loop.cpp (from
-/// the first step to the end), training_step.cpp (one step), training_saves.cpp (checkpoints and the finished model),
-/// training_numbers.cpp (what is measured and told).
+/// train/loop/: a run from its start to its end: what is planned, the step, evaluation, signals.
+///
+/// train/: one run from configuration to a trained folder. This header: the loop of a run, as one object: what it owns,
+/// and its parts, each in a file of its own: training_loop.cpp (from the first step to the end), training_step.cpp (one
+/// step), training_saves.cpp (checkpoints and the finished model), training_numbers.cpp (what is measured and told).
 
 #include <tessera/comm/world.h>
 #include <tessera/parallel/fully_shard.h>
 #include <tessera/train/core/checkpoint_manager.h>
+#include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
-#include <tessera/train/loop/optimization.h>
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/signals.h>

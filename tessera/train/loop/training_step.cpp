@@ -83,7 +83,7 @@ bool TrainingLoop::update_weights() {
   const bool good = core_.loss_scale() != nullptr || check_norm();
   if (good) core_.clip_by(grad_norm_, setup_.config.optimization.max_grad_norm);
   enter(Phase::optimizer);
-  if (!good) core_.skip_step();
+  if (!good) core_.end_step();
   const bool taken = good && core_.step();
   if (taken || !good) core_.step_schedule();  // skipped steps count in the schedule, but for those of --fp16
   return taken;

@@ -1,4 +1,4 @@
-#include <tessera/train/loop/run_plan.h>
+#include <tessera/train/core/run_plan.h>
 
 #include <algorithm>
 #include <cmath>

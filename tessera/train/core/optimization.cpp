@@ -1,10 +1,9 @@
-#include <tessera/train/loop/optimization.h>
+#include <tessera/train/core/optimization.h>
 
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include <tessera/base/error.h>
 #include <tessera/config/core/overrides.h>
 
 namespace tessera::train {
@@ -17,35 +16,6 @@ optim::OptimizerChoice optimizer_choice(const OptimizationConfig& config) {
           .momentum = config.momentum,
           .nesterov = config.nesterov,
           .parameters = config::parse_overrides(config.optim_args, "--optim_args")};
-}
-
-parallel::CheckpointPlan checkpoint_plan(const OptimizationConfig& config) {
-  parallel::CheckpointPlan plan;
-  const std::string flag = "--gradient_checkpointing_kwargs";
-  for (const auto& [key, value] : config::parse_overrides(config.gradient_checkpointing_kwargs, flag)) {
-    if (key == "every") {
-      plan.every = value.as_int();
-    } else if (key == "names") {
-      plan.names = value.as_string();
-    } else if (key == "part") {
-      plan.part = parallel::parse_checkpoint_part(value.as_string());
-    } else if (key == "preserve_rng_state") {
-      plan.preserve_random = value.as_bool();
-    } else if (key == "early_stop") {
-      plan.early_stop = value.as_bool();
-    } else if (key == "offload_inputs_to") {
-      plan.offload_inputs_to = value.as_string();
-    } else if (key == "use_reentrant") {
-      value.as_bool();
-    } else {
-      const std::vector<std::string> known = {
-          "every", "names", "part", "preserve_rng_state", "early_stop", "offload_inputs_to", "use_reentrant"};
-      const auto near = nearest(key, known);
-      throw InputError(concat(flag, ": unknown key ", key,
-                              near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(known))));
-    }
-  }
-  return plan;
 }
 
 optim::Schedule make_schedule(const OptimizationConfig& config, const RunPlan& plan) {

@@ -1,9 +1,7 @@
 #pragma once
 /// \file
-/// train/loop/: a run from its start to its end: what is planned, the step, evaluation, signals.
-///
-/// train/: one run from configuration to a trained folder. This header: the arithmetic of a run: which rows a
-/// micro-batch takes, how many steps there are, what happens after which step. Pure; no files, no tensors.
+/// The arithmetic of a run: which rows a micro-batch takes, how many steps there are, what happens after which step.
+/// Pure; no files, no tensors.
 
 #include <tessera/config/core/run_config.h>
 
