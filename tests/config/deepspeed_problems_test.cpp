@@ -237,7 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:24: optimizer.type OneBitAdam: 1bit-Adam is not compatible with ZeRO; set "
                     "zero_optimization.stage to 0, or use AdamW"},
         ProblemCase{R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000}})",
-                    "deepspeed:1:16: elasticity: it would take over the batch sizes; give them, and continue with any "
+                    "deepspeed:1:16: elasticity: batch sizes that follow the number of processes are not built; give "
+                    "them, and continue with any "
                     "number of processes by "
                     "--resume_from_checkpoint"}));
 

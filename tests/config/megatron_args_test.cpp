@@ -135,7 +135,7 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--data-path a --split 90,10", "train_file=a.bin validation_split_percentage=10"},
       {"--save out --save-interval 50 --eval-interval 25 --log-interval 5 --tensorboard-dir tb --wandb-exp-name me",
        "eval_steps=25 eval_strategy=steps logging_dir=tb logging_steps=5 output_dir=out run_name=me save_steps=50"},
-      {"--save-interval 5 --load old --save new", "output_dir=new resume_from_checkpoint=old save_steps=5"},
+      {"--save-interval 5 --load not_there --save new", "output_dir=new save_steps=5"},
       {"--train-iters 5 --tokenizer-type HuggingFaceTokenizer --tokenizer-model dir", "max_steps=5 tokenizer_name=dir"},
       {concat(shape, "--seq-length 32 --max-position-embeddings 64 --vocab-size 100"),
        "block_size=32 config_name=gpt2 "
@@ -279,8 +279,17 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
             Words{concat("--load ", folder.path(),
                          " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
                          "Face folder and give it to --model_name_or_path")});
-  make_folders(path_join(folder.path(), "checkpoint-5"));
+  const std::string checkpoint = path_join(folder.path(), "checkpoint-5");
+  make_folders(checkpoint);
+  remove_tree(path_join(folder.path(), "latest_checkpointed_iteration.txt"));
   EXPECT_EQ(read(both).settings["resume_from_checkpoint"], "last");
+  const std::string elsewhere = concat("--train-iters 5 --save out --load ", folder.path());
+  EXPECT_EQ(read(elsewhere).problems,
+            Words{concat("--load ", folder.path(), " is not the folder of --save: name the checkpoint-N in it")});
+  write_file_atomically(path_join(checkpoint, "manifest.json"), "{}");
+  EXPECT_EQ(read(elsewhere + "/checkpoint-5").settings["resume_from_checkpoint"], checkpoint);
+  EXPECT_EQ(read("--train-iters 5 --load not_there --exit-on-missing-checkpoint").problems,
+            Words{"--load not_there holds no checkpoint: leave it out"});
 }
 
 // Every row: taken out of the arguments unless it is ours, too; acting, ignored with a note, or refused.

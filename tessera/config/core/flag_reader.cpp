@@ -56,8 +56,8 @@ Match match(const std::string& name) {
 
 /// What a name of other programs is called here.
 std::optional<std::string> meant_by(const std::string& name) {
-  static const std::map<std::string_view, std::string_view> names = {
-      {"max_train_steps", "max_steps"}, {"model_max_length", "max_seq_length"}, {"lora_rank", "lora_r"}};
+  static const std::map<std::string_view, std::string_view> names = {{"max_train_steps", "max_steps"},
+                                                                     {"lora_rank", "lora_r"}};
   if (const auto found = names.find(name); found != names.end()) return std::string(found->second);
   const KeyRow* megatron = find_megatron_key(name);
   return megatron == nullptr || megatron->setting.empty() ? std::nullopt
@@ -176,12 +176,10 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
     if (!argument.row.setting.empty()) problems_.doubtful.emplace(argument.row.setting);
     return problem(flag, meaning.problem);
   }
-  for (const auto& [setting, given] : meaning.settings) {
-    if (argument.row.key == "model_type")
-      model_type_.assign(1, {given, flag, where_});
-    else
-      store(setting, flag, given);
-  }
+  for (const auto& [setting, given] : meaning.settings) store(setting, flag, given);
+  for (const auto& [setting, given] : meaning.usual)
+    resolved_.usual.push_back(
+        {setting, given, flag, std::string(meaning.whose), where_.file ? Origin::at(where_) : Origin::flag(flag)});
 }
 
 void FlagReader::unknown(const std::string& flag, bool has_value) {
@@ -228,14 +226,6 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
 }
 
 void FlagReader::finish() {
-  if (!model_type_.empty()) {
-    const ModelType& type = model_type_.front();
-    where_ = type.where;
-    if (!resolved_.is_default("config_name") || !resolved_.is_default("model_name_or_path"))
-      without_effect_.push_back({said(type.flag), "the model is given"});
-    else
-      store("config_name", type.flag, type.text);
-  }
   if (!bare_deepspeed_.empty() && resolved_.values.files.deepspeed.empty()) {
     problems_.doubtful.insert("deepspeed");
     problems_.lines.push_back(concat(bare_deepspeed_, " needs a value (", find_field("deepspeed")->placeholder(), ")"));

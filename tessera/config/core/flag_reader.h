@@ -49,12 +49,7 @@ class FlagReader {
       given_;  ///< setting -> flag as typed, text; of the words being read
   std::set<std::string> typed_settings_, typed_names_, names_;
   std::vector<WithoutEffect> without_effect_;
-  struct ModelType {
-    std::string text, flag;
-    SourcePos where;
-  };
-  std::vector<ModelType> model_type_;  ///< at most one
-  std::string bare_deepspeed_;         ///< DeepSpeed's own switch --deepspeed, which its --deepspeed_config explains
+  std::string bare_deepspeed_;  ///< DeepSpeed's own switch --deepspeed, which its --deepspeed_config explains
   std::size_t unknown_ = 0;
 };
 

@@ -39,6 +39,7 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
     hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
   if (!files.config_file.empty())
     hear("config_file", resolved, problems, [&] { return read_accelerate_file(files.config_file, problems); });
+  apply_usual(resolved);
   if (!files.deepspeed.empty())
     hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
 }

@@ -27,6 +27,13 @@ struct Resolved {
   std::map<std::string, Origin, std::less<>> origins;
   /// What files say that has no effect here, or another one than where they come from: each worth a warning.
   std::vector<std::string> notes;
+  /// What holds where nobody says otherwise, the first of each setting: defaults of a program that has a name which was
+  /// given. `name`: as given; `whose`: the program ("TRL"), empty when the name itself means the setting.
+  struct Usual {
+    std::string setting, text, name, whose;
+    Origin origin;
+  };
+  std::vector<Usual> usual;
 
   /// `setting`: a name of the table.
   const Origin& origin(std::string_view setting) const;

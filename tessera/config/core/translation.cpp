@@ -170,6 +170,7 @@ void Translator::follow(const KeyRow& row, const std::string& key, const Value& 
 
 void apply(Translation translation, Resolved& resolved) {
   for (std::string& note : translation.notes) resolved.notes.push_back(std::move(note));
+  for (Resolved::Usual& usual : translation.usual) resolved.usual.push_back(std::move(usual));
   for (const FileSetting& setting : translation.settings) {
     if (!resolved.is_default(setting.name) && !setting.wins) continue;
     find_field(setting.name)->set(resolved.values, setting.text);

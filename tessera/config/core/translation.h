@@ -50,7 +50,8 @@ std::vector<FileWord> typed_words(const std::vector<std::string>& words);
 
 struct Translation {
   std::vector<FileSetting> settings;  ///< in the order of the file, each field once
-  std::vector<std::string> notes;     ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning
+  std::vector<Resolved::Usual> usual;
+  std::vector<std::string> notes;  ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning
 };
 
 /// "fsdp.json:14"; without a line "environment FSDP_VERSION" of a variable, "--num-layers" of a flag; "(program)"

@@ -51,9 +51,26 @@ const std::vector<Type>& types() {
 }
 
 // Keys whose rows say all there is to say, for every type.
-constexpr std::array<std::string_view, 12> common = {
-    "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
-    "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
+constexpr std::array<std::string_view, 20> common = {"lr",
+                                                     "weight_decay",
+                                                     "max_grad_norm",
+                                                     "amsgrad",
+                                                     "eps_inside_sqrt",
+                                                     "dampening",
+                                                     "maximize",
+                                                     "set_grad_none",
+                                                     "fused",
+                                                     "foreach",
+                                                     "capturable",
+                                                     "differentiable",
+                                                     "var_freeze_step",
+                                                     "var_update_scaler",
+                                                     "local_step_scaler",
+                                                     "local_step_clipper",
+                                                     "coeff_beta",
+                                                     "factor_max",
+                                                     "factor_min",
+                                                     "factor_threshold"};
 
 std::string key(std::string_view name) { return concat("optimizer.params.", name); }
 

@@ -96,7 +96,7 @@ constexpr Row zero_table[] = {
             "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
     ignored("zero_optimization.leaf_module.name_suffixes", list,
             "transformer_layer_cls_to_wrap names the modules that are gathered as one"),
-    refused("zero_optimization.zenflow", section, "updates are not delayed; leave it out"),
+    refused("zero_optimization.zenflow", section, "delayed updates are not built; leave it out"),
 
     // deprecated
     acts("zero_optimization.cpu_offload", flag, "cpu_offload", "deprecated: offload_optimizer {device: cpu}"),

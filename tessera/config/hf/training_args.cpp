@@ -221,6 +221,10 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   ArgumentMeaning meaning;
   const std::string_view key = argument.row.key;
   const auto flag = parse_bool(trim(text));
+  if (argument.row.setting == "lora_r") {  // false: no adapters, whatever their rank
+    if (flag != true) meaning.settings.emplace_back(argument.row.setting, flag ? "0" : text);
+    return meaning;
+  }
   if (key == "use_cpu" || key == "no_cuda" || key == "adafactor") {
     if (!flag)
       meaning.problem = concat(" is '", text, "'; it takes true or false");
@@ -232,12 +236,27 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   return meaning;
 }
 
-}  // namespace
+/// Whether a chat template writes plain ChatML: what is written here anyway.
+bool is_chatml(std::string text) {
+  for (const auto& [written, plain] :
+       {std::pair("\"", "'"), std::pair("message.role", "message['role']"),
+        std::pair("message.content", "message['content']"), std::pair("{%-", "{%"), std::pair("-%}", "%}"),
+        std::pair("{{-", "{{"), std::pair("-}}", "}}"), std::pair("\\n", "")})
+    for (std::size_t at = 0; (at = text.find(written, at)) != std::string::npos; at += std::string_view(plain).size())
+      text.replace(at, std::string_view(written).size(), plain);
+  std::erase_if(text, [](unsigned char c) { return c <= ' '; });
+  constexpr std::string_view guard =
+      "{%ifnotadd_generation_promptisdefined%}{%setadd_generation_prompt=false%}{%endif%}";
+  return (text.starts_with(guard) ? text.substr(guard.size()) : text) ==
+         "{%formessageinmessages%}{{'<|im_start|>'+message['role']+''+message['content']+'<|im_end|>'+''}}{%endfor%}"
+         "{%ifadd_generation_prompt%}{{'<|im_start|>assistant'}}{%endif%}";
+}
 
-ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
+ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string& text) {
   const KeyRow& row = argument.row;
   ArgumentMeaning meaning;
   if (row.key == "report_to") return report_to(text);
+  if (row.key == "chat_template" && is_chatml(text)) return meaning;
   if (row.effect != Effect::acts) {
     if (asks_for_nothing(argument, text)) return meaning;
     if (row.effect == Effect::ignored)
@@ -270,10 +289,25 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
     meaning.settings.emplace_back(row.setting, names);
     return meaning;
   }
+  if (row.key == "model_type") {
+    meaning.usual.emplace_back(row.setting, text);
+    return meaning;
+  }
   // transformers v5: warmup_steps between 0 and 1 is a share of all steps
   const auto number = parse_real(text);
   const bool share = row.key == "warmup_steps" && number && *number > 0 && *number < 1;
   meaning.settings.emplace_back(share ? "warmup_ratio" : row.setting, text);
+  return meaning;
+}
+
+}  // namespace
+
+ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
+  ArgumentMeaning meaning = own_meaning(argument, text);
+  if (!argument.program.empty()) {
+    meaning.usual = usual_beside(argument.program, argument.row.key, text);
+    meaning.whose = argument.program;
+  }
   return meaning;
 }
 

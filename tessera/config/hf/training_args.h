@@ -26,7 +26,8 @@ enum class ArgumentShape { word, boolean, words, object };
 struct TrainingArgument {
   KeyRow row;
   ArgumentShape shape = ArgumentShape::word;
-  std::string_view unset = {};  ///< ignored, refused: the values that ask for nothing, between bars: "-1|0"
+  std::string_view unset = {};    ///< ignored, refused: the values that ask for nothing, between bars: "-1|0"
+  std::string_view program = {};  ///< that alone has it: its defaults hold where nothing else is said
 };
 /// The argument of that name (underscores); nullptr when transformers has none.
 const TrainingArgument* find_training_argument(std::string_view name);
@@ -40,19 +41,22 @@ struct WithoutEffect {
 /// What an argument with a value asks for.
 struct ArgumentMeaning {
   std::vector<std::pair<std::string, std::string>> settings;  ///< ours, with the text that a flag would give
+  std::vector<std::pair<std::string, std::string>> usual;     ///< the same, where nothing else says otherwise
+  std::string_view whose = {};                                ///< program whose defaults `usual` are (Resolved::Usual)
   std::vector<WithoutEffect> without_effect;                  ///< parts of it; `what` is empty when it is all of it
   std::string problem;  ///< follows its name: ": nothing is uploaded: ...", " is 'x'; ..."
 };
 /// `text`: the words joined by blanks or commas, or JSON of an object (or a file's name). Does not check values of
-/// settings against their rules. model_type is given as config_name, which holds only where no model is given
-/// otherwise.
+/// settings against their rules.
 ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text);
 
 /// One warning for all of them, those with one reason together: "--a, --b: why; --c: why". Empty for none.
 std::string without_effect_note(const std::vector<WithoutEffect>& list);
 
-/// Arguments in a .json or .yaml file. Also takes every setting of ours. `so_far`: what was given already, for
-/// model_type.
+/// Gives the settings of `resolved.usual` that nobody has given, and says so in a note.
+void apply_usual(Resolved& resolved);
+
+/// Arguments in a .json or .yaml file. Also takes every setting of ours. `so_far`: what was given already.
 Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems);
 
 /// One member of such a file.
@@ -78,6 +82,10 @@ Value read_settings_file(const std::string& path, const std::string& flag);
 /// --compat, when it is given: settings that nothing has given get that version's defaults. Where v4 and v5 differ in
 /// what words mean, see sharding.h.
 void apply_compat(Resolved& resolved);
+
+/// The defaults of a program (TRL, Qwen, LLaVA) that an argument of it (text: its value) brings.
+std::vector<std::pair<std::string, std::string>> usual_beside(std::string_view program, std::string_view argument,
+                                                              const std::string& text);
 
 /// Where the defaults of transformers 4 and 5, and ours, differ.
 struct CompatDefault {

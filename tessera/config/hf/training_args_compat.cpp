@@ -17,7 +17,52 @@ constexpr CompatDefault defaults[] = {
     {"log_format", "hf", "hf5"},
 };
 
+struct ProgramDefault {
+  std::string_view program, beside, setting, text;  ///< beside: the argument, which is true; empty: any of the program
+};
+constexpr ProgramDefault program_defaults[] = {
+    {"TRL", "", "learning_rate", "2e-05"},         {"TRL", "", "bf16", "true"},
+    {"TRL", "", "gradient_checkpointing", "true"}, {"TRL", "", "assistant_only_loss", "false"},
+    {"TRL", "", "max_seq_length", "1024"},         {"TRL", "use_peft", "lora_r", "16"},
+    {"TRL", "use_peft", "lora_alpha", "32"},       {"TRL", "use_peft", "lora_dropout", "0.05"},
+    {"Qwen", "use_lora", "lora_r", "64"},          {"Qwen", "use_lora", "lora_alpha", "16"},
+    {"Qwen", "use_lora", "lora_dropout", "0.05"},  {"LLaVA", "lora_enable", "lora_r", "64"},
+    {"LLaVA", "lora_enable", "lora_alpha", "16"},  {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
+};
+
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> usual_beside(std::string_view program, std::string_view argument,
+                                                              const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const ProgramDefault& row : program_defaults)
+    if (row.program == program && (row.beside.empty() || (row.beside == argument && parse_bool(trim(text)) == true)))
+      out.emplace_back(row.setting, row.text);
+  return out;
+}
+
+void apply_usual(Resolved& resolved) {
+  std::vector<std::string> taken;
+  const Resolved::Usual* last = nullptr;
+  for (const Resolved::Usual& usual : resolved.usual) {
+    const bool itself = usual.whose.empty();  // model_type, where no model is given
+    const bool given = !resolved.is_default(usual.setting) || (itself && !resolved.is_default("model_name_or_path"));
+    if (given && itself)
+      resolved.notes.push_back(concat(usual.name, usual.origin.is_flag() ? "" : concat(" (", usual.origin, ")"),
+                                      " has no effect: the model is given"));
+    if (given || (usual.setting == "bf16" && resolved.values.optimization.fp16)) continue;
+    const Field* field = find_field(usual.setting);
+    if (const auto wrong = field->set(resolved.values, usual.text)) continue;
+    resolved.origins[usual.setting] =
+        itself ? usual.origin : Origin::derived(concat(usual.whose, "'s default beside ", usual.name));
+    if (itself) continue;
+    taken.push_back(concat(usual.setting, " ", usual.text));
+    last = &usual;
+  }
+  if (last != nullptr)
+    resolved.notes.push_back(
+        concat(last->name, " is ", last->whose, "'s, whose defaults hold where nothing else is said: ", join(taken)));
+}
 
 std::span<const CompatDefault> compat_defaults() { return defaults; }
 

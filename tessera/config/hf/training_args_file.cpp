@@ -54,7 +54,6 @@ class FileReader {
       --left;
       read_one(key, value);
     }
-    settle_model_type();
     settle_fsdp();
   }
 
@@ -66,6 +65,7 @@ class FileReader {
       if (!given) all.settings.push_back(std::move(setting));
     }
     for (std::string& note : fsdp_.notes) all.notes.push_back(std::move(note));
+    all.usual = std::move(usual_);
     if (without_effect_.size() == 1)
       all.notes.push_back(concat(path_, ":", line_, ": ", without_effect_note({{key_, without_effect_.front().why}})));
     else if (!without_effect_.empty())
@@ -95,6 +95,8 @@ class FileReader {
     if (argument != nullptr && argument->row.key == "fsdp_config" && value.is_object()) return fsdp_section(value);
     const std::string_view setting = argument != nullptr ? argument->row.setting : field->name;
     const auto text = text_of(value, setting);
+    if (argument != nullptr && argument->row.effect != Effect::acts)
+      return follow(*argument, key, value, text.value_or(dump_json(value, -1)));
     if (!text) return problem(value, key, " is a list of something else than words; give one value, or words", setting);
     if (text->size() > kMostText && !value.is_object())
       return problem(value, key, concat(" is a text of ", text->size(), " bytes; at most ", kMostText, " are read"),
@@ -116,12 +118,9 @@ class FileReader {
       without_effect_.push_back({concat(key_, " (line ", line_, ")"), why});
     }
     if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
-    for (const auto& [name, given] : meaning.settings) {
-      if (argument.row.key == "model_type")
-        model_type_ = FileSetting{name, given, key, value.where()};
-      else
-        to_.give(name, key, given, value.where());
-    }
+    for (const auto& [name, given] : meaning.settings) to_.give(name, key, given, value.where());
+    for (const auto& [name, given] : meaning.usual)
+      usual_.push_back({name, given, key, std::string(meaning.whose), Origin::at(value.where())});
   }
 
   /// A list of words, JSON of an object, or a scalar. Integral settings take 1e8.
@@ -153,17 +152,6 @@ class FileReader {
 
   bool given(const char* name) const { return to_.given(name) || !so_far_.is_default(name); }
 
-  void settle_model_type() {
-    if (!model_type_) return;
-    if (given("config_name") || given("model_name_or_path")) {
-      key_ = model_type_->key;
-      line_ = model_type_->where.line;
-      without_effect_.push_back({concat(key_, " (line ", line_, ")"), "the model is given"});
-    } else {
-      to_.give(model_type_->name, model_type_->key, model_type_->text, model_type_->where);
-    }
-  }
-
   /// fsdp_config alone means full_shard, as on the command line; beside fsdp: false it means nothing.
   void settle_fsdp() {
     if (!has_fsdp_) return;
@@ -187,7 +175,7 @@ class FileReader {
   Translation fsdp_;
   SourcePos fsdp_where_;
   bool has_fsdp_ = false;
-  std::optional<FileSetting> model_type_;
+  std::vector<Resolved::Usual> usual_;
   std::vector<WithoutEffect> without_effect_;
   std::string key_;  ///< the key of the last of them
   int line_ = 0;

@@ -23,6 +23,12 @@ constexpr TrainingArgument refused(std::string_view key, Shape shape, std::strin
   return {{key, {}, Effect::refused, why}, shape, unset};
 }
 
+/// An argument that only TRL has.
+constexpr TrainingArgument of_trl(TrainingArgument argument) {
+  argument.program = "TRL";
+  return argument;
+}
+
 constexpr std::string_view kNoUpload = "nothing is uploaded";
 constexpr std::string_view kLoader = "rows are read from memory-mapped files, without worker processes";
 constexpr std::string_view kRows = "a row is what the file holds; there are no columns to choose from";
@@ -36,7 +42,17 @@ constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choo
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
 constexpr std::string_view kDatasets =
-    "data sets are not downloaded: write the text into a .txt or .jsonl file and give --train_file";
+    "data sets are not downloaded: what is trained on is the .txt or .jsonl file of --train_file";
+constexpr std::string_view kPreference =
+    "preferences are not trained on (DPO, ORPO, KTO are not built): leave it out, and give texts or conversations";
+constexpr std::string_view kQuantized =
+    "weights of 4 and 8 bits are not built: leave it out; --lora_r trains adapters beside whole weights";
+constexpr std::string_view kOfQuantized = "it belongs to load_in_4bit";
+constexpr std::string_view kImages = "models that see images are not built: leave it out, and train on text";
+constexpr std::string_view kChat =
+    "conversations are written as ChatML, other templates are not built: leave it out, or write \"prompt\" and "
+    "\"completion\" into the .jsonl";
+constexpr std::string_view kAdapters = "adapters of this kind are not built: leave it out; --lora_r trains plain LoRA";
 constexpr std::string_view kHubFolder =
     "nothing is uploaded; --output_dir is a complete Hugging Face folder, which `hf upload` takes";
 
@@ -261,16 +277,66 @@ constexpr TrainingArgument arguments[] = {
     acts("block_size"),
     acts("max_seq_length"),
     acts("max_length", "max_seq_length", Shape::word, "TRL"),
-    acts("dataset_text_field", "text_column_name", Shape::word, "TRL"),
+    acts("model_max_length", "max_seq_length", Shape::word, "Alpaca, FastChat, LLaVA, Qwen"),
     acts("lora_target_modules", Shape::words),
-    ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process"),
-    ignored("packing_strategy", Shape::word, "bfd", "rows are packed in one way"),
-    ignored("eos_token", Shape::word, "", "the tokenizer's own end of a text is used"),
-    refused("use_peft", Shape::boolean, "false",
-            "say --lora_r instead (TRL's defaults: --lora_r 16 --lora_alpha 32 --lora_dropout 0.05)"),
     acts("mlm_probability"),
-    refused("dataset_name", Shape::word, "", kDatasets),
-    ignored("dataset_config_name", Shape::word, "", kLocal),
+    ignored("dataset_name", Shape::word, "", kDatasets),
+    ignored("dataset_config_name", Shape::word, "", kDatasets),
+    ignored("lazy_preprocess", Shape::boolean, "false", kLoader),
+    ignored("flash_attn", Shape::boolean, "false", kFused),
+    refused("q_lora", Shape::boolean, "false", kQuantized),
+    {{"use_lora", "lora_r", Effect::acts, "Qwen; not given: lora_r 64, alpha 16, dropout 0.05"},
+     Shape::boolean,
+     {},
+     "Qwen"},
+    {{"lora_enable", "lora_r", Effect::acts, "LLaVA; not given: lora_r 64, alpha 16, dropout 0.05"},
+     Shape::boolean,
+     {},
+     "LLaVA"},
+    refused("image_folder", Shape::word, "", kImages),
+    refused("vision_tower", Shape::word, "", kImages),
+    // TRL
+    of_trl(acts("use_peft", "lora_r", Shape::boolean, "not given: lora_r 16, alpha 32, dropout 0.05")),
+    of_trl(acts("dataset_text_field", "text_column_name")),
+    of_trl(ignored("dataset_num_proc", Shape::word, "", "text is read by threads of the process")),
+    of_trl(ignored("packing_strategy", Shape::word, "bfd", "rows are packed in one way")),
+    of_trl(ignored("eval_packing", Shape::boolean, "", "what is evaluated is packed as what is trained on")),
+    of_trl(ignored("padding_free", Shape::boolean, "false", "--packing fills rows instead of padding them")),
+    of_trl(ignored("dataset_mixture", Shape::object, "", kDatasets)),
+    of_trl(ignored("dataset_mixer", Shape::object, "", kDatasets)),
+    of_trl(ignored("dataset_splits", Shape::words, "", kDatasets)),
+    of_trl(ignored("dataset_config", Shape::word, "", kDatasets)),
+    of_trl(ignored("dataset_configs", Shape::words, "", kDatasets)),
+    of_trl(ignored("dataset_train_split", Shape::word, "", kDatasets)),
+    of_trl(ignored("dataset_test_split", Shape::word, "", kDatasets)),
+    of_trl(ignored("dataset_streaming", Shape::boolean, "false", kLoader)),
+    of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),
+    of_trl(refused("completion_only_loss", Shape::boolean, "true",
+                   "of a prompt and its completion only the completion is scored: leave it out, or write both as one "
+                   "text")),
+    ignored("eos_token", Shape::word, "", "the tokenizer's own end of a text is used"),
+    ignored("pad_token", Shape::word, "", "what is padded is not looked at"),
+    ignored("pad_to_multiple_of", Shape::word, "", "what is padded is not looked at"),
+    ignored("truncation_mode", Shape::word, "keep_start", "what is too long is cut at its end"),
+    ignored("activation_offloading", Shape::boolean, "false",
+            "--gradient_checkpointing_kwargs offload_inputs_to=DIR keeps activations off the device"),
+    ignored("lora_task_type", Shape::word, "causal_lm", "the model says what its task is"),
+    ignored("hub_model_revision", Shape::word, "", kNoUpload),
+    ignored("bnb_4bit_quant_type", Shape::word, "nf4", kOfQuantized),
+    ignored("bnb_4bit_quant_storage", Shape::word, "", kOfQuantized),
+    ignored("use_bnb_nested_quant", Shape::boolean, "false", kOfQuantized),
+    refused("load_in_4bit", Shape::boolean, "false", kQuantized),
+    refused("load_in_8bit", Shape::boolean, "false", kQuantized),
+    refused("lora_modules_to_save", Shape::words, "", kAdapters),
+    refused("use_rslora", Shape::boolean, "false", kAdapters),
+    refused("use_dora", Shape::boolean, "false", kAdapters),
+    refused("chat_template", Shape::word, "", kChat),
+    refused("chat_template_path", Shape::word, "", kChat),
+    refused("beta", Shape::word, "", kPreference),
+    refused("loss_type", Shape::words, "nll", kPreference),
+    refused("max_prompt_length", Shape::word, "", kPreference),
+    refused("max_completion_length", Shape::word, "", kPreference),
+    refused("precompute_ref_log_probs", Shape::boolean, "false", kPreference),
     refused("max_train_samples", Shape::word, "",
             "rows are not counted off: give a shorter --train_file, or fewer --max_steps"),
     refused("max_eval_samples", Shape::word, "", "rows are not counted off: give a shorter --validation_file"),

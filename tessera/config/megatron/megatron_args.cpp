@@ -373,17 +373,23 @@ class Reader {
   void checkpoints() {
     const auto load = a_.text("load"), save = a_.text("save");
     if (!load) return;
-    if (!save || absolute_path(*load) != absolute_path(*save)) return a_.give("load", "resume_from_checkpoint", *load);
+    const bool saved_here = save && absolute_path(*load) == absolute_path(*save);
     const auto names = is_directory(*load) ? list_folder(*load) : std::vector<std::string>{};
-    if (std::any_of(names.begin(), names.end(),
-                    [](const std::string& name) { return name.starts_with("checkpoint-"); }))
-      return a_.give("load", "resume_from_checkpoint", "last");
     if (std::find(names.begin(), names.end(), "latest_checkpointed_iteration.txt") != names.end())
       return a_.problem("load",
                         concat(*load,
                                " holds checkpoints of Megatron's format, which are not read: convert them to a Hugging "
                                "Face folder and give it to --model_name_or_path"),
                         {"resume_from_checkpoint"});
+    const bool has_some = std::any_of(names.begin(), names.end(),
+                                      [](const std::string& name) { return name.starts_with("checkpoint-"); });
+    if (has_some && !saved_here)
+      return a_.problem("load", concat(*load, " is not the folder of --save: name the checkpoint-N in it"),
+                        {"resume_from_checkpoint"});
+    if (has_some || (!saved_here && !names.empty()))
+      return a_.give("load", "resume_from_checkpoint", has_some ? "last" : *load);
+    if (a_.has("exit_on_missing_checkpoint"))
+      return a_.problem("load", concat(*load, " holds no checkpoint: leave it out"), {"resume_from_checkpoint"});
     a_.note("load", concat(*load, " holds no checkpoint: the run begins anew"));
   }
 
