@@ -26,7 +26,7 @@ int main(int argc, char** argv) try {
   if (prompt.empty()) throw tessera::InputError("the prompt is empty");
   const at::NoGradGuard no_grad;
   const at::Tensor ids = at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0);  // [1, T]
-  const at::Tensor logits = model->logits(ids);  // [1, T, V]
+  const at::Tensor logits = model->forward(ids);  // [1, T, V]
 
   const auto [probabilities, tokens] = at::softmax(logits[0][-1], 0).topk(5);
   for (std::int64_t i = 0; i < 5; ++i) {

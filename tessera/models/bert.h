@@ -78,7 +78,7 @@ struct BertModel : torch::nn::Module {
   explicit BertModel(const BertConfig& config, bool with_pooler = false);
   /// ids int64 [B, T]; types int64 [B, T] or undefined (all 0); seen bool [B, T], false at padding, or undefined (no
   /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
-  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen,
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {},
                      ForwardContext context = {});
   /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
   at::Tensor pooled(const at::Tensor& hidden);
@@ -98,10 +98,14 @@ class BertWithHead : public LanguageModel {
   double flops_per_token(std::int64_t block_size) const override;
   layout::DecoderShape shape() const override;
   std::vector<ModelPart> parts() const override;
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& token_type_ids = {}) override;
 
   std::shared_ptr<BertModel> bert;
 
  protected:
+  /// The head: hidden states [B, T, C], or [N, C] of a head for each token -> fp32 logits.
+  virtual at::Tensor scores(const at::Tensor& hidden) = 0;
   BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
   /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
   void initialise(std::uint64_t seed);
@@ -122,13 +126,11 @@ class BertForMaskedLM : public BertWithHead {
   data::Objective::Kind objective() const override { return data::Objective::Kind::masked_token; }
   /// Positions whose label is not -100 are scored; only their logits are computed.
   at::Tensor loss(const data::Batch& batch, double scale) override;
-  /// fp32 logits [B, T, V]; types, seen: see BertModel::forward.
-  at::Tensor logits(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {});
 
   std::shared_ptr<BertLMPredictionHead> predictions;  ///< "cls.predictions"
 
- private:
-  at::Tensor scores(const at::Tensor& hidden);
+ protected:
+  at::Tensor scores(const at::Tensor& hidden) override;
 };
 
 class BertForSequenceClassification : public BertWithHead {
@@ -137,14 +139,12 @@ class BertForSequenceClassification : public BertWithHead {
   data::Objective::Kind objective() const override { return data::Objective::Kind::row_class; }
   /// The class of row b is labels[b, 0].
   at::Tensor loss(const data::Batch& batch, double scale) override;
-  /// fp32 logits [B, classes].
-  at::Tensor logits(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {});
   std::int64_t num_labels() const override { return config_.num_labels; }
 
   std::shared_ptr<Linear> classifier;
 
- private:
-  at::Tensor scores(const at::Tensor& hidden);
+ protected:
+  at::Tensor scores(const at::Tensor& hidden) override;
 };
 
 /// BERT's head for masked language modelling: transform, then the word embeddings (or a matrix of its own) with a bias.

@@ -50,6 +50,14 @@ void BertWithHead::initialise(std::uint64_t seed) {
   bert->embeddings->word_embeddings->weight.select(0, config_.pad_token_id).zero_();
 }
 
+at::Tensor BertWithHead::forward(const at::Tensor& ids, const at::Tensor& attention_mask,
+                                 const at::Tensor& token_type_ids) {
+  if (attention_mask.defined() && attention_mask.sizes() != ids.sizes())
+    throw InputError(concat("forward: attention_mask is ", c10::str(attention_mask.sizes()), ", ids are ",
+                            c10::str(ids.sizes()), ": both must be [B, T]"));
+  return scores(hidden(ids, token_type_ids, attention_mask.defined() ? attention_mask.ne(0) : attention_mask));
+}
+
 at::Tensor BertWithHead::hidden(const data::Batch& batch) {
   return hidden(batch.ids, batch.types, seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device()));
 }
@@ -104,10 +112,6 @@ at::Tensor BertForMaskedLM::loss(const data::Batch& batch, double scale) {
   return summed_loss(scores(scored), labels.index_select(0, places), scale, label_smoothing());
 }
 
-at::Tensor BertForMaskedLM::logits(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
-  return scores(hidden(ids, types, seen));
-}
-
 BertForSequenceClassification::BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed)
     : BertWithHead(hf_config, "BertForSequenceClassification", /*with_pooler=*/true) {
   classifier = register_module("classifier", std::make_shared<Linear>(config_.hidden_size, config_.num_labels, true));
@@ -122,11 +126,6 @@ at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden) {
 
 at::Tensor BertForSequenceClassification::loss(const data::Batch& batch, double scale) {
   return summed_loss(scores(BertWithHead::hidden(batch)), batch.labels.select(1, 0), scale, label_smoothing());
-}
-
-at::Tensor BertForSequenceClassification::logits(const at::Tensor& ids, const at::Tensor& types,
-                                                 const at::Tensor& seen) {
-  return scores(hidden(ids, types, seen));
 }
 
 std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {

@@ -45,6 +45,21 @@ at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, doubl
   return loss(batch, scale);
 }
 
+at::Tensor CausalLm::forward(const at::Tensor& ids, const at::Tensor& attention_mask,
+                             const at::Tensor& token_type_ids) {
+  if (token_type_ids.defined()) throw InputError("forward: a causal model has no token types: leave them out");
+  if (attention_mask.defined()) {
+    if (attention_mask.sizes() != ids.sizes())
+      throw InputError(concat("forward: attention_mask is ", c10::str(attention_mask.sizes()), ", ids are ",
+                              c10::str(ids.sizes()), ": both must be [B, T]"));
+    if (attention_mask.ne(0).to(at::kChar).diff(1, 1).gt(0).any().item<bool>())
+      throw InputError(
+          "forward: attention_mask hides tokens before others: pad rows at their end, where a causal model does not "
+          "look (padding_side right), or take several documents in a row with logits(ids, documents)");
+  }
+  return logits(ids);
+}
+
 at::Tensor CausalLm::logits(const at::Tensor& ids, const nn::DocumentStarts& documents) {
   return nn::linear(checked_hidden(ids, documents, nullptr), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
 }

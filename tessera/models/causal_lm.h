@@ -17,6 +17,10 @@ class CausalLm : public LanguageModel {
   /// The same for ids, labels int64 [B, T] with one document per row.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels, double scale);
 
+  /// logits(ids). A causal model sees no later tokens, so padding at the end of rows needs no mask; padding before
+  /// tokens, and token types, throw InputError. (Checking a mask reads it.)
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
+                     const at::Tensor& token_type_ids = {}) final;
   /// fp32 logits [B, T, V] of ids int64 [B, T].
   at::Tensor logits(const at::Tensor& ids, const nn::DocumentStarts& documents = {});
   /// fp32 logits [B, V] after the last of T tokens that continue the cached ones; the cache grows by T.

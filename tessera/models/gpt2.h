@@ -45,7 +45,7 @@ struct Gpt2Block : torch::nn::Module {
 struct Gpt2Model : torch::nn::Module {
   explicit Gpt2Model(const Gpt2Config& config);
   /// ids int64 [B, T] -> hidden states after ln_f [B, T, C].
-  at::Tensor forward(const at::Tensor& ids, ForwardContext context);
+  at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
 
   std::shared_ptr<Table> wte, wpe;  ///< [V, C], [n_positions, C]
   std::vector<std::shared_ptr<Gpt2Block>> h;

@@ -4,6 +4,8 @@
 /// it causal (causal_lm.h) or an encoder (bert.h).
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/common.h>
+#include <torch/nn/modules/container/any_value.h>
 
 #include <tessera/base/value.h>
 #include <tessera/data/objective.h>
@@ -21,6 +23,15 @@ namespace tessera::models {
 /// LoRA adapters besides as MODULE.lora_A.weight and MODULE.lora_B.weight).
 class LanguageModel : public torch::nn::Module {
  public:
+  /// What the class of this name gives as `logits` in transformers, fp32: [B, T, vocab_size()] of a language model,
+  /// [B, num_labels()] of a classifier. ids int64 [B, T]. attention_mask [B, T], of any type: not 0 where a row has
+  /// tokens, 0 at its padding; undefined: no padding. token_type_ids int64 [B, T]: which of two texts a token belongs
+  /// to; undefined: all 0. (The hidden states [B, T, C] below the head come from the member module that has
+  /// transformers' name for it: Gpt2::transformer, Llama::model, BertForMaskedLM::bert.) Throws InputError for rows
+  /// longer than max_positions() and for what the family has no use for. Keeps what backward needs, unless gradients
+  /// are off.
+  virtual at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
+                             const at::Tensor& token_type_ids = {}) = 0;
   /// What is scored of a batch; the trainer makes batches accordingly.
   virtual data::Objective::Kind objective() const = 0;
   /// Sum over the scored positions of the cross-entropy of what is to be predicted, times `scale`. fp32 scalar. Rows
@@ -58,6 +69,8 @@ class LanguageModel : public torch::nn::Module {
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   double label_smoothing() const { return label_smoothing_; }
   double embedding_noise() const { return is_training() ? embedding_noise_ : 0; }
+  // so that torch::nn::Sequential may call forward with ids alone
+  FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())})
 
  private:
   std::shared_ptr<const PartRunner> runner_;

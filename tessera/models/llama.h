@@ -49,7 +49,7 @@ struct LlamaDecoderLayer : torch::nn::Module {
 struct LlamaModel : torch::nn::Module {
   explicit LlamaModel(const LlamaConfig& config);
   /// ids int64 [B, T] -> hidden states after the last norm [B, T, C].
-  at::Tensor forward(const at::Tensor& ids, ForwardContext context);
+  at::Tensor forward(const at::Tensor& ids, ForwardContext context = {});
 
   std::shared_ptr<Table> embed_tokens;  ///< [V, C]
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;

@@ -16,6 +16,11 @@
 
 namespace tessera::text {
 
+/// Ids as a model takes them.
+struct Encoding {
+  std::vector<std::int32_t> ids, types;  ///< two lists of the same length; types: which of two texts, 0 or 1
+};
+
 /// Immutable after loading: any number of threads may use one object at the same time.
 class Tokenizer {
  public:
@@ -45,6 +50,14 @@ class Tokenizer {
   /// add_special_tokens) does: Llama-3's <|begin_of_text|>. encode() adds neither.
   virtual std::vector<std::int32_t> prefix() const { return {}; }
   virtual std::vector<std::int32_t> suffix() const { return {}; }
+
+  /// One text between its special tokens (prefix() and suffix()). most_ids > 0: the text is cut at its end so that
+  /// there are at most so many (at least the special ones).
+  virtual Encoding encode_text(std::string_view utf8, std::int64_t most_ids = 0) const;
+  /// Two texts for an encoder, a question and an answer, with the special tokens around them and their types; the
+  /// longer one is cut first, then both alike (Hugging Face's longest_first). Throws InputError where the tokenizer has
+  /// no template for two texts: WordPiece ones (BERT) have.
+  virtual Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const;
 
   /// The id of the added token with this content or, without one, of the vocabulary's token with this spelling in bytes
   /// ("<|im_end|>", " the"), whether or not encode() would ever give it.

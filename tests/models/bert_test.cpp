@@ -90,7 +90,7 @@ TEST(Bert, HiddenStatesAndLogitsAreTransformers) {
   const at::Tensor ids = integers(expected.at("ids")), types = integers(expected.at("types")), seen = seen_of(expected);
   const at::Tensor shown = seen.unsqueeze(2);
   EXPECT_LE(farthest(model->bert->forward(ids, types, seen) * shown, tensor(expected.at("hidden")) * shown), 1e-5);
-  const at::Tensor logits = model->logits(ids, types, seen), theirs = tensor(expected.at("logits"));
+  const at::Tensor logits = model->forward(ids, seen, types), theirs = tensor(expected.at("logits"));
   EXPECT_LE(farthest(logits.narrow(2, 0, theirs.size(2)) * shown, theirs * shown), 1e-5);
 }
 
@@ -167,9 +167,9 @@ TEST(Bert, ClassifierIsTransformers) {
   ASSERT_TRUE(model);
   EXPECT_EQ(model->num_labels(), 3);
   const at::Tensor ids = integers(expected.at("ids"));
-  EXPECT_LE(
-      farthest(model->logits(ids, integers(expected.at("types")), seen_of(expected)), tensor(expected.at("logits"))),
-      1e-5);
+  EXPECT_LE(farthest(model->forward(ids, seen_of(expected).to(at::kLong), integers(expected.at("types"))),
+                     tensor(expected.at("logits"))),
+            1e-5);
   data::Batch batch;
   batch.ids = ids;
   batch.types = integers(expected.at("types"));
@@ -308,7 +308,7 @@ TEST(Bert, WrongConfigurationsAreNamed) {
   EXPECT_NE(error_of([] { load_folder(masked_folder); }).find("\"bert\" does not continue texts"), std::string::npos);
   const auto model = load<BertForMaskedLM>(masked_folder);
   EXPECT_NE(error_of([&] {
-              model->logits(at::zeros({1, 49}, at::kLong));
+              model->forward(at::zeros({1, 49}, at::kLong));
             }).find("49 tokens does not fit the model's 48 positions"),
             std::string::npos);
   EXPECT_NE(error_of([] { load_sentence_encoder(masked_folder, {}, {}, 64); }).find("--max_length 64"),

@@ -72,6 +72,19 @@ TEST(WordPiece, PairsGetSpecialTokensAndTypes) {
   }
 }
 
+TEST(Tokenizer, encodes_pairs_without_a_cast) {
+  const std::shared_ptr<const Tokenizer> bert = load_tokenizer(fixtures + "/uncased.json"),
+                                         bytes = load_tokenizer("byte");
+  const Value& row = cases().front();
+  const Encoding both = bert->encode_pair(row.at("text").as_string(), row.at("pair").as_string());
+  EXPECT_EQ(both.ids, to_ids(row.at("pair_ids")));
+  EXPECT_EQ(both.types, to_ids(row.at("pair_types")));
+  EXPECT_EQ(bytes->encode_text("abc").ids, bytes->encode("abc"));
+  EXPECT_EQ(bytes->encode_text("abc", 2).ids, bytes->encode("ab"));
+  EXPECT_EQ(bytes->encode_text("abc").types, (std::vector<std::int32_t>{0, 0, 0}));
+  EXPECT_THROW(bytes->encode_pair("a", "b"), InputError) << "no template for two texts";
+}
+
 TEST(WordPiece, CutsTexts) {
   const auto tokenizer = load(fixtures + "/uncased.json");
   const std::vector<std::int32_t> all =

@@ -32,11 +32,6 @@ struct SpecialTokens {
   std::optional<std::int32_t> cls, sep, pad, mask, unknown;
 };
 
-/// Ids as a model takes them.
-struct Encoding {
-  std::vector<std::int32_t> ids, types;  ///< two lists of the same length
-};
-
 struct WordPieceParts {
   explicit WordPieceParts(WordPiece model) : model(std::move(model)) {}
 
@@ -70,11 +65,8 @@ class WordPieceTokenizer final : public Tokenizer {
   std::optional<std::int32_t> token_id(std::string_view content) const override;
   void save(const std::string& folder) const override;
 
-  /// One text between its special tokens. most_ids > 0: the text is cut at its end so that there are at most so many
-  /// (at least the special ones).
-  Encoding encode_text(std::string_view utf8, std::int64_t most_ids = 0) const;
-  /// Two texts; the longer one is cut first, then both alike (Hugging Face's longest_first).
-  Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const;
+  Encoding encode_text(std::string_view utf8, std::int64_t most_ids = 0) const override;
+  Encoding encode_pair(std::string_view first, std::string_view second, std::int64_t most_ids = 0) const override;
   const SpecialTokens& special() const { return parts_.special; }
   /// True for [CLS], [SEP] and the other special tokens, which masking leaves alone.
   bool is_special(std::int32_t id) const;
