@@ -123,7 +123,7 @@ std::optional<std::string> PairCheck::deadlock(const Sighting& mine, const Sight
   const auto is_gone = [](const Sighting& s) { return s.state == RankState::leaving || s.state == RankState::left; };
   const auto left = [&](const Sighting& waiting, const Sighting& gone) {
     return concat(waiting_text(waiting.rank, *waiting.blocked_in), ", but rank ", gone.rank,
-                  " has left the job without it (shutdown() was called there). ", rule);
+                  " has left the job without it (shutdown() was called there). ", rule, " ", fewer_batches_hint);
   };
   if (waits(mine) && is_gone(theirs) && needs_the_other(*mine.blocked_in, true)) return left(mine, theirs);
   if (waits(theirs) && is_gone(mine) && needs_the_other(*theirs.blocked_in, false)) return left(theirs, mine);

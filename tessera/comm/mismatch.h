@@ -15,6 +15,10 @@
 
 namespace tessera::comm {
 
+/// What to do where a rank leaves while others go on: usually it had fewer batches.
+inline constexpr const char* fewer_batches_hint =
+    "If it had fewer batches: a rank without data goes on with its last batch and a loss times zero.";
+
 /// What a rank shows of itself at a moment. Whoever makes one reads state and blocked_in before the entries, so that
 /// the entries are at least as new.
 struct Sighting {

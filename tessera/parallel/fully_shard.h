@@ -43,7 +43,8 @@ struct ShardingOptions {
   /// in buckets; there units say where buckets end, and ignored_modules are refused.
   layout::WrapPolicy wrap = {};
 
-  std::optional<at::ScalarType> param_dtype = {};   ///< whole parameters' (computing, gathering); empty: the shards'
+  /// Whole parameters' (computing, gathering); empty: the shards'. BatchNorms keep theirs, that of their statistics.
+  std::optional<at::ScalarType> param_dtype = {};
   std::optional<at::ScalarType> reduce_dtype = {};  ///< gradients' on the wire; empty: fp32 (fp64 for fp64 shards)
   std::optional<at::ScalarType> buffer_dtype = {};  ///< floating-point buffers are converted once
 

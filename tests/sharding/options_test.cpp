@@ -224,6 +224,53 @@ TEST(Options, computing_in_bfloat16) {
     });
 }
 
+struct Normed : torch::nn::Module {
+  torch::nn::Linear in{register_module("in", torch::nn::Linear(8, 16))};
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(16))};
+  torch::nn::Linear out{register_module("out", torch::nn::Linear(16, 1))};
+  at::Tensor loss(const at::Tensor& x) { return out->forward(at::relu(norm->forward(in->forward(x)))).square().mean(); }
+};
+
+// A BatchNorm computes in the type of its statistics, as in PyTorch's FSDP.
+TEST(Options, a_batch_norm_keeps_its_type) {
+  run_ranks(2, [](comm::World& world) {
+    const auto rows = [&](int rank) {
+      return at::arange(64, at::kFloat).mul(0.37).add(rank).sin().view({8, 8}).to(at::kBFloat16);
+    };
+    for (const char* strategy : {"full_shard", "zero2", "zero1", "ddp"})
+      for (const bool units : {true, false}) {
+        at::manual_seed(7);
+        Normed module, plain;
+        {
+          const at::NoGradGuard no_grad;
+          for (std::size_t i = 0; i < plain.parameters().size(); ++i)
+            plain.parameters()[i].copy_(module.parameters()[i]);
+        }
+        plain.in->to(at::kBFloat16);
+        plain.out->to(at::kBFloat16);
+        for (int rank = 0; rank < 2; ++rank) (plain.loss(rows(rank)).to(at::kFloat) / 2).backward();
+        ShardingOptions options{.strategy = strategy, .param_dtype = at::kBFloat16};
+        if (units) options.wrap = by_class({"BatchNorm1d", "Linear"});
+        Sharded sharded(module, fitted(options));
+        module.loss(rows(world.rank())).backward();
+        std::size_t i = 0;
+        for (const ShardedParameter& p : sharded.named_parameters()) {
+          const at::Tensor got = sharded.gather_like(p, p.local.grad()),
+                           expected = plain.named_parameters()[p.name].grad().to(at::kFloat);
+          EXPECT_LE((got - expected).norm().item<double>(), 0.01 * expected.norm().item<double>() + 1e-6)
+              << strategy << " " << p.name;
+          ++i;
+        }
+        EXPECT_EQ(i, 6u);
+        EXPECT_EQ(module.norm->weight.scalar_type(), at::kFloat) << strategy;
+        EXPECT_EQ(module.norm->running_mean.scalar_type(), at::kFloat) << strategy;
+        EXPECT_EQ(module.in->weight.scalar_type(), at::kBFloat16) << strategy;
+        sharded.restore();
+        EXPECT_EQ(module.in->weight.scalar_type(), at::kFloat) << strategy;
+      }
+  });
+}
+
 TEST(Options, a_transformer_learns_in_bfloat16) {
   run_ranks(2, [](comm::World& world) {
     for (const char* strategy : {"full_shard", "zero1"})

@@ -1,4 +1,5 @@
 #include <tessera/base/error.h>
+#include <tessera/comm/mismatch.h>
 #include <tessera/comm/shm/communicator.h>
 #include <tessera/comm/shm/header.h>
 
@@ -173,7 +174,7 @@ void Communicator::check_members(int for_rank, const Wait& wait) const {
   if (control().state.load() == TeamState::closed) throw Error("the group was closed by shutdown()");
   if (control(for_rank).state.load() == TeamState::closed) {
     throw Error(concat(member_text(for_rank), " left the group (shutdown) while this rank waits for it ", wait.what,
-                       "; ", last_operation(for_rank)));
+                       "; ", last_operation(for_rank), ". ", fewer_batches_hint));
   }
   for (int r = 0; r < size(); ++r) {
     const Member& member = members_[static_cast<std::size_t>(r)];

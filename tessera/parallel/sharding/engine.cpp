@@ -48,7 +48,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
     : module_(module),
       options_(std::move(options)),
       strategy_(row_of(options_.strategy)),
-      parameters_(parallel::parameters_of(module)),
+      parameters_(parallel::parameters_of(module, options_.param_dtype.has_value())),
       context_{.data_parallel = options_.group ? options_.group : world().group(),
                .shards = {},
                .copies = {},

@@ -20,7 +20,8 @@ namespace tessera::parallel {
 FlatGroup::FlatGroup(ShardingContext& context, const GroupPlan& plan, const ModuleParameters& module)
     : context_(context), name_(plan.name), unit_(plan.unit), trained_(plan.trained), stays_whole_(plan.stays_whole) {
   shard_dtype_ = module.parameters[plan.parameters.front()].tensor.scalar_type();
-  dtype_ = context.param_dtype && at::isFloatingType(shard_dtype_) ? *context.param_dtype : shard_dtype_;
+  const bool converts = context.param_dtype && at::isFloatingType(shard_dtype_) && !plan.of_batch_norm;
+  dtype_ = converts ? *context.param_dtype : shard_dtype_;
   layout_ = layout::make_flat_layout(module.tree.parameters, plan.parameters, context.shards.size());
   held_ = layout::shard_range(layout_, context.shards.rank());
   for (const layout::Segment& segment : layout_.segments) {

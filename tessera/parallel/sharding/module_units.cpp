@@ -1,10 +1,12 @@
 #include <tessera/parallel/sharding/module_units.h>
 
 #include <tessera/base/error.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 namespace tessera::parallel {
 namespace {
@@ -14,16 +16,24 @@ bool only_holds_others(const std::string& type) {
   return name == "ModuleList" || name == "ModuleDict" || name == "ParameterList" || name == "ParameterDict";
 }
 
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1d>() != nullptr || module.as<torch::nn::BatchNorm2d>() != nullptr ||
+         module.as<torch::nn::BatchNorm3d>() != nullptr;
+}
+
 class TreeMaker {
  public:
-  explicit TreeMaker(ModuleParameters& result) : result_(result) {}
+  TreeMaker(ModuleParameters& result, bool batch_norm_apart) : result_(result), batch_norm_apart_(batch_norm_apart) {}
 
   void add(const torch::nn::Module& module, const std::string& name, std::size_t parent) {
     const std::size_t self = result_.tree.modules.size();
     layout::ModuleEntry entry{.name = name, .type = module.name(), .parent = parent};
     entry.container = only_holds_others(entry.type);
     for (const auto& item : module.named_parameters(/*recurse=*/false))
-      if (item.value().defined()) entry.parameters.push_back(index_of(item.value(), join(name, item.key())));
+      if (item.value().defined()) {
+        entry.parameters.push_back(index_of(item.value(), join(name, item.key())));
+        result_.of_batch_norm.resize(result_.parameters.size(), batch_norm_apart_ && is_batch_norm(module));
+      }
     result_.tree.modules.push_back(std::move(entry));
     for (const auto& child : module.named_children())
       if (child.value() != nullptr) add(*child.value(), join(name, child.key()), self);
@@ -45,14 +55,15 @@ class TreeMaker {
   }
 
   ModuleParameters& result_;
+  bool batch_norm_apart_;
   std::map<const void*, std::size_t> seen_;
 };
 
 }  // namespace
 
-ModuleParameters parameters_of(const torch::nn::Module& module) {
+ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart) {
   ModuleParameters result;
-  TreeMaker(result).add(module, "", 0);
+  TreeMaker(result, batch_norm_apart).add(module, "", 0);
   return result;
 }
 
@@ -62,19 +73,22 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
   std::vector<std::size_t> small;
   const auto add_unit = [&](const std::string& name, bool root, const std::vector<std::size_t>& parameters,
                             bool whole) {
-    std::map<std::pair<at::ScalarType, bool>, std::vector<std::size_t>> kinds;  // (dtype, frozen)
+    using Kind = std::tuple<at::ScalarType, bool, bool>;  // dtype, frozen, of a BatchNorm
+    std::map<Kind, std::vector<std::size_t>> kinds;
     for (const std::size_t p : parameters) {
       const at::Tensor& tensor = module.parameters[p].tensor;
-      kinds[{tensor.scalar_type(), !tensor.requires_grad()}].push_back(p);
+      kinds[{tensor.scalar_type(), !tensor.requires_grad(), module.of_batch_norm[p]}].push_back(p);
     }
     if (kinds.empty()) return;
     UnitPlan unit{name, root, {}};
     for (const auto& [kind, members] : kinds) {
+      const auto [dtype, frozen, batch_norm] = kind;
       std::string group = name;
-      if (kind.second) group += " (frozen)";
-      if (kinds.size() > 1 && kind.first != kinds.begin()->first.first) group += concat(" ", c10::toString(kind.first));
+      if (frozen) group += " (frozen)";
+      if (batch_norm) group += " (BatchNorm)";
+      if (dtype != std::get<0>(kinds.begin()->first)) group += concat(" ", c10::toString(dtype));
       unit.groups.push_back(plan.groups.size());
-      plan.groups.push_back({group, plan.units.size(), !kind.second, whole, members});
+      plan.groups.push_back({group, plan.units.size(), !frozen, whole, members, batch_norm});
     }
     plan.units.push_back(std::move(unit));
   };
@@ -135,9 +149,16 @@ GroupingPlan group_by_buckets(const ModuleParameters& module, const BucketSizes&
     if (module.parameters[p].tensor.requires_grad()) order.push_back(p);
   GroupingPlan plan;
   for (std::vector<std::size_t>& members : assign_buckets(module.parameters, order, sizes)) {
-    const std::string name = concat("bucket ", plan.units.size());
-    plan.units.push_back({name, false, {plan.groups.size()}});
-    plan.groups.push_back({name, plan.groups.size(), true, true, std::move(members)});
+    const auto norms =
+        std::stable_partition(members.begin(), members.end(), [&](std::size_t p) { return !module.of_batch_norm[p]; });
+    const std::vector<std::size_t> of_batch_norm(norms, members.end());
+    members.erase(norms, members.end());
+    for (const auto& list : {members, of_batch_norm}) {
+      if (list.empty()) continue;
+      const std::string name = concat("bucket ", plan.units.size());
+      plan.units.push_back({name, false, {plan.groups.size()}});
+      plan.groups.push_back({name, plan.groups.size(), true, true, list, module.of_batch_norm[list.front()]});
+    }
   }
   return plan;
 }

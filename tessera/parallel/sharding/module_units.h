@@ -18,16 +18,20 @@ namespace tessera::parallel {
 struct ModuleParameters {
   std::vector<NamedTensor> parameters;
   layout::ModuleTree tree;
+  std::vector<bool> of_batch_norm;  ///< by parameter; all false unless they are to lie apart
 };
-ModuleParameters parameters_of(const torch::nn::Module& module);
+ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart = false);
 
-/// Parameters of one unit that lie in one flat buffer: one dtype, all trained or all frozen.
+/// Parameters of one unit that lie in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or none.
+/// (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as PyTorch's FSDP does,
+/// torch/distributed/fsdp/_wrap_utils.py.)
 struct GroupPlan {
   std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"
   std::size_t unit;  ///< index of the unit, counted over units that have groups
   bool trained;
   bool stays_whole;                     ///< between steps (below the persistence threshold)
   std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
+  bool of_batch_norm = false;
 };
 
 struct UnitPlan {
