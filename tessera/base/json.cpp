@@ -82,11 +82,11 @@ class Parser : JsonScanner {
     for (;;) {
       skip_blanks();
       if (at_ >= text_.size() || text_[at_] != '"') fail("expected a key in double quotes");
+      const SourcePos key_place = here();
       std::string key = parse_string();
       skip_blanks();
       if (!take(':')) fail(concat("expected ':' after the key \"", key, "\""));
-      Value value = parse_value(depth + 1);
-      members.emplace_back(std::move(key), std::move(value));
+      members.emplace_back(std::move(key), at_key(parse_value(depth + 1), key_place));
       skip_blanks();
       if (take('}')) break;
       if (!take(',')) fail("expected ',' or '}' in an object");

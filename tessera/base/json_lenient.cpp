@@ -164,12 +164,12 @@ class LenientParser : JsonScanner {
       if (at_end() && braced) never_ends(begin, "an object");
       if (braced ? take('}') : at_end()) break;
       if (!more) fail("expected ',', '}' or a new line in an object");
+      const SourcePos key_place = here();
       std::string key = parse_key();
       skip();
       if (!take(':')) fail(concat("expected ':' after the key \"", key, "\""));
       skip();
-      Value value = parse_value(depth + 1);
-      members.emplace_back(std::move(key), std::move(value));
+      members.emplace_back(std::move(key), at_key(parse_value(depth + 1), key_place));
       more = separated(line_);
     }
     Value object = Value::make_object(std::move(members));

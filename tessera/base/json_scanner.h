@@ -26,6 +26,11 @@ class JsonScanner {
   SourcePos here() const { return {file_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
   /// "FILE:LINE:COLUMN: WHAT, found 'x'".
   [[noreturn]] void fail(const std::string& what) const;
+  /// A value in a later line than its key has the key's place, where people look for it.
+  static Value at_key(Value value, const SourcePos& key) {
+    if (value.where().line != key.line) value.set_where(key);
+    return value;
+  }
   /// Throws InputError when a member has an earlier one's name, with both places.
   static void require_unique(const Value& object);
 

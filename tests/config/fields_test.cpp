@@ -92,8 +92,8 @@ TEST(Fields, RulesNameTheNumbers) {
   EXPECT_EQ(wrong("max_steps", "12.5"), "is '12.5'; it takes an integer");
   EXPECT_EQ(wrong("max_steps", "99999999999999999999"), "is '99999999999999999999'; it takes an integer");
   EXPECT_EQ(wrong("learning_rate", "fast"), "is 'fast'; it takes a number");
-  EXPECT_EQ(wrong("learning_rate", "nan"), "is 'nan'; it takes a number");
-  EXPECT_EQ(wrong("learning_rate", "inf"), "is 'inf'; it takes a number");
+  EXPECT_EQ(wrong("learning_rate", "nan"), "is 'nan'; it takes a finite number");
+  EXPECT_EQ(wrong("learning_rate", "inf"), "is 'inf'; it takes a finite number");
   EXPECT_EQ(wrong("lr_scheduler_type", "cosin"),
             "is 'cosin'; it must be one of linear, cosine, constant, constant_with_warmup, polynomial, inverse_sqrt, "
             "cosine_with_restarts, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay, "

@@ -201,7 +201,7 @@ TEST_F(TesseraFile, WrongFiles) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"learning_rte: 1e-4", "a.yaml:1:15: unknown argument learning_rte; did you mean learning_rate?"},
       {"sharding:\n  stratgy: ddp", "a.yaml:2:12: unknown argument stratgy; did you mean strategy?"},
-      {"shardng:\n  strategy: ddp", "a.yaml:2:3: unknown section shardng; did you mean sharding?"},
+      {"shardng:\n  strategy: ddp", "a.yaml:1:1: unknown section shardng; did you mean sharding?"},
       {"sharding:\n  learning_rate: 1",
        "a.yaml:2:18: learning_rate stands in the section sharding; its section is optimization"},
       {"sharding: full_shard", "a.yaml:1:11: sharding is a section: it takes settings by name"},

@@ -54,8 +54,27 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
                                 "fsdp_use_orig_params: true\n  fsdp_sharding_strategy: 1\n");
   const auto ok = config({"check", good});
   EXPECT_EQ(ok.exit_code, 0) << ok.out;
-  EXPECT_TRUE(ok.out.starts_with(concat(good, ": accelerate's file, ok: 3 keys act, 2 ignored\n"))) << ok.out;
-  EXPECT_TRUE(contains(ok.out, concat("  ", good, ":5: fsdp_config.fsdp_use_orig_params is ignored: "))) << ok.out;
+  EXPECT_TRUE(ok.out.starts_with(concat(good, ": accelerate's file, ok: 3 settings\n"))) << ok.out;
+  EXPECT_TRUE(contains(ok.out, concat("  ", good, ":5: fsdp_use_orig_params has no effect: "))) << ok.out;
+  // config show has as many settings of the file, and the same warnings
+  for (const Strings& words : {Strings{"--config_file", good}, Strings{good}}) {
+    const auto shown = config(Strings{"show"} + words);
+    Strings warnings = split(ok.out, '\n');
+    warnings.erase(warnings.begin());
+    std::string expected;
+    for (const std::string& line : warnings)
+      if (!line.empty()) expected += concat("warning: ", trim(line), "\n");
+    EXPECT_EQ(shown.err, expected);
+    std::size_t settings = 0;
+    for (const std::string& line : split(shown.out, '\n')) settings += contains(line, concat("(", good, ":"));
+    EXPECT_EQ(settings, 3u) << shown.out;
+  }
+  const std::string uneven = file("uneven.json", R"({"train_batch_size": 6, "train_micro_batch_size_per_gpu": 2})");
+  for (const char* processes : {"3", "4"}) {
+    const int verdict = config({"check", uneven, "--num_processes", processes}).exit_code;
+    EXPECT_EQ(verdict, processes[0] == '3' ? 0 : 2);
+    EXPECT_EQ(config({"show", uneven, "--num_processes", processes}).exit_code, verdict);
+  }
 
   const std::string bad =
       file("bad.yaml", "distributed_type: FSDPP\nnum_process: 4\nfsdp_config:\n  fsdp_shardng_strategy: 2\n");

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* help =
     "tessera config: configurations of runs\n\n"
     "usage: tessera config                             asks, as `accelerate config`\n"
-    "       tessera config show [settings, files]      all settings and where each\n"
+    "       tessera config show [FILE] [settings]      all settings and where each\n"
     "                                                  came from\n"
     "       tessera config check FILE...               all problems of each file\n"
     "       tessera config convert FILE --to KIND      the same run in another\n"
@@ -31,11 +31,12 @@ constexpr const char* help =
     "  show      what `tessera train` takes, and\n"
     "            --all            defaults, too\n"
     "            --format F       text (default), json or yaml\n"
-    "  check     --kind KIND      instead of guessing it from the keys\n"
+    "            --kind KIND      of FILE, instead of guessing it from the keys\n"
+    "  check     --kind KIND      the same\n"
     "            --num_processes N  that the run will have\n"
     "  convert   --to KIND        accelerate, deepspeed, training_args, fsdp_config\n"
     "                             or tessera; settings may follow as for train\n"
-    "            --kind KIND      of FILE, instead of guessing it\n"
+    "            --kind KIND      the same\n"
     "            --output FILE    instead of standard output; .json and .yaml decide\n"
     "                             the form where both are possible\n"
     "            --overwrite      FILE may exist\n"
@@ -86,7 +87,8 @@ config::FileKind kind_of_file(const std::string& path, const std::optional<std::
   }
   if (to_lower(path).ends_with(".args")) return config::FileKind::training_args;
   const Value file = config::read_any(path);
-  if (file.is_null()) throw InputError(concat(path, ": the file is empty"));
+  if (file.is_null()) throw InputError(concat(path, ": the file is empty: write settings into it"));
+  if (!file.is_object()) throw InputError(concat(file.where().str(), ": expected settings by name, such as seed: 5"));
   if (const auto kind = config::guess_kind(file)) return *kind;
   throw InputError(
       concat(path, ": no key of it is known, so its kind cannot be guessed; give --kind, one of ", join(words)));

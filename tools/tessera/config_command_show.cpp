@@ -4,7 +4,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/core/key_tables.h>
 #include <tessera/config/core/print.h>
 #include <tessera/config/core/validate_said.h>
 #include <tools/tessera/config_command.h>
@@ -13,6 +12,7 @@
 #include <cstdio>
 #include <iostream>
 #include <limits>
+#include <map>
 
 namespace tessera::tool {
 namespace {
@@ -94,24 +94,16 @@ Value tree_value(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// "ok: N keys act, M ignored", and every ignored key with the reason.
+/// "a.yaml: accelerate's file, ok: 3 settings, 8 of ds.json", and what `config show` warns of.
 void print_summary(const std::string& path, FileKind kind, const config::Resolved& resolved) {
-  std::cout << path << ": " << kind_title(kind) << ", ok";
-  std::string ignored;
-  if (!to_lower(path).ends_with(".args")) {
-    std::size_t acting = 0, idle = 0;
-    for (const config::Leaf& leaf : config::leaves_of(config::read_any(path), kind)) {
-      const bool acts = leaf.row == nullptr || leaf.row->effect == config::Effect::acts;
-      ++(acts ? acting : idle);
-      if (!acts)
-        ignored +=
-            concat("  ", config::file_and_line(leaf.where), ": ", leaf.path, " is ignored: ", leaf.row->why, "\n");
-    }
-    std::cout << ": " << acting << (acting == 1 ? " key acts, " : " keys act, ") << idle << " ignored";
-  }
-  std::cout << '\n' << ignored;
-  for (const std::string& note : resolved.notes)
-    if (note.find("no effect") == std::string::npos || ignored.empty()) std::cout << "  " << note << '\n';
+  std::map<std::string, std::size_t> counts = {{path, 0}};
+  for (const auto& [setting, origin] : resolved.origins)
+    if (origin.kind == config::Origin::Kind::file) ++counts[origin.file];
+  const std::size_t own = counts.extract(path).mapped();
+  std::cout << path << ": " << kind_title(kind) << ", ok: " << own << (own == 1 ? " setting" : " settings");
+  for (const auto& [other, count] : counts) std::cout << ", " << count << " of " << other;
+  std::cout << '\n';
+  for (const std::string& line : config::unused_settings(resolved)) std::cout << "  " << line << '\n';
 }
 
 /// The line of a problem that begins with "FILE:LINE"; what has no line stands behind.
@@ -145,6 +137,12 @@ bool check_file(const std::string& path, const std::optional<std::string>& word,
   return false;
 }
 
+/// A file that stands before all flags gets the flag of its kind.
+void name_file(Arguments& arguments, const std::optional<std::string>& kind) {
+  if (!arguments.empty() && !arguments[0].starts_with("--"))
+    arguments.insert(arguments.begin(), std::string(config::kind_flag(kind_of_file(arguments[0], kind))));
+}
+
 }  // namespace
 
 config::Resolved resolve_arguments(const Arguments& arguments, bool environment, config::Problems& problems) {
@@ -162,6 +160,7 @@ int config_show(const Arguments& given) {
   const std::string format = take_flag(arguments, "show", "format").value_or("text");
   if (format != "text" && format != "json" && format != "yaml")
     throw InputError(concat("tessera config show: --format is '", format, "'; it must be one of text, json, yaml"));
+  name_file(arguments, take_flag(arguments, "show", "kind"));
   config::Problems problems;
   const config::Resolved resolved = resolve_arguments(arguments, true, problems);
   config::validate_said(resolved, problems);
@@ -196,8 +195,7 @@ int config_convert(const Arguments& given) {
   if (!target)
     throw InputError(concat("tessera config convert: ", to ? concat("--to is '", *to, "'; it") : "--to",
                             " must be one of tessera, accelerate, deepspeed, fsdp_config, training_args"));
-  if (!arguments.empty() && !arguments[0].starts_with("--"))  // FILE stands for the flag of its kind
-    arguments.insert(arguments.begin(), std::string(config::kind_flag(kind_of_file(arguments[0], kind))));
+  name_file(arguments, kind);
   if (arguments.empty())
     throw InputError("tessera config convert: no file is named (tessera config convert FILE --to KIND)");
   config::Problems problems;

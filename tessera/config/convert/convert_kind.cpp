@@ -52,6 +52,7 @@ Value read_any(const std::string& path) {
   const std::string lower = to_lower(path);
   const bool yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
   const std::string text = read_file(path, yaml ? most_yaml : most_json);
+  if (trim(text).empty()) return {};
   if (!yaml && (lower.ends_with(".json") || trim(text.substr(0, 4096)).starts_with("{")))
     return parse_hjson(text, path);
   if (text.size() > most_yaml)

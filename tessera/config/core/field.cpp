@@ -64,7 +64,8 @@ struct Setter {
 
   std::optional<std::string> operator()(double& slot) const {
     const auto value = parse_real(text);
-    if (!value || !std::isfinite(*value)) return concat("is '", text, "'; it takes a number");
+    if (!value || !std::isfinite(*value))
+      return concat("is '", text, "'; it takes a ", value ? "finite " : "", "number");
     auto problem = out_of_range(*value);
     if (!problem && rule.steps_or_share && *value > 1 && std::trunc(*value) != *value)
       problem = concat("is ", text, "; it must be ", rule.describe());

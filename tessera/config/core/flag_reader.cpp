@@ -1,7 +1,5 @@
 #include <tessera/config/core/flag_reader.h>
 
-#include <tessera/config/megatron/megatron_args.h>
-
 #include <algorithm>
 
 namespace tessera::config {
@@ -52,16 +50,6 @@ Match match(const std::string& name) {
   const bool boolean = positive.argument != nullptr ? positive.argument->shape == ArgumentShape::boolean
                                                     : positive.field != nullptr && positive.field->is_boolean();
   return boolean && !positive.negated ? Match{positive.argument, positive.field, true} : Match{};
-}
-
-/// What a name of other programs is called here.
-std::optional<std::string> meant_by(const std::string& name) {
-  static const std::map<std::string_view, std::string_view> names = {{"max_train_steps", "max_steps"},
-                                                                     {"lora_rank", "lora_r"}};
-  if (const auto found = names.find(name); found != names.end()) return std::string(found->second);
-  const KeyRow* megatron = find_megatron_key(name);
-  return megatron == nullptr || megatron->setting.empty() ? std::nullopt
-                                                          : std::optional(std::string(megatron->setting));
 }
 
 bool is_boolean(const Match& match) {
@@ -185,15 +173,8 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
 void FlagReader::unknown(const std::string& flag, bool has_value) {
   if (!has_value && value_follows()) ++next_;  // its value is no problem of its own
   if (++unknown_ > kMostUnknown) return;
-  std::vector<std::string> names;
-  for (const Field& field : fields()) names.emplace_back(field.name);
-  for (const auto& [alias, ours] : aliases()) names.emplace_back(alias);
-  for (const KeyRow& row : training_args_rows())
-    if (row.key.find('.') == std::string_view::npos && std::find(names.begin(), names.end(), row.key) == names.end())
-      names.emplace_back(row.key);
   const std::string name = underscored(flag.substr(2));
-  auto near = name.size() > 64 ? std::nullopt : meant_by(name);
-  if (!near && name.size() <= 64) near = nearest(name, names);
+  const auto near = meant_by(name);
   if (near)
     if (const Match meant = match(*near); meant.field != nullptr) problems_.doubtful.emplace(meant.field->name);
   problem(name.size() > 64 ? concat("unknown flag ", flag.substr(0, 66), "...") : concat("unknown flag ", flag),

@@ -242,8 +242,10 @@ Value read_source(const std::string& given, const std::string& named_by) {
   if (path_exists(given)) return parse(read_file(given, max_bytes), given);
   if (const auto decoded = from_base64(trim(given)); decoded && trim(*decoded).starts_with("{"))
     return parse(*decoded, "deepspeed (base64)");
-  throw InputError(concat(named_by, " ", given.size() > 200 ? concat(given.substr(0, 200), "...") : given,
-                          ": no such file (a JSON object begins with '{'; base64 of one is accepted, too)"));
+  throw InputError(
+      concat(named_by, " ", given.size() > 200 ? concat(given.substr(0, 200), "...") : given, ": no such file",
+             named_by.starts_with("--") ? " (a JSON object begins with '{'; base64 of one is accepted, too)"
+                                        : ", neither here nor beside the file that names it: correct the path"));
 }
 
 void tell_without_effect(Reading& r, const Value& root) {

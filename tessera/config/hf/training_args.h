@@ -32,6 +32,10 @@ struct TrainingArgument {
 /// The argument of that name (underscores); nullptr when transformers has none.
 const TrainingArgument* find_training_argument(std::string_view name);
 
+/// The argument or setting that an unknown name (underscores) may stand for: what other programs call it, or the
+/// nearest.
+std::optional<std::string> meant_by(const std::string& name);
+
 /// What has no effect, and why.
 struct WithoutEffect {
   std::string what;  ///< "--dataloader_num_workers", "dataloader_num_workers (line 4)"

@@ -25,19 +25,6 @@ std::string underscored(std::string_view name) {
   return out;
 }
 
-const Strings& known_names() {
-  static const Strings names = [] {
-    Strings all;
-    for (const Field& field : fields()) all.emplace_back(field.name);
-    for (const auto& [alias, ours] : aliases()) all.emplace_back(alias);
-    for (const KeyRow& row : training_args_rows())
-      if (row.key.find('.') == std::string_view::npos && std::find(all.begin(), all.end(), row.key) == all.end())
-        all.emplace_back(row.key);
-    return all;
-  }();
-  return names;
-}
-
 class FileReader {
  public:
   FileReader(const std::string& path, const Resolved& so_far, Problems& problems)
@@ -131,7 +118,7 @@ class FileReader {
   }
 
   void unknown(const std::string& key, const Value& value) {
-    const auto near = key.size() > 64 ? std::nullopt : nearest(underscored(key), known_names());
+    const auto near = meant_by(underscored(key));
     if (near) {
       const TrainingArgument* argument = find_training_argument(*near);
       problems_.doubtful.insert(argument != nullptr ? std::string(argument->row.setting) : *near);

@@ -1,6 +1,9 @@
 // What becomes of every argument of transformers' TrainingArguments (4.57, 5.23, and older names) and of its scripts.
 
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
 #include <tessera/config/hf/training_args.h>
+#include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
 
@@ -359,6 +362,48 @@ std::span<const KeyRow> training_args_rows() {
     return all;
   }();
   return rows;
+}
+
+std::optional<std::string> meant_by(const std::string& name) {
+  static constexpr std::pair<std::string_view, std::string_view> others[] = {
+      {"max_train_steps", "max_steps"},
+      {"train_steps", "max_steps"},
+      {"num_steps", "max_steps"},
+      {"num_epochs", "num_train_epochs"},
+      {"epochs", "num_train_epochs"},
+      {"lora_rank", "lora_r"},
+      {"batch_size", "per_device_train_batch_size"},
+      {"train_batch_size", "per_device_train_batch_size"},
+      {"eval_batch_size", "per_device_eval_batch_size"},
+      {"grad_accum", "gradient_accumulation_steps"},
+      {"grad_accum_steps", "gradient_accumulation_steps"},
+      {"wd", "weight_decay"},
+      {"model", "model_name_or_path"},
+      {"model_name", "model_name_or_path"},
+      {"model_path", "model_name_or_path"},
+      {"tokenizer", "tokenizer_name"},
+      {"data", "train_file"},
+      {"dataset", "train_file"},
+      {"train_data", "train_file"},
+      {"dataset_path", "train_file"},
+      {"eval_data_path", "validation_file"},
+      {"seq_len", "block_size"},
+      {"gpus", "num_processes"},
+      {"save_best_model", "load_best_model_at_end"},
+      {"scheduler", "lr_scheduler_type"},
+      {"precision", "bf16"},
+      {"mixed_precision", "bf16"}};
+  if (name.size() > 64) return std::nullopt;
+  for (const auto& [theirs, ours] : others)
+    if (name == theirs) return std::string(ours);
+  if (const KeyRow* megatron = find_megatron_key(name); megatron != nullptr && !megatron->setting.empty())
+    return std::string(megatron->setting);
+  std::vector<std::string> names;
+  for (const Field& field : fields()) names.emplace_back(field.name);
+  for (const auto& [alias, ours] : aliases()) names.emplace_back(alias);
+  for (const TrainingArgument& argument : arguments)
+    if (argument.row.key.find('.') == std::string_view::npos) names.emplace_back(argument.row.key);
+  return nearest(name, names);
 }
 
 const TrainingArgument* find_training_argument(std::string_view name) {
