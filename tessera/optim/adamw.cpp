@@ -56,7 +56,7 @@ class AdamW final : public ElementwiseOptimizer {
             .epsilon = options_.epsilon,
             .weight_decay = slot(i).weight_decay,
             .gradient_scale = factors.gradient_scale,
-            .step = steps(),
+            .step = options_.bias_correction ? steps() : kNoCorrection,
             .decay_in_gradient = decay_in_gradient_};
   }
 
@@ -74,6 +74,9 @@ class AdamW final : public ElementwiseOptimizer {
     v.mul_(a.beta2).addcmul_(g, g, 1 - a.beta2);
     p.addcdiv_(m, (v.sqrt() / std::sqrt(correction2)).add_(a.epsilon), -a.learning_rate / correction1);
   }
+
+  /// So late a step that 1 - beta^step is 1.
+  static constexpr std::int64_t kNoCorrection = std::int64_t{1} << 50;
 
   AdamWOptions options_;
   bool decay_in_gradient_;

@@ -36,7 +36,8 @@ using Made = std::unique_ptr<Optimizer>;
 using Maker = Made (*)(const OptimizerChoice&, const Arguments&, Slots, const CommonOptions&);
 
 AdamWOptions adam_options(const OptimizerChoice& c, const Arguments& a) {
-  return {a.real("beta1", c.beta1), a.real("beta2", c.beta2), a.real("epsilon", a.real("eps", c.epsilon))};
+  return {a.real("beta1", c.beta1), a.real("beta2", c.beta2), a.real("epsilon", a.real("eps", c.epsilon)),
+          a.flag("bias_correction", true)};
 }
 
 Made adamw(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
@@ -101,8 +102,8 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
-      {OptimizerKind::adamw, {"beta1", "beta2", "epsilon", "eps"}, adamw},
-      {OptimizerKind::adam, {"beta1", "beta2", "epsilon", "eps"}, adam},
+      {OptimizerKind::adamw, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adamw},
+      {OptimizerKind::adam, {"beta1", "beta2", "epsilon", "eps", "bias_correction"}, adam},
       {OptimizerKind::sgd, {"momentum", "nesterov"}, sgd},
       {OptimizerKind::adagrad, {"lr_decay", "initial_accumulator_value", "eps"}, adagrad},
       {OptimizerKind::lion, {"beta1", "beta2"}, lion},

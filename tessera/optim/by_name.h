@@ -13,7 +13,7 @@
 namespace tessera::optim {
 
 /// kind         parameters (--optim_args) and their defaults
-/// adamw, adam  beta1, beta2, epsilon = the fields below
+/// adamw, adam  beta1, beta2, epsilon = the fields below; bias_correction = true
 /// sgd          momentum, nesterov = the fields below
 /// adagrad      lr_decay = 0, initial_accumulator_value = 0, eps = 1e-10
 /// lion         beta1, beta2 = the fields below (as transformers passes them)

@@ -83,6 +83,7 @@ struct CommonOptions {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool bias_correction = true;  ///< false: the moments count as they are from the first step (BERT's Adam)
 };
 /// AdamW, Loshchilov & Hutter 2019, as torch.optim.AdamW computes it (torch/optim/adam.py, _single_tensor_adam).
 /// States exp_avg, exp_avg_sq.

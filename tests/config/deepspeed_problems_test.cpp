@@ -259,9 +259,6 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepspeed:1:53: optimizer.params.betas is [0.9]; it must be two numbers: [0.9, 0.999]"},
         ProblemCase{R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 1]}}})",
                     "deepspeed:1:59: optimizer.params.betas is 1; it must be at least 0 and less than 1"},
-        ProblemCase{R"({"optimizer": {"type": "AdamW", "params": {"bias_correction": false}}})",
-                    "deepspeed:1:63: optimizer.params.bias_correction false: Adam without bias correction is not "
-                    "built; leave it out"},
         ProblemCase{R"({"scheduler": {"type": "WarmupLr2"}})",
                     "deepspeed:1:24: scheduler.type 'WarmupLr2' is unknown; did you mean WarmupLR? (the types are "
                     "WarmupLR, WarmupDecayLR, WarmupCosineLR, "

@@ -72,6 +72,25 @@ TEST(Optimizer, adamw_is_torchs) {
   expect_fixture(adamw({.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6}), torch_adamw_betas);
 }
 
+// BERT's Adam, as DeepSpeed's "bias_correction": false: p -= lr (m / (sqrt(v) + eps) + decay p).
+TEST(Optimizer, adamw_without_bias_correction) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    std::vector<Slot> slots = {{"p", fixture_start(0).to(dtype), 0.1}};
+    const auto optimizer = adamw({.bias_correction = false})(slots);
+    at::Tensor p = fixture_start(0).to(at::kDouble), m = at::zeros_like(p), v = at::zeros_like(p);
+    for (int step = 0; step < 5; ++step) {
+      const at::Tensor gradient = fixture_gradient(0, step, p.numel());
+      slots[0].parameter.mutable_grad() = gradient.to(dtype);
+      optimizer->step(1e-2);
+      const at::Tensor g = gradient.to(at::kDouble);
+      m = 0.9 * m + 0.1 * g;
+      v = 0.999 * v + 0.001 * g * g;
+      p = p - 1e-2 * (m / (v.sqrt() + 1e-8) + 0.1 * p);
+    }
+    EXPECT_LT(largest(slots[0].parameter.to(at::kDouble) - p), rounding) << c10::toString(dtype);
+  }
+}
+
 TEST(Optimizer, sgd_is_torchs) {
   expect_fixture(sgd(0), torch_sgd);
   expect_fixture(sgd(0.9), torch_sgd_momentum);

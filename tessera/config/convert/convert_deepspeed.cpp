@@ -20,7 +20,7 @@ constexpr std::array optimizers{Word{"adamw", "AdamW"},     Word{"adam", "Adam"}
 constexpr std::array schedules{Word{"warmup_lr", "WarmupLR"}, Word{"warmup_decay_lr", "WarmupDecayLR"},
                                Word{"warmup_cosine_lr", "WarmupCosineLR"}, Word{"one_cycle", "OneCycle"},
                                Word{"lr_range_test", "LRRangeTest"}};
-/// optim_args of Adagrad and Lamb.
+/// optim_args of Adam, Adagrad and Lamb.
 constexpr std::array parameters{Word{"eps", "eps"}, Word{"lr_decay", "lr_decay"},
                                 Word{"initial_accumulator_value", "initial_accumulator_value"},
                                 Word{"max_trust_ratio", "max_coeff"}, Word{"bias_correction", "bias_correction"}};
@@ -53,8 +53,13 @@ std::optional<Value> named_parameters(const OptimizationConfig& o) {
 Value optimizer_of(Plan& plan) {
   const OptimizationConfig& o = plan.config.optimization;
   const auto type = translated(optimizers, word_of(o.optim));
-  const bool has_parameters = o.optim == OptimizerKind::adagrad || o.optim == OptimizerKind::lamb;
-  const auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
+  const bool adam = o.optim == OptimizerKind::adamw || o.optim == OptimizerKind::adam;
+  bool has_parameters = adam || o.optim == OptimizerKind::adagrad || o.optim == OptimizerKind::lamb;
+  auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
+  if (adam && !named) {  // Adam's own numbers have settings
+    has_parameters = false;
+    named = Value::make_object();
+  }
   if (!type || !named) return {};
   plan.take("optim");
   Value params = Value::make_object();
@@ -68,7 +73,7 @@ Value optimizer_of(Plan& plan) {
     plan.take("adam_beta2");
     params.set("betas", Value::make_array({Value::of(o.adam_beta1), Value::of(o.adam_beta2)}));
   }
-  if (o.optim == OptimizerKind::adamw || o.optim == OptimizerKind::adam) always("eps", "adam_epsilon");
+  if (adam) always("eps", "adam_epsilon");
   always("weight_decay", "weight_decay");
   if (o.optim == OptimizerKind::sgd) {
     always("momentum", "momentum");

@@ -177,9 +177,6 @@ class Optimizer {
     const Value* value = r_.value(key("eps"));
     if (type.setting != "adamw") return;
     if (value != nullptr) r_.say("adam_epsilon", key("eps"), *value, "adam_epsilon");
-    if (r_.flag(key("bias_correction")) == false)
-      r_.to.problem(r_.value(key("bias_correction"))->where(),
-                    concat(key("bias_correction"), " false: Adam without bias correction is not built; leave it out"));
   }
 
   /// Parameters that have no setting of their own.
@@ -193,6 +190,8 @@ class Optimizer {
       pass("lr_decay", "lr_decay", {});
       pass("initial_accumulator_value", "initial_accumulator_value", {});
       pass("eps", "eps", {});
+    } else if (type.setting == "adamw") {
+      if (r_.flag(key("bias_correction")) == false) arguments.emplace_back("bias_correction", Value::of(false));
     } else if (type.name == "Lamb") {
       pass("eps", "eps", 1e-8);
       pass("max_coeff", "max_trust_ratio", 10);

@@ -51,7 +51,7 @@ constexpr Row table[] = {
     ignored("optimizer.params.factor_max", number, "it belongs to OneBitLamb, which is not built"),
     ignored("optimizer.params.factor_min", number, "it belongs to OneBitLamb, which is not built"),
     ignored("optimizer.params.factor_threshold", number, "it belongs to OneBitLamb, which is not built"),
-    acts("optimizer.params.bias_correction", flag, "optim_args", "Lamb; of Adam only true is known"),
+    acts("optimizer.params.bias_correction", flag, "optim_args"),
     acts("optimizer.params.lr_decay", number, "optim_args", "Adagrad"),
     acts("optimizer.params.initial_accumulator_value", number, "optim_args", "Adagrad"),
     acts("optimizer.params.max_coeff", number, "optim_args", "Lamb: max_trust_ratio"),
