@@ -34,7 +34,7 @@ REFUSED_THERE = {"accelerate/tests/test_configs/invalid_keys.yaml"}
 # `trl sft` and FastChat's kin name their data and models in words that only their authors' machines know.
 MODEL_FLAGS = {"model_name_or_path", "tokenizer_name", "config_name"}
 DATA_FLAGS = {"data_path", "train_file", "validation_file", "eval_data_path", "train_data_path", "valid_data_path"}
-TRAINING = re.compile(r"(train|finetune|run_clm|run_mlm|sft|pretrain_gpt|pretrain_bert)[\w-]*\.py$|^sft$")
+TRAINING = re.compile(r"(train|finetune|run_clm|run_mlm|sft)[\w-]*\.py$|^sft$")
 
 
 class Stand:
@@ -103,15 +103,15 @@ def kind_of(path, project):
 
 def expand(text, variables):
     def value(match):
-        name = match.group(1) or match.group(2)
-        return variables.get(name, "" if name.endswith("[@]") else "1" if re.search("NUM|NODE|GPU|SIZE|PORT|RANK", name)
-                             else "unset")
+        name = match.group(1) or match.group(3)
+        usual = "" if name.endswith("[@]") else "1" if re.search("NUM|NODE|GPU|SIZE|PORT|RANK", name) else "unset"
+        return variables.get(name, match.group(2) or usual)
     for _ in range(4):
-        text = re.sub(r"\$\{(\w+(?:\[@\])?)(?::?[-=][^}]*)?\}|\$(\w+)", value, text)
+        text = re.sub(r"\$\{(\w+(?:\[@\])?)(?::?[-=]([^}]*))?\}|\$(\w+)", value, text)
     return text
 
 
-def command_lines(path):
+def command_lines(path, training):
     """The words after the training script's name, of each command that starts one."""
     text = read(path)
     pieces = re.findall(r"```(?:bash|sh|shell|console)?\n(.*?)```", text, re.S) if path.endswith(".md") else [text]
@@ -130,7 +130,7 @@ def command_lines(path):
                 words = shlex.split(expand(line, variables).replace("&>", " > "), comments=True)
             except ValueError:
                 continue
-            at = next((i for i, word in enumerate(words) if TRAINING.search(word)), None)
+            at = next((i for i, word in enumerate(words) if training.search(word)), None)
             if at is None:
                 continue
             rest = words[at + 1:]
@@ -313,7 +313,8 @@ def look(project, folder, program, stand, only):
                 differ = differences(program, show + count, home(path, folder), None, expected)
             yield kind, name, code, lines, differ
         if path.endswith((".sh", ".md")) and project in PARSERS and only in (None, "command line"):
-            for i, (words, processes) in enumerate(command_lines(path)):
+            training = re.compile("pretrain_gpt\\.py$") if project == "Megatron-LM" else TRAINING
+            for i, (words, processes) in enumerate(command_lines(path, training)):
                 words = stand_in(words, stand, os.path.dirname(path), folder)
                 code, lines = run(program, ["show"] + words, folder, processes)
                 yield "command line", f"{name} #{i + 1}", code, lines, []
