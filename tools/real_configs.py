@@ -225,6 +225,23 @@ def processes_of(path):
     return None
 
 
+def accelerate_meaning(path):
+    given = dict(re.findall(r"^ *(\w+): *['\"]?([^\s'\"#]+)", read(path), re.M))
+    meaning, word = {}, given.get("mixed_precision", "no").lower()
+    if "deepspeed_config_file" not in given:
+        meaning = {"bf16": word == "bf16", "fp16": word == "fp16"}
+        for theirs, ours in (("gradient_accumulation_steps", "gradient_accumulation_steps"),
+                             ("gradient_clipping", "max_grad_norm"), ("zero_stage", "zero_stage")):
+            if given.get("distributed_type") == "DEEPSPEED" and number(given.get(theirs)) is not None:
+                meaning[ours] = number(given[theirs])
+    several = given.get("distributed_type") != "NO" and given.get("num_machines") == "1"
+    if several and number(given.get("num_processes")):
+        meaning["num_processes"] = number(given["num_processes"])
+    if given.get("distributed_type") == "FSDP" and given.get("fsdp_sharding_strategy") in ("FULL_SHARD", "1"):
+        meaning["strategy"] = "full_shard"
+    return meaning
+
+
 MEGATRON = {"lr": "learning_rate", "train-iters": "max_steps", "micro-batch-size": "per_device_train_batch_size",
             "seq-length": "block_size", "clip-grad": "max_grad_norm", "adam-beta2": "adam_beta2",
             "weight-decay": "weight_decay", "save-interval": "save_steps", "seed": "seed"}
@@ -301,6 +318,8 @@ def look(project, folder, program, stand, only):
                 processes, expected = 8, megatron_meaning(path)
                 path = megatron_copy(path, stand)
                 words, show = ["check", path], ["--args_file", path]
+            elif kind == "accelerate":
+                expected, show = accelerate_meaning(path), ["--config_file", path]
             if kind == "recipe":
                 words = ["show", "--config", path, "--train_file", stand.data, "--model_name_or_path", stand.model,
                          "--output_dir", stand.new()]
