@@ -76,9 +76,9 @@ mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the 
 `tools/real_configs.py FOLDER build/tessera` looks at the configurations in checkouts of other projects and prints how
 many are accepted, refused because they ask for what is not built (which the refusal names, with the place and what to
 do instead), or refused for any other reason; and it compares what accepted files mean with a reading of its own
-(learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes). On 2026-11-23, with the newest
-snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL, alignment-handbook, FastChat, Stanford Alpaca,
-LLaVA, Qwen and LLaMA-Factory, and files of transformers' tests and documentation:
+(learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes). On 2026-11-23,
+with the newest snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL, alignment-handbook, FastChat,
+Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory, and files of transformers' tests and documentation:
 
 | what | number | accepted | asks for what is not built | otherwise refused | accepted of what is built |
 |---|---|---|---|---|---|
@@ -89,11 +89,11 @@ LLaVA, Qwen and LLaMA-Factory, and files of transformers' tests and documentatio
 | command lines | 46 | 19 | 25 | 2 | 90.5 % |
 | together | 554 | 172 | 379 | 3 | 98.3 % |
 
-No accepted file of DeepSpeed, accelerate and Megatron-LM differed in meaning. Not built are, most frequent first: tensor, pipeline, context and expert
-parallelism and mixtures of experts, generation, other architectures, reinforcement learning, compression and
-quantization in training, models that see images, preference training (DPO, ORPO), chat templates other than ChatML, the
-1-bit variants of Lamb and ZeroOneAdam. The three others: a YAML key that stands twice, a flag of T5 data, and a command
-line that is an excerpt.
+No accepted file of DeepSpeed, accelerate and Megatron-LM differed in meaning. Not built are, most frequent first:
+tensor, pipeline, context and expert parallelism and mixtures of experts, generation, other architectures, reinforcement
+learning, compression and quantization in training, models that see images, preference training (DPO, ORPO), chat
+templates other than ChatML, the 1-bit variants of Lamb and ZeroOneAdam. The three others: a YAML key that stands twice,
+a flag of T5 data, and a command line that is an excerpt.
 
 ## tessera train
 ```
