@@ -5,7 +5,7 @@
 #include <rapidcheck/gtest.h>
 #include <tessera/base/file.h>
 #include <tessera/config/core/fields.h>
-#include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/megatron/megatron_reading.h>
 
 #include <set>
 
@@ -207,7 +207,7 @@ TEST(MegatronArgs, Mistakes) {
       {"--train-iters 5 --eod-mask-loss",
        {"--eod-mask-loss is not supported: all tokens of a block see each other and are scored; leave it out"}},
       {"--train-iters 5 --rotary-percent 0.5",
-       {"--rotary-percent 0.5 is not supported: partly rotated heads are not built; the value is 1"}},
+       {"--rotary-percent 0.5 is not supported; it takes 1; partly rotated heads are not built"}},
       {"--train-iters 5 --initial-loss-scale 1000",
        {"--initial-loss-scale 1000: the scale is a power of two, such as 65536"}},
       {"--train-iters 5 --non-persistent-ckpt-type local",
@@ -292,6 +292,11 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
             Words{"--load not_there holds no checkpoint: leave it out"});
 }
 
+bool stands_alone(std::string_view name) {
+  const MegatronRow* row = find_megatron_row(name);
+  return row != nullptr && (row->act == MegatronRow::Act::standing || row->act == MegatronRow::Act::constant);
+}
+
 // Every row: taken out of the arguments unless it is ours, too; acting, ignored with a note, or refused.
 TEST(MegatronArgs, EveryRow) {
   const std::map<std::string_view, std::string> values = {
@@ -341,7 +346,7 @@ TEST(MegatronArgs, EveryRow) {
     if (row.key.ends_with('*') || row.key == "num_layers" || row.key == "hidden_size" ||
         row.key == "num_attention_heads")
       continue;  // each needs the others: see above
-    std::string value = is_megatron_switch(row.key) ? "" : "1";
+    std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
     if (values.contains(row.key)) value = values.at(row.key);
     std::string line = concat("--", row.key, " ", value);

@@ -539,8 +539,10 @@ TEST_F(TrainingArguments, ArgsFiles) {
             "--dataloader_num_workers (run.args:1) has no effect: rows are read from memory-mapped files, without "
             "worker processes");
   Problems problems;
-  EXPECT_EQ(read_args_file(file("q.args", "a\\ b \"c\\\"d\" 'e\\' #x\nf#g ''"), problems),
-            (Strings{"a b", "c\"d", "e\\", "f#g", ""}));
+  Strings words;
+  for (const FileWord& word : read_file_words(file("q.args", "a\\ b \"c\\\"d\" 'e\\' #x\nf#g ''"), problems))
+    words.push_back(word.text);
+  EXPECT_EQ(words, (Strings{"a b", "c\"d", "e\\", "f#g", ""}));
 }
 
 TEST_F(TrainingArguments, Compat) {

@@ -78,7 +78,6 @@ Translation read_file_arguments(const std::string& path, const std::vector<FileA
 std::vector<FileWord> read_file_words(const std::string& path, Problems& problems);
 /// The same for its text. Throws InputError.
 std::vector<FileWord> split_file_words(std::string_view text, const std::string& path);
-std::vector<std::string> read_args_file(const std::string& path, Problems& problems);
 
 /// A file of settings of at most 256 KiB, JSON or (.yaml, .yml) YAML. Throws InputError; `flag` names who asked for it.
 Value read_settings_file(const std::string& path, const std::string& flag);

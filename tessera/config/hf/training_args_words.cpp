@@ -102,10 +102,4 @@ std::vector<FileWord> read_file_words(const std::string& path, Problems& problem
   }
 }
 
-std::vector<std::string> read_args_file(const std::string& path, Problems& problems) {
-  std::vector<std::string> words;
-  for (FileWord& word : read_file_words(path, problems)) words.push_back(std::move(word.text));
-  return words;
-}
-
 }  // namespace tessera::config

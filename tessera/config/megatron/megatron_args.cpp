@@ -8,7 +8,6 @@
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 
@@ -90,7 +89,8 @@ class Reader {
       MegatronArguments::Given given{argument.substr(0, equals), {}, arguments_[i].where};
       if (equals != std::string::npos) {
         given.values.push_back(argument.substr(equals + 1));
-      } else if (!is_megatron_switch(name)) {
+      } else if (const MegatronRow* row = find_megatron_row(name);
+                 row == nullptr || (row->act != MegatronRow::Act::standing && row->act != MegatronRow::Act::constant)) {
         while (i + 1 < arguments_.size() && !arguments_[i + 1].text.starts_with("--"))
           given.values.push_back(arguments_[++i].text);
       }
@@ -106,44 +106,22 @@ class Reader {
     if ((name == "no_load_optim" || name == "no_load_rng" || name == "finetune") && !a_.has("load"))
       return a_.note(name, "has no effect: nothing is loaded");
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
-    static constexpr std::array<std::string_view, 20> plain = {"non_persistent_save_interval",
-                                                               "eval_micro_batch_size",
-                                                               "start_eval_at_iter",
-                                                               "check_weight_hash_across_dp_replicas_interval",
-                                                               "ddp_bucket_size",
-                                                               "micro_batch_size",
-                                                               "seq_length",
-                                                               "train_iters",
-                                                               "lr",
-                                                               "lr_warmup_iters",
-                                                               "clip_grad",
-                                                               "adam_eps",
-                                                               "sgd_momentum",
-                                                               "save",
-                                                               "save_interval",
-                                                               "eval_interval",
-                                                               "log_interval",
-                                                               "tensorboard_dir",
-                                                               "wandb_exp_name",
-                                                               "tokenizer_model"};
-    if (std::find(plain.begin(), plain.end(), name) != plain.end()) {
-      if (name == "train_iters" && exits_early())
-        return a_.give("exit_interval", row.setting, *a_.text("exit_interval"));
-      if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
-      if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");
-      return;
+    const MegatronRow& how = *find_megatron_row(name);
+    if (how.act == MegatronRow::Act::constant) return a_.give(name, row.setting, std::string(how.text));
+    if (how.act == MegatronRow::Act::only) {
+      const auto given = a_.real(name, 0);
+      if (given && *given != parse_real(how.text))
+        a_.problem(name, concat(format_real(*given), " is not supported; it takes ", row.why));
     }
-    if (name == "no_save_optim" || name == "overlap_grad_reduce" || name == "calculate_per_token_loss" ||
-        name == "deterministic_mode")
-      a_.give(name, row.setting, "true");
+    if (name == "train_iters" && exits_early()) return a_.give("exit_interval", row.setting, *a_.text("exit_interval"));
+    if (how.act == MegatronRow::Act::value)
+      if (const auto text = a_.text(name)) a_.give(name, row.setting, *text);
+    if (name == "eval_interval") a_.give(name, "eval_strategy", "steps");
     if (name == "lr_warmup_fraction") warmup();
-    if (name == "grad_reduce_in_bf16") a_.give(name, row.setting, "bf16");
     if (name == "weight_decay_incr_style") a_.word(name, {"constant"});
     if (name == "distributed_backend")
       if (const auto word = a_.word(name, {"nccl", "gloo"}))
         a_.give(name, *word == "nccl" ? "device" : row.setting, *word == "nccl" ? "auto" : *word);
-    if (name == "use_dist_ckpt" || name == "ckpt_fully_parallel_save") a_.give(name, row.setting, "sharded");
-    if (name == "check_for_nan_in_loss_and_grad") a_.give(name, row.setting, "stop");
     if (name == "non_persistent_ckpt_type") {
       if (const auto word = a_.word(name, {"global", "local", "in_memory"}); word && *word != "in_memory")
         a_.problem(name, concat(*word, " is not supported: copies between checkpoints lie in memory; say in_memory"));
@@ -153,7 +131,6 @@ class Reader {
     if (name == "optimizer")
       if (const auto word = a_.word(name, {"adam", "sgd"}))
         a_.give(name, row.setting, *word == "adam" ? "adamw" : "sgd");
-    if (name == "optimizer_cpu_offload") a_.give(name, row.setting, "optimizer");
     if (name == "initial_loss_scale")
       if (const auto scale = a_.real(name, 1)) {
         const double power = std::log2(*scale);
@@ -163,17 +140,6 @@ class Reader {
         else
           a_.give(name, row.setting, std::to_string(static_cast<int>(power)));
       }
-    only(name, "rotary_percent", 1, "partly rotated heads are not built");
-    only(name, "lr_warmup_init", 0, "warm-up begins at 0");
-    only(name, "num_distributed_optimizer_instances", 1,
-         "shards are kept once; hybrid_shard keeps copies: --strategy hybrid_shard --shard_group_size N");
-  }
-
-  void only(const std::string& name, std::string_view which, double value, const std::string& why) {
-    if (name != which) return;
-    const auto given = a_.real(name, 0);
-    if (given && *given != value)
-      a_.problem(name, concat(format_real(*given), " is not supported: ", why, "; the value is ", format_real(value)));
   }
 
   void mesh() {

@@ -20,8 +20,6 @@ namespace tessera::config {
 std::span<const KeyRow> megatron_keys();
 /// The row of an argument, or of the family it belongs to ("moe_*"); nullptr: there is none.
 const KeyRow* find_megatron_key(std::string_view name);
-/// Whether the argument, which acts, stands alone (--swiglu) instead of being followed by a value.
-bool is_megatron_switch(std::string_view name);
 
 /// Whether the arguments are Megatron's: at least one of them is a name that only Megatron has (--train-iters,
 /// --tensor-model-parallel-size, ...), and none is one of transformers' (--model_name_or_path, --learning_rate,

@@ -1,5 +1,5 @@
 // What becomes of each of Megatron's arguments.
-#include <tessera/config/megatron/megatron_args.h>
+#include <tessera/config/megatron/megatron_reading.h>
 
 #include <algorithm>
 #include <array>
@@ -8,9 +8,8 @@
 namespace tessera::config {
 namespace {
 
-constexpr auto acts = Effect::acts;
-constexpr auto ignored = Effect::ignored;
-constexpr auto refused = Effect::refused;
+using enum Effect;
+using Act = MegatronRow::Act;
 
 constexpr std::string_view fastest = "the fastest kernels that the machine has are chosen";
 constexpr std::string_view tensor = "it belongs to tensor parallelism, whose size is 1";
@@ -22,187 +21,191 @@ constexpr std::string_view mapped = "data is mapped into memory; there is nothin
 constexpr std::string_view trackers = "metrics go to metrics.jsonl, report.html and TensorBoard";
 constexpr std::string_view shape = "in config_overrides";
 
+constexpr MegatronRow elsewhere(std::string_view key, std::string_view setting, std::string_view why = {}) {
+  return {{key, setting, acts, why}, Act::elsewhere};
+}
+constexpr MegatronRow standing(std::string_view key, std::string_view setting, std::string_view why = {}) {
+  return {{key, setting, acts, why}, Act::standing};
+}
+constexpr MegatronRow value(std::string_view key, std::string_view setting, std::string_view why = {}) {
+  return {{key, setting, acts, why}, Act::value};
+}
+constexpr MegatronRow constant(std::string_view key, std::string_view setting, std::string_view text) {
+  return {{key, setting, acts, text == "true" ? std::string_view() : text}, Act::constant, text};
+}
+constexpr MegatronRow only(std::string_view key, std::string_view why) {
+  return {{key, "", acts, why}, Act::only, why.substr(0, why.find(';'))};
+}
+constexpr MegatronRow without_effect(std::string_view key, std::string_view why) { return {{key, "", ignored, why}}; }
+constexpr MegatronRow not_built(std::string_view key, std::string_view why) { return {{key, "", refused, why}}; }
+
 constexpr std::array rows{
     // ---- the mesh ----
-    KeyRow{"tensor_model_parallel_size", "", acts, "1; more is refused"},
-    KeyRow{"pipeline_model_parallel_size", "", acts, "1; more is refused"},
-    KeyRow{"context_parallel_size", "", acts, "1; more is refused"},
-    KeyRow{"expert_model_parallel_size", "", acts, "1; more is refused"},
-    KeyRow{"expert_tensor_parallel_size", "", acts, "1; more is refused"},
-    KeyRow{"num_layers_per_virtual_pipeline_stage", "", refused, pipeline},
-    KeyRow{"pipeline_model_parallel_layout", "", refused, pipeline},
-    KeyRow{"num_experts", "", refused, experts},
-    KeyRow{"distributed_backend", "backend", acts, "nccl: device auto, whose backend follows"},
-    KeyRow{"distributed_timeout_minutes", "ddp_timeout", acts, "in seconds"},
+    elsewhere("tensor_model_parallel_size", "", "1; more is refused"),
+    elsewhere("pipeline_model_parallel_size", "", "1; more is refused"),
+    elsewhere("context_parallel_size", "", "1; more is refused"),
+    elsewhere("expert_model_parallel_size", "", "1; more is refused"),
+    elsewhere("expert_tensor_parallel_size", "", "1; more is refused"),
+    not_built("num_layers_per_virtual_pipeline_stage", pipeline),
+    not_built("pipeline_model_parallel_layout", pipeline),
+    not_built("num_experts", experts),
+    elsewhere("distributed_backend", "backend", "nccl: device auto, whose backend follows"),
+    elsewhere("distributed_timeout_minutes", "ddp_timeout", "in seconds"),
     // ---- what is divided ----
-    KeyRow{"use_distributed_optimizer", "strategy", acts, "zero1"},
-    KeyRow{"use_torch_fsdp2", "strategy", acts, "full_shard"},
-    KeyRow{"use_custom_fsdp", "strategy", acts, "full_shard, or as data_parallel_sharding_strategy says"},
-    KeyRow{"use_megatron_fsdp", "strategy", acts, "full_shard, or as data_parallel_sharding_strategy says"},
-    KeyRow{"data_parallel_sharding_strategy", "strategy", acts,
-           "no_shard: ddp; optim: zero1; optim_grads: zero2; optim_grads_params: full_shard"},
-    KeyRow{"num_distributed_optimizer_instances", "", acts, "1; more is refused"},
-    KeyRow{"overlap_grad_reduce", "overlap_comm"},
-    KeyRow{"overlap_param_gather", "", ignored, "parameters are gathered ahead of their use"},
-    KeyRow{"ddp_bucket_size", "reduce_bucket_size"},
-    KeyRow{"accumulate_allreduce_grads_in_fp32", "", ignored, always},
-    KeyRow{"grad_reduce_in_bf16", "reduce_dtype", acts, "bf16"},
-    KeyRow{"deterministic_mode", "full_determinism"},
-    KeyRow{"optimizer_cpu_offload", "cpu_offload", acts, "optimizer"},
-    KeyRow{"recompute_activations", "gradient_checkpointing", acts, "of the attention only"},
-    KeyRow{"recompute_granularity", "gradient_checkpointing", acts, "full: whole blocks; selective: the attention"},
-    KeyRow{"recompute_method", "", ignored, "every block keeps its own inputs"},
-    KeyRow{"recompute_modules", "", ignored, "recompute_granularity selective computes the attention again"},
-    KeyRow{"recompute_num_layers", "", ignored,
-           "every block keeps its own inputs; gradient_checkpointing_kwargs every=N leaves blocks out"},
+    standing("use_distributed_optimizer", "strategy", "zero1"),
+    standing("use_torch_fsdp2", "strategy", "full_shard"),
+    standing("use_custom_fsdp", "strategy", "full_shard, or as data_parallel_sharding_strategy says"),
+    standing("use_megatron_fsdp", "strategy", "full_shard, or as data_parallel_sharding_strategy says"),
+    elsewhere("data_parallel_sharding_strategy", "strategy",
+              "no_shard: ddp; optim: zero1; optim_grads: zero2; optim_grads_params: full_shard"),
+    only("num_distributed_optimizer_instances",
+         "1; shards are kept once; hybrid_shard keeps copies: --strategy hybrid_shard --shard_group_size N"),
+    constant("overlap_grad_reduce", "overlap_comm", "true"),
+    without_effect("overlap_param_gather", "parameters are gathered ahead of their use"),
+    value("ddp_bucket_size", "reduce_bucket_size"),
+    without_effect("accumulate_allreduce_grads_in_fp32", always),
+    constant("grad_reduce_in_bf16", "reduce_dtype", "bf16"),
+    constant("deterministic_mode", "full_determinism", "true"),
+    constant("optimizer_cpu_offload", "cpu_offload", "optimizer"),
+    standing("recompute_activations", "gradient_checkpointing", "of the attention only"),
+    elsewhere("recompute_granularity", "gradient_checkpointing", "full: whole blocks; selective: the attention"),
+    without_effect("recompute_method", "every block keeps its own inputs"),
+    without_effect("recompute_modules", "recompute_granularity selective computes the attention again"),
+    without_effect("recompute_num_layers",
+                   "every block keeps its own inputs; gradient_checkpointing_kwargs every=N leaves blocks out"),
     // ---- the model ----
-    KeyRow{"num_layers", "config_overrides", acts, shape},
-    KeyRow{"hidden_size", "config_overrides", acts, shape},
-    KeyRow{"num_attention_heads", "config_overrides", acts, shape},
-    KeyRow{"ffn_hidden_size", "config_overrides", acts, shape},
-    KeyRow{"kv_channels", "config_overrides", acts, shape},
-    KeyRow{"group_query_attention", "config_overrides", acts, shape},
-    KeyRow{"num_query_groups", "config_overrides", acts, shape},
-    KeyRow{"max_position_embeddings", "config_overrides", acts, shape},
-    KeyRow{"vocab_size", "config_overrides", acts, "in config_overrides; the last id is the end of text"},
-    KeyRow{"make_vocab_size_divisible_by", "", ignored, "the vocabulary is not padded"},
-    KeyRow{"position_embedding_type", "config_overrides", acts, "learned_absolute: GPT-2; rope: Llama"},
-    KeyRow{"use_rotary_position_embeddings", "config_overrides", acts, "Llama"},
-    KeyRow{"rotary_base", "config_overrides", acts, shape},
-    KeyRow{"rotary_percent", "", acts, "1.0; less is refused: the models here rotate whole heads"},
-    KeyRow{"normalization", "config_overrides", acts, "LayerNorm: GPT-2; RMSNorm: Llama"},
-    KeyRow{"norm_epsilon", "config_overrides", acts, shape},
-    KeyRow{"layernorm_epsilon", "config_overrides", acts, shape},
-    KeyRow{"swiglu", "config_overrides", acts, "Llama"},
-    KeyRow{"squared_relu", "", refused, "no model here has it; leave it out"},
-    KeyRow{"disable_bias_linear", "config_overrides", acts, "Llama; without it a Llama's layers have biases"},
-    KeyRow{"add_qkv_bias", "", refused, "give a Qwen2's config.json with --config_name instead of its shape"},
-    KeyRow{"qk_layernorm", "", refused, "give a Qwen3's config.json with --config_name instead of its shape"},
-    KeyRow{"untie_embeddings_and_output_weights", "config_overrides", acts, shape},
-    KeyRow{"attention_dropout", "config_overrides", acts, shape},
-    KeyRow{"hidden_dropout", "config_overrides", acts, shape},
-    KeyRow{"init_method_std", "config_overrides", acts, shape},
+    elsewhere("num_layers", "config_overrides", shape),
+    elsewhere("hidden_size", "config_overrides", shape),
+    elsewhere("num_attention_heads", "config_overrides", shape),
+    elsewhere("ffn_hidden_size", "config_overrides", shape),
+    elsewhere("kv_channels", "config_overrides", shape),
+    standing("group_query_attention", "config_overrides", shape),
+    elsewhere("num_query_groups", "config_overrides", shape),
+    elsewhere("max_position_embeddings", "config_overrides", shape),
+    elsewhere("vocab_size", "config_overrides", "in config_overrides; the last id is the end of text"),
+    without_effect("make_vocab_size_divisible_by", "the vocabulary is not padded"),
+    elsewhere("position_embedding_type", "config_overrides", "learned_absolute: GPT-2; rope: Llama"),
+    standing("use_rotary_position_embeddings", "config_overrides", "Llama"),
+    elsewhere("rotary_base", "config_overrides", shape),
+    only("rotary_percent", "1; partly rotated heads are not built"),
+    elsewhere("normalization", "config_overrides", "LayerNorm: GPT-2; RMSNorm: Llama"),
+    elsewhere("norm_epsilon", "config_overrides", shape),
+    elsewhere("layernorm_epsilon", "config_overrides", shape),
+    standing("swiglu", "config_overrides", "Llama"),
+    not_built("squared_relu", "no model here has it; leave it out"),
+    standing("disable_bias_linear", "config_overrides", "Llama; without it a Llama's layers have biases"),
+    not_built("add_qkv_bias", "give a Qwen2's config.json with --config_name instead of its shape"),
+    not_built("qk_layernorm", "give a Qwen3's config.json with --config_name instead of its shape"),
+    standing("untie_embeddings_and_output_weights", "config_overrides", shape),
+    elsewhere("attention_dropout", "config_overrides", shape),
+    elsewhere("hidden_dropout", "config_overrides", shape),
+    elsewhere("init_method_std", "config_overrides", shape),
     // ---- the batch and the steps ----
-    KeyRow{"micro_batch_size", "per_device_train_batch_size"},
-    KeyRow{"global_batch_size", "gradient_accumulation_steps", acts,
-           "divided by micro_batch_size and the number of processes"},
-    KeyRow{"rampup_batch_size", "", refused, "the batch keeps its size; leave it out"},
-    KeyRow{"seq_length", "block_size", acts, "T tokens, of which T-1 are scored"},
-    KeyRow{"train_iters", "max_steps"},
-    KeyRow{"train_samples", "max_steps", acts, "divided by global_batch_size"},
-    KeyRow{"exit_interval", "max_steps", acts, "when it comes before train_iters, by which the rate still falls"},
-    KeyRow{"exit_duration_in_mins", "", refused, "tessera launch --emit slurm --time ends a run after saving"},
+    value("micro_batch_size", "per_device_train_batch_size"),
+    elsewhere("global_batch_size", "gradient_accumulation_steps",
+              "divided by micro_batch_size and the number of processes"),
+    not_built("rampup_batch_size", "the batch keeps its size; leave it out"),
+    value("seq_length", "block_size", "T tokens, of which T-1 are scored"),
+    value("train_iters", "max_steps"),
+    elsewhere("train_samples", "max_steps", "divided by global_batch_size"),
+    elsewhere("exit_interval", "max_steps", "when it comes before train_iters, by which the rate still falls"),
+    not_built("exit_duration_in_mins", "tessera launch --emit slurm --time ends a run after saving"),
     // ---- the optimizer ----
-    KeyRow{"optimizer", "optim", acts, "adam: adamw; sgd"},
-    KeyRow{"lr", "learning_rate"},
-    KeyRow{"min_lr", "lr_scheduler_kwargs"},
-    KeyRow{"lr_decay_style", "lr_scheduler_type", acts,
-           "constant: constant_with_warmup; linear: linear, with min_lr polynomial; cosine: cosine, with min_lr "
-           "cosine_with_min_lr; inverse-square-root"},
-    KeyRow{"lr_decay_iters", "lr_scheduler_kwargs", acts, "num_training_steps, unless it is train_iters"},
-    KeyRow{"lr_decay_samples", "lr_scheduler_kwargs", acts, "num_training_steps: divided by global_batch_size"},
-    KeyRow{"weight_decay_incr_style", "", acts, "constant; others are refused"},
-    KeyRow{"lr_warmup_iters", "warmup_steps"},
-    KeyRow{"lr_warmup_fraction", "warmup_ratio"},
-    KeyRow{"lr_warmup_samples", "warmup_steps", acts, "divided by global_batch_size"},
-    KeyRow{"lr_warmup_init", "", acts, "0; more is refused"},
-    KeyRow{"clip_grad", "max_grad_norm"},
-    KeyRow{"weight_decay", "weight_decay", acts, "Megatron's default is 0.01"},
-    KeyRow{"adam_beta1", "adam_beta1"},
-    KeyRow{"adam_beta2", "adam_beta2"},
-    KeyRow{"adam_eps", "adam_epsilon"},
-    KeyRow{"sgd_momentum", "momentum"},
-    KeyRow{"seed", "seed", acts, "Megatron's default is 1234"},
-    KeyRow{"bf16", "bf16"},
-    KeyRow{"fp16", "fp16"},
-    KeyRow{"loss_scale", "loss_scale"},
-    KeyRow{"initial_loss_scale", "initial_scale_power", acts, "a power of two; Megatron's default is 2^32"},
-    KeyRow{"min_loss_scale", "min_loss_scale"},
-    KeyRow{"loss_scale_window", "loss_scale_window", acts, "Megatron's default is 1000"},
-    KeyRow{"hysteresis", "hysteresis", acts, "Megatron's default is 2"},
-    KeyRow{"fp8_format", "", refused, "fp8 is not built; use --bf16"},
-    KeyRow{"use_precision_aware_optimizer", "", ignored, "bf16_optimizer_states chooses the precision of the moments"},
+    elsewhere("optimizer", "optim", "adam: adamw; sgd"),
+    value("lr", "learning_rate"),
+    elsewhere("min_lr", "lr_scheduler_kwargs"),
+    elsewhere("lr_decay_style", "lr_scheduler_type",
+              "constant: constant_with_warmup; linear: linear, with min_lr polynomial; cosine: cosine, with min_lr "
+              "cosine_with_min_lr; inverse-square-root"),
+    elsewhere("lr_decay_iters", "lr_scheduler_kwargs", "num_training_steps, unless it is train_iters"),
+    elsewhere("lr_decay_samples", "lr_scheduler_kwargs", "num_training_steps: divided by global_batch_size"),
+    elsewhere("weight_decay_incr_style", "", "constant; others are refused"),
+    value("lr_warmup_iters", "warmup_steps"),
+    elsewhere("lr_warmup_fraction", "warmup_ratio"),
+    elsewhere("lr_warmup_samples", "warmup_steps", "divided by global_batch_size"),
+    only("lr_warmup_init", "0; warm-up begins at 0"),
+    value("clip_grad", "max_grad_norm"),
+    elsewhere("weight_decay", "weight_decay", "Megatron's default is 0.01"),
+    elsewhere("adam_beta1", "adam_beta1"),
+    elsewhere("adam_beta2", "adam_beta2"),
+    value("adam_eps", "adam_epsilon"),
+    value("sgd_momentum", "momentum"),
+    elsewhere("seed", "seed", "Megatron's default is 1234"),
+    elsewhere("bf16", "bf16"),
+    elsewhere("fp16", "fp16"),
+    elsewhere("loss_scale", "loss_scale"),
+    elsewhere("initial_loss_scale", "initial_scale_power", "a power of two; Megatron's default is 2^32"),
+    elsewhere("min_loss_scale", "min_loss_scale"),
+    elsewhere("loss_scale_window", "loss_scale_window", "Megatron's default is 1000"),
+    elsewhere("hysteresis", "hysteresis", "Megatron's default is 2"),
+    not_built("fp8_format", "fp8 is not built; use --bf16"),
+    without_effect("use_precision_aware_optimizer", "bf16_optimizer_states chooses the precision of the moments"),
     // ---- data ----
-    KeyRow{"data_path", "train_file", acts, "PREFIX means PREFIX.bin with PREFIX.idx; one only"},
-    KeyRow{"train_data_path", "train_file", acts, "PREFIX means PREFIX.bin with PREFIX.idx; one only"},
-    KeyRow{"valid_data_path", "validation_file", acts, "PREFIX means PREFIX.bin with PREFIX.idx; one only"},
-    KeyRow{"test_data_path", "", ignored, "there is no test after the training"},
-    KeyRow{"split", "validation_split_percentage", acts, "the second share"},
-    KeyRow{"mock_data", "", refused, "name a file with --data-path"},
-    KeyRow{"tokenizer_type", "tokenizer_name", acts,
-           "HuggingFaceTokenizer with tokenizer_model, NullTokenizer with vocab_size; others are refused when the data "
-           "is text"},
-    KeyRow{"tokenizer_model", "tokenizer_name"},
-    KeyRow{"vocab_file", "", ignored,
-           "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"},
-    KeyRow{"merge_file", "", ignored,
-           "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"},
-    KeyRow{"dataloader_type", "", ignored, "train_sampling_strategy chooses the order"},
-    KeyRow{"data_cache_path", "", ignored, "there are no index files to keep"},
-    KeyRow{"reset_position_ids", "", refused, documents},
-    KeyRow{"reset_attention_mask", "", refused, documents},
-    KeyRow{"eod_mask_loss", "", refused, documents},
+    elsewhere("data_path", "train_file", "PREFIX means PREFIX.bin with PREFIX.idx; one only"),
+    elsewhere("train_data_path", "train_file", "PREFIX means PREFIX.bin with PREFIX.idx; one only"),
+    elsewhere("valid_data_path", "validation_file", "PREFIX means PREFIX.bin with PREFIX.idx; one only"),
+    without_effect("test_data_path", "there is no test after the training"),
+    elsewhere("split", "validation_split_percentage", "the second share"),
+    not_built("mock_data", "name a file with --data-path"),
+    elsewhere(
+        "tokenizer_type", "tokenizer_name",
+        "HuggingFaceTokenizer with tokenizer_model, NullTokenizer with vocab_size; others are refused when the data "
+        "is text"),
+    value("tokenizer_model", "tokenizer_name"),
+    without_effect(
+        "vocab_file",
+        "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"),
+    without_effect(
+        "merge_file",
+        "tokens of .bin files need no tokenizer; for text give --tokenizer-model a folder with tokenizer.json"),
+    without_effect("dataloader_type", "train_sampling_strategy chooses the order"),
+    without_effect("data_cache_path", "there are no index files to keep"),
+    not_built("reset_position_ids", documents),
+    not_built("reset_attention_mask", documents),
+    not_built("eod_mask_loss", documents),
     // ---- checkpoints, logs ----
-    KeyRow{"save", "output_dir"},
-    KeyRow{"save_interval", "save_steps"},
-    KeyRow{"load", "resume_from_checkpoint", acts,
-           "the folder of --save: the newest checkpoint in it, if there is one"},
-    KeyRow{"finetune", "", refused, "give --model_name_or_path the folder of the weights to start from"},
-    KeyRow{"no_save_optim", "save_only_model"},
-    KeyRow{"no_load_optim", "", refused,
-           "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"},
-    KeyRow{"no_load_rng", "", refused,
-           "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"},
-    KeyRow{"no_save_rng", "", ignored, "random numbers are made from the seed and the step"},
-    KeyRow{"ckpt_format", "", ignored, "checkpoints are safetensors that any number of processes reads"},
-    KeyRow{"async_save", "async_save"},
-    KeyRow{"use_dist_ckpt", "save_state_dict_type", acts, "sharded"},
-    KeyRow{"ckpt_fully_parallel_save", "save_state_dict_type", acts, "sharded"},
-    KeyRow{"no_ckpt_fully_parallel_save", "", ignored,
-           "every process writes what it holds; save_state_dict_type full makes the first one write all"},
-    KeyRow{"ckpt_fully_parallel_load", "", ignored, "every process reads what it needs"},
-    KeyRow{"ckpt_assume_constant_structure", "", ignored, "what is written where is planned once per run"},
-    KeyRow{"non_persistent_save_interval", "checkpoint_in_memory"},
-    KeyRow{"non_persistent_ckpt_type", "", acts, "in_memory; other kinds are refused"},
-    KeyRow{"check_weight_hash_across_dp_replicas_interval", "check_replicas_steps"},
-    KeyRow{"check_for_nan_in_loss_and_grad", "nan_policy", acts, "stop"},
-    KeyRow{"no_check_for_nan_in_loss_and_grad", "", ignored,
-           "losses and gradients are always checked; nan_policy skip leaves out the steps where they are not finite"},
-    KeyRow{"eval_interval", "eval_steps"},
-    KeyRow{"eval_micro_batch_size", "per_device_eval_batch_size"},
-    KeyRow{"eval_global_batch_size", "", ignored, "what is evaluated is a mean over all of its tokens"},
-    KeyRow{"start_eval_at_iter", "eval_delay"},
-    KeyRow{"eval_iters", "", ignored, "all of the validation data is evaluated; make it smaller instead"},
-    KeyRow{"log_interval", "logging_steps"},
-    KeyRow{"tensorboard_dir", "logging_dir"},
-    KeyRow{"log_throughput", "", ignored, always},
-    KeyRow{"timing_log_level", "", ignored, "--profile writes a timeline"},
-    KeyRow{"wandb_exp_name", "run_name"},
+    value("save", "output_dir"),
+    value("save_interval", "save_steps"),
+    elsewhere("load", "resume_from_checkpoint", "the folder of --save: the newest checkpoint in it, if there is one"),
+    not_built("finetune", "give --model_name_or_path the folder of the weights to start from"),
+    constant("no_save_optim", "save_only_model", "true"),
+    not_built(
+        "no_load_optim",
+        "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"),
+    not_built(
+        "no_load_rng",
+        "a run is resumed whole; to begin anew from its weights, give --model_name_or_path the checkpoint's folder"),
+    without_effect("no_save_rng", "random numbers are made from the seed and the step"),
+    without_effect("ckpt_format", "checkpoints are safetensors that any number of processes reads"),
+    elsewhere("async_save", "async_save"),
+    constant("use_dist_ckpt", "save_state_dict_type", "sharded"),
+    constant("ckpt_fully_parallel_save", "save_state_dict_type", "sharded"),
+    without_effect("no_ckpt_fully_parallel_save",
+                   "every process writes what it holds; save_state_dict_type full makes the first one write all"),
+    without_effect("ckpt_fully_parallel_load", "every process reads what it needs"),
+    without_effect("ckpt_assume_constant_structure", "what is written where is planned once per run"),
+    value("non_persistent_save_interval", "checkpoint_in_memory"),
+    elsewhere("non_persistent_ckpt_type", "", "in_memory; other kinds are refused"),
+    value("check_weight_hash_across_dp_replicas_interval", "check_replicas_steps"),
+    constant("check_for_nan_in_loss_and_grad", "nan_policy", "stop"),
+    without_effect(
+        "no_check_for_nan_in_loss_and_grad",
+        "losses and gradients are always checked; nan_policy skip leaves out the steps where they are not finite"),
+    value("eval_interval", "eval_steps"),
+    value("eval_micro_batch_size", "per_device_eval_batch_size"),
+    without_effect("eval_global_batch_size", "what is evaluated is a mean over all of its tokens"),
+    value("start_eval_at_iter", "eval_delay"),
+    without_effect("eval_iters", "all of the validation data is evaluated; make it smaller instead"),
+    value("log_interval", "logging_steps"),
+    value("tensorboard_dir", "logging_dir"),
+    without_effect("log_throughput", always),
+    without_effect("timing_log_level", "--profile writes a timeline"),
+    value("wandb_exp_name", "run_name"),
     // ---- implementation ----
-    KeyRow{"attention_softmax_in_fp32", "", ignored, always},
-    KeyRow{"manual_gc", "", ignored, "there is no garbage collector"},
-    KeyRow{"calculate_per_token_loss", "average_tokens_across_devices"},
+    without_effect("attention_softmax_in_fp32", always),
+    without_effect("manual_gc", "there is no garbage collector"),
+    constant("calculate_per_token_loss", "average_tokens_across_devices", "true"),
 };
-// What acts and stands alone. Other arguments take the words that follow, which is harmless where nothing acts.
-constexpr std::string_view switches[] = {"use_distributed_optimizer",
-                                         "use_torch_fsdp2",
-                                         "use_custom_fsdp",
-                                         "use_megatron_fsdp",
-                                         "overlap_grad_reduce",
-                                         "optimizer_cpu_offload",
-                                         "recompute_activations",
-                                         "group_query_attention",
-                                         "use_rotary_position_embeddings",
-                                         "swiglu",
-                                         "disable_bias_linear",
-                                         "untie_embeddings_and_output_weights",
-                                         "no_save_optim",
-                                         "use_dist_ckpt",
-                                         "ckpt_fully_parallel_save",
-                                         "calculate_per_token_loss",
-                                         "grad_reduce_in_bf16",
-                                         "check_for_nan_in_loss_and_grad",
-                                         "deterministic_mode"};
 
 // Arguments that share one answer; a star stands for the rest of a name.
 struct Family {
@@ -327,7 +330,8 @@ constexpr Family families[] = {
 
 std::span<const KeyRow> megatron_keys() {
   static const std::vector<KeyRow> all = [] {
-    std::vector<KeyRow> keys(rows.begin(), rows.end());
+    std::vector<KeyRow> keys;
+    for (const MegatronRow& row : rows) keys.push_back(row.key_row);
     for (const Family& family : families)
       for (std::string_view rest = family.names; !rest.empty();) {
         const std::size_t end = std::min(rest.find(' '), rest.size());
@@ -348,8 +352,10 @@ const KeyRow* find_megatron_key(std::string_view name) {
   return found;
 }
 
-bool is_megatron_switch(std::string_view name) {
-  return std::find(std::begin(switches), std::end(switches), name) != std::end(switches);
+const MegatronRow* find_megatron_row(std::string_view name) {
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const MegatronRow& row) { return row.key_row.key == name; });
+  return found == rows.end() ? nullptr : &*found;
 }
 
 }  // namespace tessera::config

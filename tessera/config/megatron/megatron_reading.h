@@ -13,6 +13,22 @@
 
 namespace tessera::config {
 
+/// A row of the table, and what the argument does to its setting.
+struct MegatronRow {
+  enum class Act : unsigned char {
+    elsewhere,  ///< what is read in megatron_args.cpp or megatron_model.cpp
+    standing,   ///< the same of a switch, which no value follows
+    constant,   ///< a switch: the setting gets `text`
+    value,      ///< the setting gets the value as it stands
+    only,       ///< the value is `text`, with which the reason in the row begins; another one is refused
+  };
+  KeyRow key_row;
+  Act act = Act::elsewhere;
+  std::string_view text = {};
+};
+/// nullptr: there is none of its own (it may belong to a family: find_megatron_key).
+const MegatronRow* find_megatron_row(std::string_view name);
+
 class MegatronArguments {
  public:
   struct Given {
