@@ -69,6 +69,9 @@ mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the 
   shifted-away one too, and so prints (T-1)/T of it.
 - Text is one stream cut into blocks, with one rest dropped at the end; `run_clm.py` drops a rest per 1000 lines.
   Without `--validation_file` the *last* blocks are held out.
+- A name that only TRL has (`use_peft`, `dataset_text_field`, `dataset_mixture`, `packing_strategy`, ...) brings TRL's
+  defaults where nothing else is said: learning rate 2e-5, bf16, gradient checkpointing, every message scored, 1024
+  tokens; a warning lists them. So do `use_lora` of Qwen and `lora_enable` of LLaVA for the rank of their adapters.
 - Epochs are one continuous stream of samples; a step may straddle two of them.
 - `--tokenizer_name byte` needs no file: ids 0-255 are bytes, 256 is `<|endoftext|>`.
 

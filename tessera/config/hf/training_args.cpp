@@ -284,9 +284,12 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
   if (row.key == "lora_target_modules") {  // a list, or words
-    std::string names = text;
-    std::replace(names.begin(), names.end(), ' ', ',');
-    meaning.settings.emplace_back(row.setting, names);
+    const std::string names = join(words_of(text), ",");
+    const std::string lower = to_lower(names);
+    if (names.find_first_of("*()|^$\\+?") != std::string::npos)
+      meaning.problem = concat(" ", trim(text), ": patterns are not built: give ends of module names, or all-linear");
+    else
+      meaning.settings.emplace_back(row.setting, lower == "all-linear" || lower == "all_linear" ? "all-linear" : names);
     return meaning;
   }
   if (row.key == "model_type") {

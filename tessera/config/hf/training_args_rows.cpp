@@ -313,6 +313,8 @@ constexpr TrainingArgument arguments[] = {
     of_trl(ignored("dataset_train_split", Shape::word, "", kDatasets)),
     of_trl(ignored("dataset_test_split", Shape::word, "", kDatasets)),
     of_trl(ignored("dataset_streaming", Shape::boolean, "false", kLoader)),
+    ignored("env", Shape::object, "{}", "variables are set where the program is started"),
+    of_trl(ignored("model_init_kwargs", Shape::object, "{}", "the model is what its folder holds")),
     of_trl(ignored("dataset_kwargs", Shape::object, "{}", kRows)),
     of_trl(refused("completion_only_loss", Shape::boolean, "true",
                    "of a prompt and its completion only the completion is scored: leave it out, or write both as one "
@@ -389,6 +391,7 @@ std::optional<std::string> meant_by(const std::string& name) {
       {"eval_data_path", "validation_file"},
       {"seq_len", "block_size"},
       {"gpus", "num_processes"},
+      {"accelerate_config", "config_file"},
       {"save_best_model", "load_best_model_at_end"},
       {"scheduler", "lr_scheduler_type"},
       {"precision", "bf16"},
