@@ -28,6 +28,12 @@ std::string object_file(std::size_t i) { return concat("custom_checkpoint_", i, 
 
 }  // namespace
 
+void set_seed(std::int64_t seed, bool device_specific, bool deterministic) {
+  const int rank = initialized() ? world().rank() : launch::read_rank_environment().rank;
+  at::manual_seed(static_cast<std::uint64_t>(seed + (device_specific ? rank : 0)));
+  if (deterministic) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+}
+
 Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
   std::vector<std::string> flags = options_.arguments;
   const std::string& precision = options_.mixed_precision;
@@ -61,16 +67,16 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
     throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
                             given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
                             ": give each model with its optimizer, both in the same order"));
-  std::vector<std::unique_ptr<faces::PreparedTraining>> made;
+  std::vector<std::shared_ptr<faces::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
-    made.push_back(std::make_unique<faces::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
+    made.push_back(std::make_shared<faces::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
                                                              given.updates[i]));
     made.back()->training.zero_grad();
   }
   Prepared prepared;
   for (auto& one : made) {  // all or none
     if (!state_->prepared.empty()) one->training.share_loss_scale(state_->prepared.front()->training);
-    prepared.trainings.push_back(one.get());
+    prepared.trainings.push_back(one);
     state_->prepared.push_back(std::move(one));
   }
   return prepared;
@@ -99,18 +105,17 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
   return state_->loaders.back();
 }
 
-faces::PreparedTraining& Accelerator::next_scheduled(const Prepared& prepared) const {
-  std::vector<faces::PreparedTraining*> candidates = prepared.trainings;
-  if (candidates.empty())  // a call without models speaks of those of earlier calls
-    for (const auto& one : state_->prepared) candidates.push_back(one.get());
-  const auto free = std::find_if(candidates.begin(), candidates.end(), [](const auto* one) { return !one->scheduled; });
+std::shared_ptr<faces::PreparedTraining> Accelerator::next_scheduled(const Prepared& prepared) const {
+  // a call without models speaks of those of earlier calls
+  const auto& candidates = prepared.trainings.empty() ? state_->prepared : prepared.trainings;
+  const auto free = std::find_if(candidates.begin(), candidates.end(), [](const auto& one) { return !one->scheduled; });
   if (free == candidates.end())
     throw InputError(
         concat("Accelerator: prepare was given a schedule, but ",
                candidates.empty() ? "no model is prepared" : "each prepared model and its optimizer have one already",
                ": give a schedule together with its model and optimizer, or after them"));
   (*free)->scheduled = true;
-  return **free;
+  return *free;
 }
 
 PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
@@ -118,14 +123,14 @@ PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& s
     throw InputError(
         "Accelerator: reduce_lr_on_plateau follows evaluations, which a prepared schedule does not see: call "
         "torch::optim::ReduceLROnPlateauScheduler of your optimizer yourself, after each evaluation");
-  faces::PreparedTraining& own = next_scheduled(prepared);
-  own.training.set_schedule(train::rate_schedule(schedule));
+  const auto own = next_scheduled(prepared);
+  own->training.set_schedule(train::rate_schedule(schedule));
   return PreparedScheduler(state_, own);
 }
 
 PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const {
-  faces::PreparedTraining& own = next_scheduled(prepared);
-  own.torch_scheduler = &scheduler;
+  const auto own = next_scheduled(prepared);
+  own->torch_scheduler = &scheduler;
   return PreparedScheduler(state_, own);
 }
 
@@ -153,7 +158,7 @@ Accelerator::Scope Accelerator::accumulate() {
     state_->sync_gradients = state_->micro_steps % accumulation_ == 0;
   }
   state_->check_uneven(accumulation_);
-  for (faces::Training* training : trainings) training->expect_step(state_->sync_gradients);
+  state_->expect_step(state_->sync_gradients);
   return Scope();
 }
 
@@ -174,10 +179,9 @@ void Accelerator::backward(const at::Tensor& loss) {
   for (faces::Training* training : trainings) training->gradients_changed();
 }
 
-Accelerator::Scope Accelerator::no_sync() {
-  for (faces::Training* training : state_->trained()) training->expect_step(false);
-  return Scope([state = state_] {
-    for (faces::Training* training : state->trained()) training->expect_step(true);
+Accelerator::Scope Accelerator::expecting(bool step) {
+  return Scope([state = state_, before = state_->expect_step(step)] {
+    if (!state->prepared.empty()) state->expect_step(before);
   });
 }
 
@@ -193,11 +197,60 @@ double Accelerator::clip_grad_norm_(double max_norm) {
 
 void Accelerator::clip_grad_value_(double limit) {
   if (!sync_gradients()) return;
-  for (faces::Training* training : state_->trained())
-    training->sharded().clip_grad_value(limit * (training->loss_scale() ? training->loss_scale()->scale() : 1));
+  for (faces::Training* training : state_->trained()) clip_values(*training, limit);
+}
+
+void Accelerator::clip_values(faces::Training& training, double limit) {
+  training.sharded().clip_grad_value(limit * training.loss_factor());
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  return std::any_of(state_->prepared.begin(), state_->prepared.end(),
+                     [](const auto& one) { return one->step_was_skipped; });
+}
+
+DistributedType Accelerator::distributed_type() const {
+  const StrategyRow& strategy = row_of(config_.sharding.strategy);
+  if (!strategy.shard_optimizer)
+    return !use_distributed()   ? DistributedType::no
+           : !device().is_cpu() ? DistributedType::multi_gpu
+                                : DistributedType::multi_cpu;
+  const std::string_view name = word_of(config_.sharding.strategy);
+  if (name.starts_with("zero")) return DistributedType::deepspeed;
+  return use_distributed() ? DistributedType::fsdp : DistributedType::no;
+}
+
+void Accelerator::forget() {
+  state_->prepared.clear();
+  state_->loaders.clear();
+  state_->micro_steps = 0;
+  state_->sync_gradients = state_->expects_step = true;
 }
 
 at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return faces::gather_rows(world_->group(), tensor); }
+
+std::vector<at::Tensor> Accelerator::gather(const std::vector<at::Tensor>& tensors) const {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& tensor : tensors) all.push_back(gather(tensor));
+  return all;
+}
+
+std::vector<Value> Accelerator::gather_object(const std::vector<Value>& objects) const {
+  std::vector<Value> all;
+  for (const std::string& text : comm::all_gather_text(world_->group(), dump_json(Value::make_array(objects)))) {
+    const Value of_rank = parse_json(text, "gather_object");
+    all.insert(all.end(), of_rank.items().begin(), of_rank.items().end());
+  }
+  return all;
+}
+
+std::vector<std::string> Accelerator::gather_object(const std::vector<std::string>& texts) const {
+  std::vector<Value> objects;
+  for (const std::string& text : texts) objects.push_back(Value::of(text));
+  std::vector<std::string> all;
+  for (const Value& item : gather_object(objects)) all.push_back(item.as_string());
+  return all;
+}
 
 at::Tensor Accelerator::gather_for_metrics(const at::Tensor& tensor) const {
   const at::Tensor rows = tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor;
@@ -230,10 +283,34 @@ at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from_process) co
   return own;
 }
 
-at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op) const {
+at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op, double scale) const {
   const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
   world_->group().all_reduce(own, op).wait();
-  return own;
+  return scale == 1 ? own : own * scale;
+}
+
+void Accelerator::save(const StateDict& tensors, const std::string& path) const {
+  if (is_main_process()) faces::write_state_dict(tensors, path);
+}
+
+void Accelerator::init_trackers(const std::string& project_name, const Value& config) {
+  std::vector<std::shared_ptr<Tracker>> begun = options_.trackers;
+  for (const std::string& name : options_.log_with) begun.push_back(faces::make_tracker(name, logging_dir()));
+  if (!is_main_process()) return;
+  for (const auto& tracker : begun) tracker->start(project_name, config);
+  trackers_ = std::move(begun);
+}
+
+void Accelerator::log(const Value& values, std::optional<std::int64_t> step) {
+  faces::check_logged(values);
+  for (const auto& tracker : trackers_) tracker->log(values, step.value_or(logged_));
+  ++logged_;
+}
+
+void Accelerator::end_training() {
+  for (const auto& tracker : trackers_) tracker->finish();
+  trackers_.clear();
+  shutdown();
 }
 
 std::string Accelerator::checkpoints_folder() const {
@@ -310,8 +387,8 @@ void Accelerator::save_weights(faces::Training& training, const std::string& fol
   faces::save_weights(training, folder, max_shard_bytes);
 }
 
-Accelerator::Scope Accelerator::main_process_first() const {
-  if (!is_main_process()) {
+Accelerator::Scope Accelerator::goes_first(bool first) const {
+  if (!first) {
     wait_for_everyone();
     return Scope();
   }

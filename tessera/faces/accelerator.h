@@ -26,6 +26,8 @@
 #include <tessera/comm/world.h>
 #include <tessera/faces/loader.h>
 #include <tessera/faces/prepared.h>
+#include <tessera/faces/state_dict.h>
+#include <tessera/faces/tracker.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +53,9 @@ struct AcceleratorOptions {
   bool step_scheduler_with_optimizer = true;
   std::string project_dir = {};  ///< where save_state() without a folder writes: PROJECT_DIR/checkpoints/checkpoint_N
   std::int64_t total_limit = 0;  ///< at most so many of those; the oldest go. 0: all stay
+  std::vector<std::string> log_with = {};  ///< tensorboard | jsonl: where log() writes, see init_trackers()
+  std::vector<std::shared_ptr<Tracker>> trackers = {};  ///< your own, besides
+  std::string logging_dir = {};                         ///< where log_with writes; empty: project_dir
   std::vector<std::string> arguments =
       {};  ///< further settings: {"--fsdp", "full_shard", "--fsdp_config", "fsdp.json"}
 };
@@ -61,6 +66,13 @@ struct OptimizerSettings {
   double lr = 1e-3, weight_decay = 0;
   std::string arguments = {};  ///< "beta2=0.95,eps=1e-6"
 };
+
+/// accelerate.utils.set_seed: seeds LibTorch's generators of all devices; device_specific: each process another one,
+/// seed + its rank. deterministic: operations without a deterministic algorithm throw from now on.
+void set_seed(std::int64_t seed, bool device_specific = false, bool deterministic = false);
+
+/// What divides the work, in Accelerate's words. deepspeed: a ZeRO strategy; fsdp: another one that shards.
+enum class DistributedType { no, multi_cpu, multi_gpu, fsdp, deepspeed };
 
 /// What save_state() keeps of an object of yours (register_for_checkpointing).
 class Stateful {
@@ -97,6 +109,9 @@ class Accelerator {
   /// none. Throws InputError when there is none.
   PreparedScheduler prepare(const optim::Schedule& schedule);
   PreparedScheduler prepare(torch::optim::LRScheduler& scheduler);
+  DataLoader prepare_data_loader(const DataLoader& loader) { return prepare_one(loader); }
+  PreparedScheduler prepare_scheduler(const optim::Schedule& schedule) { return prepare(schedule); }
+  PreparedScheduler prepare_scheduler(torch::optim::LRScheduler& scheduler) { return prepare(scheduler); }
 
   /// The scope of one micro-batch, forward and backward: whether it ends a step is decided here.
   class Scope {
@@ -117,7 +132,16 @@ class Accelerator {
     return accumulate();
   }
   /// Gradients are kept on the rank while it lives, without counting (see Sharded::NoSync).
-  [[nodiscard]] Scope no_sync();
+  [[nodiscard]] Scope no_sync() { return expecting(false); }
+  template <class M>
+  [[nodiscard]] Scope no_sync(const PreparedModel<M>&) {
+    return no_sync();
+  }
+  /// Backwards while it lives reduce gradients, those that no_sync() has kept included.
+  template <class M>
+  [[nodiscard]] Scope trigger_sync_in_backward(const PreparedModel<M>&) {
+    return expecting(true);
+  }
   bool sync_gradients() const { return state_->sync_gradients; }
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }
 
@@ -148,12 +172,23 @@ class Accelerator {
   double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {
     return sync_gradients() ? model.training().clip(max_norm) : 0;
   }
-  /// Under FSDP and ZeRO refused by Accelerate; works here.
+  /// Under FSDP and ZeRO refused by Accelerate; works here. Gradients of all models, or of one.
   void clip_grad_value_(double limit);
+  template <class M>
+  void clip_grad_value_(const PreparedModel<M>& model, double limit) {
+    if (sync_gradients()) clip_values(model.training(), limit);
+  }
+  /// The last step of one of the optimizers was left out, since fp16 gradients overflowed.
+  bool optimizer_step_was_skipped() const;
 
   /// Tensors of all ranks joined along dimension 0 (their rows may differ in number); numbers become a vector.
   /// Collective.
   at::Tensor gather(const at::Tensor& tensor) const;
+  std::vector<at::Tensor> gather(const std::vector<at::Tensor>& tensors) const;
+  /// Lists of all ranks in one, in the order of the ranks (accelerate.utils.gather_object): what JSON holds, or texts.
+  /// They may differ in length. Collective.
+  std::vector<Value> gather_object(const std::vector<Value>& objects) const;
+  std::vector<std::string> gather_object(const std::vector<std::string>& texts) const;
   /// The same without the rows that only fill the last round of the loader in use, or stand in.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
   /// The same of several tensors.
@@ -164,8 +199,8 @@ class Accelerator {
                                   bool pad_first = false) const;
   /// The tensor of one rank, on all; shape and type are the same everywhere. Collective.
   at::Tensor broadcast(const at::Tensor& tensor, int from_process = 0) const;
-  /// Sum or mean over ranks. Collective.
-  at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum) const;
+  /// Sum or mean over ranks, times `scale`. Collective.
+  at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum, double scale = 1) const;
 
   /// Weights, optimizers, schedules, loss scale, random numbers, loaders' epochs, registered objects into `folder`
   /// (empty: the next of PROJECT_DIR/checkpoints/checkpoint_N), which is replaced when all of it is on the disk. Every
@@ -186,6 +221,37 @@ class Accelerator {
                   std::int64_t max_shard_bytes = 10'000'000'000) {
     save_weights(model.training(), folder, max_shard_bytes);
   }
+  /// Whole parameters and buffers by name, on the CPU (docs/faces.md). Strategies that shard parameters: on rank 0, the
+  /// others get none, as Accelerate's FSDP; else on every rank. Collective.
+  template <class M>
+  StateDict get_state_dict(const PreparedModel<M>& model) const {
+    return faces::state_dict(model.training());
+  }
+  /// Writes tensors as a .safetensors file, on the main process; the others do nothing. Throws Error.
+  void save(const StateDict& tensors, const std::string& path) const;
+  /// Lets go of all that was prepared: models, optimizers, schedules, loaders, and of the handles given. Their memory
+  /// goes with the last handle. Weights that a strategy shards are gone then: save them, or Sharded::restore() the
+  /// module, before. Other models may be prepared after it. The count of accumulate() begins again.
+  template <class... Handles>
+  void free_memory(Handles&... handles) {
+    (handles.release(), ...);
+    forget();
+  }
+  template <class... Handles>
+  void clear(Handles&... handles) {
+    free_memory(handles...);
+  }
+
+  /// Begins log_with's and your own trackers, on the main process: tensorboard writes an event file, jsonl
+  /// metrics.jsonl, into LOGGING_DIR/PROJECT_NAME, with `config` at the beginning. Throws InputError for another name
+  /// of a tracker, or without a folder.
+  void init_trackers(const std::string& project_name, const Value& config = Value::make_object());
+  /// Numbers and texts by name, to all trackers, on the main process; nothing elsewhere, or without trackers. step: the
+  /// x of curves; empty: the number of calls before. Throws InputError for values that are neither.
+  void log(const Value& values, std::optional<std::int64_t> step = {});
+  /// Ends the trackers and leaves the job, as tessera::shutdown() does: nothing collective comes after it. Collective.
+  void end_training();
+
   /// The loader without the first batches of its next pass: they are not even read.
   static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) {
     return loader.skip_first_batches(batches);
@@ -201,7 +267,15 @@ class Accelerator {
   bool is_main_process() const { return process_index() == 0; }
   bool is_local_main_process() const { return local_process_index() == 0; }
   bool is_last_process() const { return process_index() == num_processes() - 1; }
+  bool use_distributed() const { return num_processes() > 1; }
+  DistributedType distributed_type() const;
   c10::Device device() const { return world_->device(); }
+  bool split_batches() const { return options_.split_batches; }
+  bool even_batches() const { return options_.even_batches; }
+  const std::string& project_dir() const { return options_.project_dir; }
+  const std::string& logging_dir() const {
+    return options_.logging_dir.empty() ? options_.project_dir : options_.logging_dir;
+  }
   std::string mixed_precision() const;
   const RunConfig& config() const { return config_; }
 
@@ -214,8 +288,13 @@ class Accelerator {
   void on_process(int index, const std::function<void()>& work) const {
     if (process_index() == index) work();
   }
+  void on_local_process(int local_index, const std::function<void()>& work) const {
+    if (local_process_index() == local_index) work();
+  }
   /// While it lives, rank 0 is first: the others wait at its beginning until rank 0 has left it. Collective.
-  [[nodiscard]] Scope main_process_first() const;
+  [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
+  /// The same of the first rank of each host.
+  [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
   void wait_for_everyone() const { world_->group().barrier().wait(); }
   /// The parts on one line of stdout, by the main process of each host.
   template <class... Parts>
@@ -249,7 +328,7 @@ class Accelerator {
   };
   /// What it made of them, and how much of that was given back.
   struct Prepared {
-    std::vector<faces::PreparedTraining*> trainings;
+    std::vector<std::shared_ptr<faces::PreparedTraining>> trainings;
     std::size_t models = 0, optimizers = 0;
   };
   template <class M>
@@ -271,7 +350,7 @@ class Accelerator {
 
   template <class M>
   PreparedModel<M> give(Prepared& prepared, const std::shared_ptr<M>& module) const {
-    return PreparedModel<M>(module, state_, prepared.trainings[prepared.models++]->training);
+    return PreparedModel<M>(module, prepared.trainings[prepared.models++]);
   }
   template <class M>
   PreparedModel<M> give(Prepared& prepared, const torch::nn::ModuleHolder<M>& holder) const {
@@ -280,15 +359,19 @@ class Accelerator {
   PreparedOptimizer give(Prepared& prepared, const torch::optim::Optimizer&) const { return next_optimizer(prepared); }
   PreparedOptimizer give(Prepared& prepared, const OptimizerSettings&) const { return next_optimizer(prepared); }
   PreparedOptimizer next_optimizer(Prepared& prepared) const {
-    return PreparedOptimizer(state_, *prepared.trainings[prepared.optimizers++]);
+    return PreparedOptimizer(state_, prepared.trainings[prepared.optimizers++]);
   }
   DataLoader give(Prepared&, const DataLoader& loader) { return prepare_one(loader); }
   PreparedScheduler give(Prepared& prepared, const optim::Schedule& schedule) const;
   PreparedScheduler give(Prepared& prepared, torch::optim::LRScheduler& scheduler) const;
-  faces::PreparedTraining& next_scheduled(const Prepared& prepared) const;
+  std::shared_ptr<faces::PreparedTraining> next_scheduled(const Prepared& prepared) const;
   DataLoader prepare_one(const DataLoader& loader);
   static void save_weights(faces::Training& training, const std::string& folder, std::int64_t max_shard_bytes);
 
+  Scope expecting(bool step);
+  Scope goes_first(bool first) const;
+  void forget();
+  static void clip_values(faces::Training& training, double limit);
   std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
   std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }
   static void print_line(const std::string& line);
@@ -300,6 +383,8 @@ class Accelerator {
   comm::World* world_ = nullptr;
   std::shared_ptr<faces::AcceleratorState> state_ = std::make_shared<faces::AcceleratorState>();
   std::vector<Stateful*> objects_;
+  std::vector<std::shared_ptr<Tracker>> trackers_;  // between init_trackers() and end_training(), on the main process
+  std::int64_t logged_ = 0;
   bool trigger_ = false;
 };
 

@@ -63,6 +63,10 @@ DataLoader DataLoader::skip_first_batches(std::int64_t batches) const {
   return rest;
 }
 
+void DataLoader::release() {
+  *this = DataLoader({.rows = 0, .read = [](const auto&) { return std::vector<at::Tensor>(); }}, {});
+}
+
 std::vector<std::int64_t> DataLoader::rows_of(std::int64_t epoch, std::vector<std::int64_t> positions) const {
   if (!options_.shuffle) return positions;
   const data::Sampler order(SamplingStrategy::random, source_.rows, options_.seed);

@@ -71,6 +71,9 @@ class DataLoader {
   /// This loader without the first `batches` of its next pass, whose rows are not read. Passes after it are whole.
   DataLoader skip_first_batches(std::int64_t batches) const;
 
+  /// Lets go of the data: an empty loader (Accelerator::free_memory).
+  void release();
+
   class Iterator {
    public:
     using iterator_category = std::input_iterator_tag;

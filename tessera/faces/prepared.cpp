@@ -20,6 +20,11 @@ std::vector<faces::Training*> faces::AcceleratorState::trained() const {
   return trainings;
 }
 
+bool faces::AcceleratorState::expect_step(bool is_last) {
+  for (Training* training : trained()) training->expect_step(is_last);
+  return std::exchange(expects_step, is_last);
+}
+
 const faces::LoaderState* faces::AcceleratorState::ending_loader() const {
   for (const DataLoader& loader : loaders)
     if (loader.state().end_of_loader) return &loader.state();
@@ -50,25 +55,28 @@ void faces::AcceleratorState::check_uneven(std::int64_t accumulation) const {
 }
 
 void PreparedOptimizer::step() {
+  faces::PreparedTraining& prepared = faces::in_use(prepared_);
   if (!state_->sync_gradients) return;
-  faces::Training& own = prepared_->training;
+  faces::Training& own = prepared.training;
   const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
   const double before = scale();
-  prepared_->step_was_skipped = !own.step();
+  prepared.step_was_skipped = !own.step();
   const double changed = scale() / before;
   if (changed == 1) return;
   for (const auto& other : state_->prepared)  // whose gradients stay, to be divided by the scale that is now
-    if (other.get() != prepared_) other->training.rescale_gradients(changed);
+    if (other != prepared_) other->training.rescale_gradients(changed);
 }
 
 void PreparedOptimizer::zero_grad() {
-  if (state_->sync_gradients) prepared_->training.zero_grad();
+  faces::Training& own = faces::in_use(prepared_).training;
+  if (state_->sync_gradients) own.zero_grad();
 }
 
 void PreparedScheduler::step() {
-  if (!state_->step_scheduler_with_optimizer) return prepared_->step_schedules();
-  if (!state_->sync_gradients || prepared_->step_was_skipped) return;
-  for (std::int64_t i = 0; i < state_->scheduler_steps; ++i) prepared_->step_schedules();
+  faces::PreparedTraining& prepared = faces::in_use(prepared_);
+  if (!state_->step_scheduler_with_optimizer) return prepared.step_schedules();
+  if (!state_->sync_gradients || prepared.step_was_skipped) return;
+  for (std::int64_t i = 0; i < state_->scheduler_steps; ++i) prepared.step_schedules();
 }
 
 }  // namespace tessera

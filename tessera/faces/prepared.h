@@ -2,6 +2,7 @@
 /// \file
 /// What Accelerator::prepare() gives back for models, optimizers and schedules, and what these share.
 
+#include <tessera/base/error.h>
 #include <tessera/faces/loader.h>
 #include <tessera/faces/training.h>
 
@@ -36,21 +37,31 @@ struct PreparedTraining {
 
 /// What an Accelerator and what it prepared share.
 struct AcceleratorState {
-  std::vector<std::unique_ptr<PreparedTraining>> prepared;  // in the order of prepare()
+  std::vector<std::shared_ptr<PreparedTraining>> prepared;  // in the order of prepare()
   std::vector<DataLoader> loaders;
   std::shared_ptr<LoaderGroup> loader_group = std::make_shared<LoaderGroup>();
   bool sync_gradients = true;
+  bool expects_step = true;  ///< the next backward reduces gradients (no_sync)
   bool sync_with_dataloader = true;
   bool step_scheduler_with_optimizer = true;
   std::int64_t scheduler_steps = 1;  ///< that a schedule takes with each step of its optimizer
   std::int64_t micro_steps = 0;      ///< accumulate()d since the last end of a loader
 
-  std::vector<Training*> trained() const;    ///< throws InputError before prepare()
+  std::vector<Training*> trained() const;  ///< throws InputError before prepare()
+  /// Whether the next backwards reduce gradients; returns what was so before.
+  bool expect_step(bool is_last);
   const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
   bool stand_in() const;                     ///< the batch read last is one that does not count (join_uneven_inputs)
   /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
   void check_uneven(std::int64_t accumulation) const;
 };
+
+/// What a handle refers to. Throws InputError when free_memory() has taken it.
+template <class T>
+T& in_use(const std::shared_ptr<T>& held) {
+  if (held) return *held;
+  throw InputError("Accelerator: this model, optimizer or schedule was given to free_memory(): prepare it again");
+}
 
 }  // namespace faces
 
@@ -58,41 +69,46 @@ struct AcceleratorState {
 template <class M>
 class PreparedModel {
  public:
-  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<faces::AcceleratorState> state, faces::Training& training)
-      : module_(std::move(module)), state_(std::move(state)), training_(&training) {}
+  PreparedModel(std::shared_ptr<M> module, std::shared_ptr<faces::PreparedTraining> prepared)
+      : module_(std::move(module)), prepared_(std::move(prepared)) {}
 
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
+    return training().forward(*module_, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);
   }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
+  void train(bool on = true) { training().module().train(on); }
+  void eval() { train(false); }
   const std::shared_ptr<M>& module() const { return module_; }
-  faces::Training& training() const { return *training_; }
+  faces::Training& training() const { return faces::in_use(prepared_).training; }
+  /// Lets go of it (Accelerator::free_memory): the last one to do so ends the training.
+  void release() {
+    prepared_.reset();
+    module_.reset();
+  }
 
  private:
   std::shared_ptr<M> module_;
-  std::shared_ptr<faces::AcceleratorState> state_;
-  faces::Training* training_;  // state_'s
+  std::shared_ptr<faces::PreparedTraining> prepared_;
 };
 
 /// Acts when gradients are in sync (at the end of a step), and only then.
 class PreparedOptimizer {
  public:
-  PreparedOptimizer(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
-      : state_(std::move(state)), prepared_(&prepared) {}
+  PreparedOptimizer(std::shared_ptr<faces::AcceleratorState> state, std::shared_ptr<faces::PreparedTraining> prepared)
+      : state_(std::move(state)), prepared_(std::move(prepared)) {}
   void step();
   void zero_grad();
-  bool step_was_skipped() const { return prepared_->step_was_skipped; }  ///< fp16 gradients overflowed
-  std::vector<double> learning_rates() const { return prepared_->training.update().learning_rates(); }
+  bool step_was_skipped() const { return faces::in_use(prepared_).step_was_skipped; }  ///< fp16 gradients overflowed
+  std::vector<double> learning_rates() const { return faces::in_use(prepared_).training.update().learning_rates(); }
+  void release() { prepared_.reset(); }
 
  private:
   std::shared_ptr<faces::AcceleratorState> state_;
-  faces::PreparedTraining* prepared_;  // state_'s
+  std::shared_ptr<faces::PreparedTraining> prepared_;
 };
 
 /// Follows its optimizer as accelerate's AcceleratedScheduler does (accelerate/scheduler.py): step() acts when the
@@ -102,14 +118,15 @@ class PreparedOptimizer {
 /// false: one step whenever it is called.
 class PreparedScheduler {
  public:
-  PreparedScheduler(std::shared_ptr<faces::AcceleratorState> state, faces::PreparedTraining& prepared)
-      : state_(std::move(state)), prepared_(&prepared) {}
+  PreparedScheduler(std::shared_ptr<faces::AcceleratorState> state, std::shared_ptr<faces::PreparedTraining> prepared)
+      : state_(std::move(state)), prepared_(std::move(prepared)) {}
   void step();
-  std::vector<double> get_last_lr() const { return prepared_->training.update().learning_rates(); }
+  std::vector<double> get_last_lr() const { return faces::in_use(prepared_).training.update().learning_rates(); }
+  void release() { prepared_.reset(); }
 
  private:
   std::shared_ptr<faces::AcceleratorState> state_;
-  faces::PreparedTraining* prepared_;  // state_'s
+  std::shared_ptr<faces::PreparedTraining> prepared_;
 };
 
 }  // namespace tessera

@@ -481,6 +481,7 @@ TEST(Accelerator, fp16_steps_that_overflow_are_skipped) {
       scheduler.step();
       optimizer.zero_grad();
       EXPECT_EQ(optimizer.step_was_skipped(), step == 1);
+      EXPECT_EQ(accelerator.optimizer_step_was_skipped(), step == 1);
       EXPECT_EQ(at::equal(before.begin()->second, weights_of(accelerator.training().sharded()).begin()->second),
                 step == 1);
       EXPECT_EQ(optimizer.learning_rates().at(0) == rate, step == 1);
