@@ -237,7 +237,8 @@ Value read_source(const std::string& given, const std::string& named_by) {
       throw InputError(concat(root.where().str(), ": expected an object with keys such as train_batch_size"));
     return root;
   };
-  if (trim(given).starts_with("{")) return parse(given, "deepspeed");
+  if (trim(given).starts_with("{"))  // an object in a file: its line there, and the place in the object
+    return parse(given, named_by.starts_with("--") ? "deepspeed" : named_by);
   if (is_directory(given)) throw InputError(concat(named_by, " ", given, " is a folder; expected a JSON file"));
   if (path_exists(given)) return parse(read_file(given, max_bytes), given);
   if (const auto decoded = from_base64(trim(given)); decoded && trim(*decoded).starts_with("{"))
