@@ -58,11 +58,11 @@ class Rules : RuleChecks {
     model_folder();
     const std::string& name = m.config_name;
     if ((name.find('/') != std::string::npos || name.ends_with(".json")) && !path_exists(name))
-      problem({"config_name"}, "--config_name ", name, ": no such file or folder");
+      problem({"config_name"}, said("config_name"), " ", name, ": no such file or folder");
     if (is_directory(name) && !path_exists(path_join(name, "config.json")))
-      problem({"config_name"}, "--config_name ", name, ": the folder has no config.json");
+      problem({"config_name"}, said("config_name"), " ", name, ": the folder has no config.json");
     if (!m.tokenizer_name.empty() && m.tokenizer_name != "byte" && !path_exists(m.tokenizer_name))
-      problem({"tokenizer_name"}, "--tokenizer_name ", m.tokenizer_name,
+      problem({"tokenizer_name"}, said("tokenizer_name"), " ", m.tokenizer_name,
               ": no such file or folder (nothing is downloaded; 'byte' needs no file)");
   }
 
@@ -70,20 +70,20 @@ class Rules : RuleChecks {
     const std::string& folder = c_.model.model_name_or_path;
     if (folder.empty()) return;
     if (!is_directory(folder))
-      problem({"model_name_or_path"}, "--model_name_or_path ", folder,
+      problem({"model_name_or_path"}, said("model_name_or_path"), " ", folder,
               path_exists(folder) ? " is a file, not a folder" : ": no such folder (nothing is downloaded)");
     else if (!path_exists(path_join(folder, "config.json")) && !path_exists(path_join(folder, "adapter_config.json")))
-      problem({"model_name_or_path"}, "--model_name_or_path ", folder,
+      problem({"model_name_or_path"}, said("model_name_or_path"), " ", folder,
               ": the folder has neither config.json (a model) nor adapter_config.json (LoRA adapters of one)");
   }
 
   void data_file(const char* name, const std::string& path) {
     if (path.empty()) return;
-    if (!path_exists(path)) return problem({name}, "--", name, " ", path, ": no such file");
+    if (!path_exists(path)) return problem({name}, said(name), " ", path, ": no such file");
     if (is_directory(path))
-      return problem({name}, "--", name, " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
+      return problem({name}, said(name), " ", path, " is a folder; expected a .txt, .jsonl or .bin file");
     if (path.ends_with(".bin") && !path_exists(path.substr(0, path.size() - 4) + ".idx"))
-      problem({name}, "--", name, " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
+      problem({name}, said(name), " ", path, ": its index ", path.substr(0, path.size() - 4), ".idx is missing");
   }
 
   void data() {
@@ -116,10 +116,11 @@ class Rules : RuleChecks {
     if (folder.empty())
       return problem({"output_dir"}, "--output_dir is missing: the folder that receives model, metrics and report");
     if (!path_exists(folder)) return creatable(folder);
-    if (!is_directory(folder)) return problem({"output_dir"}, "--output_dir ", folder, " is a file, not a folder");
+    if (!is_directory(folder))
+      return problem({"output_dir"}, said("output_dir"), " ", folder, " is a file, not a folder");
     if (o.overwrite_output_dir || !o.resume_from_checkpoint.empty()) return;
     if (const std::size_t entries = list_folder(folder).size(); entries > 0)
-      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, "--output_dir ", folder,
+      problem({"output_dir", "overwrite_output_dir", "resume_from_checkpoint"}, said("output_dir"), " ", folder,
               " is not empty (", entries, entries == 1 ? " entry" : " entries",
               "): choose another folder, continue it with --resume_from_checkpoint last, or replace "
               "its run with --overwrite_output_dir");
@@ -130,10 +131,10 @@ class Rules : RuleChecks {
     std::filesystem::path above = absolute_path(folder);
     while (above.has_relative_path() && !path_exists(above.string())) above = above.parent_path();
     if (!is_directory(above.string()))
-      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: '", above.filename().string(),
+      problem({"output_dir"}, said("output_dir"), " ", folder, " cannot be created: '", above.filename().string(),
               "' is a file, not a folder");
     else if (::access(above.c_str(), W_OK) != 0)
-      problem({"output_dir"}, "--output_dir ", folder, " cannot be created: no permission to write in ",
+      problem({"output_dir"}, said("output_dir"), " ", folder, " cannot be created: no permission to write in ",
               above.string());
   }
 
@@ -143,7 +144,8 @@ class Rules : RuleChecks {
     if (from.empty()) return;
     if (from != "last") {
       if (!is_directory(from))
-        problem({"resume_from_checkpoint"}, "--resume_from_checkpoint ", from, ": no such folder (or say 'last')");
+        problem({"resume_from_checkpoint"}, said("resume_from_checkpoint"), " ", from,
+                ": no such folder (or say 'last')");
       return;
     }
     if (folder.empty()) return;  // its own problem

@@ -74,8 +74,13 @@ class ModelArguments {
       const std::string name = text.substr(from + 2, end - from - 2);
       const auto value = look_up(environment_, name);
       if (!value) {
+        std::string argument = key.substr(std::min(key.find_first_not_of('-'), key.size()));
+        std::replace(argument.begin(), argument.end(), '-', '_');
+        const KeyRow* row = find_megatron_key(argument);
+        if (row != nullptr && row->effect == Effect::ignored) break;
+        if (row != nullptr && !row->setting.empty()) problems_.doubtful.emplace(row->setting);
         problems_.lines.push_back(
-            concat(where.str(), ": ", key, " names the variable ", name, ": set it in the environment"));
+            concat(where.str(), ": ", key, ": the variable ", name, " is not set; set it in the environment"));
         break;
       }
       text.replace(from, end + 1 - from, *value);
