@@ -284,7 +284,10 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
   if (argument.shape == Shape::object) return object_of(argument, text);
   if (argument.shape == Shape::boolean) return of_boolean(argument, text);
   if (row.key == "lora_target_modules") {  // a list, or words
-    const std::string names = join(words_of(text), ",");
+    std::string names = trim(text);
+    std::erase_if(names, [](char c) { return std::string_view("[]'\"").find(c) != std::string_view::npos; });
+    for (std::size_t at; (at = names.find(", ")) != std::string::npos;) names.erase(at + 1, 1);
+    std::replace(names.begin(), names.end(), ' ', ',');
     const std::string lower = to_lower(names);
     if (names.find_first_of("*()|^$\\+?") != std::string::npos)
       meaning.problem = concat(" ", trim(text), ": patterns are not built: give ends of module names, or all-linear");
