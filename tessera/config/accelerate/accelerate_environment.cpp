@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <memory>
 
@@ -17,100 +18,79 @@ namespace {
 enum class Written { as_is, lower };
 
 struct Variable {
-  std::string_view name;
-  std::string_view section, key;
-  std::string_view usual;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty:
-                           ///< it is not written
+  std::string name;
+  std::string_view section;
+  std::string key;
+  std::string usual;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty: it is
+                      ///< not written
   Written written = Written::as_is;
 };
+using Rows = std::vector<Variable>;
 
-// utils/launch.py, in its order.
-constexpr std::array dynamo{
-    Variable{"ACCELERATE_DYNAMO_BACKEND", "dynamo_config", "dynamo_backend", "NO"},
-    Variable{"ACCELERATE_DYNAMO_MODE", "dynamo_config", "dynamo_mode", "default"},
-    Variable{"ACCELERATE_DYNAMO_USE_FULLGRAPH", "dynamo_config", "dynamo_use_fullgraph", "False"},
-    Variable{"ACCELERATE_DYNAMO_USE_DYNAMIC", "dynamo_config", "dynamo_use_dynamic", "False"},
-    Variable{"ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "dynamo_config", "dynamo_use_regional_compilation", "False"},
-};
-constexpr std::array fsdp{
-    Variable{"FSDP_VERSION", "fsdp_config", "fsdp_version", "1"},
-    Variable{"FSDP_SHARDING_STRATEGY", "fsdp_config", "fsdp_sharding_strategy", "FULL_SHARD"},
-    Variable{"FSDP_RESHARD_AFTER_FORWARD", "fsdp_config", "fsdp_reshard_after_forward", "true", Written::lower},
-    Variable{"FSDP_OFFLOAD_PARAMS", "fsdp_config", "fsdp_offload_params", "false", Written::lower},
-    Variable{"FSDP_MIN_NUM_PARAMS", "fsdp_config", "fsdp_min_num_params", "100000000"},
-    Variable{"FSDP_AUTO_WRAP_POLICY", "fsdp_config", "fsdp_auto_wrap_policy", ""},
-    Variable{"FSDP_TRANSFORMER_CLS_TO_WRAP", "fsdp_config", "fsdp_transformer_layer_cls_to_wrap", ""},
-    Variable{"FSDP_BACKWARD_PREFETCH", "fsdp_config", "fsdp_backward_prefetch", ""},
-    Variable{"FSDP_STATE_DICT_TYPE", "fsdp_config", "fsdp_state_dict_type", ""},
-    Variable{"FSDP_FORWARD_PREFETCH", "fsdp_config", "fsdp_forward_prefetch", "false", Written::lower},
-    Variable{"FSDP_USE_ORIG_PARAMS", "fsdp_config", "fsdp_use_orig_params", "true", Written::lower},
-    Variable{"FSDP_CPU_RAM_EFFICIENT_LOADING", "fsdp_config", "fsdp_cpu_ram_efficient_loading", "true", Written::lower},
-    Variable{"FSDP_SYNC_MODULE_STATES", "fsdp_config", "fsdp_sync_module_states", "true", Written::lower},
-    Variable{"FSDP_ACTIVATION_CHECKPOINTING", "fsdp_config", "fsdp_activation_checkpointing", "false", Written::lower},
-    Variable{"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config", "fsdp_activation_checkpointing_offload", "false",
-             Written::lower},
-    Variable{"FSDP_IGNORED_MODULES", "fsdp_config", "fsdp_ignored_modules", ""},
-};
-constexpr std::array megatron_variables{
-    Variable{"MEGATRON_LM_TP_DEGREE", "megatron_lm_config", "megatron_lm_tp_degree", "1"},
-    Variable{"MEGATRON_LM_USE_CUSTOM_FSDP", "megatron_lm_config", "megatron_lm_use_custom_fsdp", "False"},
-    Variable{"MEGATRON_LM_NO_LOAD_OPTIM", "megatron_lm_config", "megatron_lm_no_load_optim", "False"},
-    Variable{"MEGATRON_LM_EOD_MASK_LOSS", "megatron_lm_config", "megatron_lm_eod_mask_loss", "False"},
-    Variable{"MEGATRON_LM_NO_SAVE_OPTIM", "megatron_lm_config", "megatron_lm_no_save_optim", "False"},
-    Variable{"MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD", "megatron_lm_config", "megatron_lm_optimizer_cpu_offload", "False"},
-    Variable{"MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER", "megatron_lm_config",
-             "megatron_lm_use_precision_aware_optimizer", "False"},
-    Variable{"MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D", "megatron_lm_config",
-             "megatron_lm_overlap_cpu_optimizer_d2h_h2d", "False"},
-    Variable{"MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS", "megatron_lm_config",
-             "megatron_lm_decoder_last_pipeline_num_layers", ""},
-    Variable{"MEGATRON_LM_PP_DEGREE", "megatron_lm_config", "megatron_lm_pp_degree", "1"},
-    Variable{"MEGATRON_LM_GRADIENT_CLIPPING", "megatron_lm_config", "megatron_lm_gradient_clipping", "1.0"},
-    Variable{"MEGATRON_LM_NUM_MICRO_BATCHES", "megatron_lm_config", "megatron_lm_num_micro_batches", ""},
-    Variable{"MEGATRON_LM_SEQUENCE_PARALLELISM", "megatron_lm_config", "megatron_lm_sequence_parallelism", ""},
-    Variable{"MEGATRON_LM_RECOMPUTE_ACTIVATIONS", "megatron_lm_config", "megatron_lm_recompute_activations", ""},
-    Variable{"MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", "megatron_lm_config", "megatron_lm_use_distributed_optimizer",
-             ""},
-    Variable{"MEGATRON_LM_RECOMPUTE_GRANULARITY", "megatron_lm_config", "megatron_lm_recompute_granularity", ""},
-    Variable{"MEGATRON_LM_RECOMPUTE_METHOD", "megatron_lm_config", "megatron_lm_recompute_method", ""},
-    Variable{"MEGATRON_LM_RECOMPUTE_NUM_LAYERS", "megatron_lm_config", "megatron_lm_recompute_num_layers", ""},
-    Variable{"MEGATRON_LM_ATTENTION_BACKEND", "megatron_lm_config", "megatron_lm_attention_backend", ""},
-    Variable{"MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_model_parallel_size",
-             ""},
-    Variable{"MEGATRON_LM_CONTEXT_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_context_parallel_size", ""},
-    Variable{"MEGATRON_LM_ATTENTION_DROPOUT", "megatron_lm_config", "megatron_lm_attention_dropout", ""},
-    Variable{"MEGATRON_LM_HIDDEN_DROPOUT", "megatron_lm_config", "megatron_lm_hidden_dropout", ""},
-    Variable{"MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32", "megatron_lm_config", "megatron_lm_attention_softmax_in_fp32",
-             ""},
-    Variable{"MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", "megatron_lm_config", "megatron_lm_expert_tensor_parallel_size",
-             ""},
-    Variable{"MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS", "megatron_lm_config", "megatron_lm_calculate_per_token_loss", ""},
-    Variable{"MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", "megatron_lm_config",
-             "megatron_lm_use_rotary_position_embeddings", ""},
-};
-constexpr std::array deepspeed_variables{
-    Variable{"ACCELERATE_DEEPSPEED_ZERO_STAGE", "deepspeed_config", "zero_stage", ""},
-    Variable{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "deepspeed_config", "gradient_accumulation_steps", ""},
-    Variable{"ACCELERATE_GRADIENT_CLIPPING", "deepspeed_config", "gradient_clipping", "", Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "deepspeed_config", "offload_optimizer_device", "",
-             Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "deepspeed_config", "offload_param_device", "",
-             Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_ZERO3_INIT", "deepspeed_config", "zero3_init_flag", "", Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config", "zero3_save_16bit_model", "",
-             Written::lower},
-    Variable{"ACCELERATE_DEEPSPEED_CONFIG_FILE", "deepspeed_config", "deepspeed_config_file", ""},
-    Variable{"ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", "deepspeed_config", "deepspeed_moe_layer_cls_names", ""},
-};
-constexpr std::array mesh{
-    Variable{"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "parallelism_config", "parallelism_config_dp_replicate_size", "1"},
-    Variable{"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism_config", "parallelism_config_dp_shard_size", "1"},
-    Variable{"PARALLELISM_CONFIG_TP_SIZE", "parallelism_config", "parallelism_config_tp_size", "1"},
-    Variable{"PARALLELISM_CONFIG_CP_SIZE", "parallelism_config", "parallelism_config_cp_size", "1"},
-    Variable{"PARALLELISM_CONFIG_CP_BACKEND", "parallelism_config", "parallelism_config_cp_backend", "torch"},
-    Variable{"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config", "parallelism_config_sp_size", "1"},
-    Variable{"PARALLELISM_CONFIG_SP_BACKEND", "parallelism_config", "parallelism_config_sp_backend", "deepspeed"},
-};
+/// The variables of a section, in the order of utils/launch.py, as words "key=usual": the variable is the prefix with
+/// the key in capitals ("variable:key" where it has another name). Those that Python writes as str(x).lower() are
+/// "key=true", "key=false" and "key!".
+Rows variables(std::string_view section, std::string_view prefix, std::string_view key_prefix, const char* words) {
+  Rows out;
+  for (const std::string& word : split(words, ' ')) {
+    const std::size_t end = word.find_first_of("=!"), colon = word.substr(0, end).find(':');
+    const std::string name = word.substr(0, end);
+    const std::string usual = end == std::string::npos || word[end] == '!' ? "" : word.substr(end + 1);
+    const bool lower = word.ends_with('!') || usual == "true" || usual == "false";
+    std::string variable = concat(prefix, name.substr(0, colon));
+    std::transform(variable.begin(), variable.end(), variable.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    out.push_back({std::move(variable), section,
+                   concat(key_prefix, colon == std::string::npos ? name : name.substr(colon + 1)), usual,
+                   lower ? Written::lower : Written::as_is});
+  }
+  return out;
+}
+
+const Rows& dynamo() {
+  static const Rows rows =
+      variables("dynamo_config", "ACCELERATE_DYNAMO_", "dynamo_",
+                "backend=NO mode=default use_fullgraph=False use_dynamic=False use_regional_compilation=False");
+  return rows;
+}
+const Rows& fsdp() {
+  static const Rows rows =
+      variables("fsdp_config", "FSDP_", "fsdp_",
+                "version=1 sharding_strategy=FULL_SHARD reshard_after_forward=true offload_params=false "
+                "min_num_params=100000000 auto_wrap_policy transformer_cls_to_wrap:transformer_layer_cls_to_wrap "
+                "backward_prefetch state_dict_type forward_prefetch=false use_orig_params=true "
+                "cpu_ram_efficient_loading=true sync_module_states=true activation_checkpointing=false "
+                "activation_checkpointing_offload=false ignored_modules");
+  return rows;
+}
+const Rows& megatron_variables() {
+  static const Rows rows = variables(
+      "megatron_lm_config", "MEGATRON_LM_", "megatron_lm_",
+      "tp_degree=1 use_custom_fsdp=False no_load_optim=False eod_mask_loss=False no_save_optim=False "
+      "optimizer_cpu_offload=False use_precision_aware_optimizer=False overlap_cpu_optimizer_d2h_h2d=False "
+      "decoder_last_pipeline_num_layers pp_degree=1 gradient_clipping=1.0 num_micro_batches sequence_parallelism "
+      "recompute_activations use_distributed_optimizer recompute_granularity recompute_method "
+      "recompute_num_layers attention_backend expert_model_parallel_size context_parallel_size attention_dropout "
+      "hidden_dropout attention_softmax_in_fp32 expert_tensor_parallel_size calculate_per_token_loss "
+      "use_rotary_position_embeddings");
+  return rows;
+}
+const Rows& deepspeed_variables() {
+  static const Rows rows =
+      variables("deepspeed_config", "ACCELERATE_", "",
+                "deepspeed_zero_stage:zero_stage gradient_accumulation_steps gradient_clipping! "
+                "deepspeed_offload_optimizer_device:offload_optimizer_device! "
+                "deepspeed_offload_param_device:offload_param_device! deepspeed_zero3_init:zero3_init_flag! "
+                "deepspeed_zero3_save_16bit_model:zero3_save_16bit_model! deepspeed_config_file "
+                "deepspeed_moe_layer_cls_names");
+  return rows;
+}
+const Rows& mesh() {
+  static const Rows rows = variables(
+      "parallelism_config", "PARALLELISM_CONFIG_", "parallelism_config_",
+      "dp_replicate_size=1 dp_shard_size=1 tp_size=1 cp_size=1 cp_backend=torch sp_size=1 sp_backend=deepspeed");
+  return rows;
+}
 
 /// The environment as the file that it came from. Its values carry the variables' names as their positions.
 class Tree {
@@ -138,8 +118,8 @@ class Tree {
   }
 
   /// Every variable whose value is not accelerate's default.
-  void take(std::span<const Variable> variables) {
-    for (const Variable& row : variables)
+  void take(const Rows& rows) {
+    for (const Variable& row : rows)
       if (const auto value = text(row.name); value && *value != row.usual && to_lower(*value) != "none")
         set(row.section, row.key, row.name, *value);
   }
@@ -158,7 +138,7 @@ void take_fsdp(Tree& tree) {
   const std::string reshard = tree.text("FSDP_RESHARD_AFTER_FORWARD").value_or("true");
   const std::string strategy = tree.text("FSDP_SHARDING_STRATEGY").value_or("FULL_SHARD");
   const bool new_name = !parse_bool(reshard) && strategy == "FULL_SHARD";
-  for (const Variable& row : fsdp) {
+  for (const Variable& row : fsdp()) {
     const auto value = tree.text(row.name);
     if (!value) continue;
     const bool is_strategy = row.name == "FSDP_SHARDING_STRATEGY";
@@ -178,11 +158,11 @@ std::string python(const Value& value, Written written) {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-void write(const Value& file, std::span<const Variable> rows, Variables& out) {
+void write(const Value& file, const Rows& rows, Variables& out) {
   for (const Variable& row : rows) {
     const Value* value = find_accelerate(file, row.section, row.key);
     if (value == nullptr && row.usual.empty()) continue;
-    out.emplace_back(row.name, value == nullptr ? std::string(row.usual) : python(*value, row.written));
+    out.emplace_back(row.name, value == nullptr ? row.usual : python(*value, row.written));
   }
 }
 
@@ -310,10 +290,10 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
            kinds.empty() ? "NO" : std::string(kinds[0].type));
   const std::string type = kinds.empty() ? "" : std::string(kinds[0].type);
   if (type == "FSDP") take_fsdp(tree);
-  if (type == "MEGATRON_LM") tree.take(megatron_variables);
-  if (type == "DEEPSPEED") tree.take(deepspeed_variables);
-  if (tree.on("ACCELERATE_USE_PARALLELISM_CONFIG")) tree.take(mesh);
-  tree.take(dynamo);
+  if (type == "MEGATRON_LM") tree.take(megatron_variables());
+  if (type == "DEEPSPEED") tree.take(deepspeed_variables());
+  if (tree.on("ACCELERATE_USE_PARALLELISM_CONFIG")) tree.take(mesh());
+  tree.take(dynamo());
   if (const auto precision = tree.text("ACCELERATE_MIXED_PRECISION"); precision && to_lower(*precision) != "no")
     tree.set("", "mixed_precision", "ACCELERATE_MIXED_PRECISION", *precision);
   if (tree.on("ACCELERATE_USE_CPU")) tree.set("", "use_cpu", "ACCELERATE_USE_CPU", "true");
@@ -365,23 +345,23 @@ std::vector<std::pair<std::string, std::string>> accelerate_variables(const Valu
     if (find_accelerate(file, "", "mixed_precision") != nullptr) fields.push_back("mixed_precision");
     out.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", to_lower(join(fields, ",")));
     out.emplace_back("ACCELERATE_USE_DEEPSPEED", "true");
-    write(file, deepspeed_variables, out);
+    write(file, deepspeed_variables(), out);
   } else {
-    write(file, dynamo, out);
+    write(file, dynamo(), out);
   }
   if (type == "fsdp") {
     out.emplace_back("ACCELERATE_USE_FSDP", "true");
-    write(file, fsdp, out);
+    write(file, fsdp(), out);
   }
   if (type == "megatron_lm") {
     out.emplace_back("ACCELERATE_USE_MEGATRON_LM", "true");
-    write(file, megatron_variables, out);
+    write(file, megatron_variables(), out);
   }
   if (on("enable_cpu_affinity")) out.emplace_back("ACCELERATE_CPU_AFFINITY", "1");
   if (const Value* section = find_accelerate(file, "", "parallelism_config");
       section != nullptr && section->is_object() && !section->members().empty()) {
     out.emplace_back("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
-    write(file, mesh, out);
+    write(file, mesh(), out);
   }
   return out;
 }
