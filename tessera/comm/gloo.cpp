@@ -3,7 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <tessera/comm/backend.h>
-#include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/c10d/c10d_backend.h>
 #include <tessera/comm/gloo.h>
 
 namespace tessera::comm {

@@ -7,7 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/comm/backend_plugin.h>
-#include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/c10d/c10d_backend.h>
 
 #include <cstdlib>
 

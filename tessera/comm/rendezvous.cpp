@@ -6,7 +6,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/agent_store.h>
+#include <tessera/comm/c10d/agent_store.h>
 #include <tessera/comm/cause.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/rendezvous.h>

@@ -2,126 +2,303 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+
 #include <algorithm>
 
 namespace tessera::layout {
-
 namespace {
 
-/// "pp=2 dp_replicate=1 ..." for messages.
-std::string describe(const std::array<int, 5>& sizes) {
+std::size_t place_of(Axis axis) { return static_cast<std::size_t>(axis); }
+
+std::string describe(const MeshSizes& m) {
   std::vector<std::string> parts;
-  for (Axis axis : all_axes) parts.push_back(concat(axis_name(axis), "=", sizes[static_cast<std::size_t>(axis)]));
+  for (const Axis axis : dense_axes) parts.push_back(concat(axis_name(axis), "=", m.sizes[place_of(axis)]));
+  if (m.ep != 1 || m.etp != 0) parts.push_back(concat("ep=", m.ep));
+  if (m.etp != 0) parts.push_back(concat("etp=", m.etp));
   return join(parts, " ");
 }
 
 /// Product of the sizes, counting a zero as one. Throws InputError when it does not fit an int.
-int product_of(const std::array<int, 5>& sizes) {
+int product_of(const MeshSizes& m) {
   int product = 1;
-  for (int size : sizes) {
-    if (size != 0 && __builtin_mul_overflow(product, size, &product)) {
-      throw InputError(concat("mesh ", describe(sizes), ": the product of the sizes does not fit an int"));
-    }
-  }
+  for (const int size : m.sizes)
+    if (size != 0 && __builtin_mul_overflow(product, size, &product))
+      throw InputError(concat("mesh ", describe(m), ": the product of the sizes does not fit an int"));
   return product;
+}
+
+std::string divisors_text(int number) {
+  std::vector<std::string> parts;
+  for (int d = 1; d <= number && parts.size() < 16; ++d)
+    if (number % d == 0) parts.push_back(std::to_string(d));
+  return join(parts, ", ");
+}
+
+View view_of(std::span<const Axis> axes) {
+  bool dense = false, expert = false;
+  for (const Axis axis : axes) {
+    const bool of_experts = axis == Axis::edp || axis == Axis::ep || axis == Axis::etp;
+    (of_experts ? expert : dense) |= axis != Axis::pp;
+  }
+  if (dense && expert) {
+    std::vector<std::string> names;
+    for (const Axis axis : axes) names.emplace_back(axis_name(axis));
+    throw InputError(concat("the axes ", join(names, "-"), " are of two views of the ranks: a group has axes of pp, ",
+                            "dp_replicate, dp_shard, cp, tp, or of pp, edp, ep, etp"));
+  }
+  return expert ? View::expert : View::dense;
+}
+
+/// The rows of `sizes` of which `at` are the coordinates.
+int row_major(std::span<const int> sizes, std::span<const int> at) {
+  int index = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) index = index * sizes[i] + at[i];
+  return index;
+}
+
+std::vector<int> sizes_of(const Mesh& mesh, View view) {
+  std::vector<int> sizes;
+  for (const Axis axis : axes_of(view)) sizes.push_back(mesh.size(axis));
+  return sizes;
 }
 
 }  // namespace
 
-std::string_view axis_name(Axis axis) {
-  switch (axis) {
-    case Axis::pp:
-      return "pp";
-    case Axis::dp_replicate:
-      return "dp_replicate";
-    case Axis::dp_shard:
-      return "dp_shard";
-    case Axis::cp:
-      return "cp";
-    case Axis::tp:
-      return "tp";
-  }
-  throw Error(concat("unknown mesh axis ", static_cast<int>(axis)));
+std::span<const Axis> axes_of(View view) {
+  if (view == View::dense) return dense_axes;
+  return expert_axes;
 }
 
-int Mesh::world_size() const { return product_of(sizes); }
+std::string_view axis_name(Axis axis) {
+  constexpr std::array<std::string_view, 8> names = {"pp", "dp_replicate", "dp_shard", "cp", "tp", "edp", "ep", "etp"};
+  return names.at(place_of(axis));
+}
 
-Mesh make_mesh(std::array<int, 5> sizes, int world_size) {
+int Mesh::world_size() const { return product_of({.sizes = sizes}); }
+
+int Mesh::size(Axis axis) const {
+  switch (axis) {
+    case Axis::ep:
+      return ep;
+    case Axis::etp:
+      return etp;
+    case Axis::edp:
+      return world_size() / (size(Axis::pp) * ep * etp);
+    default:
+      return sizes[place_of(axis)];
+  }
+}
+
+Mesh make_mesh(const MeshSizes& given, int world_size) {
   if (world_size < 1) throw InputError(concat("the world size must be at least 1, not ", world_size));
+  MeshSizes m = given;
+  const auto refuse = [&](const auto&... why) { throw InputError(concat("mesh ", describe(given), ": ", why...)); };
   int* open = nullptr;
-  for (Axis axis : all_axes) {
-    int& size = sizes[static_cast<std::size_t>(axis)];
-    if (size < 0) {
-      throw InputError(concat("mesh ", describe(sizes), ": the size of ", axis_name(axis),
-                              " must be positive, or 0 to derive it from the world size"));
-    }
+  for (const Axis axis : dense_axes) {
+    int& size = m.sizes[place_of(axis)];
+    if (size < 0) refuse("the size of ", axis_name(axis), " must be positive, or 0 to derive it from the world size");
     if (size != 0) continue;
-    if (open != nullptr) {
-      throw InputError(concat("mesh ", describe(sizes), ": at most one size may be 0 (derived from the world size)"));
-    }
+    if (open != nullptr) refuse("at most one size may be 0 (derived from the world size)");
     open = &size;
   }
-  const int given = product_of(sizes);
+  const int product = product_of(m);
   if (open != nullptr) {
-    if (world_size % given != 0) {
-      throw InputError(concat("mesh ", describe(sizes), ": the given sizes multiply to ", given,
-                              ", which does not divide the world size ", world_size));
-    }
-    *open = world_size / given;
-  } else if (given != world_size) {
-    throw InputError(concat("mesh ", describe(sizes), " needs ", given, " ranks, but the world size is ", world_size,
-                            "; start that many processes, or leave one size 0 to derive it"));
+    if (world_size % product != 0)
+      refuse("the given sizes multiply to ", product, ", which does not divide the world size ", world_size);
+    *open = world_size / product;
+  } else if (product != world_size) {
+    for (const Axis axis : dense_axes)
+      if (const int size = m.sizes[place_of(axis)]; world_size % size != 0)
+        refuse(axis_name(axis), "=", size, " does not divide the ", world_size, " ranks (the sizes need ", product,
+               "); it may be ", divisors_text(world_size));
+    const int others = product / m.sizes[place_of(Axis::dp_shard)];
+    throw InputError(concat("mesh ", describe(given), " needs ", product, " ranks, but the world size is ", world_size,
+                            "; start that many processes",
+                            world_size % others == 0 ? concat(", or make dp_shard ", world_size / others) : "",
+                            ", or leave one size 0 to derive it"));
   }
-  return Mesh{sizes};
+  if (m.ep < 1 || m.etp < 0) refuse("ep must be positive, and etp positive or 0 (as tp)");
+  const Mesh mesh{m.sizes, m.ep, m.etp == 0 ? m.sizes[place_of(Axis::tp)] : m.etp};
+  const int stage = world_size / mesh.size(Axis::pp);
+  if (mesh.etp > stage || stage % mesh.etp != 0)
+    refuse("etp=", mesh.etp, " does not divide the ", stage, " ranks of a pipeline stage; it may be ",
+           divisors_text(stage));
+  if (mesh.ep > stage / mesh.etp || stage / mesh.etp % mesh.ep != 0)
+    refuse("ep=", mesh.ep, " x etp=", mesh.etp, " does not divide the ", stage,
+           " ranks of a pipeline stage; with etp=", mesh.etp, " ep may be ", divisors_text(stage / mesh.etp),
+           stage % mesh.ep == 0 ? concat(", with ep=", mesh.ep, " etp may be ", divisors_text(stage / mesh.ep)) : "");
+  return mesh;
 }
 
-std::array<int, 5> coordinates(const Mesh& mesh, int rank) {
+Mesh parse_mesh(std::string_view text, int world_size) {
+  MeshSizes sizes;
+  std::vector<std::string> names;
+  for (const Axis axis : dense_axes) names.emplace_back(axis_name(axis));
+  names.insert(names.end(), {"dp", "ep", "etp"});
+  std::vector<std::string> seen;
+  for (const std::string& item : split(text, ',')) {
+    const auto refuse = [&](const auto&... why) { throw InputError(concat("mesh '", text, "': ", why...)); };
+    const std::size_t equals = item.find('=');
+    std::string name = trim(item.substr(0, equals));
+    if (equals == std::string::npos)
+      refuse("'", trim(item), "' is not AXIS=SIZE, as in pp=2,dp=2,tp=2; the axes are ", join(names));
+    if (name == "edp") refuse("edp follows from the others: world size / (pp x ep x etp)");
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      const auto near = nearest(name, names);
+      refuse("there is no axis '", name, "'; ",
+             near ? concat("did you mean ", *near, "?") : concat("the axes are ", join(names)));
+    }
+    if (name == "dp") name = "dp_shard";
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) refuse("the size of ", name, " is given twice");
+    seen.push_back(name);
+    const std::string number = trim(item.substr(equals + 1));
+    const auto size = parse_int(number);
+    if (!size || *size < -1 || *size > 1 << 30)
+      refuse(name, "=", number, ": a size is a whole number, or 0 to derive it");
+    const int value = *size == -1 ? 0 : static_cast<int>(*size);
+    if (name == "ep") {
+      sizes.ep = value;
+    } else if (name == "etp") {
+      sizes.etp = value;
+    } else {
+      const auto axis =
+          std::find_if(dense_axes.begin(), dense_axes.end(), [&](Axis a) { return axis_name(a) == name; });
+      sizes.sizes[place_of(*axis)] = value;
+      if (value == 0 && world_size == 0)
+        refuse(name, " is to be derived, which needs the number of ranks (--world_size N)");
+    }
+  }
+  return make_mesh(sizes, world_size == 0 ? product_of(sizes) : world_size);
+}
+
+std::string describe(const Mesh& mesh, View view) {
+  std::vector<std::string> parts;
+  for (const Axis axis : axes_of(view)) parts.push_back(concat(axis_name(axis), "=", mesh.size(axis)));
+  return join(parts, " ");
+}
+
+Coordinates coordinates(const Mesh& mesh, int rank, View view) {
   const int world_size = mesh.world_size();
   TESSERA_CHECK(rank >= 0 && rank < world_size, "rank ", rank, " is outside a world of ", world_size);
-  std::array<int, 5> result{};
-  for (std::size_t axis = mesh.sizes.size(); axis-- > 0;) {  // innermost axis varies fastest
-    result[axis] = rank % mesh.sizes[axis];
-    rank /= mesh.sizes[axis];
+  Coordinates result = sizes_of(mesh, view);
+  for (std::size_t axis = result.size(); axis-- > 0;) {  // innermost axis varies fastest
+    const int size = result[axis];
+    result[axis] = rank % size;
+    rank /= size;
   }
   return result;
 }
 
-int rank_at(const Mesh& mesh, const std::array<int, 5>& coordinates) {
-  int rank = 0;
-  for (Axis axis : all_axes) {
-    const int at = coordinates[static_cast<std::size_t>(axis)];
-    TESSERA_CHECK(at >= 0 && at < mesh.size(axis), "coordinate ", at, " on ", axis_name(axis), " is outside its size ",
-                  mesh.size(axis));
-    rank = rank * mesh.size(axis) + at;
-  }
-  return rank;
+int rank_at(const Mesh& mesh, const Coordinates& coordinates, View view) {
+  const std::span<const Axis> axes = axes_of(view);
+  TESSERA_CHECK(coordinates.size() == axes.size(), coordinates.size(), " coordinates for ", axes.size(), " axes");
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    TESSERA_CHECK(coordinates[i] >= 0 && coordinates[i] < mesh.size(axes[i]), "coordinate ", coordinates[i], " on ",
+                  axis_name(axes[i]), " is outside its size ", mesh.size(axes[i]));
+  return row_major(sizes_of(mesh, view), coordinates);
 }
 
 std::vector<int> group_of(const Mesh& mesh, int rank, std::span<const Axis> axes) {
-  std::array<int, 5> origin = coordinates(mesh, rank);
-  std::array<int, 5> extent = {1, 1, 1, 1, 1};
-  for (Axis axis : axes) {
-    origin[static_cast<std::size_t>(axis)] = 0;
-    extent[static_cast<std::size_t>(axis)] = mesh.size(axis);
-  }
-  // Walking the axes in the order of the mesh makes the ranks ascend, whatever order `axes` names them in.
-  const Mesh inside{extent};
-  std::vector<int> group(static_cast<std::size_t>(inside.world_size()));
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    std::array<int, 5> at = coordinates(inside, static_cast<int>(i));
-    for (std::size_t axis = 0; axis < at.size(); ++axis) at[axis] += origin[axis];
-    group[i] = rank_at(mesh, at);
+  const View view = view_of(axes);
+  const std::vector<int> sizes = sizes_of(mesh, view);
+  Coordinates at = coordinates(mesh, rank, view);
+  std::vector<std::size_t> varying;  // in the order of the mesh, whatever order `axes` has: ranks then ascend
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (std::find(axes.begin(), axes.end(), axes_of(view)[i]) != axes.end()) {
+      at[i] = 0;
+      varying.push_back(i);
+      count *= static_cast<std::size_t>(sizes[i]);
+    }
+  std::vector<int> group;
+  while (group.size() < count) {
+    group.push_back(row_major(sizes, at));
+    for (std::size_t v = varying.size(); v-- > 0;) {  // count up, the innermost axis first
+      if (++at[varying[v]] < sizes[varying[v]]) break;
+      at[varying[v]] = 0;
+    }
   }
   return group;
 }
 
 std::vector<std::vector<int>> all_groups(const Mesh& mesh, std::span<const Axis> axes) {
   std::vector<std::vector<int>> groups;
+  std::vector<bool> placed(static_cast<std::size_t>(mesh.world_size()));
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    std::vector<int> group = group_of(mesh, rank, axes);
-    if (group.front() == rank) groups.push_back(std::move(group));  // named by its first rank: each group once
+    if (placed[static_cast<std::size_t>(rank)]) continue;
+    groups.push_back(group_of(mesh, rank, axes));
+    for (const int member : groups.back()) placed[static_cast<std::size_t>(member)] = true;
   }
   return groups;
+}
+
+std::vector<int> embedding_group(const Mesh& mesh, int rank) {
+  constexpr std::array<Axis, 1> pipeline = {Axis::pp};
+  const std::vector<int> stages = group_of(mesh, rank, pipeline);
+  if (stages.size() == 1) return stages;
+  return {stages.front(), stages.back()};
+}
+
+const std::vector<NamedAxes>& named_axes() {
+  using enum Axis;
+  static const std::vector<NamedAxes> table = {
+      {"world", {pp, dp_replicate, dp_shard, cp, tp}, "agreement, start and end"},
+      {"pp", {pp}, "activations and their gradients, from stage to stage"},
+      {"dp", {dp_replicate, dp_shard}, "ranks with different data"},
+      {"dp_replicate", {dp_replicate}, "gradients of copies"},
+      {"fsdp", {dp_shard, cp}, "parameters, gradients and states in shards"},
+      {"cp", {cp}, "keys and values of other parts of a sequence"},
+      {"tp", {tp}, "activations, several times per layer"},
+      {"loss", {dp_replicate, dp_shard, cp}, "loss and gradients, by the count of scored tokens"},
+      {"model", {pp, tp}, "one copy of the model: norms of gradients"},
+      {"edp", {edp}, "gradients and shards of experts"},
+      {"ep", {ep}, "tokens on their way to experts"},
+      {"etp", {etp}, "activations within an expert"},
+  };
+  return table;
+}
+
+std::vector<Axis> parse_axes(std::string_view text) {
+  std::vector<Axis> axes;
+  std::vector<std::string> names = {"dp_shard"};
+  for (const NamedAxes& row : named_axes()) {
+    if (row.name == text) return row.axes;
+    names.emplace_back(row.name);
+  }
+  for (const std::string& name : split(text, '-')) {
+    const auto row = std::find_if(named_axes().begin(), named_axes().end(),
+                                  [&](const NamedAxes& candidate) { return candidate.name == name; });
+    const bool known = row != named_axes().end() || name == "dp_shard";
+    if (!known) {
+      const auto near = nearest(name, names);
+      throw InputError(concat("group '", text, "': there is no axis '", name, "'; ",
+                              near ? concat("did you mean ", *near, "?") : concat("there are ", join(names))));
+    }
+    for (const Axis axis : name == "dp_shard" ? std::vector<Axis>{Axis::dp_shard} : row->axes)
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+  }
+  view_of(axes);
+  return axes;
+}
+
+std::string placement_problem(const Mesh& mesh, int ranks_per_host) {
+  if (ranks_per_host < 1) throw InputError(concat("a host must have at least 1 rank, not ", ranks_per_host));
+  if (mesh.world_size() <= ranks_per_host) return "";
+  for (const Axis axis : {Axis::tp, Axis::etp}) {
+    const int size = mesh.size(axis);
+    if (ranks_per_host % size == 0) continue;
+    const std::array<Axis, 1> axes = {axis};
+    for (const std::vector<int>& group : all_groups(mesh, axes)) {
+      if (group.front() / ranks_per_host == group.back() / ranks_per_host) continue;
+      std::vector<std::string> ranks;
+      for (const int rank : group) ranks.push_back(std::to_string(rank));
+      return concat(axis_name(axis), "=", size, " does not divide the ", ranks_per_host, " ranks of a host: group [",
+                    join(ranks, " "), "] lies on hosts ", group.front() / ranks_per_host, " and ",
+                    group.back() / ranks_per_host, ", whose network carries activations several times per layer; ",
+                    axis_name(axis), " may be ", divisors_text(ranks_per_host));
+    }
+  }
+  return "";
 }
 
 }  // namespace tessera::layout

@@ -1,7 +1,15 @@
 #pragma once
 /// \file
 /// layout/: axes, meshes, rank groups, flat layouts. This header: the one place where ranks are computed.
-/// Axes, outermost first: pp, dp_replicate, dp_shard, cp, tp (docs/architecture.md); rank = row-major index.
+///
+/// The ranks of a job are a grid; rank = row-major index, so the last axis varies fastest. There are two views of the
+/// same ranks, which agree in pp only:
+///
+///   dense    pp, dp_replicate, dp_shard, cp, tp    what every layer but the experts uses
+///   expert   pp, edp, ep, etp                      experts: ep ranks have different ones, etp cut each, edp copy them
+///
+/// The order is Megatron's ("tp-cp-ep-dp-pp", megatron/core/parallel_state.py, RankGenerator, which names the fastest
+/// axis first) with dp in two parts, as torchtitan's (torchtitan/distributed/parallel_dims.py).
 
 #include <array>
 #include <span>
@@ -11,27 +19,66 @@
 
 namespace tessera::layout {
 
-enum class Axis { pp, dp_replicate, dp_shard, cp, tp };
-inline constexpr std::array<Axis, 5> all_axes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
+enum class Axis { pp, dp_replicate, dp_shard, cp, tp, edp, ep, etp };
+enum class View { dense, expert };
+
+/// Outermost first.
+inline constexpr std::array<Axis, 5> dense_axes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
+inline constexpr std::array<Axis, 4> expert_axes = {Axis::pp, Axis::edp, Axis::ep, Axis::etp};
+std::span<const Axis> axes_of(View view);
 std::string_view axis_name(Axis axis);
 
-/// Sizes per axis, each >= 1; their product is the world size.
+/// Sizes per axis, each >= 1. Made by make_mesh() or parse_mesh(), which check them.
 struct Mesh {
-  std::array<int, 5> sizes = {1, 1, 1, 1, 1};
-  int size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
+  std::array<int, 5> sizes = {1, 1, 1, 1, 1};  ///< as dense_axes; their product is the world size
+  int ep = 1, etp = 1;                         ///< pp * ep * etp divides the world size
+
   int world_size() const;
+  int size(Axis axis) const;  ///< edp: what ep, etp and pp leave
 };
 
-/// Fills a size given as 0 (at most one) from the world size. Throws InputError with the numbers when they do not
-/// multiply up.
-Mesh make_mesh(std::array<int, 5> sizes, int world_size);
+/// As above, not yet checked. 0: to be derived.
+struct MeshSizes {
+  std::array<int, 5> sizes = {1, 1, 1, 1, 1};  ///< at most one may be 0: what the world size leaves
+  int ep = 1, etp = 0;                         ///< etp 0: as tp
+};
 
-std::array<int, 5> coordinates(const Mesh& mesh, int rank);
-int rank_at(const Mesh& mesh, const std::array<int, 5>& coordinates);
+/// Throws InputError with the rule, the numbers and a choice that fits.
+Mesh make_mesh(const MeshSizes& sizes, int world_size);
 
-/// The ranks that share every coordinate of `rank` except along `axes`, ascending: the group over those axes.
+/// "pp=2,dp=2,tp=2": names of axes (dp is dp_shard; not edp, which follows), each once; a size of 0 or -1 is derived.
+/// world_size 0: the product of the sizes. Throws InputError.
+Mesh parse_mesh(std::string_view text, int world_size = 0);
+/// "pp=2 dp_replicate=1 dp_shard=2 cp=1 tp=2"
+std::string describe(const Mesh& mesh, View view = View::dense);
+
+/// One per axis of the view.
+using Coordinates = std::vector<int>;
+Coordinates coordinates(const Mesh& mesh, int rank, View view = View::dense);
+int rank_at(const Mesh& mesh, const Coordinates& coordinates, View view = View::dense);
+
+/// The ranks that share every coordinate of `rank` except along `axes`, ascending: the group over those axes. The axes
+/// are of one view; pp is of both. Throws InputError otherwise.
 std::vector<int> group_of(const Mesh& mesh, int rank, std::span<const Axis> axes);
 /// All groups over `axes`, in order of their first rank: a partition of the world.
 std::vector<std::vector<int>> all_groups(const Mesh& mesh, std::span<const Axis> axes);
+
+/// The ranks with the first and the last stage of `rank`'s pipeline: tied embeddings have their gradients summed there.
+/// One rank when there is one stage.
+std::vector<int> embedding_group(const Mesh& mesh, int rank);
+
+/// A set of axes that a part of training communicates over.
+struct NamedAxes {
+  std::string_view name;
+  std::vector<Axis> axes;
+  std::string_view purpose;  ///< what travels there
+};
+const std::vector<NamedAxes>& named_axes();
+/// A name of that table, or axes joined by '-': "dp-cp". Throws InputError for others, with the nearest.
+std::vector<Axis> parse_axes(std::string_view text);
+
+/// What is slow about the mesh on hosts of so many consecutive ranks, with choices that are not: ranks of tp (and etp)
+/// exchange activations several times per layer, so their groups should lie within a host. Empty: nothing.
+std::string placement_problem(const Mesh& mesh, int ranks_per_host);
 
 }  // namespace tessera::layout

@@ -4,7 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/agent_store.h>
+#include <tessera/comm/c10d/agent_store.h>
 #include <tessera/comm/rendezvous.h>
 #include <tests/distributed/harness.h>
 #include <tests/launch/store_under_test.h>

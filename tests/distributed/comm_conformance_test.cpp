@@ -8,6 +8,7 @@
 
 #include <tessera/base/file.h>
 #include <tessera/comm/gloo.h>
+#include <tessera/comm/mesh_groups.h>
 #include <tessera/comm/recorder.h>
 
 #include <tests/distributed/conformance.h>
@@ -60,6 +61,29 @@ TEST(Adopted, gloo_conforms) {
     EXPECT_EQ(group.backend(), "gloo");
     conformance_all(group);
     world.group().barrier().wait();
+  });
+}
+
+TEST(Subgroups, of_a_mesh) {
+  using layout::Axis;
+  run_ranks(4, [](comm::World& world) {
+    const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2");
+    const Group tp = comm::mesh_group(world, mesh, std::array{Axis::tp});
+    const Group dp = comm::mesh_group(world, mesh, std::array{Axis::dp_replicate, Axis::dp_shard});
+    const Group pp = comm::mesh_group(world, mesh, std::array{Axis::pp});
+    const Group all = comm::mesh_group(world, mesh, std::array{Axis::dp_shard, Axis::tp});
+    EXPECT_EQ(tp.name(), world.rank() < 2 ? "tp 0" : "tp 2");
+    EXPECT_EQ(dp.name(), concat("dp_replicate-dp_shard ", world.rank() % 2));
+    EXPECT_EQ(pp.size(), 1);
+    EXPECT_EQ(all.name(), world.group().name());
+    conformance_all(tp);
+    conformance_all(dp);
+    at::Tensor sum = at::full({1}, static_cast<double>(world.rank()), at::kDouble);
+    tp.all_reduce(sum).wait();
+    EXPECT_EQ(sum.item<double>(), world.rank() < 2 ? 1 : 5);
+    dp.all_reduce(sum).wait();
+    EXPECT_EQ(sum.item<double>(), 6);
+    EXPECT_THROW(comm::mesh_group(world, layout::parse_mesh("dp=2"), std::array{Axis::tp}), InputError);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/comm/backend_plugin.h>
-#include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/c10d/c10d_backend.h>
 #include <tessera/comm/gloo.h>
 #include <tessera/comm/hier/staged.h>
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <tessera/base/file.h>
-#include <tessera/comm/c10d_backend.h>
+#include <tessera/comm/c10d/c10d_backend.h>
 #include <tessera/comm/gloo.h>
 
 #include <tests/distributed/conformance.h>

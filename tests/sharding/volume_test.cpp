@@ -72,7 +72,7 @@ Volume volume_of_step(comm::World& world, ShardingOptions options, int k, int de
   if (k == 1) {
     volume.across = 0;
     for (const comm::Entry& entry : comm::recorder().last())
-      if (entry.id > last_id && std::string(entry.group).starts_with("copies"))
+      if (entry.id > last_id && std::string(entry.group).starts_with("dp_replicate"))
         volume.across += static_cast<double>(entry.wire_bytes);
   }
   if (sharded.units().empty()) {

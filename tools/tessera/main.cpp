@@ -36,6 +36,7 @@ const std::vector<Row>& commands() {
       {"tokenize", tokenize_command, "turn text into a .bin/.idx token file"},
       {"checkpoint", checkpoint_command, "convert a GGUF file to a model folder; say what a folder or file holds"},
       {"bench", bench_command, "measure collectives and scaling on this machine"},
+      {"plan", plan_command, "say which ranks work together on a mesh, without starting a job"},
       {"top", top_command, "watch the running jobs of this host: speed, memory, communication, who hangs"},
       {"env", env_command, "print versions, processor features and backends, for issue reports"},
       {"test", test_command, "check in a few seconds that several processes work together here"},

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <tessera/comm/c10d_wait.h>
+#include <tessera/comm/c10d/c10d_wait.h>
 #include <tessera/comm/ring/c10d_link.h>
 
 namespace tessera::comm::ring {

@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/backend.h>
+#include <tessera/comm/mesh_groups.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/comm/world.h>
@@ -101,18 +102,9 @@ void Sharded::Impl::choose_groups() {
   if (context_.shards && context_.copies) return;
   if (all.size() != world().size())
     throw InputError("sharding: a hybrid strategy needs the group of all ranks (other groups cannot be divided)");
-  for (int first = 0; first < all.size(); first += shards) {
-    std::vector<int> ranks;
-    for (int i = 0; i < shards; ++i) ranks.push_back(first + i);
-    const comm::Group made = world().new_group(ranks, concat("shards ", first));
-    if (made) context_.shards = made;
-  }
-  for (int place = 0; place < shards; ++place) {
-    std::vector<int> ranks;
-    for (int rank = place; rank < all.size(); rank += shards) ranks.push_back(rank);
-    const comm::Group made = world().new_group(ranks, concat("copies ", place));
-    if (made) context_.copies = made;
-  }
+  const layout::Mesh mesh = layout::make_mesh({.sizes = {1, all.size() / shards, shards, 1, 1}}, all.size());
+  context_.shards = comm::mesh_group(world(), mesh, std::array{layout::Axis::dp_shard});
+  context_.copies = comm::mesh_group(world(), mesh, std::array{layout::Axis::dp_replicate});
 }
 
 /// Everyone gets rank 0's values; hashes prove it where the values stay whole.

@@ -2,7 +2,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/comm/c10d_wait.h>
+#include <tessera/comm/c10d/c10d_wait.h>
 #include <tessera/comm/watch.h>
 
 #include <signal.h>

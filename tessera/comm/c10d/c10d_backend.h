@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// A Backend over any c10d::Backend (Gloo, NCCL, or one that the caller already has).
+/// c10d/: LibTorch's own interfaces on either side: its backends as ours, our store as its. This header: a Backend over
+/// any c10d::Backend (Gloo, NCCL, or one that the caller already has).
 
 #include <tessera/comm/backend.h>
 #include <tessera/comm/ring/choice.h>

@@ -4,8 +4,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/comm/c10d_backend.h>
-#include <tessera/comm/c10d_wait.h>
+#include <tessera/comm/c10d/c10d_backend.h>
+#include <tessera/comm/c10d/c10d_wait.h>
 #include <tessera/comm/kernel_types.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/ring/c10d_link.h>

@@ -1,6 +1,6 @@
 #include <ATen/core/Tensor.h>
 
-#include <tessera/comm/agent_store.h>
+#include <tessera/comm/c10d/agent_store.h>
 
 #include <utility>
 
