@@ -22,7 +22,7 @@ struct ModuleParameters {
 };
 ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart = false);
 
-/// Parameters of one unit that lie in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or
+/// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or
 /// none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as PyTorch's FSDP does,
 /// torch/distributed/fsdp/_wrap_utils.py.)
 struct GroupPlan {
