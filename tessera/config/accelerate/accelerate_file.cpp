@@ -150,7 +150,8 @@ class Reader {
       if (!section.empty()) name.remove_prefix(section.size() + 1);
       names.emplace_back(bare && name.starts_with(prefix) ? name.substr(prefix.size()) : name);
     }
-    const auto near = nearest(key, names);
+    const bool count = key == "num_procs" || key == "num_gpus" || key == "world_size" || key == "nproc_per_node";
+    const auto near = section.empty() && count ? std::optional<std::string>("num_processes") : nearest(key, names);
     std::string advice = near ? concat("; did you mean ", *near, "?") : concat("; the keys are ", join(names));
     if (!near)  // a key of a section that stands outside of it
       for (const std::string_view other : sections)

@@ -160,6 +160,20 @@ class Walk {
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
+  /// What other programs call one of the names.
+  static std::optional<std::string> in_other_words(const std::string& name, const std::vector<std::string>& names) {
+    static constexpr std::pair<std::string_view, std::string_view> others[] = {{"learning_rate", "lr"},
+                                                                               {"warmup_steps", "warmup_num_steps"},
+                                                                               {"num_warmup_steps", "warmup_num_steps"},
+                                                                               {"total_steps", "total_num_steps"},
+                                                                               {"max_steps", "total_num_steps"},
+                                                                               {"max_grad_norm", "gradient_clipping"},
+                                                                               {"epsilon", "eps"}};
+    for (const auto& [theirs, ours] : others)
+      if (name == theirs && std::find(names.begin(), names.end(), ours) != names.end()) return std::string(ours);
+    return std::nullopt;
+  }
+
   /// A name with few typing errors, or the only one that begins so.
   static std::optional<std::string> likely(const std::string& name, const std::vector<std::string>& names) {
     if (const auto near = nearest(name, names)) return near;
@@ -178,13 +192,14 @@ class Walk {
                     below(section_path, name.substr(0, dot)));
     }
     const std::vector<std::string> here = names_below(section_path), elsewhere = paths_of(name);
-    if (elsewhere.size() == 1) {
+    const auto meant = in_other_words(name, here);
+    if (!meant && elsewhere.size() == 1) {
       doubt(elsewhere.front());
       const std::size_t dot = elsewhere.front().rfind('.');
       return dot == std::string::npos ? std::string("; it belongs to the top level")
                                       : concat("; it belongs into ", elsewhere.front().substr(0, dot));
     }
-    if (const auto near = likely(name, here)) {
+    if (const auto near = meant ? meant : likely(name, here)) {
       doubt(below(section_path, *near));
       return concat("; did you mean ", *near, "?");
     }
