@@ -29,22 +29,16 @@ TORCH_MODULE(SimpleModel);
 static void example(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   tessera::init(tessera::launch::read_rank_environment(&arguments), {});  // takes --local_rank=N away
-  std::string config = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string name = "--deepspeed_config";
-    if (arguments[i].starts_with(name + "="))
-      config = arguments[i].substr(name.size() + 1);
-    else if (arguments[i] == name && i + 1 < arguments.size())
-      config = arguments[++i];
-    else if (arguments[i] != "--deepspeed")
-      throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[i] + "'");
-  }
+  const tessera::ConfigArguments given = tessera::add_config_arguments(arguments);
+  if (!arguments.empty()) throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[0] + "'");
+  const std::string beside = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
 
   SimpleModel model;
-  auto engine = tessera::initialize(model, {.config = config});
-  auto loader = engine.deepspeed_io(synthetic_digits(192));  // this rank's micro-batches
+  auto [engine, optimizer, loader, scheduler] = tessera::initialize(
+      model, {.config = given.deepspeed_config.empty() ? beside : given.deepspeed_config,
+              .training_data = synthetic_digits(192)});  // the loader gives this rank's micro-batches
 
-  const bool talks = tessera::world().rank() == 0;
+  const bool talks = engine.global_rank() == 0;
   for (int epoch = 0; epoch < 4; ++epoch) {
     double sum = 0;
     for (const auto& batch : loader) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/json_lenient.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
@@ -14,6 +16,39 @@
 #include <tessera/faces/folder.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/loop/setup.h>
+
+namespace tessera {
+
+ConfigArguments add_config_arguments(std::vector<std::string>& arguments) {
+  ConfigArguments found;
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const std::size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    if (argument == "--deepspeed") {
+      found.deepspeed = true;
+    } else if (name == "--deepspeed_config" || name == "--local_rank" || name == "--local-rank") {
+      if (equals == std::string::npos && i + 1 == arguments.size()) throw InputError(concat(name, " needs a value"));
+      const std::string value = equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1);
+      if (name == "--deepspeed_config") {
+        found.deepspeed_config = value;
+      } else {
+        const auto number = parse_int(value);
+        if (!number) throw InputError(concat(name, " is '", value, "', not a number"));
+        found.local_rank = static_cast<int>(*number);
+      }
+    } else {
+      rest.push_back(argument);
+    }
+  }
+  arguments = std::move(rest);
+  return found;
+}
+
+comm::World& init_distributed(const InitOptions& options) { return initialized() ? world() : init(options); }
+
+}  // namespace tessera
 
 namespace tessera::faces {
 namespace {
@@ -68,9 +103,23 @@ train::RateSchedule schedule_of(const InitializeOptions& options, const config::
   return train::rate_schedule(train::make_schedule(config, plan));
 }
 
-std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options) {
+/// The file's own bf16 (not torch_autocast's): DeepSpeed makes the module's weights bf16 then, and its optimizer keeps
+/// fp32 ones (deepspeed/runtime/engine.py, _configure_distributed_model: module.bfloat16()).
+bool makes_weights_bf16(const InitializeOptions& options, const RunConfig& config) {
+  if (options.config.empty() || !config.optimization.bf16) return false;
+  const bool is_file = path_exists(options.config);  // else the object itself, as the configuration reads it
+  const Value json = parse_hjson(is_file ? read_file(options.config) : options.config, "config");
+  for (const char* name : {"bf16", "bfloat16"})
+    if (const Value* section = json.find(name); section != nullptr && section->is_object())
+      if (const Value* enabled = section->find("enabled")) return enabled->as_bool();
+  return false;
+}
+
+std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options,
+                                        bool& scheduled) {
   const config::Resolved resolved = resolve(options, ranks_of(options));
-  const RunConfig& config = resolved.values;
+  RunConfig config = resolved.values;
+  if (makes_weights_bf16(options, config)) config.sharding.param_dtype = FloatType::bf16;
   const comm::World& ranks = ensure_world(config);
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
@@ -81,8 +130,21 @@ std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
           : train::configured_update(config.optimization, train::decay_everything(config.optimization.weight_decay));
   auto training = std::make_unique<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
                                              update, options.group);
-  training->set_schedule(schedule_of(options, resolved));
+  train::RateSchedule schedule = schedule_of(options, resolved);
+  scheduled = schedule.rate != nullptr;
+  training->set_schedule(std::move(schedule));
   return training;
+}
+
+/// Stands where initialize() was given no data: whoever reads it is told.
+DataLoader no_loader() {
+  return DataLoader({.rows = 1,
+                     .read = [](const auto&) -> std::vector<at::Tensor> {
+                       throw InputError(
+                           "initialize was given no training_data, so the loader that it returned has none: give "
+                           "InitializeOptions::training_data, or read a loader of your own");
+                     }},
+                    {.batch_size = 1});
 }
 
 }  // namespace
@@ -90,30 +152,79 @@ std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
 RunConfig read_configuration(const InitializeOptions& options, int ranks) { return resolve(options, ranks).values; }
 
 DeepSpeedEngine::DeepSpeedEngine(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options)
-    : training_(make_training(std::move(module), options)) {
-  training_->module().train();
-  training_->zero_grad();
-  training_->expect_step(is_gradient_accumulation_boundary());
+    : training_(make_training(std::move(module), options, scheduled_)), loader_(no_loader()) {
+  if (options.training_data)
+    loader_ = deepspeed_io(*options.training_data, /*shuffle=*/true, training().config().data.dataloader_drop_last);
+  training().module().train();
+  training().zero_grad();
+  training().expect_step(is_gradient_accumulation_boundary());
 }
 
-void DeepSpeedEngine::backward(const at::Tensor& loss) { training_->backward(loss); }
+Training& DeepSpeedEngine::training() const {
+  if (!training_) throw InputError("the engine was destroyed: call initialize again");
+  return *training_;
+}
+
+void DeepSpeedEngine::set_gradient_accumulation_boundary(bool is_boundary) {
+  boundary_ = is_boundary;
+  if (!inside_no_sync_) training().expect_step(is_boundary);
+}
+
+void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
+  const std::int64_t round = train_micro_batch_size_per_gpu() * dp_world_size();
+  if (train_batch_size < 1 || train_batch_size % round != 0)
+    throw InputError(concat("set_train_batch_size: ", train_batch_size, " rows are not a multiple of ", round,
+                            ": micro-batches of ", train_micro_batch_size_per_gpu(), " on ", dp_world_size(),
+                            " ranks"));
+  if (!boundary_ && (micro_steps_ - begun_) % gradient_accumulation_steps() != 0)
+    throw InputError(concat("set_train_batch_size: ", (micro_steps_ - begun_) % gradient_accumulation_steps(), " of ",
+                            gradient_accumulation_steps(),
+                            " micro-batches of the step are done, divided by their number: call it between steps"));
+  training().set_accumulation(train_batch_size / round);
+  // so that the next micro-batch is the first of its step, whatever the count was before
+  begun_ = micro_steps_;
+  training().expect_step(is_gradient_accumulation_boundary());
+}
+
+DeepSpeedEngine::NoSync::NoSync(DeepSpeedEngine& engine) : engine_(engine) {
+  if (engine.zero_optimization_stage() >= 2)
+    throw InputError(concat("no_sync: ZeRO-", engine.zero_optimization_stage(),
+                            " divides the gradients of each backward over the ranks at once, so that none can stay: "
+                            "use stage 0 or 1, or gradient_accumulation_steps"));
+  if (std::exchange(engine.inside_no_sync_, true)) throw InputError("no_sync: another one is alive already");
+  engine.training().expect_step(false);
+}
+
+DeepSpeedEngine::NoSync::~NoSync() {
+  engine_.inside_no_sync_ = false;
+  if (engine_.training_) engine_.training_->expect_step(engine_.is_gradient_accumulation_boundary());
+}
+
+void DeepSpeedEngine::destroy() {
+  training().sharded().restore();
+  training_.reset();
+  loader_ = no_loader();
+}
+
+void DeepSpeedEngine::backward(const at::Tensor& loss) { training().backward(loss); }
 
 void DeepSpeedEngine::step() {
+  if (inside_no_sync_) throw InputError("engine.step() inside of no_sync(): end its scope first");
   applied_ = false;
   const bool boundary = is_gradient_accumulation_boundary();
   ++micro_steps_;
   if (boundary) {
-    grad_norm_ = training_->clip(gradient_clipping());
-    applied_ = training_->step();
-    training_->zero_grad();
-    if (applied_) training_->step_schedule();
+    grad_norm_ = training().clip(gradient_clipping());
+    applied_ = training().step();
+    training().zero_grad();
+    if (applied_) training().step_schedule();
     ++global_steps_;
   }
-  training_->expect_step(is_gradient_accumulation_boundary());
+  training().expect_step(is_gradient_accumulation_boundary());
 }
 
 int DeepSpeedEngine::zero_optimization_stage() const {
-  return row_of(training_->config().sharding.strategy).zero_stage();
+  return row_of(training().config().sharding.strategy).zero_stage();
 }
 
 DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool drop_last) const {
@@ -121,21 +232,21 @@ DataLoader DeepSpeedEngine::deepspeed_io(RowSource source, bool shuffle, bool dr
   return DataLoader(std::move(source),
                     {.batch_size = micro,
                      .shuffle = shuffle,
-                     .seed = static_cast<std::uint64_t>(training_->config().optimization.seed),
+                     .seed = static_cast<std::uint64_t>(training().config().optimization.seed),
                      .drop_last = drop_last},
                     {.rows = rows, .batch_size = micro, .ranks = dp_world_size(), .drop_last = drop_last},
-                    training_->group().rank(), training_->group().device());
+                    training().group().rank(), training().group().device());
 }
 
 std::string DeepSpeedEngine::save_checkpoint(const std::string& folder, const std::string& tag,
                                              const Value& client_state) {
   const std::string name = tag.empty() ? concat("global_step", global_steps_) : tag;
-  comm::require_equal(training_->group(), "save_checkpoint: the tag", name, "all ranks must give the same");
+  comm::require_equal(training().group(), "save_checkpoint: the tag", name, "all ranks must give the same");
   const std::string path = path_join(folder, name);
-  save_training({training_.get()}, path, training_->saves_whole(),
+  save_training({training_.get()}, path, training().saves_whole(),
                 {.step = global_steps_, .client_state = client_state});
-  comm::agree(training_->group(), [&] {
-    if (training_->group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
+  comm::agree(training().group(), [&] {
+    if (training().group().rank() == 0) write_file_atomically(path_join(folder, kLatest), name + "\n");
   });
   return path;
 }
@@ -145,9 +256,9 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
                                                                         const LoadOptions& options) {
   const std::string latest = path_join(folder, kLatest);
   const std::string name = !tag.empty() ? tag : path_exists(latest) ? trim(read_file(latest)) : "";
-  comm::require_equal(training_->group(), "load_checkpoint: the tag", name, "all ranks must give the same");
+  comm::require_equal(training().group(), "load_checkpoint: the tag", name, "all ranks must give the same");
   if (name.empty()) {
-    if (training_->group().rank() == 0)
+    if (training().group().rank() == 0)
       log::warning("load_checkpoint: ", latest,
                    " does not exist, so nothing was loaded; name a tag if there is a checkpoint");
     return std::nullopt;
@@ -158,8 +269,8 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   loaded.client_state = state.client_state;
   if (options.load_optimizer_states) {
     global_steps_ = state.step;
-    micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
-    training_->expect_step(is_gradient_accumulation_boundary());
+    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
+    training().expect_step(is_gradient_accumulation_boundary());
   }
   return loaded;
 }

@@ -8,22 +8,43 @@
 ///     engine.backward(loss);
 ///     engine.step();                                                      // acts at the accumulation boundary
 ///   }
+///
+/// With the data, as deepspeed.initialize gives four things back (the last three belong to the engine and see it live):
+///
+///   auto [engine, optimizer, loader, scheduler] = tessera::initialize(model, {.config = "ds.json", .training_data = rows});
 
 #include <torch/nn/pimpl.h>
 
 #include <tessera/faces/loader.h>
+#include <tessera/faces/state_dict.h>
 #include <tessera/faces/training.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tessera {
+
+/// What deepspeed.add_config_arguments() adds to a program's arguments.
+struct ConfigArguments {
+  bool deepspeed = false;             ///< --deepspeed
+  std::string deepspeed_config = {};  ///< --deepspeed_config FILE; empty: not given
+  int local_rank = -1;                ///< --local_rank N, of launchers that give it; -1: not given
+};
+/// Takes them out of `arguments` (without the program's name); the program reads what is left. Throws InputError for a
+/// name without its value, or a local rank that is no number. Not collective.
+ConfigArguments add_config_arguments(std::vector<std::string>& arguments);
+
+/// deepspeed.init_distributed: joins the job, from any launcher's environment, unless that has been done. initialize()
+/// calls it, too. Throws what tessera::init() does. Collective.
+comm::World& init_distributed(const InitOptions& options = {});
 
 struct InitializeOptions {
   /// DeepSpeed's JSON: a file, or the object itself as text. Empty: `arguments` say it all.
@@ -35,6 +56,8 @@ struct InitializeOptions {
   torch::optim::Optimizer* optimizer = nullptr;
   /// The learning rate's factor after so many steps, instead of the JSON's scheduler.
   std::function<double(std::int64_t steps)> lr_lambda = {};
+  /// Rows of which the engine makes this rank's loader (deepspeed_io), shuffled.
+  std::optional<RowSource> training_data = {};
   comm::Group group = {};  ///< the data-parallel ranks; empty: all
 };
 
@@ -43,6 +66,33 @@ namespace faces {
 /// The configuration that the options mean, for `ranks` data-parallel ranks: batch sizes are inferred from each other
 /// as DeepSpeed does. Throws InputError with all problems, each with file and line.
 RunConfig read_configuration(const InitializeOptions& options, int ranks);
+
+/// The engine's optimizer, as initialize() gives it back. The engine takes its steps. The engine must outlive it.
+class EngineOptimizer {
+ public:
+  explicit EngineOptimizer(Training& training) : training_(&training) {}
+  std::vector<double> learning_rates() const { return training_->update().learning_rates(); }  ///< one for each group
+  std::int64_t steps() const { return training_->update().steps(); }  ///< steps that were taken, not skipped
+  double loss_scale() const { return training_->loss_factor(); }
+  void zero_grad() { training_->zero_grad(); }
+
+ private:
+  Training* training_;
+};
+
+/// The engine's schedule, as initialize() gives it back. The engine takes its steps. The engine must outlive it.
+class EngineScheduler {
+ public:
+  EngineScheduler(Training& training, bool exists) : training_(&training), exists_(exists) {}
+  /// False: neither JSON nor options name a schedule (None in Python).
+  explicit operator bool() const { return exists_; }
+  std::vector<double> get_last_lr() const { return training_->update().learning_rates(); }
+  std::int64_t steps() const { return training_->schedule_steps(); }
+
+ private:
+  Training* training_;
+  bool exists_;
+};
 
 /// All of an engine but the module's type. Methods have DeepSpeed's names and meaning. Collective where Sharded's are.
 class DeepSpeedEngine {
@@ -54,31 +104,61 @@ class DeepSpeedEngine {
   /// After every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed), takes
   /// the schedule one step on and clears the gradients; elsewhere it counts.
   void step();
-  void train(bool on = true) { training_->module().train(on); }
+  /// Gradients become zero, those that were kept for the end of the step included.
+  void zero_grad() { training().zero_grad(); }
+  void train(bool on = true) { training().module().train(on); }
   void eval() { train(false); }
 
   /// Whether the micro-batch that is being worked on is the last of its step.
-  bool is_gradient_accumulation_boundary() const { return (micro_steps_ + 1) % gradient_accumulation_steps() == 0; }
+  bool is_gradient_accumulation_boundary() const {
+    return boundary_.value_or((micro_steps_ - begun_ + 1) % gradient_accumulation_steps() == 0);
+  }
+  /// Says so instead of the count, from the next forward on: false, then true before the last backward; step() is then
+  /// called once. The loss is still divided by gradient_accumulation_steps().
+  void set_gradient_accumulation_boundary(bool is_boundary);
+  /// Another number of rows of a step: gradient_accumulation_steps() follows, micro-batches stay as they are. Throws
+  /// InputError unless micro-batch times ranks divides it, in the middle of a step, and with deterministic_reduce,
+  /// whose order depends on it.
+  void set_train_batch_size(std::int64_t train_batch_size);
+
+  /// While it lives, backwards keep their gradients on the rank. Throws InputError at stages 2 and 3, which divide
+  /// gradients at once, and for a second one inside; step() throws while one lives.
+  class NoSync {
+   public:
+    explicit NoSync(DeepSpeedEngine& engine);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DeepSpeedEngine& engine_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
   std::int64_t train_batch_size() const {
     return train_micro_batch_size_per_gpu() * gradient_accumulation_steps() * dp_world_size();
   }
   std::int64_t train_micro_batch_size_per_gpu() const {
-    return training_->config().optimization.per_device_train_batch_size;
+    return training().config().optimization.per_device_train_batch_size;
   }
-  std::int64_t gradient_accumulation_steps() const { return training_->accumulation(); }
-  double gradient_clipping() const { return training_->config().optimization.max_grad_norm; }
+  std::int64_t gradient_accumulation_steps() const { return training().accumulation(); }
+  double gradient_clipping() const { return training().config().optimization.max_grad_norm; }
   int zero_optimization_stage() const;  ///< 0 to 3
-  int dp_world_size() const { return training_->group().size(); }
-  bool fp16_enabled() const { return training_->config().optimization.fp16; }
-  bool bfloat16_enabled() const { return training_->config().optimization.bf16; }
+  int local_rank() const { return world().local_rank(); }
+  int global_rank() const { return training().group().rank(); }
+  int world_size() const { return training().group().size(); }
+  c10::Device device() const { return training().group().device(); }
+  int dp_world_size() const { return training().group().size(); }
+  bool fp16_enabled() const { return training().config().optimization.fp16; }
+  bool bfloat16_enabled() const { return training().config().optimization.bf16; }
 
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, the skipped ones included
-  std::int64_t skipped_steps() const { return training_->skipped_steps(); }
+  std::int64_t skipped_steps() const { return training().skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
   bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow
-  std::vector<double> get_lr() const { return training_->update().learning_rates(); }  ///< one for each parameter group
+  std::vector<double> get_lr() const { return training().update().learning_rates(); }  ///< one for each parameter group
   double get_global_grad_norm() const { return grad_norm_; }  ///< the norm of the last step, before clipping
-  double loss_scale() const { return training_->loss_scale() ? training_->loss_scale()->scale() : 1; }
+  double loss_scale() const { return training().loss_scale() ? training().loss_scale()->scale() : 1; }
 
   /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, as many on every rank.
   DataLoader deepspeed_io(RowSource source, bool shuffle = true, bool drop_last = false) const;
@@ -103,16 +183,29 @@ class DeepSpeedEngine {
   }
   /// FOLDER/model.safetensors: whole weights, whatever the stage (zero_to_fp32.py is not needed). All ranks call it.
   void save_model(const std::string& folder);
+  /// Whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, else on every rank. All ranks call
+  /// it.
+  StateDict module_state_dict() const { return state_dict(training()); }
+  /// Ends the engine: the module has its whole parameters again and may be used without it; whatever is asked of the
+  /// engine afterwards throws InputError. All ranks call it.
+  void destroy();
 
   /// What updates the weights: learning rates and states.
-  train::Update& optimizer() { return training_->update(); }
-  Sharded& sharded() { return training_->sharded(); }
-  faces::Training& training() { return *training_; }
-
- protected:
-  std::unique_ptr<Training> training_;  // its address stays when the engine is moved
+  train::Update& optimizer() { return training().update(); }
+  Sharded& sharded() { return training().sharded(); }
+  /// Throws InputError after destroy().
+  faces::Training& training() const;
+  /// This rank's loader of InitializeOptions::training_data; without that, reading it throws InputError.
+  DataLoader& training_dataloader() { return loader_; }
+  EngineScheduler lr_scheduler() const { return EngineScheduler(training(), scheduled_); }
 
  private:
+  bool scheduled_ = false;
+  std::unique_ptr<Training> training_;  // its address stays when the engine is moved
+  DataLoader loader_;
+  bool inside_no_sync_ = false;
+  std::optional<bool> boundary_;
+  std::int64_t begun_ = 0;  // micro-steps before the count towards a step began
   std::int64_t micro_steps_ = 0, global_steps_ = 0;
   double grad_norm_ = 0;
   bool applied_ = false;
@@ -127,16 +220,30 @@ class Engine : public faces::DeepSpeedEngine {
   Engine(std::shared_ptr<M> module, const InitializeOptions& options)
       : DeepSpeedEngine(module, options), module_(std::move(module)) {}
 
-  /// module.forward(...), in the precision of the configuration. A tensor that comes out in fp16 or bf16 becomes fp32.
+  /// module.forward(...), in the precision of the configuration. bf16: its weights are bf16 (the optimizer's are fp32),
+  /// and so do floating-point tensors become that go in. A tensor that comes out in fp16 or bf16 becomes fp32.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    return training_->forward(*module_, std::forward<Arguments>(arguments)...);
+    return training().forward(*module_, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);
   }
   M& module() { return *module_; }
+
+  /// For structured bindings: engine, optimizer, loader, scheduler.
+  template <std::size_t I>
+  decltype(auto) get() {
+    if constexpr (I == 0)
+      return static_cast<Engine&>(*this);
+    else if constexpr (I == 1)
+      return faces::EngineOptimizer(training());
+    else if constexpr (I == 2)
+      return static_cast<DataLoader&>(training_dataloader());
+    else
+      return lr_scheduler();
+  }
 
  private:
   std::shared_ptr<M> module_;
@@ -154,3 +261,22 @@ Engine<M> initialize(const torch::nn::ModuleHolder<M>& module, const InitializeO
 }
 
 }  // namespace tessera
+
+template <class M>
+struct std::tuple_size<tessera::Engine<M>> : std::integral_constant<std::size_t, 4> {};
+template <class M>
+struct std::tuple_element<0, tessera::Engine<M>> {
+  using type = tessera::Engine<M>&;
+};
+template <class M>
+struct std::tuple_element<1, tessera::Engine<M>> {
+  using type = tessera::faces::EngineOptimizer;
+};
+template <class M>
+struct std::tuple_element<2, tessera::Engine<M>> {
+  using type = tessera::DataLoader&;
+};
+template <class M>
+struct std::tuple_element<3, tessera::Engine<M>> {
+  using type = tessera::faces::EngineScheduler;
+};

@@ -38,6 +38,21 @@ at::Tensor Training::widen(const at::Tensor& output) {
   return narrow ? output.to(at::kFloat) : output;
 }
 
+at::Tensor Training::narrow(const at::Tensor& input) const {
+  const FloatType type = config_.sharding.param_dtype;
+  if (type == FloatType::fp32 || !input.defined() || !input.is_floating_point()) return input;
+  return input.to(type == FloatType::bf16 ? at::kBFloat16 : at::kHalf);
+}
+
+void Training::set_accumulation(std::int64_t micro_batches) {
+  if (micro_batches < 1) throw InputError(concat("micro-batches of a step: ", micro_batches, "; there is at least 1"));
+  if (config_.parallel.deterministic_reduce && micro_batches != accumulation_)
+    throw InputError(
+        "with deterministic_reduce the number of micro-batches of a step is that of its fixed order: it "
+        "cannot change while training");
+  accumulation_ = micro_batches;
+}
+
 void Training::backward(const at::Tensor& loss) {
   if (!loss.defined() || loss.numel() != 1)
     throw InputError(

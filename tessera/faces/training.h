@@ -28,6 +28,8 @@ class Training : public train::StepCore {
   const RunConfig& config() const { return config_; }
   const comm::Group& group() const { return group_; }
   std::int64_t accumulation() const { return accumulation_; }
+  /// Between steps. Throws InputError with deterministic_reduce, whose order depends on the number, and below 1.
+  void set_accumulation(std::int64_t micro_batches);
   /// Checkpoints hold whole tensors, which rank 0 writes (save_state_dict_type).
   bool saves_whole() const { return config_.output.save_state_dict_type == StateDictType::full; }
 
@@ -41,12 +43,22 @@ class Training : public train::StepCore {
   }
   /// Outputs that are narrow become fp32, as Accelerate does: losses need the range.
   static at::Tensor widen(const at::Tensor& output);
-  /// module.forward(...) under autocast(); a tensor that comes out is widened. `module`: the trained one, by its own
-  /// type.
+  /// What goes in where weights are narrow (param_dtype), as FSDP's cast_forward_inputs: floating-point tensors become
+  /// as narrow.
+  at::Tensor narrow(const at::Tensor& input) const;
+  template <class T>
+  decltype(auto) narrow(T&& input) const {
+    if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
+      return narrow(static_cast<const at::Tensor&>(input));
+    else
+      return std::forward<T>(input);
+  }
+  /// module.forward(...) under autocast(), of narrow() arguments; a tensor that comes out is widened. `module`: the
+  /// trained one, by its own type.
   template <class M, class... Arguments>
   auto forward(M& module, Arguments&&... arguments) const {
     const nn::Autocast precision = autocast();
-    auto output = module.forward(std::forward<Arguments>(arguments)...);
+    auto output = module.forward(narrow(std::forward<Arguments>(arguments))...);
     if constexpr (std::is_same_v<decltype(output), at::Tensor>)
       return widen(output);
     else

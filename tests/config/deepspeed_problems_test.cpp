@@ -135,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{R"({"bf16": {"xyzzy": 1}})",
                     "deepspeed:1:20: unknown key bf16.xyzzy; the keys there are enabled, bf16_optimizer_states, "
                     "bf16_master_weights_and_grads, "
-                    "immediate_grad_update, check_grad_overflow"},
+                    "immediate_grad_update, loss_scale, loss_scale_window, hysteresis, min_loss_scale, "
+                    "initial_scale_power, check_grad_overflow"},
         ProblemCase{R"({"optimizer": {"type": "AdamW", "lr": 1}})",
                     "deepspeed:1:39: unknown key optimizer.lr; it belongs into optimizer.params"},
         ProblemCase{R"({"comms_logger": {"enabled": false, "verbse": true}})",
