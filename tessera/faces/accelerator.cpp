@@ -42,6 +42,14 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
   const config::Resolved resolved = config::resolve_flags(flags);
   config_ = resolved.values;
+  // Accelerate refuses them beside the program's own, too; without those, DeepSpeed would follow them
+  for (const auto& [setting, what] : {std::pair("optim", "optimizer"), std::pair("lr_scheduler_type", "schedule")})
+    if (const config::Origin origin = resolved.origin(setting); origin.is_given())
+      throw InputError(
+          concat("Accelerator: the settings name the ", what, " (", origin.str(),
+                 "), but the Accelerator's is what prepare() is given: take it out of the settings, or let "
+                 "tessera::initialize, which follows them, train"));
+  if (resolved.origin("max_grad_norm").is_given()) state_->max_grad_norm = config_.optimization.max_grad_norm;
   if (!precision.empty()) {  // what the program says is stronger than the environment
     config_.optimization.fp16 = precision == "fp16";
     config_.optimization.bf16 = precision == "bf16";

@@ -84,7 +84,9 @@ class Stateful {
 
 class Accelerator {
  public:
-  /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold.
+  /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold, and for those
+  /// that only prepare() can give (an optimizer or a schedule in DeepSpeed's JSON). Its gradient_clipping acts at every
+  /// step, instead of what clip_grad_norm_() is told.
   explicit Accelerator(AcceleratorOptions options = {});
 
   /// Models (std::shared_ptr<M>, or a TORCH_MODULE holder), their optimizers (torch::optim::Optimizer&, of the model's

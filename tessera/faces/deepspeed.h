@@ -183,8 +183,8 @@ class DeepSpeedEngine {
   }
   /// FOLDER/model.safetensors: whole weights, whatever the stage (zero_to_fp32.py is not needed). All ranks call it.
   void save_model(const std::string& folder);
-  /// Whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, else on every rank. All ranks call
-  /// it.
+  /// Whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, else on every rank. All ranks
+  /// call it.
   StateDict module_state_dict() const { return state_dict(training()); }
   /// Ends the engine: the module has its whole parameters again and may be used without it; whatever is asked of the
   /// engine afterwards throws InputError. All ranks call it.

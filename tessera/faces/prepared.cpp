@@ -62,6 +62,7 @@ void PreparedOptimizer::step() {
   faces::Training& own = prepared.training;
   const auto scale = [&] { return own.loss_scale() != nullptr ? own.loss_scale()->scale() : 1.0; };
   const double before = scale();
+  if (state_->max_grad_norm > 0) own.clip(state_->max_grad_norm);
   prepared.step_was_skipped = !own.step();
   const double changed = scale() / before;
   if (changed == 1) return;

@@ -44,6 +44,7 @@ struct AcceleratorState {
   bool expects_step = true;  ///< the next backward reduces gradients (no_sync)
   bool sync_with_dataloader = true;
   bool step_scheduler_with_optimizer = true;
+  double max_grad_norm = 0;          ///< every step clips to it, as DeepSpeed's engine does under Accelerate; 0: none
   std::int64_t scheduler_steps = 1;  ///< that a schedule takes with each step of its optimizer
   std::int64_t micro_steps = 0;      ///< accumulate()d since the last end of a loader
 

@@ -208,6 +208,37 @@ TEST(AcceleratorParts, the_values_of_one_models_gradients_are_clipped) {
   });
 }
 
+TEST(AcceleratorParts, an_optimizer_or_a_schedule_in_deepspeeds_json_is_refused_and_its_clipping_acts) {
+  const Weights want = [] {
+    const auto net = make_net();
+    std::vector<at::Tensor> gradients;
+    for (int rank = 0; rank < 2; ++rank) (mean_loss(*net, micro_batch(0, rank, 2)) / 2).backward();
+    for (const at::Tensor& p : net->parameters()) gradients.push_back(p.grad());
+    const double factor = optim::clip_coefficient(optim::gradient_norm(gradients), 0.01);
+    EXPECT_LT(factor, 0.5) << "clipping matters here";
+    Weights weights;
+    for (const auto& p : net->named_parameters()) weights[p.key()] = p.value().detach() - factor * p.value().grad();
+    return weights;
+  }();
+  run_ranks(2, [&](comm::World& world) {
+    const auto with = [](const std::string& more) {
+      return AcceleratorOptions{
+          .arguments = {
+              concat(R"(--deepspeed={"train_micro_batch_size_per_gpu": 12, "gradient_accumulation_steps": 1,)",
+                     R"("zero_optimization": {"stage": 2})", more, "}")}};
+    };
+    EXPECT_THROW(Accelerator(with(R"(, "optimizer": {"type": "Adam", "params": {"lr": 0.1}})")), InputError);
+    EXPECT_THROW(Accelerator(with(R"(, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}})")),
+                 InputError);
+    Accelerator accelerator(with(R"(, "gradient_clipping": 0.01)"));
+    auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{.name = "sgd", .lr = 1});
+    const Batch batch = micro_batch(0, world.rank(), 2);
+    accelerator.backward((model(batch.x) - batch.y).square().mean());
+    optimizer.step();
+    expect_close(weights_of(accelerator.training().sharded()), want, 1e-6, "clipped");
+  });
+}
+
 /// What a user's own tracker is told.
 struct Heard : Tracker {
   explicit Heard(std::vector<std::string>& lines) : lines(lines) {}
