@@ -52,6 +52,8 @@ config::Resolved resolve_in_job(const Arguments& arguments, const launch::RankEn
                                     environment.world_size, environment.world_size == 1 ? " process" : " processes",
                                     ": leave the flag to one of them"));
   if (!problems.lines.empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 tells it
+  if (!problems.lines.empty())  // they may say why something is missing
+    for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
   return resolved;
 }
