@@ -17,6 +17,8 @@
 ///
 ///   auto [a, b, optimizer_a, optimizer_b, loader] = accelerator.prepare(net_a, net_b, adamw_a, adamw_b, data);
 ///
+/// One thread at a time uses an Accelerator and what it prepared.
+///
 /// What the ranks divide, the precision and so on are settings: of the environment (what `accelerate launch` or
 /// `tessera launch --config_file` put there), and of AcceleratorOptions::arguments, which are flags of `tessera train`.
 

@@ -11,7 +11,10 @@
 ///
 /// With the data, as deepspeed.initialize gives four things back (the last three belong to the engine and see it live):
 ///
-///   auto [engine, optimizer, loader, scheduler] = tessera::initialize(model, {.config = "ds.json", .training_data = rows});
+///   auto [engine, optimizer, loader, scheduler] =
+///       tessera::initialize(model, {.config = "ds.json", .training_data = rows});
+///
+/// One thread at a time uses an engine and what belongs to it.
 
 #include <torch/nn/pimpl.h>
 

@@ -239,6 +239,32 @@ TEST(AcceleratorParts, an_optimizer_or_a_schedule_in_deepspeeds_json_is_refused_
   });
 }
 
+/// Says what it computes with.
+struct Typed : SimpleModel {
+  at::ScalarType weights = at::kDouble, input = at::kDouble;
+  at::Tensor forward(at::Tensor x) override {
+    weights = parameters().at(0).scalar_type();
+    input = x.scalar_type();
+    return SimpleModel::forward(x);
+  }
+};
+
+TEST(AcceleratorParts, what_goes_into_narrow_weights_becomes_as_narrow) {
+  run_ranks(2, [](comm::World&) {
+    for (const char* strategy : {"full_shard", "zero2"}) {
+      Accelerator accelerator({.arguments = {concat("--strategy=", strategy), "--bf16", "--param_dtype=bf16"}});
+      const auto net = std::make_shared<Typed>();
+      auto [model, optimizer] = accelerator.prepare(net, OptimizerSettings{});
+      const at::Tensor loss = model(at::ones({2, 12})).square().mean();
+      EXPECT_EQ(net->weights, at::kBFloat16) << strategy;
+      EXPECT_EQ(net->input, at::kBFloat16) << "as FSDP's cast_forward_inputs";
+      EXPECT_EQ(loss.scalar_type(), at::kFloat);
+      accelerator.backward(loss);
+      optimizer.step();
+    }
+  });
+}
+
 /// What a user's own tracker is told.
 struct Heard : Tracker {
   explicit Heard(std::vector<std::string>& lines) : lines(lines) {}
