@@ -8,7 +8,6 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_lenient.h>
 #include <tessera/base/log.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/world.h>
@@ -107,8 +106,7 @@ train::RateSchedule schedule_of(const InitializeOptions& options, const config::
 /// fp32 ones (deepspeed/runtime/engine.py, _configure_distributed_model: module.bfloat16()).
 bool makes_weights_bf16(const InitializeOptions& options, const RunConfig& config) {
   if (options.config.empty() || !config.optimization.bf16) return false;
-  const bool is_file = path_exists(options.config);  // else the object itself, as the configuration reads it
-  const Value json = parse_hjson(is_file ? read_file(options.config) : options.config, "config");
+  const Value json = config::deepspeed_object(options.config);
   for (const char* name : {"bf16", "bfloat16"})
     if (const Value* section = json.find(name); section != nullptr && section->is_object())
       if (const Value* enabled = section->find("enabled")) return enabled->as_bool();

@@ -262,6 +262,12 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
       EXPECT_EQ(got.begin()->second.scalar_type(), at::kFloat);
       expect_close(got, want, 5e-4, concat("stage ", stage));
     }
+    {  // {"train_batch_size": 4, "bf16": {"enabled": true}} in base64
+      const auto net = std::make_shared<Watched>();
+      auto engine = initialize(net, {.config = "eyJ0cmFpbl9iYXRjaF9zaXplIjogNCwgImJmMTYiOiB7ImVuYWJsZWQiOiB0cnVlfX0="});
+      engine(at::ones({1, 12}));
+      EXPECT_EQ(net->seen, at::kBFloat16);
+    }
     InitializeOptions autocast = options_of(1, 12);
     autocast.config.replace(0, 1, R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}, )");
     const auto net = std::make_shared<Watched>();

@@ -396,6 +396,8 @@ void Reading::without_effect(const std::string& path, std::string_view why, cons
 
 }  // namespace deepspeed
 
+Value deepspeed_object(const std::string& given) { return deepspeed::read_source(given, "deepspeed"); }
+
 Translation read_deepspeed(const std::string& given, const Resolved& so_far, Problems& problems) {
   return deepspeed::read(given, so_far, problems, false);
 }

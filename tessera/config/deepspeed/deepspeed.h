@@ -31,6 +31,9 @@ Translation read_deepspeed(const std::string& given, const Resolved& so_far, Pro
 /// it is there.
 Resolved resolve_deepspeed(const std::string& given, std::int64_t world_size, Problems& problems);
 
+/// The object itself that is given in one of these forms. Throws InputError.
+Value deepspeed_object(const std::string& given);
+
 /// What becomes of each key: "zero_optimization.stage" -> zero_stage. Sections stand in the table when something is
 /// said of the whole.
 std::span<const KeyRow> deepspeed_rows();
