@@ -228,6 +228,7 @@ struct Normed : torch::nn::Module {
   torch::nn::Linear in{register_module("in", torch::nn::Linear(8, 16))};
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(16))};
   torch::nn::Linear out{register_module("out", torch::nn::Linear(16, 1))};
+  at::Tensor table{register_buffer("table", at::ones({4}))};
   at::Tensor loss(const at::Tensor& x) { return out->forward(at::relu(norm->forward(in->forward(x)))).square().mean(); }
 };
 
@@ -249,7 +250,7 @@ TEST(Options, a_batch_norm_keeps_its_type) {
         plain.in->to(at::kBFloat16);
         plain.out->to(at::kBFloat16);
         for (int rank = 0; rank < 2; ++rank) (plain.loss(rows(rank)).to(at::kFloat) / 2).backward();
-        ShardingOptions options{.strategy = strategy, .param_dtype = at::kBFloat16};
+        ShardingOptions options{.strategy = strategy, .param_dtype = at::kBFloat16, .buffer_dtype = at::kBFloat16};
         if (units) options.wrap = by_class({"BatchNorm1d", "Linear"});
         Sharded sharded(module, fitted(options));
         module.loss(rows(world.rank())).backward();
@@ -264,6 +265,13 @@ TEST(Options, a_batch_norm_keeps_its_type) {
         EXPECT_EQ(i, 6u);
         EXPECT_EQ(module.norm->weight.scalar_type(), at::kFloat) << strategy;
         EXPECT_EQ(module.norm->running_mean.scalar_type(), at::kFloat) << strategy;
+        EXPECT_EQ(module.table.scalar_type(), at::kBFloat16) << strategy << ": other buffers";
+        {
+          const at::NoGradGuard no_grad;
+          module.eval();
+          module.loss(rows(0));  // with the statistics
+          module.train();
+        }
         EXPECT_EQ(module.in->weight.scalar_type(), at::kBFloat16) << strategy;
         sharded.restore();
         EXPECT_EQ(module.in->weight.scalar_type(), at::kFloat) << strategy;

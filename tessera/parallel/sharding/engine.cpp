@@ -37,6 +37,15 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
   return result;
 }
 
+/// A BatchNorm's statistics stay: it computes in their type.
+void convert_buffers(const torch::nn::Module& module, at::ScalarType dtype) {
+  module.apply([&](const torch::nn::Module& each) {
+    if (parallel::is_batch_norm(each)) return;
+    for (at::Tensor& buffer : each.buffers(/*recurse=*/false))
+      if (buffer.defined() && at::isFloatingType(buffer.scalar_type())) buffer.set_data(buffer.to(dtype));
+  });
+}
+
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& n : named) tensors.push_back(n.tensor);
@@ -72,10 +81,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
   }
   list_local_parts();
   for (const NamedTensor& p : parameters_.parameters) known_.insert(p.tensor.unsafeGetTensorImpl());
-  if (options_.buffer_dtype)
-    for (const NamedTensor& b : buffers_of(module_))
-      if (at::isFloatingType(b.tensor.scalar_type()))
-        at::Tensor(b.tensor).set_data(b.tensor.to(*options_.buffer_dtype));
+  if (options_.buffer_dtype) convert_buffers(module_, *options_.buffer_dtype);
 }
 
 /// The parameters go first: they must not call an engine that is gone.

@@ -16,11 +16,6 @@ bool only_holds_others(const std::string& type) {
   return name == "ModuleList" || name == "ModuleDict" || name == "ParameterList" || name == "ParameterDict";
 }
 
-bool is_batch_norm(const torch::nn::Module& module) {
-  return module.as<torch::nn::BatchNorm1d>() != nullptr || module.as<torch::nn::BatchNorm2d>() != nullptr ||
-         module.as<torch::nn::BatchNorm3d>() != nullptr;
-}
-
 class TreeMaker {
  public:
   TreeMaker(ModuleParameters& result, bool batch_norm_apart) : result_(result), batch_norm_apart_(batch_norm_apart) {}
@@ -60,6 +55,11 @@ class TreeMaker {
 };
 
 }  // namespace
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1d>() != nullptr || module.as<torch::nn::BatchNorm2d>() != nullptr ||
+         module.as<torch::nn::BatchNorm3d>() != nullptr;
+}
 
 ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart) {
   ModuleParameters result;

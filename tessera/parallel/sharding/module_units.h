@@ -22,6 +22,9 @@ struct ModuleParameters {
 };
 ModuleParameters parameters_of(const torch::nn::Module& module, bool batch_norm_apart = false);
 
+/// Whether it is one of torch's.
+bool is_batch_norm(const torch::nn::Module& module);
+
 /// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all of a BatchNorm or
 /// none. (A BatchNorm computes in the dtype of its statistics: param_dtype leaves it out, as PyTorch's FSDP does,
 /// torch/distributed/fsdp/_wrap_utils.py.)
