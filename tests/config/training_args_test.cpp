@@ -40,6 +40,7 @@ Read flags(const Strings& words) {
   Read read = fresh();
   FlagReader(read.resolved, read.problems).read(typed_words(words));
   apply_usual(read.resolved);
+  settle_usual(read.resolved);
   return read;
 }
 
@@ -54,6 +55,7 @@ class TrainingArguments : public ::testing::Test {
     Read read = fresh();
     apply(read_training_args_file(path, read.resolved, read.problems), read.resolved);
     apply_usual(read.resolved);
+    settle_usual(read.resolved);
     return read;
   }
   /// The message without the folder.
@@ -368,8 +370,12 @@ TEST_F(TrainingArguments, NamesOfTrl) {
   EXPECT_EQ(read.resolved.values.data.max_seq_length, 512);
   EXPECT_EQ(read.resolved.values.data.text_column_name, "body");
   EXPECT_EQ(read.resolved.values.model.lora_target_modules, "q_proj,v_proj");
-  EXPECT_EQ(flags({"--use_peft", "true", "--use_peft", "false", "--lora_r", "8"}).only_problem(),
-            "--lora_r 8 contradicts --use_peft 0 given before; keep one of them");
+  const Read off = flags({"--use_peft", "true", "--use_peft", "false", "--lora_r", "8"});
+  EXPECT_EQ(off.problems.lines, Strings{});
+  EXPECT_EQ(off.resolved.values.model.lora_r, 0);
+  EXPECT_EQ(off.origin("lora_r"), "--use_peft");
+  EXPECT_EQ(flags({"--use_peft", "false", "--use_peft", "true"}).resolved.values.model.lora_r, 16);
+  EXPECT_EQ(flags({"--model_type", "gpt2", "--model_type", "llama"}).value("config_name").as_string(), "llama");
   EXPECT_NE(flags({"--max_train_steps", "5"}).only_problem().find("did you mean --max_steps?"), std::string::npos);
   EXPECT_NE(flags({"--lora_rank", "5"}).only_problem().find("did you mean --lora_r?"), std::string::npos);
   EXPECT_NE(flags({"--clip_grad", "5"}).only_problem().find("did you mean --max_grad_norm?"), std::string::npos);

@@ -165,9 +165,14 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
     return problem(flag, meaning.problem);
   }
   for (const auto& [setting, given] : meaning.settings) store(setting, flag, given);
-  for (const auto& [setting, given] : meaning.usual)
-    resolved_.usual.push_back(
-        {setting, given, flag, std::string(meaning.whose), where_.file ? Origin::at(where_) : Origin::flag(flag)});
+  const auto same = [&](const Resolved::Usual& usual) { return usual.argument == argument.row.key; };
+  if (where_.file && std::any_of(resolved_.usual.begin(), resolved_.usual.end(),
+                                 [&](const Resolved::Usual& usual) { return same(usual) && usual.origin.is_flag(); }))
+    return;                              // the typed one beats it
+  std::erase_if(resolved_.usual, same);  // as in argparse: the last one counts
+  for (Resolved::Usual& usual :
+       usual_of(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
+    resolved_.usual.push_back(std::move(usual));
 }
 
 void FlagReader::unknown(const std::string& flag, bool has_value) {

@@ -42,6 +42,7 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
   apply_usual(resolved);
   if (!files.deepspeed.empty())
     hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
+  settle_usual(resolved);  // DeepSpeed's file knows more than what is usual
 }
 
 }  // namespace tessera::config

@@ -170,9 +170,19 @@ void Translator::follow(const KeyRow& row, const std::string& key, const Value& 
 
 void apply(Translation translation, Resolved& resolved) {
   for (std::string& note : translation.notes) resolved.notes.push_back(std::move(note));
-  for (Resolved::Usual& usual : translation.usual) resolved.usual.push_back(std::move(usual));
+  const auto stronger = static_cast<std::ptrdiff_t>(resolved.usual.size());
+  for (Resolved::Usual& usual : translation.usual)
+    if (std::none_of(resolved.usual.begin(), resolved.usual.begin() + stronger,
+                     [&](const Resolved::Usual& before) { return before.argument == usual.argument; }))
+      resolved.usual.push_back(std::move(usual));
   for (const FileSetting& setting : translation.settings) {
-    if (!resolved.is_default(setting.name) && !setting.wins) continue;
+    const auto usual = std::find_if(resolved.usual.begin(), resolved.usual.end(), [&](const Resolved::Usual& taken) {
+      return taken.taken && taken.setting == setting.name;
+    });
+    if (usual != resolved.usual.end())
+      usual->taken = false;  // what is usual gives way
+    else if (!resolved.is_default(setting.name) && !setting.wins)
+      continue;
     find_field(setting.name)->set(resolved.values, setting.text);
     resolved.origins[setting.name] = Origin::at(setting.where);
   }

@@ -222,7 +222,8 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   const std::string_view key = argument.row.key;
   const auto flag = parse_bool(trim(text));
   if (argument.row.setting == "lora_r") {  // false: no adapters, whatever their rank
-    if (flag != true) meaning.settings.emplace_back(argument.row.setting, flag ? "0" : text);
+    if (!flag) meaning.settings.emplace_back(argument.row.setting, text);
+    if (flag == false) meaning.off = argument.row.setting;
     return meaning;
   }
   if (key == "use_cpu" || key == "no_cuda" || key == "adafactor") {

@@ -41,21 +41,60 @@ std::vector<std::pair<std::string, std::string>> usual_beside(std::string_view p
   return out;
 }
 
+std::vector<Resolved::Usual> usual_of(const TrainingArgument& argument, const ArgumentMeaning& meaning,
+                                      const std::string& name, const Origin& origin) {
+  std::vector<Resolved::Usual> out;
+  const std::string whose(meaning.whose), key(argument.row.key);
+  for (const auto& [setting, text] : meaning.usual)
+    out.push_back({.setting = setting, .text = text, .name = name, .whose = whose, .argument = key, .origin = origin});
+  if (!meaning.off.empty())
+    out.push_back({.setting = std::string(meaning.off),
+                   .text = "0",
+                   .name = name,
+                   .whose = whose,
+                   .argument = key,
+                   .origin = origin,
+                   .off = true});
+  return out;
+}
+
 void apply_usual(Resolved& resolved) {
-  std::vector<std::string> taken;
-  const Resolved::Usual* last = nullptr;
+  const auto said = [](const Resolved::Usual& usual) {
+    return usual.origin.is_flag() ? usual.name : concat(usual.name, " (", usual.origin, ")");
+  };
   for (const Resolved::Usual& usual : resolved.usual) {
+    if (!usual.off) continue;
+    const Field* field = find_field(usual.setting);
+    const Value before = field->get(resolved.values);
+    if (const auto wrong = field->set(resolved.values, usual.text)) continue;
+    if (dump_json(before) != dump_json(field->get(resolved.values)))
+      resolved.notes.push_back(
+          concat(usual.setting, " (", resolved.origin(usual.setting), ") has no effect: ", said(usual), " is false"));
+    resolved.origins[usual.setting] = usual.origin;
+  }
+  for (Resolved::Usual& usual : resolved.usual) {
+    if (usual.off) continue;
     const bool itself = usual.whose.empty();  // model_type, where no model is given
     const bool given = !resolved.is_default(usual.setting) || (itself && !resolved.is_default("model_name_or_path"));
-    if (given && itself)
-      resolved.notes.push_back(concat(usual.name, usual.origin.is_flag() ? "" : concat(" (", usual.origin, ")"),
-                                      " has no effect: the model is given"));
+    if (given && itself) resolved.notes.push_back(concat(said(usual), " has no effect: the model is given"));
     if (given || (usual.setting == "bf16" && resolved.values.optimization.fp16)) continue;
-    const Field* field = find_field(usual.setting);
-    if (const auto wrong = field->set(resolved.values, usual.text)) continue;
+    if (const auto wrong = find_field(usual.setting)->set(resolved.values, usual.text)) continue;
     resolved.origins[usual.setting] =
         itself ? usual.origin : Origin::derived(concat(usual.whose, "'s default beside ", usual.name));
-    if (itself) continue;
+    usual.taken = !itself;
+  }
+}
+
+void settle_usual(Resolved& resolved) {
+  std::vector<std::string> taken;
+  const Resolved::Usual* last = nullptr;
+  for (Resolved::Usual& usual : resolved.usual) {
+    if (!usual.taken) continue;
+    if (usual.setting == "bf16" && resolved.values.optimization.fp16) {
+      usual.taken = resolved.values.optimization.bf16 = false;
+      resolved.origins.erase("bf16");
+      continue;
+    }
     taken.push_back(concat(usual.setting, " ", usual.text));
     last = &usual;
   }

@@ -106,8 +106,9 @@ class FileReader {
     }
     if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
     for (const auto& [name, given] : meaning.settings) to_.give(name, key, given, value.where());
-    for (const auto& [name, given] : meaning.usual)
-      usual_.push_back({name, given, key, std::string(meaning.whose), Origin::at(value.where())});
+    std::erase_if(usual_, [&](const Resolved::Usual& usual) { return usual.argument == argument.row.key; });
+    for (Resolved::Usual& usual : usual_of(argument, meaning, key, Origin::at(value.where())))
+      usual_.push_back(std::move(usual));
   }
 
   /// A list of words, JSON of an object, or a scalar. Integral settings take 1e8.
