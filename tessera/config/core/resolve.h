@@ -29,7 +29,7 @@ struct Resolved {
   std::vector<std::string> notes;
   /// What holds where nobody says otherwise, the first of each setting: defaults of a program that has a name which was
   /// given. `name`: as given; `whose`: the program ("TRL"), empty when the name itself means the setting.
-  /// `off`: a switch that is false, which leaves the setting at `text` whatever else gives it. `taken`: it holds so far.
+  /// `off`: a switch that is false, which leaves the setting at `text` whatever else gives it. `taken`: it holds now.
   struct Usual {
     std::string setting, text, name, whose, argument;  ///< argument: the row's key
     Origin origin;

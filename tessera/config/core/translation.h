@@ -105,7 +105,7 @@ class Translator {
 };
 
 /// Settings that nothing stronger has given yet, and those that win, get the translation's values, with file and line
-/// as their origin; notes are appended. What is usual beside an argument that something stronger gave is left out. `unless`: fields that the caller settles itself.
+/// as their origin; notes are appended. What is usual beside an argument that something stronger gave is left out.
 void apply(Translation translation, Resolved& resolved);
 
 }  // namespace tessera::config
