@@ -270,6 +270,25 @@ TEST(MegatronArgs, Notes) {
                   "need no tokenizer, text is read byte by byte"});
 }
 
+TEST(MegatronArgs, AFileHasTwentyProblemsTold) {
+  const TemporaryFolder folder;
+  const std::string path = path_join(folder.path(), "model_config.yaml");
+  std::string misnamed = "MODEL_ARGS:\n", refused = misnamed;
+  for (int i = 0; i < 40; ++i) misnamed += concat("  seed", i, ": 5\n");
+  std::size_t rows = 0;
+  for (const KeyRow& row : megatron_keys())
+    if (row.effect == Effect::refused && !row.key.ends_with('*')) refused += concat("  --", row.key, ": 1\n"), ++rows;
+  ASSERT_GT(rows, 30u);
+  for (const std::string& text : {misnamed, refused}) {
+    write_file_atomically(path, text);
+    Problems problems;
+    std::vector<FileWord> arguments = typed_words({path});
+    translate_megatron_flags(arguments, problems, nothing);
+    EXPECT_EQ(problems.lines.size(), 21u);
+    EXPECT_TRUE(problems.lines.back().ends_with("were not looked at")) << problems.lines.back();
+  }
+}
+
 TEST(MegatronArgs, LoadingWhatWasSaved) {
   const TemporaryFolder folder;
   const std::string both = concat("--train-iters 5 --load ", folder.path(), " --save ", folder.path());

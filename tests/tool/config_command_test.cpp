@@ -48,6 +48,25 @@ TEST_F(ConfigCommand, ShowsValuesAndOrigins) {
   EXPECT_EQ(config({"show", "--format", "xml"}).exit_code, 2);
 }
 
+TEST_F(ConfigCommand, AFileIsOfTheKindItIsSaidToBe) {
+  const std::string plain = file("plain.yaml", "seed: 5\n"), megatron = file("m.yaml", "MODEL_ARGS:\n  --seed: 5\n");
+  EXPECT_EQ(config({"check", plain, "--kind", "training_args"}).exit_code, 0);
+  EXPECT_EQ(config({"check", megatron, "--kind", "megatron"}).exit_code, 0);
+  EXPECT_EQ(config({"check", plain, "--kind", "megatron"}).out,
+            concat(plain, ": has no MODEL_ARGS, below which Megatron-LM's arguments stand\n"));
+  EXPECT_EQ(config({"check", megatron, "--kind", "training_args"}).out,
+            concat(megatron, ": has MODEL_ARGS: write --kind megatron\n"));
+}
+
+TEST_F(ConfigCommand, ChecksAFileWithoutTheShellsVariables) {
+  const std::string good = file("good.yaml", "distributed_type: MULTI_CPU\nnum_processes: 2\n");
+  const auto run = tessera({"config", "check", good}, {{"HF_HOME", at("hf")},
+                                                       {"ACCELERATE_USE_FSDP", "true"},
+                                                       {"FSDP_SHARDING_STRATEGY", "BOGUS"},
+                                                       {"WORLD_SIZE", {}}});
+  EXPECT_EQ(run.exit_code, 0) << run.out;
+}
+
 TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   const std::string good = file("good.yaml",
                                 "distributed_type: FSDP\nnum_processes: 2\ndebug: true\nfsdp_config:\n  "

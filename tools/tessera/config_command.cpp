@@ -5,6 +5,7 @@
 #include <tessera/base/file.h>
 #include <tessera/config/core/key_tables.h>
 #include <tessera/config/core/schema.h>
+#include <tessera/config/megatron/megatron_args.h>
 #include <tools/tessera/config_command.h>
 
 #include <algorithm>
@@ -74,13 +75,26 @@ constexpr Row rows[] = {{"show", config_show},         {"check", config_check}, 
                         {"default", config_default},   {"update", config_update}, {"to-fsdp2", config_to_fsdp2},
                         {"to_fsdp2", config_to_fsdp2}, {"schema", config_schema}, {"docs", config_docs}};
 
+/// Megatron's arguments stand below MODEL_ARGS, those of transformers do not: a file of one is not read as the other.
+void deny_other_arguments(const std::string& path, config::FileKind kind) {
+  const bool megatron = kind == config::FileKind::megatron;
+  if ((!megatron && kind != config::FileKind::training_args) || to_lower(path).ends_with(".args")) return;
+  const Value file = config::read_any(path);
+  if (!file.is_object() || (file.find(config::model_args_key) != nullptr) == megatron) return;
+  throw InputError(concat(path, ": ", megatron ? "has no " : "has ", config::model_args_key,
+                          megatron ? ", below which Megatron-LM's arguments stand" : ": write --kind megatron"));
+}
+
 }  // namespace
 
 config::FileKind kind_of_file(const std::string& path, const std::optional<std::string>& word) {
   std::vector<std::string> words;
   for (const config::FileKind kind : config::all_file_kinds) words.emplace_back(config::kind_word(kind));
   if (word) {
-    if (const auto kind = config::kind_of_word(*word)) return *kind;
+    if (const auto kind = config::kind_of_word(*word)) {
+      deny_other_arguments(path, *kind);
+      return *kind;
+    }
     const auto near = nearest(*word, words);
     throw InputError(concat("--kind is '", *word, "'; it must be one of ", join(words),
                             near ? concat(" (did you mean ", *near, "?)") : ""));

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -50,6 +51,15 @@ std::optional<std::string> take_flag(Arguments& arguments, const std::string& co
 bool take_switch(Arguments& arguments, const std::string& name) { return std::erase(arguments, "--" + name) > 0; }
 
 std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
+
+/// For a verdict on a file: what the shell holds for accelerate is no part of it, but the variables that it names, and
+/// the launcher's, are.
+std::optional<std::string> environment_of_files(const std::string& name) {
+  for (const char* prefix : {"ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_"})
+    if (name.starts_with(prefix)) return std::nullopt;
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
 
 std::string text_of(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
 
@@ -121,7 +131,7 @@ bool check_file(const std::string& path, const std::optional<std::string>& word,
     const FileKind kind = kind_of_file(path, word);
     Arguments flags = {std::string(config::kind_flag(kind)), path};
     if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
-    const config::Resolved resolved = config::resolve_flags(flags, problems);
+    const config::Resolved resolved = config::resolve_flags(flags, problems, environment_of_files);
     config::validate_said(resolved, problems);
     if (problems.lines.empty()) {
       print_summary(path, kind, resolved);

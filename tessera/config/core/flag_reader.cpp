@@ -198,7 +198,9 @@ void FlagReader::store(std::string_view setting, const std::string& flag, const 
       problems_.doubtful.insert(name);
       return;
     }
-    resolved_.notes.push_back(concat(said(flag), " is given twice: ", text, " counts, not ", text_before));
+    const bool typed_over_file = !where_.file && resolved_.origin(name).kind == Origin::Kind::file;
+    if (!typed_over_file)
+      resolved_.notes.push_back(concat(said(flag), " is given twice: ", text, " counts, not ", text_before));
     first->second.second = text;  // as in argparse: the last one counts
   }
   RunConfig scratch;

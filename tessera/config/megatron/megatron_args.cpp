@@ -57,7 +57,16 @@ class Reader {
 
   Translation read() {
     take_arguments();
-    for (const auto& [name, given] : a_.all()) by_row(name);
+    const std::size_t before = problems_.lines.size();
+    std::size_t left = a_.all().size();
+    for (const auto& [name, given] : a_.all()) {
+      if (problems_.lines.size() - before >= most_megatron_problems) {
+        problems_.lines.push_back(concat(left, " more of Megatron's arguments were not looked at"));
+        return to_.take();
+      }
+      --left;
+      by_row(name);
+    }
     mesh();
     strategy();
     recompute();
@@ -103,7 +112,9 @@ class Reader {
   void by_row(const std::string& name) {
     const KeyRow& row = *find_megatron_key(name);
     if (row.effect == Effect::ignored) return a_.note(name, concat("has no effect: ", row.why));
-    if ((name == "no_load_optim" || name == "no_load_rng" || name == "finetune") && !a_.has("load"))
+    if ((name == "no_load_optim" || name == "no_load_rng" || name == "finetune" ||
+         name == "exit_on_missing_checkpoint") &&
+        !a_.has("load"))
       return a_.note(name, "has no effect: nothing is loaded");
     if (row.effect == Effect::refused) return a_.problem(name, concat("is not supported: ", row.why));
     const MegatronRow& how = *find_megatron_row(name);
@@ -223,7 +234,9 @@ class Reader {
       if (a_.has(instead))
         return a_.problem(name, concat("and ", a_.find(instead)->flag, " say the same: give one of them"), {setting});
       if (!global) return a_.problem(name, concat(*samples, " needs --global-batch-size"), {setting});
-      a_.give(name, setting, std::to_string(*samples / *global));
+      const bool exits = std::string_view(name) == "train_samples" && exits_early();
+      a_.give(exits ? "exit_interval" : name, setting,
+              exits ? *a_.text("exit_interval") : std::to_string(*samples / *global));
     };
     steps("train_samples", "max_steps", "train_iters");
     steps("lr_warmup_samples", "warmup_steps", "lr_warmup_iters");
@@ -257,9 +270,16 @@ class Reader {
     }
   }
 
+  /// Those of the whole run, which --exit-interval may end before.
+  std::optional<std::int64_t> all_steps() {
+    if (a_.has("train_iters")) return a_.whole("train_iters", 1);
+    const auto samples = a_.whole("train_samples", 1), global = a_.whole("global_batch_size", 1);
+    return samples && global ? std::optional(*samples / *global) : std::nullopt;
+  }
+
   bool exits_early() {
     if (!a_.has("exit_interval")) return false;
-    const auto exit = a_.whole("exit_interval", 1), all = a_.whole("train_iters", 1);
+    const auto exit = a_.whole("exit_interval", 1), all = all_steps();
     return exit && all && *exit < *all;
   }
 
@@ -271,22 +291,21 @@ class Reader {
       a_.problem("lr_decay_samples", concat(*samples, " needs --global-batch-size"), {"lr_scheduler_kwargs"});
       return std::nullopt;
     }
-    const auto steps = a_.whole("train_iters", 1), all = a_.whole("train_samples", 1);
-    if (!iterations && !samples) return exits_early() ? steps : std::nullopt;
+    const auto all = all_steps();
+    if (!iterations && !samples) return exits_early() ? all : std::nullopt;
     const std::int64_t decay = iterations ? *iterations : *samples / *global;
-    if (exits_early()) return decay;
-    const bool same = steps ? *steps == decay : all && global && *all / *global == decay;
-    return same ? std::nullopt : std::optional(decay);
+    return !exits_early() && all == decay ? std::nullopt : std::optional(decay);
   }
 
   /// A share of the steps over which the rate falls.
   void warmup() {
-    const auto share = a_.text("lr_warmup_fraction");
+    const auto share = a_.real("lr_warmup_fraction", 0);
     if (!share) return;
+    if (*share > 1)
+      return a_.problem("lr_warmup_fraction", concat("is '", format_real(*share), "'; it takes a number from 0 to 1"));
     const auto decay = decay_steps();
-    const auto number = parse_real(*share);
-    if (!decay || !number) return a_.give("lr_warmup_fraction", "warmup_ratio", *share);
-    a_.give("lr_warmup_fraction", "warmup_steps", std::to_string(std::llround(*number * static_cast<double>(*decay))));
+    if (!decay) return a_.give("lr_warmup_fraction", "warmup_ratio", *a_.text("lr_warmup_fraction"));
+    a_.give("lr_warmup_fraction", "warmup_steps", std::to_string(std::llround(*share * static_cast<double>(*decay))));
   }
 
   void give_parameters(std::string parameters, std::optional<std::int64_t> decay, const char* fall) {
@@ -339,7 +358,15 @@ class Reader {
   void checkpoints() {
     const auto load = a_.text("load"), save = a_.text("save");
     if (!load) return;
+    if (path_exists(*load) && !is_directory(*load))
+      return a_.problem("load", concat(*load, " is a file; give a folder with checkpoints, or a checkpoint-N in one"),
+                        {"resume_from_checkpoint"});
     const bool saved_here = save && absolute_path(*load) == absolute_path(*save);
+    std::string last = *load;
+    while (last.size() > 1 && last.ends_with('/')) last.pop_back();
+    last = last.substr(last.rfind('/') + 1);
+    if (!saved_here && last.starts_with("checkpoint-") && parse_int(last.substr(last.find('-') + 1)))
+      return a_.give("load", "resume_from_checkpoint", *load);
     const auto names = is_directory(*load) ? list_folder(*load) : std::vector<std::string>{};
     if (std::find(names.begin(), names.end(), "latest_checkpointed_iteration.txt") != names.end())
       return a_.problem("load",
@@ -382,7 +409,9 @@ class Reader {
 void MegatronArguments::add(const std::string& name, Given given) {
   const auto [before, first] = given_.emplace(name, given);
   if (first || before->second.values == given.values) return;
-  note(name, concat("is given twice: ", join(given.values, " "), " counts, not ", join(before->second.values, " ")));
+  const bool typed_over_file = before->second.where.file && !given.where.file;
+  if (!typed_over_file)
+    note(name, concat("is given twice: ", join(given.values, " "), " counts, not ", join(before->second.values, " ")));
   before->second = std::move(given);
 }
 

@@ -39,6 +39,8 @@ std::optional<Translation> translate_megatron_flags(std::vector<FileWord>& argum
 
 /// The top-level key of the YAML files of Megatron's functional tests below which the arguments stand.
 inline constexpr const char* model_args_key = "MODEL_ARGS";
+/// After so many, the other arguments are not looked at.
+inline constexpr std::size_t most_megatron_problems = 20;
 /// What such a file, named in `arguments` by --args_file or alone, holds: its words replace its name, before the typed
 /// ones, which so count when both say something. "--swiglu: true" is a switch, "[a b]" are several words, ${NAME} is
 /// the variable of the environment, whose absence is a problem; of a key that stands twice the last one counts. Returns

@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
+#include <tessera/config/core/fields.h>
 #include <tessera/config/megatron/megatron_args.h>
 
 #include <algorithm>
@@ -13,7 +14,10 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = 256 << 10;
 
-bool is_yaml(const std::string& word) { return word.ends_with(".yaml") || word.ends_with(".yml"); }
+bool is_yaml(const std::string& word) {
+  const std::string lower = to_lower(word);
+  return lower.ends_with(".yaml") || lower.ends_with(".yml");
+}
 
 /// Where the words name a file of arguments by itself or behind --args_file; `end` when they do not.
 std::pair<std::size_t, std::size_t> find_file(const std::vector<FileWord>& words, std::string& path) {
@@ -43,10 +47,23 @@ class ModelArguments {
       : problems_(problems), environment_(environment) {}
 
   std::vector<FileWord> read(const Value& section) {
+    const std::size_t before = problems_.lines.size();
+    std::size_t left = section.members().size();
     for (const auto& [key, value] : section.members()) {
+      if (problems_.lines.size() - before >= most_megatron_problems) {
+        problems_.lines.push_back(concat(section.where().str(), ": ", left,
+                                         left == 1 ? " more argument was" : " more arguments were", " not looked at"));
+        break;
+      }
+      --left;
+      if (!key.starts_with("--")) {
+        misnamed(key, value);
+        continue;
+      }
       const auto text = as_text(value, false);
       const auto flag = value.kind() == Value::Kind::boolean ? std::optional(value.as_bool()) : std::nullopt;
       if (value.is_null() || flag == false) continue;
+      const auto first = static_cast<std::ptrdiff_t>(words_.size());
       words_.push_back({key, value.where()});
       if (flag) continue;
       if (value.is_array())
@@ -57,13 +74,30 @@ class ModelArguments {
         add(key, *text, value.where());
       else
         problems_.lines.push_back(concat(value.where().str(), ": ", key, " takes a value, a list, or true"));
+      if (drops_) words_.erase(words_.begin() + first, words_.end());
+      drops_ = false;
     }
     return std::move(words_);
   }
 
  private:
+  /// Without its dashes it would be a value of the argument before it.
+  void misnamed(const std::string& key, const Value& value) {
+    const std::string name = key.substr(std::min(key.find_first_not_of('-'), key.size()));
+    problems_.lines.push_back(concat(value.where().str(), ": ", key,
+                                     key == "<<" ? " takes one mapping by its anchor, such as <<: *BASE"
+                                                 : concat(" is no argument: write --", name)));
+  }
+
   void add(const std::string& key, const std::string& text, const SourcePos& where) {
-    if (!trim(text).empty()) words_.push_back({with_variables(key, trim(text), where), where});
+    const std::string value = with_variables(key, trim(text), where);
+    if (value.starts_with("--")) {
+      problems_.lines.push_back(concat(where.str(), ": ", key, " ", value,
+                                       ": a value cannot begin with --; write another one, or leave the argument out"));
+      drops_ = true;
+    } else if (!value.empty()) {
+      words_.push_back({value, where});
+    }
   }
 
   /// ${NAME} is the variable of that name.
@@ -79,6 +113,10 @@ class ModelArguments {
         const KeyRow* row = find_megatron_key(argument);
         if (row != nullptr && row->effect == Effect::ignored) break;
         if (row != nullptr && !row->setting.empty()) problems_.doubtful.emplace(row->setting);
+        if (const Field* ours = find_field(argument)) {
+          problems_.doubtful.emplace(ours->name);
+          drops_ = true;
+        }
         problems_.lines.push_back(
             concat(where.str(), ": ", key, ": the variable ", name, " is not set; set it in the environment"));
         break;
@@ -92,6 +130,7 @@ class ModelArguments {
   Problems& problems_;
   const GetEnvironment& environment_;
   std::vector<FileWord> words_;
+  bool drops_ = false;  ///< the argument being read: what is wrong with it has been said
 };
 
 }  // namespace

@@ -108,7 +108,9 @@ constexpr std::array rows{
     value("seq_length", "block_size", "T tokens, of which T-1 are scored"),
     value("train_iters", "max_steps"),
     elsewhere("train_samples", "max_steps", "divided by global_batch_size"),
-    elsewhere("exit_interval", "max_steps", "when it comes before train_iters, by which the rate still falls"),
+    standing("exit_on_missing_checkpoint", "", "without a checkpoint in --load: an error, not a run that begins anew"),
+    elsewhere("exit_interval", "max_steps",
+              "when it ends the run early: before all its steps, by which the rate still falls"),
     not_built("exit_duration_in_mins", "tessera launch --emit slurm --time ends a run after saving"),
     // ---- the optimizer ----
     elsewhere("optimizer", "optim", "adam: adamw; sgd"),
@@ -268,7 +270,7 @@ constexpr Family families[] = {
     {ignored, "checkpoints are safetensors with a manifest, which any number of processes reads",
      "dist_ckpt_* use_persistent_ckpt_worker auto_detect_ckpt_format ckpt_drop_redundant_extra_state "
      "distrib_optim_fully_reshardable_mem_efficient use_checkpoint_args no_use_tokenizer_model_from_checkpoint_args "
-     "use_mp_args_from_checkpoint_args exit_on_missing_checkpoint save_retain_interval persistent_save_interval "
+     "use_mp_args_from_checkpoint_args save_retain_interval persistent_save_interval "
      "non_persistent_global_ckpt_dir non_persistent_local_* replication* load_main_params_from_ckpt "
      "load_model_opt_format "
      "no_strict_fsdp_dtensor_load result_rejected_tracker_filename use_checkpoint_opt_param_scheduler "
