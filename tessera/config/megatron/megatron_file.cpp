@@ -56,7 +56,7 @@ class ModelArguments {
         break;
       }
       --left;
-      if (!key.starts_with("--")) {
+      if (!key.starts_with("--") || key.size() == 2) {
         misnamed(key, value);
         continue;
       }
@@ -73,7 +73,7 @@ class ModelArguments {
       else if (text)
         add(key, *text, value.where());
       else
-        problems_.lines.push_back(concat(value.where().str(), ": ", key, " takes a value, a list, or true"));
+        wrong(key, value.where(), " takes a value, a list, or true");
       if (drops_) words_.erase(words_.begin() + first, words_.end());
       drops_ = false;
     }
@@ -84,17 +84,21 @@ class ModelArguments {
   /// Without its dashes it would be a value of the argument before it.
   void misnamed(const std::string& key, const Value& value) {
     const std::string name = key.substr(std::min(key.find_first_not_of('-'), key.size()));
-    problems_.lines.push_back(concat(value.where().str(), ": ", key,
-                                     key == "<<" ? " takes one mapping by its anchor, such as <<: *BASE"
-                                                 : concat(" is no argument: write --", name)));
+    problems_.lines.push_back(
+        concat(value.where().str(), ": ", key,
+               key == "<<" ? " takes one mapping by its anchor, such as <<: *BASE"
+                           : concat(" is no argument: write --", name.empty() ? "seed, for example" : name)));
+  }
+
+  void wrong(const std::string& key, const SourcePos& where, const std::string& what) {
+    problems_.lines.push_back(concat(where.str(), ": ", key, what));
+    drops_ = true;
   }
 
   void add(const std::string& key, const std::string& text, const SourcePos& where) {
     const std::string value = with_variables(key, trim(text), where);
     if (value.starts_with("--")) {
-      problems_.lines.push_back(concat(where.str(), ": ", key, " ", value,
-                                       ": a value cannot begin with --; write another one, or leave the argument out"));
-      drops_ = true;
+      wrong(key, where, concat(" ", value, ": a value cannot begin with --; write another one, or leave it out"));
     } else if (!value.empty()) {
       words_.push_back({value, where});
     }
