@@ -15,6 +15,7 @@
 #include <tessera/comm/agree.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/resolve.h>
+#include <tessera/config/deepspeed/deepspeed.h>
 #include <tessera/faces/folder.h>
 #include <tessera/faces/gather.h>
 #include <tessera/train/loop/setup.h>
@@ -23,6 +24,15 @@ namespace tessera {
 namespace {
 
 constexpr const char* kCheckpoint = "checkpoint_";
+
+/// DeepSpeed's JSON leaves clipping to the program: Accelerate fills in 1, our default (accelerate/accelerator.py,
+/// _prepare_deepspeed).
+bool fills_in_clipping(const RunConfig& config) {
+  if (config.files.deepspeed.empty()) return false;
+  const Value json = config::deepspeed_object(config.files.deepspeed);
+  const Value* clipping = json.find("gradient_clipping");
+  return clipping != nullptr && clipping->is_string() && clipping->as_string() == "auto";
+}
 
 std::string object_file(std::size_t i) { return concat("custom_checkpoint_", i, ".json"); }
 
@@ -49,13 +59,15 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
           concat("Accelerator: the settings name the ", what, " (", origin.str(),
                  "), but the Accelerator's is what prepare() is given: take it out of the settings, or let "
                  "tessera::initialize, which follows them, train"));
-  if (resolved.origin("max_grad_norm").is_given()) state_->max_grad_norm = config_.optimization.max_grad_norm;
+  if (resolved.origin("max_grad_norm").is_given() || fills_in_clipping(config_))
+    state_->max_grad_norm = config_.optimization.max_grad_norm;
   if (!precision.empty()) {  // what the program says is stronger than the environment
     config_.optimization.fp16 = precision == "fp16";
     config_.optimization.bf16 = precision == "bf16";
   }
-  world_ = &faces::ensure_world(config_);
-  train::set_threads(config_.parallel.threads_per_process, world_->local_size());
+  const comm::World& ranks = faces::ensure_world(config_);
+  process_ = {ranks.rank(), ranks.local_rank(), ranks.size(), ranks.device()};
+  train::set_threads(config_.parallel.threads_per_process, ranks.local_size());
   if (is_main_process())
     for (const std::string& note : resolved.notes) log::warning(note);
   accumulation_ = options_.gradient_accumulation_steps > 0 ? options_.gradient_accumulation_steps
@@ -75,6 +87,17 @@ Accelerator::Prepared Accelerator::prepare_all(Given given) {
     throw InputError(concat("Accelerator: prepare was given ", models, models == 1 ? " model and " : " models and ",
                             given.updates.size(), given.updates.size() == 1 ? " optimizer" : " optimizers",
                             ": give each model with its optimizer, both in the same order"));
+  // a call without models speaks of those of earlier calls
+  const std::size_t unscheduled =
+      models > 0 ? models
+                 : static_cast<std::size_t>(std::count_if(state_->prepared.begin(), state_->prepared.end(),
+                                                          [](const auto& one) { return !one->scheduled; }));
+  if (given.schedules > unscheduled)
+    throw InputError(
+        concat("Accelerator: prepare was given ", given.schedules == 1 ? "a schedule" : "schedules", ", but ",
+               models == 0 && state_->prepared.empty() ? "no model is prepared"
+                                                       : "each prepared model and its optimizer have one already",
+               ": give a schedule together with its model and optimizer, or after them"));
   std::vector<std::shared_ptr<faces::PreparedTraining>> made;
   for (std::size_t i = 0; i < models; ++i) {
     made.push_back(std::make_shared<faces::PreparedTraining>(std::move(given.modules[i]), config_, accumulation_,
@@ -114,23 +137,21 @@ DataLoader Accelerator::prepare_one(const DataLoader& loader) {
 }
 
 std::shared_ptr<faces::PreparedTraining> Accelerator::next_scheduled(const Prepared& prepared) const {
-  // a call without models speaks of those of earlier calls
   const auto& candidates = prepared.trainings.empty() ? state_->prepared : prepared.trainings;
   const auto free = std::find_if(candidates.begin(), candidates.end(), [](const auto& one) { return !one->scheduled; });
-  if (free == candidates.end())
-    throw InputError(
-        concat("Accelerator: prepare was given a schedule, but ",
-               candidates.empty() ? "no model is prepared" : "each prepared model and its optimizer have one already",
-               ": give a schedule together with its model and optimizer, or after them"));
-  (*free)->scheduled = true;
+  (*free)->scheduled = true;  // prepare_all() has counted them
   return *free;
 }
 
-PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
+void Accelerator::take(Given& given, const optim::Schedule& schedule) const {
   if (schedule.type == ScheduleType::reduce_lr_on_plateau)
     throw InputError(
         "Accelerator: reduce_lr_on_plateau follows evaluations, which a prepared schedule does not see: call "
         "torch::optim::ReduceLROnPlateauScheduler of your optimizer yourself, after each evaluation");
+  ++given.schedules;
+}
+
+PreparedScheduler Accelerator::give(Prepared& prepared, const optim::Schedule& schedule) const {
   const auto own = next_scheduled(prepared);
   own->training.set_schedule(train::rate_schedule(schedule));
   return PreparedScheduler(state_, own);
@@ -143,16 +164,20 @@ PreparedScheduler Accelerator::give(Prepared& prepared, torch::optim::LRSchedule
 }
 
 PreparedScheduler Accelerator::prepare(const optim::Schedule& schedule) {
-  Prepared none;
+  Given given;
+  take(given, schedule);
+  Prepared none = prepare_all(std::move(given));
   return give(none, schedule);
 }
 
 PreparedScheduler Accelerator::prepare(torch::optim::LRScheduler& scheduler) {
-  Prepared none;
+  Given given;
+  take(given, scheduler);
+  Prepared none = prepare_all(std::move(given));
   return give(none, scheduler);
 }
 
-Accelerator::Scope::~Scope() {
+Accelerator::Scope::~Scope() noexcept(false) {
   if (leave_) leave_();
 }
 
@@ -235,7 +260,7 @@ void Accelerator::forget() {
   state_->sync_gradients = state_->expects_step = true;
 }
 
-at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return faces::gather_rows(world_->group(), tensor); }
+at::Tensor Accelerator::gather(const at::Tensor& tensor) const { return faces::gather_rows(world().group(), tensor); }
 
 std::vector<at::Tensor> Accelerator::gather(const std::vector<at::Tensor>& tensors) const {
   std::vector<at::Tensor> all;
@@ -245,7 +270,7 @@ std::vector<at::Tensor> Accelerator::gather(const std::vector<at::Tensor>& tenso
 
 std::vector<Value> Accelerator::gather_object(const std::vector<Value>& objects) const {
   std::vector<Value> all;
-  for (const std::string& text : comm::all_gather_text(world_->group(), dump_json(Value::make_array(objects)))) {
+  for (const std::string& text : comm::all_gather_text(world().group(), dump_json(Value::make_array(objects)))) {
     const Value of_rank = parse_json(text, "gather_object");
     all.insert(all.end(), of_rank.items().begin(), of_rank.items().end());
   }
@@ -276,9 +301,10 @@ std::vector<at::Tensor> Accelerator::gather_for_metrics(const std::vector<at::Te
 
 at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                              bool pad_first) const {
-  if (dim >= tensor.dim()) return tensor;
+  if (dim >= tensor.dim() || dim < -tensor.dim()) return tensor;
+  if (dim < 0) dim += tensor.dim();
   const at::Tensor longest = at::full({1}, tensor.size(dim), at::TensorOptions().dtype(at::kLong).device(device()));
-  world_->group().all_reduce(longest, comm::Reduction::max).wait();
+  world().group().all_reduce(longest, comm::Reduction::max).wait();
   auto sizes = tensor.sizes().vec();
   sizes.at(static_cast<std::size_t>(dim)) = longest.item<std::int64_t>() - tensor.size(dim);
   const at::Tensor padding = at::full(sizes, pad_index, tensor.options());
@@ -287,13 +313,13 @@ at::Tensor Accelerator::pad_across_processes(const at::Tensor& tensor, std::int6
 
 at::Tensor Accelerator::broadcast(const at::Tensor& tensor, int from_process) const {
   const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
-  world_->group().broadcast(own, from_process).wait();
+  world().group().broadcast(own, from_process).wait();
   return own;
 }
 
 at::Tensor Accelerator::reduce(const at::Tensor& tensor, comm::Reduction op, double scale) const {
   const at::Tensor own = tensor.detach().to(device()).clone().contiguous();
-  world_->group().all_reduce(own, op).wait();
+  world().group().all_reduce(own, op).wait();
   return scale == 1 ? own : own * scale;
 }
 
@@ -342,10 +368,12 @@ std::string Accelerator::save_state(const std::string& folder) {
   for (const auto& one : state_->prepared)
     state.models.push_back({.torch_scheduler_steps = one->torch_scheduler_steps});
   faces::JsonFiles files;
-  for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
+  comm::agree(world().group(), [&] {  // one that fails must not leave the other ranks waiting in the save
+    for (std::size_t i = 0; i < objects_.size(); ++i) files.emplace_back(object_file(i), objects_[i]->state());
+  });
   faces::save_training(trainings, target, trainings[0]->saves_whole(), std::move(state), files);
   if (folder.empty() && options_.total_limit > 0)
-    comm::agree(world_->group(), [&] {
+    comm::agree(world().group(), [&] {
       if (!is_main_process()) return;
       const auto all = checkpoint::step_folders(checkpoints_folder(), kCheckpoint);
       for (auto i = static_cast<std::size_t>(options_.total_limit); i < all.size(); ++i) remove_tree(all[i].path);
@@ -361,14 +389,28 @@ void Accelerator::load_state(const std::string& folder) {
     if (all.empty()) throw InputError(concat(checkpoints_folder(), ": holds no ", kCheckpoint, "N to load"));
     source = all.front().path;
   }
-  comm::agree(world_->group(), [&] {  // before anything changes
-    const std::int64_t saved = checkpoint::read_run_state(source).custom_objects;
+  comm::agree(world().group(), [&] {  // before anything changes
+    const checkpoint::RunState run = checkpoint::read_run_state(source);
+    const std::int64_t saved = run.custom_objects;
     if (saved != static_cast<std::int64_t>(objects_.size()))
       throw InputError(concat(source, ": was saved with ", saved, " objects registered for checkpointing, but ",
                               objects_.size(), " are registered: register the same ones, in the same order"));
+    for (std::size_t i = 0; i < std::min(run.models.size(), state_->prepared.size()); ++i) {
+      const faces::PreparedTraining& own = *state_->prepared[i];
+      const std::int64_t steps = run.models[i].torch_scheduler_steps;
+      if (own.torch_scheduler != nullptr && own.torch_scheduler_steps > steps)
+        throw InputError(concat(source, ": was saved after ", steps, " steps of the LRScheduler of model ", i,
+                                ", but this one has taken ", own.torch_scheduler_steps,
+                                ", and torch's cannot be wound back: make the optimizer and its LRScheduler anew, "
+                                "prepare them and load then"));
+      if (own.torch_scheduler == nullptr && steps > 0 && is_main_process())
+        log::warning(source, ": was saved after ", steps, " steps of an LRScheduler of model ", i,
+                     ", which has none here: its learning rates follow no schedule unless you prepare one before "
+                     "load_state");
+    }
   });
   const checkpoint::RunState state = faces::load_training(trainings, source);
-  comm::agree(world_->group(), [&] {
+  comm::agree(world().group(), [&] {
     for (std::size_t i = 0; i < objects_.size(); ++i)
       objects_[i]->load_state(read_json(path_join(source, object_file(i))));
     for (std::size_t i = 0; i < std::min(state.loader_epochs.size(), state_->loaders.size()); ++i)
@@ -411,7 +453,7 @@ std::pair<std::int64_t, std::int64_t> Accelerator::share(std::int64_t items) con
   return {begin, begin + each + (rank < extras ? 1 : 0)};
 }
 
-bool Accelerator::check_trigger() { return comm::any_rank(world_->group(), std::exchange(trigger_, false)); }
+bool Accelerator::check_trigger() { return comm::any_rank(world().group(), std::exchange(trigger_, false)); }
 
 void Accelerator::print_line(const std::string& line) {
   std::printf("%s\n", line.c_str());

@@ -88,7 +88,7 @@ class Accelerator {
  public:
   /// Joins the job unless tessera::init() was called. Throws InputError for settings that do not hold, and for those
   /// that only prepare() can give (an optimizer or a schedule in DeepSpeed's JSON). Its gradient_clipping acts at every
-  /// step, instead of what clip_grad_norm_() is told.
+  /// step, instead of what clip_grad_norm_() is told; "auto" is 1, as Accelerate fills in.
   explicit Accelerator(AcceleratorOptions options = {});
 
   /// Models (std::shared_ptr<M>, or a TORCH_MODULE holder), their optimizers (torch::optim::Optimizer&, of the model's
@@ -122,7 +122,7 @@ class Accelerator {
    public:
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    ~Scope();
+    ~Scope() noexcept(false);  ///< what ends a scope may be collective, and so may fail
 
    private:
     friend class Accelerator;
@@ -198,7 +198,8 @@ class Accelerator {
   /// The same of several tensors.
   std::vector<at::Tensor> gather_for_metrics(const std::vector<at::Tensor>& tensors) const;
   /// Filled up with `pad_index` along `dim`, at its end or before its beginning, to the longest of all ranks, so that
-  /// tensors may be gathered that differ there. One without that dimension stays as it is. Collective.
+  /// tensors may be gathered that differ there. dim < 0 counts from the last. A tensor without that dimension stays as
+  /// it is. Collective.
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0, double pad_index = 0,
                                   bool pad_first = false) const;
   /// The tensor of one rank, on all; shape and type are the same everywhere. Collective.
@@ -213,7 +214,8 @@ class Accelerator {
   /// throws. Collective.
   std::string save_state(const std::string& folder = "");
   /// Restores all that; continues with the same bits when the ranks are as many. Empty: the newest of PROJECT_DIR's.
-  /// Throws InputError for a damaged folder, other models, or other registered objects. Collective.
+  /// Throws InputError for a damaged folder, other models, other registered objects, or a torch::optim::LRScheduler
+  /// that has taken more steps than were saved, since it cannot be wound back. Collective.
   void load_state(const std::string& folder = "");
   /// `object` must outlive the Accelerator's saves and loads.
   void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
@@ -265,15 +267,16 @@ class Accelerator {
     return *model.module();
   }
 
-  int process_index() const { return world_->rank(); }
-  int local_process_index() const { return world_->local_rank(); }
-  int num_processes() const { return world_->size(); }
+  /// Who this process is can be asked after end_training(), too.
+  int process_index() const { return process_.rank; }
+  int local_process_index() const { return process_.local_rank; }
+  int num_processes() const { return process_.size; }
   bool is_main_process() const { return process_index() == 0; }
   bool is_local_main_process() const { return local_process_index() == 0; }
   bool is_last_process() const { return process_index() == num_processes() - 1; }
   bool use_distributed() const { return num_processes() > 1; }
   DistributedType distributed_type() const;
-  c10::Device device() const { return world_->device(); }
+  c10::Device device() const { return process_.device; }
   bool split_batches() const { return options_.split_batches; }
   bool even_batches() const { return options_.even_batches; }
   const std::string& project_dir() const { return options_.project_dir; }
@@ -299,7 +302,7 @@ class Accelerator {
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
   /// The same of the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
-  void wait_for_everyone() const { world_->group().barrier().wait(); }
+  void wait_for_everyone() const { world().group().barrier().wait(); }
   /// The parts on one line of stdout, by the main process of each host.
   template <class... Parts>
   void print(const Parts&... parts) const {
@@ -325,10 +328,11 @@ class Accelerator {
   faces::Training& training(std::size_t index = 0) { return *state_->trained().at(index); }
 
  private:
-  /// What one prepare() is given of models and optimizers.
+  /// What one prepare() is given of models, optimizers and schedules.
   struct Given {
     std::vector<std::shared_ptr<torch::nn::Module>> modules;
     std::vector<train::MakeUpdate> updates;
+    std::size_t schedules = 0;
   };
   /// What it made of them, and how much of that was given back.
   struct Prepared {
@@ -348,8 +352,8 @@ class Accelerator {
   }
   void take(Given& given, const OptimizerSettings& settings) const;
   void take(Given&, const DataLoader&) const {}
-  void take(Given&, const optim::Schedule&) const {}
-  void take(Given&, torch::optim::LRScheduler&) const {}
+  void take(Given& given, const optim::Schedule& schedule) const;
+  void take(Given& given, torch::optim::LRScheduler&) const { ++given.schedules; }
   Prepared prepare_all(Given given);
 
   template <class M>
@@ -384,7 +388,11 @@ class Accelerator {
   AcceleratorOptions options_;
   RunConfig config_;
   std::int64_t accumulation_ = 1;
-  comm::World* world_ = nullptr;
+  struct Process {
+    int rank = 0, local_rank = 0, size = 1;
+    c10::Device device = c10::Device(c10::DeviceType::CPU);
+  };
+  Process process_;
   std::shared_ptr<faces::AcceleratorState> state_ = std::make_shared<faces::AcceleratorState>();
   std::vector<Stateful*> objects_;
   std::vector<std::shared_ptr<Tracker>> trackers_;  // between init_trackers() and end_training(), on the main process

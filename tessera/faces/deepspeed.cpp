@@ -104,20 +104,21 @@ train::RateSchedule schedule_of(const InitializeOptions& options, const config::
 
 /// The file's own bf16 (not torch_autocast's): DeepSpeed makes the module's weights bf16 then, and its optimizer keeps
 /// fp32 ones (deepspeed/runtime/engine.py, _configure_distributed_model: module.bfloat16()).
-bool makes_weights_bf16(const InitializeOptions& options, const RunConfig& config) {
-  if (options.config.empty() || !config.optimization.bf16) return false;
-  const Value json = config::deepspeed_object(options.config);
+bool makes_weights_bf16(const RunConfig& config) {
+  if (config.files.deepspeed.empty() || !config.optimization.bf16) return false;
+  const Value json = config::deepspeed_object(config.files.deepspeed);
   for (const char* name : {"bf16", "bfloat16"})
     if (const Value* section = json.find(name); section != nullptr && section->is_object())
-      if (const Value* enabled = section->find("enabled")) return enabled->as_bool();
+      if (const Value* enabled = section->find("enabled"))
+        return enabled->is_string() || enabled->as_bool();  // "auto": what filled it has said bf16
   return false;
 }
 
-std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options,
+std::shared_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options,
                                         bool& scheduled) {
   const config::Resolved resolved = resolve(options, ranks_of(options));
   RunConfig config = resolved.values;
-  if (makes_weights_bf16(options, config)) config.sharding.param_dtype = FloatType::bf16;
+  if (makes_weights_bf16(config)) config.sharding.param_dtype = FloatType::bf16;
   const comm::World& ranks = ensure_world(config);
   train::set_threads(config.parallel.threads_per_process, ranks.local_size());
   if (ranks.rank() == 0)
@@ -126,7 +127,7 @@ std::unique_ptr<Training> make_training(std::shared_ptr<torch::nn::Module> modul
       options.optimizer != nullptr
           ? train::torch_update(*options.optimizer)
           : train::configured_update(config.optimization, train::decay_everything(config.optimization.weight_decay));
-  auto training = std::make_unique<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
+  auto training = std::make_shared<Training>(std::move(module), config, config.optimization.gradient_accumulation_steps,
                                              update, options.group);
   train::RateSchedule schedule = schedule_of(options, resolved);
   scheduled = schedule.rate != nullptr;
@@ -146,6 +147,11 @@ DataLoader no_loader() {
 }
 
 }  // namespace
+
+Training& of_engine(const std::weak_ptr<Training>& training) {
+  if (const auto held = training.lock()) return *held;  // the engine holds it, too, and so it stays
+  throw InputError("the engine that this belongs to was destroyed: call initialize again");
+}
 
 RunConfig read_configuration(const InitializeOptions& options, int ranks) { return resolve(options, ranks).values; }
 
@@ -268,13 +274,15 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   if (options.load_optimizer_states) {
     global_steps_ = state.step;
     begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // which may be others now
-    training().expect_step(is_gradient_accumulation_boundary());
+  } else {
+    begun_ = micro_steps_;  // loading clears the gradients of a step that had begun
   }
+  training().expect_step(is_gradient_accumulation_boundary());
   return loaded;
 }
 
 void DeepSpeedEngine::save_model(const std::string& folder) {
-  save_weights(*training_, folder, std::int64_t{10} << 30);
+  save_weights(training(), folder, std::int64_t{10} << 30);
 }
 
 }  // namespace tessera::faces

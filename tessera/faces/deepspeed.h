@@ -70,30 +70,37 @@ namespace faces {
 /// as DeepSpeed does. Throws InputError with all problems, each with file and line.
 RunConfig read_configuration(const InitializeOptions& options, int ranks);
 
-/// The engine's optimizer, as initialize() gives it back. The engine takes its steps. The engine must outlive it.
+/// What an engine trains. Throws InputError when the engine was destroyed, or is gone.
+Training& of_engine(const std::weak_ptr<Training>& training);
+
+/// The engine's optimizer, as initialize() gives it back. The engine takes its steps. Whatever is asked of it after the
+/// engine throws InputError.
 class EngineOptimizer {
  public:
-  explicit EngineOptimizer(Training& training) : training_(&training) {}
-  std::vector<double> learning_rates() const { return training_->update().learning_rates(); }  ///< one for each group
-  std::int64_t steps() const { return training_->update().steps(); }  ///< steps that were taken, not skipped
-  double loss_scale() const { return training_->loss_factor(); }
-  void zero_grad() { training_->zero_grad(); }
+  explicit EngineOptimizer(std::weak_ptr<Training> training) : training_(std::move(training)) {}
+  std::vector<double> learning_rates() const { return training().update().learning_rates(); }  ///< one for each group
+  std::int64_t steps() const { return training().update().steps(); }  ///< steps that were taken, not skipped
+  double loss_scale() const { return training().loss_factor(); }
+  void zero_grad() { training().zero_grad(); }
 
  private:
-  Training* training_;
+  Training& training() const { return of_engine(training_); }
+  std::weak_ptr<Training> training_;
 };
 
-/// The engine's schedule, as initialize() gives it back. The engine takes its steps. The engine must outlive it.
+/// The engine's schedule, as initialize() gives it back. The engine takes its steps. Whatever is asked of it after the
+/// engine throws InputError.
 class EngineScheduler {
  public:
-  EngineScheduler(Training& training, bool exists) : training_(&training), exists_(exists) {}
+  EngineScheduler(std::weak_ptr<Training> training, bool exists) : training_(std::move(training)), exists_(exists) {}
   /// False: neither JSON nor options name a schedule (None in Python).
   explicit operator bool() const { return exists_; }
-  std::vector<double> get_last_lr() const { return training_->update().learning_rates(); }
-  std::int64_t steps() const { return training_->schedule_steps(); }
+  std::vector<double> get_last_lr() const { return training().update().learning_rates(); }
+  std::int64_t steps() const { return training().schedule_steps(); }
 
  private:
-  Training* training_;
+  Training& training() const { return of_engine(training_); }
+  std::weak_ptr<Training> training_;
   bool exists_;
 };
 
@@ -101,6 +108,8 @@ class EngineScheduler {
 class DeepSpeedEngine {
  public:
   DeepSpeedEngine(std::shared_ptr<torch::nn::Module> module, const InitializeOptions& options);
+  DeepSpeedEngine(DeepSpeedEngine&&) = default;
+  DeepSpeedEngine& operator=(DeepSpeedEngine&&) = default;
 
   /// loss: the mean over this rank's micro-batch, one element. It is divided by gradient_accumulation_steps() here.
   void backward(const at::Tensor& loss);
@@ -200,11 +209,14 @@ class DeepSpeedEngine {
   faces::Training& training() const;
   /// This rank's loader of InitializeOptions::training_data; without that, reading it throws InputError.
   DataLoader& training_dataloader() { return loader_; }
-  EngineScheduler lr_scheduler() const { return EngineScheduler(training(), scheduled_); }
+  EngineScheduler lr_scheduler() const { return EngineScheduler(training_, scheduled_); }
+
+ protected:
+  EngineOptimizer optimizer_handle() const { return EngineOptimizer(training_); }
 
  private:
   bool scheduled_ = false;
-  std::unique_ptr<Training> training_;  // its address stays when the engine is moved
+  std::shared_ptr<Training> training_;  // the engine alone owns it; handles ask whether it is there
   DataLoader loader_;
   bool inside_no_sync_ = false;
   std::optional<bool> boundary_;
@@ -241,7 +253,7 @@ class Engine : public faces::DeepSpeedEngine {
     if constexpr (I == 0)
       return static_cast<Engine&>(*this);
     else if constexpr (I == 1)
-      return faces::EngineOptimizer(training());
+      return this->optimizer_handle();
     else if constexpr (I == 2)
       return static_cast<DataLoader&>(training_dataloader());
     else

@@ -26,6 +26,9 @@ bool faces::AcceleratorState::expect_step(bool is_last) {
 }
 
 const faces::LoaderState* faces::AcceleratorState::ending_loader() const {
+  // a loader whose pass was left by a break stays at its last batch: the one that is read speaks, if its pass runs
+  if (const auto last = loader_group->last.lock(); last && last->batches > 0)
+    return last->end_of_loader ? last.get() : nullptr;
   for (const DataLoader& loader : loaders)
     if (loader.state().end_of_loader) return &loader.state();
   return nullptr;

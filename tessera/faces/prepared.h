@@ -51,8 +51,10 @@ struct AcceleratorState {
   std::vector<Training*> trained() const;  ///< throws InputError before prepare()
   /// Whether the next backwards reduce gradients; returns what was so before.
   bool expect_step(bool is_last);
-  const LoaderState* ending_loader() const;  ///< that is at its last batch; nullptr: none
-  bool stand_in() const;                     ///< the batch read last is one that does not count (join_uneven_inputs)
+  /// The loader in use if it is at its last batch, else nullptr. In use is the one read last; when its pass is over,
+  /// one around it.
+  const LoaderState* ending_loader() const;
+  bool stand_in() const;  ///< the batch read last is one that does not count (join_uneven_inputs)
   /// Throws InputError when this rank is about to wait for ranks that have no batch any more.
   void check_uneven(std::int64_t accumulation) const;
 };

@@ -8,6 +8,7 @@
 
 #include <ATen/Context.h>
 
+#include <cmath>
 #include <set>
 
 namespace {
@@ -236,6 +237,93 @@ TEST(AcceleratorParts, an_optimizer_or_a_schedule_in_deepspeeds_json_is_refused_
     accelerator.backward((model(batch.x) - batch.y).square().mean());
     optimizer.step();
     expect_close(weights_of(accelerator.training().sharded()), want, 1e-6, "clipped");
+    Accelerator filled(with(R"(, "gradient_clipping": "auto")"));
+    auto [other, other_optimizer] = filled.prepare(make_net(), OptimizerSettings{.name = "sgd", .lr = 1});
+    const Weights before = weights_of(filled.training().sharded());
+    filled.backward(other(batch.x).sum() * 1000);
+    other_optimizer.step();
+    double squares = 0;
+    for (const auto& [name, value] : weights_of(filled.training().sharded()))
+      squares += (value - before.at(name)).square().sum().item<double>();
+    EXPECT_NEAR(std::sqrt(squares), 1, 1e-3) << "Accelerate fills in 1";
+  });
+}
+
+TEST(AcceleratorParts, the_loader_that_is_read_says_what_is_the_last_batch) {
+  run_ranks(2, [](comm::World&) {
+    Accelerator accelerator({.gradient_accumulation_steps = 4});
+    auto [model, optimizer, training, evaluation] = accelerator.prepare(
+        make_net(), OptimizerSettings{}, DataLoader(tensor_rows({at::ones({9, 12})}), {.batch_size = 2}),
+        DataLoader(tensor_rows({at::arange(16)}), {.batch_size = 2}));
+    DataLoader& evaluated = evaluation;
+    const auto rows_evaluated = [&] {
+      std::int64_t rows = 0;
+      for (const auto& batch : evaluated) rows += accelerator.gather_for_metrics(batch[0]).size(0);
+      return rows;
+    };
+    std::int64_t rows = 0;
+    for (const auto& batch : training) {
+      EXPECT_EQ(rows_evaluated(), 16) << "inside of a pass";
+      rows += accelerator.gather_for_metrics(batch[0]).size(0);
+    }
+    EXPECT_EQ(rows, 9) << "the pass around it goes on";
+    for ([[maybe_unused]] const auto& batch : training)
+      if (training.state().end_of_loader) break;
+    EXPECT_EQ(rows_evaluated(), 16) << "after a pass that was left at its last batch";
+    int steps = 0;
+    for ([[maybe_unused]] const auto& batch : evaluated) {
+      const auto scope = accelerator.accumulate();
+      steps += accelerator.sync_gradients() ? 1 : 0;
+    }
+    EXPECT_EQ(steps, 1) << "four micro-batches";
+  });
+}
+
+/// Has no state on rank 1.
+struct Stateless : Stateful {
+  Value state() const override {
+    if (world().rank() == 1) throw InputError("there is no state here");
+    return Value::of(1);
+  }
+  void load_state(const Value&) override {}
+};
+
+TEST(AcceleratorParts, an_object_that_fails_on_one_rank_fails_the_save_on_all) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](comm::World&) {
+    Accelerator accelerator;
+    auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{});
+    Stateless object;
+    accelerator.register_for_checkpointing(object);
+    EXPECT_THROW(accelerator.save_state(path_join(folder.path(), "state")), Error);
+    EXPECT_FALSE(path_exists(path_join(folder.path(), "state")));
+  });
+}
+
+TEST(AcceleratorParts, who_a_process_is_can_be_asked_after_the_job_is_left) {
+  for (const char* strategy : {"ddp", "full_shard"})
+    run_ranks(2, [&](comm::World& world) {
+      const int rank = world.rank();
+      Accelerator accelerator({.arguments = {concat("--strategy=", strategy)}});
+      auto [model, optimizer] = accelerator.prepare(make_net(), OptimizerSettings{});
+      accelerator.backward(model(at::ones({2, 12})).square().mean());
+      optimizer.step();
+      accelerator.end_training();
+      EXPECT_FALSE(initialized());
+      EXPECT_EQ(accelerator.process_index(), rank);
+      EXPECT_EQ(accelerator.is_main_process(), rank == 0);
+      EXPECT_EQ(accelerator.num_processes(), 2);
+      EXPECT_TRUE(accelerator.device().is_cpu());
+      EXPECT_THROW(accelerator.wait_for_everyone(), Error);
+      EXPECT_THROW(accelerator.gather(at::ones({1})), Error);
+    });
+  run_ranks(1, [](comm::World&) {
+    Accelerator accelerator;
+    const auto leave_inside = [&] {
+      const auto scope = accelerator.main_process_first();
+      accelerator.end_training();
+    };
+    EXPECT_THROW(leave_inside(), Error) << "the end of a scope may fail";
   });
 }
 
@@ -280,8 +368,7 @@ struct Heard : Tracker {
 
 TEST(AcceleratorParts, what_is_logged_reaches_every_tracker_from_the_main_process) {
   const TemporaryFolder folder;
-  run_ranks(2, [&](comm::World& world) {
-    const bool is_main = world.rank() == 0;  // asked before the job is left
+  run_ranks(2, [&](comm::World&) {
     std::vector<std::string> lines;
     Accelerator accelerator({.project_dir = folder.path(),
                              .log_with = {"tensorboard", "jsonl"},
@@ -295,7 +382,7 @@ TEST(AcceleratorParts, what_is_logged_reaches_every_tracker_from_the_main_proces
     EXPECT_THROW(Accelerator({.log_with = {"jsonl"}}).init_trackers("run"), InputError) << "where to?";
     accelerator.end_training();
     EXPECT_FALSE(initialized()) << "the job is left";
-    if (!is_main) {
+    if (!accelerator.is_main_process()) {
       EXPECT_TRUE(lines.empty());
     } else {
       EXPECT_EQ(lines, (std::vector<std::string>{"start run {\"lr\":0.5}", "log 7 {\"loss\":2.5,\"note\":\"a text\"}",

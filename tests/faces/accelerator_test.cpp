@@ -331,11 +331,13 @@ TEST_P(AcceleratorRanks, tensors_of_all_ranks_are_padded_sent_and_gathered) {
     const at::Tensor own = at::full({rank + 1, 2}, rank + 1, at::kFloat);
     for (const bool first : {false, true}) {
       const at::Tensor padded = accelerator.pad_across_processes(own, 0, -1, first);
+      EXPECT_TRUE(at::equal(accelerator.pad_across_processes(own, -2, -1, first), padded)) << "from the last";
       ASSERT_EQ(padded.sizes(), (std::vector<std::int64_t>{ranks, 2}));
       EXPECT_TRUE(at::equal(padded.narrow(0, first ? ranks - rank - 1 : 0, rank + 1), own));
       EXPECT_EQ((padded == -1).sum().item<std::int64_t>(), 2 * (ranks - rank - 1));
     }
     EXPECT_TRUE(at::equal(accelerator.pad_across_processes(own, 2), own));
+    EXPECT_TRUE(at::equal(accelerator.pad_across_processes(own, -3), own));
     const int last = world.size() - 1;
     EXPECT_EQ(accelerator.broadcast(at::full({3}, rank), last).sum().item<std::int64_t>(), 3 * last);
     const auto gathered = accelerator.gather_for_metrics(std::vector{own, at::full({1}, rank)});

@@ -277,6 +277,52 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
   });
 }
 
+TEST(DeepSpeedBf16, is_what_the_json_says_wherever_it_stands) {
+  run_ranks(1, [](comm::World&) {
+    const auto weights = [](const InitializeOptions& options) {
+      const auto net = std::make_shared<Watched>();
+      auto engine = initialize(net, options);
+      engine(at::ones({1, 12}));
+      return net->seen;
+    };
+    const std::string json = R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": )";
+    EXPECT_EQ(weights({.config = json + R"("auto"}})", .arguments = {"--bf16"}}), at::kBFloat16);
+    EXPECT_EQ(weights({.config = json + R"("auto"}})", .arguments = {"--seed=1"}}), at::kFloat);
+    EXPECT_EQ(weights({.arguments = {concat("--deepspeed=", json, "true}}")}}), at::kBFloat16);
+    EXPECT_EQ(weights({.arguments = {"--bf16"}}), at::kFloat);
+  });
+}
+
+TEST(DeepSpeedParts, what_belonged_to_an_engine_throws_after_it) {
+  run_ranks(1, [](comm::World&) {
+    auto [engine, optimizer, loader, scheduler] = initialize(make_net(), options_of(0, 24));
+    EXPECT_EQ(optimizer.learning_rates(), std::vector<double>{0.1});
+    EXPECT_EQ(scheduler.steps(), 0);
+    engine.destroy();
+    EXPECT_THROW(optimizer.learning_rates(), InputError);
+    EXPECT_THROW(optimizer.zero_grad(), InputError);
+    EXPECT_THROW(scheduler.get_last_lr(), InputError);
+    EXPECT_THROW(scheduler.steps(), InputError);
+    EXPECT_THROW(engine.save_model("none"), InputError);
+  });
+}
+
+TEST(DeepSpeedParts, weights_loaded_in_the_middle_of_a_step_begin_it_anew) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](comm::World& world) {
+    auto engine = initialize(make_net(), options_of(0, 4, 3));
+    const auto micro_step = [&](int i) {
+      engine.backward(loss_of(engine, 0, 2 * i + world.rank(), 6));
+      engine.step();
+      return engine.was_step_applied();
+    };
+    engine.save_checkpoint(folder.path());
+    EXPECT_FALSE(micro_step(0));
+    engine.load_checkpoint(folder.path(), "", {.load_optimizer_states = false});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(micro_step(i), i == 2) << "micro-batch " << i;
+  });
+}
+
 struct SmallConvNet : torch::nn::Module {
   SmallConvNet() {
     register_module("convolution", convolution);

@@ -1,9 +1,11 @@
 // Schedules of tessera::Accelerator step as Accelerate's do: the learning rates of the Python library itself.
 #include <tests/faces/loop.h>
 
+#include <tessera/base/file.h>
 #include <tessera/faces/accelerator.h>
 
 #include <torch/optim/schedulers/lr_scheduler.h>
+#include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
@@ -142,6 +144,34 @@ TEST(Schedules, prepared_alone_belong_to_the_first_model_without_one) {
     EXPECT_THROW(accelerator.prepare(make_net(), OptimizerSettings{},
                                      optim::Schedule{.type = ScheduleType::reduce_lr_on_plateau}),
                  InputError);
+    EXPECT_THROW(accelerator.prepare(falling), InputError) << "what was refused has prepared no model";
+  });
+}
+
+TEST(Schedules, of_torch_that_are_past_what_was_saved_are_refused) {
+  const TemporaryFolder folder;
+  run_ranks(1, [&](comm::World&) {
+    const auto net = make_net();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1.0));
+    torch::optim::StepLR halving(sgd, 2, 0.5);
+    Accelerator accelerator;
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, halving);
+    const auto go = [&accelerator, &optimizer = optimizer, &model = model, &scheduler = scheduler](int steps) {
+      for (int i = 0; i < steps; ++i) {
+        accelerator.backward(model(at::ones({4, 12})).square().mean() * 1e-6);
+        optimizer.step();
+        scheduler.step();
+        optimizer.zero_grad();
+      }
+    };
+    const std::string state = path_join(folder.path(), "state");
+    go(2);
+    accelerator.save_state(state);
+    accelerator.load_state(state);
+    go(7);
+    const auto rate = scheduler.get_last_lr();
+    EXPECT_THROW(accelerator.load_state(state), InputError);
+    EXPECT_EQ(scheduler.get_last_lr(), rate) << "nothing was loaded";
   });
 }
 
