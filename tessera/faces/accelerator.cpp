@@ -230,11 +230,7 @@ double Accelerator::clip_grad_norm_(double max_norm) {
 
 void Accelerator::clip_grad_value_(double limit) {
   if (!sync_gradients()) return;
-  for (faces::Training* training : state_->trained()) clip_values(*training, limit);
-}
-
-void Accelerator::clip_values(faces::Training& training, double limit) {
-  training.sharded().clip_grad_value(limit * training.loss_factor());
+  for (faces::Training* training : state_->trained()) training->clip_values(limit);
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {

@@ -176,11 +176,12 @@ class Accelerator {
   double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {
     return sync_gradients() ? model.training().clip(max_norm) : 0;
   }
-  /// Under FSDP and ZeRO refused by Accelerate; works here. Gradients of all models, or of one.
+  /// Under FSDP and ZeRO refused by Accelerate; works here. Gradients of all models, or of one. With fp16 collective:
+  /// gradients that overflow are left as they are, so that the step is skipped.
   void clip_grad_value_(double limit);
   template <class M>
   void clip_grad_value_(const PreparedModel<M>& model, double limit) {
-    if (sync_gradients()) clip_values(model.training(), limit);
+    if (sync_gradients()) model.training().clip_values(limit);
   }
   /// The last step of one of the optimizers was left out, since fp16 gradients overflowed.
   bool optimizer_step_was_skipped() const;
@@ -379,7 +380,6 @@ class Accelerator {
   Scope expecting(bool step);
   Scope goes_first(bool first) const;
   void forget();
-  static void clip_values(faces::Training& training, double limit);
   std::pair<std::int64_t, std::int64_t> share(std::int64_t items) const;
   std::int64_t longest_share(std::int64_t items) const { return (items + num_processes() - 1) / num_processes(); }
   static void print_line(const std::string& line);

@@ -7,6 +7,7 @@
 #include <tessera/faces/accelerator.h>
 
 #include <ATen/Context.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cmath>
 #include <set>
@@ -206,6 +207,36 @@ TEST(AcceleratorParts, the_values_of_one_models_gradients_are_clipped) {
     };
     EXPECT_LE(largest(a.training()), 1.1e-6);
     EXPECT_GT(largest(b.training()), 1e-4);
+  });
+}
+
+TEST(AcceleratorParts, values_are_clipped_after_the_norm_and_hide_no_overflow) {
+  run_ranks(2, [](comm::World&) {
+    for (const char* strategy : {"ddp", "full_shard"}) {
+      const std::vector<std::string> arguments = {concat("--strategy=", strategy)};
+      const OptimizerSettings sgd{.name = "sgd", .lr = 1};
+      const auto linear = std::make_shared<torch::nn::LinearImpl>(12, 1);
+      {
+        const at::NoGradGuard no_grad;
+        for (const at::Tensor& p : linear->parameters()) p.zero_();
+      }
+      Accelerator accelerator({.arguments = arguments});
+      auto [model, optimizer] = accelerator.prepare(linear, sgd);
+      const at::Tensor x = at::arange(12, at::kFloat);
+      accelerator.backward(model(x.view({1, 12})).sum());
+      const double norm = accelerator.clip_grad_norm_(2);
+      accelerator.clip_grad_value_(0.5);
+      optimizer.step();
+      const at::Tensor want = -(x * optim::clip_coefficient(norm, 2)).clamp(-0.5, 0.5);
+      const at::Tensor got = weights_of(accelerator.training().sharded()).at("weight").view({12});
+      EXPECT_LE((got - want).abs().max().item<double>(), 1e-6) << strategy << " " << got;
+      Accelerator half({.mixed_precision = "fp16", .arguments = arguments});
+      auto [narrow, narrow_optimizer] = half.prepare(std::make_shared<torch::nn::LinearImpl>(12, 1), sgd);
+      half.backward(narrow(at::ones({2, 12})).sum() * 1e4);  // infinite in fp16, and never 0 times that
+      half.clip_grad_value_(0.5);
+      narrow_optimizer.step();
+      EXPECT_TRUE(half.optimizer_step_was_skipped()) << strategy;
+    }
   });
 }
 

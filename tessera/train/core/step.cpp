@@ -54,6 +54,12 @@ void StepCore::clip_by(double norm, double max_norm) {
     sharded_->clip_grad_norm(0);  // where these are not finite, throws, and tells where it comes from
 }
 
+void StepCore::clip_values(double limit) {
+  if (loss_scale_ && !std::isfinite(gradient_norm())) return;
+  sharded_->clip_grad_value(limit * loss_factor() / clip_);  // both are divided out again in step()
+  scaled_norm_.reset();
+}
+
 bool StepCore::step() {
   const double factor = std::exchange(clip_, 1.0) * gradient_factor();
   bool taken = true;

@@ -57,7 +57,8 @@ class StepCore {
   /// Another core's backward may have reached this one's module, too.
   void gradients_changed() { scaled_norm_.reset(); }
 
-  /// The norm of the step's gradients over all ranks, without the loss scale. Computed once a step.
+  /// The norm of the step's gradients over all ranks, without the loss scale. Computed once a step, and anew
+  /// after clip_values().
   double gradient_norm();
   /// Gradients are to be scaled by min(1, max_norm / (norm + 1e-6)) in step(). Returns the norm before. With fp16 it
   /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws Error naming rank and
@@ -65,6 +66,9 @@ class StepCore {
   double clip(double max_norm);
   /// The same with a norm of more gradients than these (of several modules together).
   void clip_by(double norm, double max_norm);
+  /// Clamps every element of the gradients, without the loss scale and after clip(), to [-limit, limit]. With fp16
+  /// collective, since gradients that overflow anywhere stay as they are, so that step() is skipped.
+  void clip_values(double limit);
   /// Updates the weights; false: skipped, since fp16 gradients overflowed (the loss scale has been lowered).
   bool step();
   /// Ends the step; instead of step() it is one without an update.
