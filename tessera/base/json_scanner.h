@@ -3,6 +3,7 @@
 /// What the readers of JSON (strict: json.cpp, lenient: json_lenient.cpp) share: the place in the text, complaints that
 /// name it, and the grammar of strings and numbers.
 
+#include <tessera/base/key_place.h>
 #include <tessera/base/value.h>
 
 #include <cstdint>
@@ -26,11 +27,6 @@ class JsonScanner {
   SourcePos here() const { return {file_, line_, static_cast<int>(at_ - line_begin_) + 1}; }
   /// "FILE:LINE:COLUMN: WHAT, found 'x'".
   [[noreturn]] void fail(const std::string& what) const;
-  /// A value in a later line than its key has the key's place, where people look for it.
-  static Value at_key(Value value, const SourcePos& key) {
-    if (value.where().line != key.line) value.set_where(key);
-    return value;
-  }
   /// Throws InputError when a member has an earlier one's name, with both places.
   static void require_unique(const Value& object);
 

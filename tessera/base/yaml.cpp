@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/key_place.h>
 #include <tessera/base/yaml.h>
 
 #include <yaml-cpp/eventhandler.h>
@@ -185,9 +186,7 @@ class Builder final : public YAML::EventHandler {
         if (parent.value.find(key) == nullptr) parent.value.set(key, member);
       parent.has_key = false;
     } else {
-      // a value in a later line than its key has the key's place, where people look for it
-      if (value.where().line > parent.key_place.line) value.set_where(parent.key_place);
-      parent.value.set(std::move(parent.key), std::move(value));
+      parent.value.set(std::move(parent.key), at_key(std::move(value), parent.key_place));
       parent.has_key = false;
     }
   }

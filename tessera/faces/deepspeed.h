@@ -73,34 +73,35 @@ RunConfig read_configuration(const InitializeOptions& options, int ranks);
 /// What an engine trains. Throws InputError when the engine was destroyed, or is gone.
 Training& of_engine(const std::weak_ptr<Training>& training);
 
-/// The engine's optimizer, as initialize() gives it back. The engine takes its steps. Whatever is asked of it after the
-/// engine throws InputError.
-class EngineOptimizer {
+/// What initialize() gives back beside the engine. The engine takes the steps. Whatever is asked of it after the engine
+/// throws InputError.
+class EngineHandle {
+ protected:
+  explicit EngineHandle(std::weak_ptr<Training> training) : training_(std::move(training)) {}
+  Training& training() const { return of_engine(training_); }
+
+ private:
+  std::weak_ptr<Training> training_;
+};
+
+class EngineOptimizer : public EngineHandle {
  public:
-  explicit EngineOptimizer(std::weak_ptr<Training> training) : training_(std::move(training)) {}
+  explicit EngineOptimizer(std::weak_ptr<Training> training) : EngineHandle(std::move(training)) {}
   std::vector<double> learning_rates() const { return training().update().learning_rates(); }  ///< one for each group
   std::int64_t steps() const { return training().update().steps(); }  ///< steps that were taken, not skipped
   double loss_scale() const { return training().loss_factor(); }
   void zero_grad() { training().zero_grad(); }
-
- private:
-  Training& training() const { return of_engine(training_); }
-  std::weak_ptr<Training> training_;
 };
 
-/// The engine's schedule, as initialize() gives it back. The engine takes its steps. Whatever is asked of it after the
-/// engine throws InputError.
-class EngineScheduler {
+class EngineScheduler : public EngineHandle {
  public:
-  EngineScheduler(std::weak_ptr<Training> training, bool exists) : training_(std::move(training)), exists_(exists) {}
+  EngineScheduler(std::weak_ptr<Training> training, bool exists) : EngineHandle(std::move(training)), exists_(exists) {}
   /// False: neither JSON nor options name a schedule (None in Python).
   explicit operator bool() const { return exists_; }
   std::vector<double> get_last_lr() const { return training().update().learning_rates(); }
   std::int64_t steps() const { return training().schedule_steps(); }
 
  private:
-  Training& training() const { return of_engine(training_); }
-  std::weak_ptr<Training> training_;
   bool exists_;
 };
 

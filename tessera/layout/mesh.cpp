@@ -49,7 +49,7 @@ View view_of(std::span<const Axis> axes) {
   return expert ? View::expert : View::dense;
 }
 
-/// The rows of `sizes` of which `at` are the coordinates.
+/// The rank at coordinates `at` of a grid of `sizes`: the last one varies fastest.
 int row_major(std::span<const int> sizes, std::span<const int> at) {
   int index = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) index = index * sizes[i] + at[i];
@@ -246,6 +246,7 @@ const std::vector<NamedAxes>& named_axes() {
       {"pp", {pp}, "activations and their gradients, from stage to stage"},
       {"dp", {dp_replicate, dp_shard}, "ranks with different data"},
       {"dp_replicate", {dp_replicate}, "gradients of copies"},
+      {"dp_shard", {dp_shard}, "shards, where sequences are whole (cp = 1)"},
       {"fsdp", {dp_shard, cp}, "parameters, gradients and states in shards"},
       {"cp", {cp}, "keys and values of other parts of a sequence"},
       {"tp", {tp}, "activations, several times per layer"},
@@ -260,7 +261,7 @@ const std::vector<NamedAxes>& named_axes() {
 
 std::vector<Axis> parse_axes(std::string_view text) {
   std::vector<Axis> axes;
-  std::vector<std::string> names = {"dp_shard"};
+  std::vector<std::string> names;
   for (const NamedAxes& row : named_axes()) {
     if (row.name == text) return row.axes;
     names.emplace_back(row.name);
@@ -268,13 +269,12 @@ std::vector<Axis> parse_axes(std::string_view text) {
   for (const std::string& name : split(text, '-')) {
     const auto row = std::find_if(named_axes().begin(), named_axes().end(),
                                   [&](const NamedAxes& candidate) { return candidate.name == name; });
-    const bool known = row != named_axes().end() || name == "dp_shard";
-    if (!known) {
+    if (row == named_axes().end()) {
       const auto near = nearest(name, names);
       throw InputError(concat("group '", text, "': there is no axis '", name, "'; ",
                               near ? concat("did you mean ", *near, "?") : concat("there are ", join(names))));
     }
-    for (const Axis axis : name == "dp_shard" ? std::vector<Axis>{Axis::dp_shard} : row->axes)
+    for (const Axis axis : row->axes)
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
   }
   view_of(axes);

@@ -1,6 +1,7 @@
 // The parts of tessera::Accelerator beside the loop itself: seeds, objects, whole weights, trackers, memory, order.
 #include <tests/faces/loop.h>
 #include <tests/faces/mixed_model.h>
+#include <tests/faces/types_seen.h>
 
 #include <tessera/base/file.h>
 #include <tessera/checkpoint/tensor_bridge.h>
@@ -358,21 +359,11 @@ TEST(AcceleratorParts, who_a_process_is_can_be_asked_after_the_job_is_left) {
   });
 }
 
-/// Says what it computes with.
-struct Typed : SimpleModel {
-  at::ScalarType weights = at::kDouble, input = at::kDouble;
-  at::Tensor forward(at::Tensor x) override {
-    weights = parameters().at(0).scalar_type();
-    input = x.scalar_type();
-    return SimpleModel::forward(x);
-  }
-};
-
 TEST(AcceleratorParts, what_goes_into_narrow_weights_becomes_as_narrow) {
   run_ranks(2, [](comm::World&) {
     for (const char* strategy : {"full_shard", "zero2"}) {
       Accelerator accelerator({.arguments = {concat("--strategy=", strategy), "--bf16", "--param_dtype=bf16"}});
-      const auto net = std::make_shared<Typed>();
+      const auto net = std::make_shared<TypesSeen>();
       auto [model, optimizer] = accelerator.prepare(net, OptimizerSettings{});
       const at::Tensor loss = model(at::ones({2, 12})).square().mean();
       EXPECT_EQ(net->weights, at::kBFloat16) << strategy;

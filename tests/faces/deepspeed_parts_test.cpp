@@ -1,6 +1,7 @@
 // The parts of DeepSpeed's face beside the loop itself, on real processes: what initialize() gives back, who asks what,
 // gradients that stay, steps of another size, bf16 weights.
 #include <tests/faces/loop.h>
+#include <tests/faces/types_seen.h>
 #include <tests/paths.h>
 
 #include <tessera/faces/deepspeed.h>
@@ -206,16 +207,6 @@ TEST(DeepSpeedParts, whole_weights_come_by_name_and_stay_when_the_engine_ends) {
   });
 }
 
-/// Says what its weights are while it computes.
-struct Watched : SimpleModel {
-  at::ScalarType seen = at::kDouble, input = at::kDouble;
-  at::Tensor forward(at::Tensor x) override {
-    seen = parameters().at(0).scalar_type();
-    input = x.scalar_type();
-    return SimpleModel::forward(x);
-  }
-};
-
 TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
   // the same by hand: fp32 weights, a bf16 copy that computes, its gradients averaged in fp32
   at::manual_seed(7);
@@ -245,7 +236,7 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
   run_ranks(2, [&](comm::World& world) {
     for (int stage = 0; stage <= 3; ++stage) {
       at::manual_seed(7);
-      const auto net = std::make_shared<Watched>();
+      const auto net = std::make_shared<TypesSeen>();
       InitializeOptions options = options_of(stage, 12);
       options.config.replace(0, 1, R"({"bf16": {"enabled": true}, )");
       auto engine = initialize(net, options);
@@ -256,34 +247,34 @@ TEST(DeepSpeedBf16, makes_the_modules_weights_bf16_and_keeps_fp32_ones) {
         engine.backward(loss);
         engine.step();
       }
-      EXPECT_EQ(net->seen, at::kBFloat16) << "stage " << stage;
+      EXPECT_EQ(net->weights, at::kBFloat16) << "stage " << stage;
       EXPECT_EQ(net->input, at::kBFloat16);
       const Weights got = weights_of(engine.sharded());
       EXPECT_EQ(got.begin()->second.scalar_type(), at::kFloat);
       expect_close(got, want, 5e-4, concat("stage ", stage));
     }
     {  // {"train_batch_size": 4, "bf16": {"enabled": true}} in base64
-      const auto net = std::make_shared<Watched>();
+      const auto net = std::make_shared<TypesSeen>();
       auto engine = initialize(net, {.config = "eyJ0cmFpbl9iYXRjaF9zaXplIjogNCwgImJmMTYiOiB7ImVuYWJsZWQiOiB0cnVlfX0="});
       engine(at::ones({1, 12}));
-      EXPECT_EQ(net->seen, at::kBFloat16);
+      EXPECT_EQ(net->weights, at::kBFloat16);
     }
     InitializeOptions autocast = options_of(1, 12);
     autocast.config.replace(0, 1, R"({"torch_autocast": {"enabled": true, "dtype": "bfloat16"}, )");
-    const auto net = std::make_shared<Watched>();
+    const auto net = std::make_shared<TypesSeen>();
     auto engine = initialize(net, autocast);
     engine(at::ones({1, 12}));
-    EXPECT_EQ(net->seen, at::kFloat) << "autocast leaves weights as they are";
+    EXPECT_EQ(net->weights, at::kFloat) << "autocast leaves weights as they are";
   });
 }
 
 TEST(DeepSpeedBf16, is_what_the_json_says_wherever_it_stands) {
   run_ranks(1, [](comm::World&) {
     const auto weights = [](const InitializeOptions& options) {
-      const auto net = std::make_shared<Watched>();
+      const auto net = std::make_shared<TypesSeen>();
       auto engine = initialize(net, options);
       engine(at::ones({1, 12}));
-      return net->seen;
+      return net->weights;
     };
     const std::string json = R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": )";
     EXPECT_EQ(weights({.config = json + R"("auto"}})", .arguments = {"--bf16"}}), at::kBFloat16);

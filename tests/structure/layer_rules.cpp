@@ -112,17 +112,6 @@ std::vector<SourceFile> read_tree(const fs::path& root) {
   return files;
 }
 
-/// Whether the comment that opens the file (after #pragma once and blank lines) gives a reason for its length.
-bool says_why_it_is_long(const SourceFile& file) {
-  for (const std::string& line : file.lines) {
-    const auto begin = line.find_first_not_of(" \t");
-    if (begin == std::string::npos || line == "#pragma once") continue;
-    if (!starts_with_any(line.substr(begin), {"//", "/*", "*"})) return false;
-    if (line.find("Long because:") != std::string::npos) return true;
-  }
-  return false;
-}
-
 /// "file.h" beside the including file is that file; otherwise it is looked up from the root like <file.h>.
 std::string resolve(const fs::path& root, const SourceFile& file, const std::string& target, bool quoted) {
   const fs::path beside = fs::path(file.path).parent_path() / target;
@@ -149,10 +138,6 @@ void check_file(const fs::path& root, const SourceFile& file, std::vector<std::s
     if (open != std::string::npos && (close == std::string::npos || close < open) && line.find("//") > open)
       in_comment = true;
     if (close != std::string::npos && (open == std::string::npos || open < close)) in_comment = false;
-  }
-  if (file.lines.size() > 600 && !says_why_it_is_long(file)) {
-    report(601, "the file has " + std::to_string(file.lines.size()) +
-                    " lines: over 600 its opening comment gives a reason that begins with \"Long because:\"");
   }
 }
 

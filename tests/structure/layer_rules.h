@@ -17,7 +17,6 @@ namespace tessera::structure {
 ///    and the program no layer that needs LibTorch;
 ///  - torch/torch.h nowhere; Gloo's headers only in tessera/comm/gloo.cpp; fmt and spdlog nowhere (LibTorch's wheel
 ///    ships other versions);
-///  - no file over 600 lines unless its opening comment says "Long because:".
 /// Throws std::runtime_error when root/tessera holds no source file at all.
 std::vector<std::string> check_tree(const std::string& root);
 

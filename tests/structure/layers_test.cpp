@@ -124,18 +124,6 @@ TEST(LayerRules, CommentsAreNoIncludes) {
              "tessera/base/a.cpp:3: ", "above base");
 }
 
-TEST(LayerRules, LongFilesGiveAReason) {
-  std::string body;
-  for (int i = 0; i < 600; ++i) body += "int x" + std::to_string(i) + ";\n";
-  expect_none("tessera/base/a.cpp", body);
-  expect_one("tessera/base/a.cpp", body + "int y;\n", "tessera/base/a.cpp:601: the file has 601 lines",
-             "Long because:");
-  expect_none("tessera/base/a.h",
-              "#pragma once\n/// \\file\n/// A table. Long because: every entry stands on a line.\n\n" + body);
-  expect_one("tessera/base/a.cpp", "int y;\n// Long because: too late\n" + body,
-             "tessera/base/a.cpp:601: ", "602 lines");
-}
-
 TEST(LayerRules, AnEmptyTreeIsNotAPass) {
   const TemporaryFolder folder;
   EXPECT_THROW(check_tree(folder.path()), std::runtime_error);

@@ -14,13 +14,36 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t most_columns = 120;
+constexpr std::size_t most_lines = 600;
 constexpr int most_files = 50;
 
 std::size_t columns(const std::string& line) {
   return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+/// Whether the comment that opens the file (after #pragma once, #! and blank lines) gives a reason for its length.
+bool says_why_it_is_long(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const auto begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos || line == "#pragma once") continue;
+    if (line[begin] != '#' && line.compare(begin, 2, "//") != 0) return false;
+    if (line.find("Long because:") != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::vector<std::string> long_files(const std::string& root) {
+  std::vector<std::string> found;
+  for (const std::string& path : sources(root)) {
+    const std::vector<std::string> lines = lines_of(root, path);
+    if (lines.size() > most_lines && !says_why_it_is_long(lines))
+      found.push_back(at(path, most_lines) + "the file has " + std::to_string(lines.size()) +
+                      " lines: over 600 its opening comment gives a reason that begins with \"Long because:\"");
+  }
+  return found;
+}
 
 std::vector<std::string> wide_lines(const std::string& root) {
   std::vector<std::string> found;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Rules of the text of the tree that no compiler checks: the width of lines and the size of folders.
+/// Rules of the text of the tree that no compiler checks: the width of lines, the size of files and folders, comments.
 
 #include <string>
 #include <vector>
@@ -10,6 +10,10 @@ namespace tessera::structure {
 /// "path:line: N columns" for each line of a source or script that is wider than 120 columns (code points). Rows of a
 /// Markdown table inside a script cannot be broken and may be wider.
 std::vector<std::string> wide_lines(const std::string& root);
+
+/// "path:601: ..." for each source or script over 600 lines whose opening comment gives no reason that begins with
+/// "Long because:".
+std::vector<std::string> long_files(const std::string& root);
 
 /// "folder: N files" for each folder under tessera/, tools/ and tests/ that holds more than 50 source files itself.
 std::vector<std::string> crowded_folders(const std::string& root);

@@ -19,6 +19,8 @@ void expect_nothing(const Violations& violations) {
 
 TEST(Text, NoLineIsTooWide) { expect_nothing(wide_lines(tessera::testing::source_path())); }
 
+TEST(Text, LongFilesGiveAReason) { expect_nothing(long_files(tessera::testing::source_path())); }
+
 TEST(Text, NoFolderIsCrowded) { expect_nothing(crowded_folders(tessera::testing::source_path())); }
 
 TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tessera::testing::source_path())); }
@@ -40,6 +42,22 @@ TEST(TextRules, AWalkHasAtMostFiveFiles) {
   EXPECT_EQ(wrong_walks(tree.root()).size(), 1u);
   tree.add("CONTRIBUTING.md", "### Walk: alone\n`tessera/f1.h`\n");
   EXPECT_EQ(wrong_walks(tree.root()).size(), 1u);
+}
+
+TEST(TextRules, LongFilesGiveAReason) {
+  MadeUpTree tree;
+  std::string body;
+  for (int i = 0; i < 600; ++i) body += "int x" + std::to_string(i) + ";\n";
+  tree.add("tests/a.cpp", body);
+  EXPECT_EQ(long_files(tree.root()), Violations{});
+  tree.add("tests/a.cpp", body + "int y;\n");
+  ASSERT_EQ(long_files(tree.root()).size(), 1u);
+  EXPECT_EQ(long_files(tree.root())[0].find("tests/a.cpp:601: the file has 601 lines"), 0u);
+  tree.add("tests/a.cpp",
+           "#pragma once\n/// \\file\n/// A table. Long because: every entry stands on a line.\n\n" + body);
+  EXPECT_EQ(long_files(tree.root()), Violations{});
+  tree.add("tests/a.cpp", "int y;\n// Long because: too late\n" + body);
+  EXPECT_EQ(long_files(tree.root()).size(), 1u);
 }
 
 TEST(TextRules, AFolderIsExplainedByAHeader) {

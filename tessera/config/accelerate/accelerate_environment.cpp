@@ -21,13 +21,14 @@ struct Variable {
   std::string name;
   std::string_view section;
   std::string key;
-  std::string usual;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty: it is
-                      ///< not written
+  std::string
+      default_text;  ///< accelerate's default: written when the file says nothing, and says nothing here; empty: it is
+                     ///< not written
   Written written = Written::as_is;
 };
 using Rows = std::vector<Variable>;
 
-/// The variables of a section, in the order of utils/launch.py, as words "key=usual": the variable is the prefix with
+/// The variables of a section, in the order of utils/launch.py, as words "key=default": the variable is the prefix with
 /// the key in capitals ("variable:key" where it has another name). Those that Python writes as str(x).lower() are
 /// "key=true", "key=false" and "key!".
 Rows variables(std::string_view section, std::string_view prefix, std::string_view key_prefix, const char* words) {
@@ -35,13 +36,13 @@ Rows variables(std::string_view section, std::string_view prefix, std::string_vi
   for (const std::string& word : split(words, ' ')) {
     const std::size_t end = word.find_first_of("=!"), colon = word.substr(0, end).find(':');
     const std::string name = word.substr(0, end);
-    const std::string usual = end == std::string::npos || word[end] == '!' ? "" : word.substr(end + 1);
-    const bool lower = word.ends_with('!') || usual == "true" || usual == "false";
+    const std::string default_text = end == std::string::npos || word[end] == '!' ? "" : word.substr(end + 1);
+    const bool lower = word.ends_with('!') || default_text == "true" || default_text == "false";
     std::string variable = concat(prefix, name.substr(0, colon));
     std::transform(variable.begin(), variable.end(), variable.begin(),
                    [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     out.push_back({std::move(variable), section,
-                   concat(key_prefix, colon == std::string::npos ? name : name.substr(colon + 1)), usual,
+                   concat(key_prefix, colon == std::string::npos ? name : name.substr(colon + 1)), default_text,
                    lower ? Written::lower : Written::as_is});
   }
   return out;
@@ -120,7 +121,7 @@ class Tree {
   /// Every variable whose value is not accelerate's default.
   void take(const Rows& rows) {
     for (const Variable& row : rows)
-      if (const auto value = text(row.name); value && *value != row.usual && to_lower(*value) != "none")
+      if (const auto value = text(row.name); value && *value != row.default_text && to_lower(*value) != "none")
         set(row.section, row.key, row.name, *value);
   }
 
@@ -144,7 +145,7 @@ void take_fsdp(Tree& tree) {
     const bool is_strategy = row.name == "FSDP_SHARDING_STRATEGY";
     if (is_strategy && (second ? strategy == "FULL_SHARD" : new_name)) continue;
     if (row.name == "FSDP_RESHARD_AFTER_FORWARD" && !second && parse_bool(reshard)) continue;
-    if (*value == row.usual && !is_strategy && row.name != "FSDP_FORWARD_PREFETCH") continue;
+    if (*value == row.default_text && !is_strategy && row.name != "FSDP_FORWARD_PREFETCH") continue;
     tree.set(row.section, row.key, row.name, *value);
   }
 }
@@ -161,8 +162,8 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 void write(const Value& file, const Rows& rows, Variables& out) {
   for (const Variable& row : rows) {
     const Value* value = find_accelerate(file, row.section, row.key);
-    if (value == nullptr && row.usual.empty()) continue;
-    out.emplace_back(row.name, value == nullptr ? row.usual : python(*value, row.written));
+    if (value == nullptr && row.default_text.empty()) continue;
+    out.emplace_back(row.name, value == nullptr ? row.default_text : python(*value, row.written));
   }
 }
 

@@ -165,14 +165,15 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
     return problem(flag, meaning.problem);
   }
   for (const auto& [setting, given] : meaning.settings) store(setting, flag, given);
-  const auto same = [&](const Resolved::Usual& usual) { return usual.argument == argument.row.key; };
-  if (where_.file && std::any_of(resolved_.usual.begin(), resolved_.usual.end(),
-                                 [&](const Resolved::Usual& usual) { return same(usual) && usual.origin.is_flag(); }))
-    return;                              // the typed one beats it
-  std::erase_if(resolved_.usual, same);  // as in argparse: the last one counts
-  for (Resolved::Usual& usual :
-       usual_of(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
-    resolved_.usual.push_back(std::move(usual));
+  const auto same = [&](const Resolved::Implied& implied) { return implied.argument == argument.row.key; };
+  if (where_.file &&
+      std::any_of(resolved_.implied.begin(), resolved_.implied.end(),
+                  [&](const Resolved::Implied& implied) { return same(implied) && implied.origin.is_flag(); }))
+    return;                                // the typed one beats it
+  std::erase_if(resolved_.implied, same);  // as in argparse: the last one counts
+  for (Resolved::Implied& implied :
+       implied_by(argument, meaning, flag, where_.file ? Origin::at(where_) : Origin::flag(flag)))
+    resolved_.implied.push_back(std::move(implied));
 }
 
 void FlagReader::unknown(const std::string& flag, bool has_value) {

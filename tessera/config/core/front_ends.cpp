@@ -39,10 +39,10 @@ void read_front_ends(Resolved& resolved, Problems& problems, const GetEnvironmen
     hear("config", resolved, problems, [&] { return read_tessera_file(files.config, problems); });
   if (!files.config_file.empty())
     hear("config_file", resolved, problems, [&] { return read_accelerate_file(files.config_file, problems); });
-  apply_usual(resolved);
+  apply_implied(resolved);
   if (!files.deepspeed.empty())
     hear("deepspeed", resolved, problems, [&] { return read_deepspeed(files.deepspeed, resolved, problems); });
-  settle_usual(resolved);  // DeepSpeed's file knows more than what is usual
+  settle_implied(resolved);  // DeepSpeed's file knows more than what is implied
 }
 
 }  // namespace tessera::config

@@ -27,15 +27,18 @@ struct Resolved {
   std::map<std::string, Origin, std::less<>> origins;
   /// What files say that has no effect here, or another one than where they come from: each worth a warning.
   std::vector<std::string> notes;
-  /// What holds where nobody says otherwise, the first of each setting: defaults of a program that has a name which was
-  /// given. `name`: as given; `whose`: the program ("TRL"), empty when the name itself means the setting.
-  /// `off`: a switch that is false, which leaves the setting at `text` whatever else gives it. `taken`: it holds now.
-  struct Usual {
-    std::string setting, text, name, whose, argument;  ///< argument: the row's key
-    Origin origin;
-    bool off = false, taken = false;
+  /// A setting that an argument implies where nobody says otherwise; of each setting the first one counts. A name that
+  /// only one program has implies that program's defaults, --model_type its smallest model.
+  struct Implied {
+    std::string setting, text;
+    std::string name;      ///< the argument, as given
+    std::string program;   ///< whose default it is ("TRL"); empty: the argument itself means the setting
+    std::string argument;  ///< the argument's key in its table
+    Origin origin;         ///< where the argument stands
+    bool off = false;      ///< the argument is a switch that is false: `text` holds whatever else gives the setting
+    bool taken = false;    ///< nobody said otherwise: it holds now
   };
-  std::vector<Usual> usual;
+  std::vector<Implied> implied;
 
   /// `setting`: a name of the table.
   const Origin& origin(std::string_view setting) const;

@@ -170,17 +170,17 @@ void Translator::follow(const KeyRow& row, const std::string& key, const Value& 
 
 void apply(Translation translation, Resolved& resolved) {
   for (std::string& note : translation.notes) resolved.notes.push_back(std::move(note));
-  const auto stronger = static_cast<std::ptrdiff_t>(resolved.usual.size());
-  for (Resolved::Usual& usual : translation.usual)
-    if (std::none_of(resolved.usual.begin(), resolved.usual.begin() + stronger,
-                     [&](const Resolved::Usual& before) { return before.argument == usual.argument; }))
-      resolved.usual.push_back(std::move(usual));
+  const auto stronger = static_cast<std::ptrdiff_t>(resolved.implied.size());
+  for (Resolved::Implied& implied : translation.implied)
+    if (std::none_of(resolved.implied.begin(), resolved.implied.begin() + stronger,
+                     [&](const Resolved::Implied& before) { return before.argument == implied.argument; }))
+      resolved.implied.push_back(std::move(implied));
   for (const FileSetting& setting : translation.settings) {
-    const auto usual = std::find_if(resolved.usual.begin(), resolved.usual.end(), [&](const Resolved::Usual& taken) {
-      return taken.taken && taken.setting == setting.name;
-    });
-    if (usual != resolved.usual.end())
-      usual->taken = false;  // what is usual gives way
+    const auto implied =
+        std::find_if(resolved.implied.begin(), resolved.implied.end(),
+                     [&](const Resolved::Implied& taken) { return taken.taken && taken.setting == setting.name; });
+    if (implied != resolved.implied.end())
+      implied->taken = false;  // what is implied gives way
     else if (!resolved.is_default(setting.name) && !setting.wins)
       continue;
     find_field(setting.name)->set(resolved.values, setting.text);

@@ -50,7 +50,7 @@ std::vector<FileWord> typed_words(const std::vector<std::string>& words);
 
 struct Translation {
   std::vector<FileSetting> settings;  ///< in the order of the file, each field once
-  std::vector<Resolved::Usual> usual;
+  std::vector<Resolved::Implied> implied;
   std::vector<std::string> notes;  ///< "fsdp.json:4: use_orig_params has no effect: ...": each worth a warning
 };
 
@@ -105,7 +105,7 @@ class Translator {
 };
 
 /// Settings that nothing stronger has given yet, and those that win, get the translation's values, with file and line
-/// as their origin; notes are appended. What is usual beside an argument that something stronger gave is left out.
+/// as their origin; notes are appended. What is implied beside an argument that something stronger gave is left out.
 void apply(Translation translation, Resolved& resolved);
 
 }  // namespace tessera::config

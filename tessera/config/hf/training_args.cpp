@@ -314,7 +314,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
     return meaning;
   }
   if (row.key == "model_type") {
-    meaning.usual.emplace_back(row.setting, text);
+    meaning.implied.emplace_back(row.setting, text);
     return meaning;
   }
   // transformers v5: warmup_steps between 0 and 1 is a share of all steps
@@ -329,8 +329,8 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
 ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& text) {
   ArgumentMeaning meaning = own_meaning(argument, text);
   if (!argument.program.empty()) {
-    meaning.usual = usual_beside(argument.program, argument.row.key, text);
-    meaning.whose = argument.program;
+    meaning.implied = defaults_beside(argument.program, argument.row.key, text);
+    meaning.program = argument.program;
   }
   return meaning;
 }

@@ -45,11 +45,11 @@ struct WithoutEffect {
 /// What an argument with a value asks for.
 struct ArgumentMeaning {
   std::vector<std::pair<std::string, std::string>> settings;  ///< ours, with the text that a flag would give
-  std::vector<std::pair<std::string, std::string>> usual;     ///< the same, where nothing else says otherwise
-  std::string_view whose = {};                                ///< program whose defaults `usual` are (Resolved::Usual)
-  std::string_view off = {};                                  ///< the setting that stays 0, whatever else gives it
-  std::vector<WithoutEffect> without_effect;                  ///< parts of it; `what` is empty when it is all of it
-  std::string problem;  ///< follows its name: ": nothing is uploaded: ...", " is 'x'; ..."
+  std::vector<std::pair<std::string, std::string>> implied;   ///< the same, where nothing else says otherwise
+  std::string_view program = {};              ///< whose defaults `implied` are; empty: the argument's own
+  std::string_view off = {};                  ///< the setting that stays 0, whatever else gives it
+  std::vector<WithoutEffect> without_effect;  ///< parts of it; `what` is empty when it is all of it
+  std::string problem;                        ///< follows its name: ": nothing is uploaded: ...", " is 'x'; ..."
 };
 /// `text`: the words joined by blanks or commas, or JSON of an object (or a file's name). Does not check values of
 /// settings against their rules.
@@ -58,13 +58,13 @@ ArgumentMeaning meaning_of(const TrainingArgument& argument, const std::string& 
 /// One warning for all of them, those with one reason together: "--a, --b: why; --c: why". Empty for none.
 std::string without_effect_note(const std::vector<WithoutEffect>& list);
 
-/// What such an argument, given as `name`, adds to Resolved::usual.
-std::vector<Resolved::Usual> usual_of(const TrainingArgument& argument, const ArgumentMeaning& meaning,
-                                      const std::string& name, const Origin& origin);
-/// Gives the settings of `resolved.usual` that nobody has given; apply() may still overwrite them.
-void apply_usual(Resolved& resolved);
+/// What such an argument, given as `name`, adds to Resolved::implied.
+std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
+                                          const std::string& name, const Origin& origin);
+/// Gives the settings of `resolved.implied` that nobody has given; apply() may still overwrite them.
+void apply_implied(Resolved& resolved);
 /// Says in a note which of them hold; bf16 does not beside an fp16 that was given since.
-void settle_usual(Resolved& resolved);
+void settle_implied(Resolved& resolved);
 
 /// Arguments in a .json or .yaml file. Also takes every setting of ours. `so_far`: what was given already.
 Translation read_training_args_file(const std::string& path, const Resolved& so_far, Problems& problems);
@@ -93,8 +93,8 @@ Value read_settings_file(const std::string& path, const std::string& flag);
 void apply_compat(Resolved& resolved);
 
 /// The defaults of a program (TRL, Qwen, LLaVA) that an argument of it (text: its value) brings.
-std::vector<std::pair<std::string, std::string>> usual_beside(std::string_view program, std::string_view argument,
-                                                              const std::string& text);
+std::vector<std::pair<std::string, std::string>> defaults_beside(std::string_view program, std::string_view argument,
+                                                                 const std::string& text);
 
 /// Where the defaults of transformers 4 and 5, and ours, differ.
 struct CompatDefault {

@@ -52,7 +52,7 @@ class FileReader {
       if (!given) all.settings.push_back(std::move(setting));
     }
     for (std::string& note : fsdp_.notes) all.notes.push_back(std::move(note));
-    all.usual = std::move(usual_);
+    all.implied = std::move(implied_);
     if (without_effect_.size() == 1)
       all.notes.push_back(concat(path_, ":", line_, ": ", without_effect_note({{key_, without_effect_.front().why}})));
     else if (!without_effect_.empty())
@@ -106,9 +106,9 @@ class FileReader {
     }
     if (!meaning.problem.empty()) return problem(value, key, meaning.problem, argument.row.setting);
     for (const auto& [name, given] : meaning.settings) to_.give(name, key, given, value.where());
-    std::erase_if(usual_, [&](const Resolved::Usual& usual) { return usual.argument == argument.row.key; });
-    for (Resolved::Usual& usual : usual_of(argument, meaning, key, Origin::at(value.where())))
-      usual_.push_back(std::move(usual));
+    std::erase_if(implied_, [&](const Resolved::Implied& implied) { return implied.argument == argument.row.key; });
+    for (Resolved::Implied& implied : implied_by(argument, meaning, key, Origin::at(value.where())))
+      implied_.push_back(std::move(implied));
   }
 
   /// A list of words, JSON of an object, or a scalar. Integral settings take 1e8.
@@ -163,7 +163,7 @@ class FileReader {
   Translation fsdp_;
   SourcePos fsdp_where_;
   bool has_fsdp_ = false;
-  std::vector<Resolved::Usual> usual_;
+  std::vector<Resolved::Implied> implied_;
   std::vector<WithoutEffect> without_effect_;
   std::string key_;  ///< the key of the last of them
   int line_ = 0;

@@ -1,0 +1,97 @@
+// What an argument implies where nobody says otherwise: defaults of the program whose name it is.
+
+#include <tessera/base/text.h>
+#include <tessera/config/core/fields.h>
+#include <tessera/config/hf/training_args.h>
+
+namespace tessera::config {
+namespace {
+
+struct ProgramDefault {
+  std::string_view program, beside, setting, text;  ///< beside: the argument, which is true; empty: any of the program
+};
+constexpr ProgramDefault program_defaults[] = {
+    {"TRL", "", "learning_rate", "2e-05"},         {"TRL", "", "bf16", "true"},
+    {"TRL", "", "gradient_checkpointing", "true"}, {"TRL", "", "assistant_only_loss", "false"},
+    {"TRL", "", "max_seq_length", "1024"},         {"TRL", "use_peft", "lora_r", "16"},
+    {"TRL", "use_peft", "lora_alpha", "32"},       {"TRL", "use_peft", "lora_dropout", "0.05"},
+    {"Qwen", "use_lora", "lora_r", "64"},          {"Qwen", "use_lora", "lora_alpha", "16"},
+    {"Qwen", "use_lora", "lora_dropout", "0.05"},  {"LLaVA", "lora_enable", "lora_r", "64"},
+    {"LLaVA", "lora_enable", "lora_alpha", "16"},  {"LLaVA", "lora_enable", "lora_dropout", "0.05"},
+};
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> defaults_beside(std::string_view program, std::string_view argument,
+                                                                 const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const ProgramDefault& row : program_defaults)
+    if (row.program == program && (row.beside.empty() || (row.beside == argument && parse_bool(trim(text)) == true)))
+      out.emplace_back(row.setting, row.text);
+  return out;
+}
+
+std::vector<Resolved::Implied> implied_by(const TrainingArgument& argument, const ArgumentMeaning& meaning,
+                                          const std::string& name, const Origin& origin) {
+  std::vector<Resolved::Implied> out;
+  const std::string program(meaning.program), key(argument.row.key);
+  for (const auto& [setting, text] : meaning.implied)
+    out.push_back(
+        {.setting = setting, .text = text, .name = name, .program = program, .argument = key, .origin = origin});
+  if (!meaning.off.empty())
+    out.push_back({.setting = std::string(meaning.off),
+                   .text = "0",
+                   .name = name,
+                   .program = program,
+                   .argument = key,
+                   .origin = origin,
+                   .off = true});
+  return out;
+}
+
+void apply_implied(Resolved& resolved) {
+  const auto said = [](const Resolved::Implied& implied) {
+    return implied.origin.is_flag() ? implied.name : concat(implied.name, " (", implied.origin, ")");
+  };
+  for (const Resolved::Implied& implied : resolved.implied) {
+    if (!implied.off) continue;
+    const Field* field = find_field(implied.setting);
+    const Value before = field->get(resolved.values);
+    if (const auto wrong = field->set(resolved.values, implied.text)) continue;
+    if (dump_json(before) != dump_json(field->get(resolved.values)))
+      resolved.notes.push_back(concat(implied.setting, " (", resolved.origin(implied.setting),
+                                      ") has no effect: ", said(implied), " is false"));
+    resolved.origins[implied.setting] = implied.origin;
+  }
+  for (Resolved::Implied& implied : resolved.implied) {
+    if (implied.off) continue;
+    const bool itself = implied.program.empty();  // model_type, where no model is given
+    const bool given = !resolved.is_default(implied.setting) || (itself && !resolved.is_default("model_name_or_path"));
+    if (given && itself) resolved.notes.push_back(concat(said(implied), " has no effect: the model is given"));
+    if (given || (implied.setting == "bf16" && resolved.values.optimization.fp16)) continue;
+    if (const auto wrong = find_field(implied.setting)->set(resolved.values, implied.text)) continue;
+    resolved.origins[implied.setting] =
+        itself ? implied.origin : Origin::derived(concat(implied.program, "'s default beside ", implied.name));
+    implied.taken = !itself;
+  }
+}
+
+void settle_implied(Resolved& resolved) {
+  std::vector<std::string> taken;
+  const Resolved::Implied* last = nullptr;
+  for (Resolved::Implied& implied : resolved.implied) {
+    if (!implied.taken) continue;
+    if (implied.setting == "bf16" && resolved.values.optimization.fp16) {
+      implied.taken = resolved.values.optimization.bf16 = false;
+      resolved.origins.erase("bf16");
+      continue;
+    }
+    taken.push_back(concat(implied.setting, " ", implied.text));
+    last = &implied;
+  }
+  if (last != nullptr)
+    resolved.notes.push_back(
+        concat(last->name, " is ", last->program, "'s, whose defaults hold where nothing else is said: ", join(taken)));
+}
+
+}  // namespace tessera::config

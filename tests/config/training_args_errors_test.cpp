@@ -1,0 +1,165 @@
+// TrainingArguments: every way to get one wrong.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <tests/config/training_args_read.h>
+
+#include <ctime>
+#include <functional>
+
+namespace tessera::config {
+namespace {
+
+TEST_F(TrainingArguments, WrongFlags) {
+  const std::vector<std::pair<Strings, std::string>> cases = {
+      {{"--dataloader_num_worker", "4"},
+       "unknown flag --dataloader_num_worker; did you mean --dataloader_num_workers?"},
+      {{"--no_save_safetensors"},
+       "--no_save_safetensors: pickled weights are not written: leave it out; safetensors are read by every version of "
+       "transformers since 4.30"},
+      {{"--no_push_to_hub=true"}, "--no_push_to_hub takes no value; write --push_to_hub=true"},
+      {{"--tpu_num_cores", "8"},
+       "--tpu_num_cores: TPUs are not supported: leave it out, or choose --device cpu or cuda"},
+      {{"--tp_size", "2"},
+       "--tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
+      {{"--sharded_ddp", "simple"},
+       "--sharded_ddp: FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
+       "full_shard for zero_dp_3"},
+      {{"--max_train_samples", "10"},
+       "--max_train_samples: rows are not counted off: give a shorter --train_file, or fewer --max_steps"},
+      {{"--optim", "adamw_8bit"},
+       "--optim adamw_8bit: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
+       "--zero_stage 1 divides them over "
+       "processes"},
+      {{"--optim", "LION_8BIT"},
+       "--optim LION_8BIT: states of 8 bits are not built: --bf16_optimizer_states halves those of adamw and lion, "
+       "--zero_stage 1 divides them over "
+       "processes"},
+      {{"--optim", "paged_adamw_32bit"},
+       "--optim paged_adamw_32bit: memory that is paged in is not built: --cpu_offload optimizer keeps the states of "
+       "any optimizer on the host"},
+      {{"--optim", "galore_adamw"},
+       "--optim galore_adamw: projected gradients are not built: --lora_r 8 trains low-rank adapters, --optim "
+       "adafactor has small states"},
+      {{"--optim", "adamw_torch_xla"}, "--optim adamw_torch_xla: TPUs are not supported: write --optim adamw"},
+      {{"--optim", "admaw"},
+       "--optim is 'admaw'; it must be one of adamw, adam, sgd, adagrad, lion, adafactor, lamb, lars (did you mean "
+       "adamw?)"},
+      {{"--lr_scheduler_type", "greedy"},
+       "--lr_scheduler_type greedy: it is not built: reduce_lr_on_plateau, too, follows the loss of the evaluations"},
+      {{"--report_to", "tensorbord"},
+       "--report_to is 'tensorbord'; it must be one of tensorboard, none, all (did you mean tensorboard?)"},
+      {{"--lr_scheduler_kwargs", "absent.json"},
+       "--lr_scheduler_kwargs absent.json: no such file (an object begins with '{')"},
+      {{"--accelerator_config", R"({"split_batches": true})"},
+       "--accelerator_config: split_batches: batch sizes are per process here: leave it false and divide "
+       "--per_device_train_batch_size by the number of "
+       "processes"},
+      {{"--accelerator_config", R"({"even_batch": true})"},
+       "--accelerator_config: unknown key even_batch; did you mean even_batches?"},
+      {{"--accelerator_config", "{"},
+       "--accelerator_config: accelerator_config:1:2: expected a key in double quotes, found the end of the file"},
+      {{"--parallelism_config", R"({"tp_size": 2})"},
+       "--parallelism_config: tp_size: tensor parallelism is not built: leave it at 1; dp_shard_size divides the "
+       "model"},
+      {{"--parallelism_config", R"({"dp_shard_size": "many"})"},
+       "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
+      {{"--adafactor", "--optim", "sgd"},
+       "--optim sgd contradicts --adafactor adafactor given before; keep one of them"},
+      {{"--use_cpu=maybe"}, "--use_cpu is 'maybe'; it takes true or false"},
+      {{"--deepspeed", "--seed", "3"}, "--deepspeed needs a value (FILE|JSON)"},
+      {{"a.json", "b.json"}, "unexpected argument 'b.json': a.json gives the arguments already"},
+      {{"stray"}, "unexpected argument 'stray': settings are given as --name value"},
+      {{"--seed="}, "--seed has an empty value; leave the flag out to keep the default"},
+      {{"--parallelism_config.tp_size", "2"},
+       "unknown flag --parallelism_config.tp_size; did you mean --parallelism_config?"}};
+  for (const auto& [words, message] : cases) EXPECT_EQ(flags(words).only_problem(), message) << join(words, " ");
+}
+
+TEST_F(TrainingArguments, WrongFiles) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"learning_rte: 1e-4", "a.yaml:1:15: unknown argument learning_rte; did you mean learning_rate?"},
+      {"learning_rate: fast", "a.yaml:1:16: learning_rate is 'fast'; it takes a number"},
+      {"seed: 1.5", "a.yaml:1:7: seed is '1.5'; it takes an integer"},
+      {"seed: 3\nlora_target_modules: [1, 2]",
+       "a.yaml:2:22: lora_target_modules is a list of something else than words; give one value, or words"},
+      {"max_steps: [1]", "a.yaml:1:12: max_steps is a list of something else than words; give one value, or words"},
+      {"seed: {a: 1}", "a.yaml:1:7: seed is '{\"a\":1}'; it takes an integer"},
+      {"eval_strategy: 'no'\nevaluation_strategy: steps",
+       "a.yaml:2:22: evaluation_strategy steps contradicts eval_strategy no in line 1; keep one of them"},
+      {"optim: paged_lion_8bit",
+       "a.yaml:1:8: optim paged_lion_8bit: memory that is paged in is not built: --cpu_offload optimizer keeps the "
+       "states of any optimizer on the host"},
+      {"fsdp: full_shard\nfsdp_config:\n  min_num_prams: 5",
+       "a.yaml:3:18: unknown key min_num_prams; did you mean min_num_params?"},
+      {"fsdp_config:\n  xla: true\n  xla_fsdp_settings: {compute_dtype: bfloat16}",
+       "a.yaml:2:8: xla is for TPUs, which are not supported: leave it out; on CPUs and GPUs the same strategies come "
+       "with --fsdp full_shard"},
+      {"args_file: b.json",
+       "a.yaml:1:12: args_file: a file cannot name the file that is read before it: give it on the command line"},
+      {"[1, 2]", "a.yaml:1:1: expected an object of arguments, such as {\"learning_rate\": 5e-5}"},
+      {"gradient_checkpointing: perhaps", "a.yaml:1:25: gradient_checkpointing is 'perhaps'; it takes true or false"},
+      {"greater_is_better: 3", "a.yaml:1:20: greater_is_better is '3'; it must be one of auto, true, false"},
+      {"seed: 3\nseed: 4", "a.yaml:2:1: the key \"seed\" appears twice (first at a.yaml:1:7); keep one of them"}};
+  for (const auto& [text, message] : cases)
+    EXPECT_EQ(bare(read_file(file("a.yaml", text)).only_problem()), message) << text;
+  EXPECT_EQ(read_file("absent.json").only_problem(), "--args_file absent.json: no such file");
+  EXPECT_EQ(bare(read_file(folder_.path()).only_problem()),
+            concat("--args_file ", folder_.path(), " is a folder; expected a JSON or YAML file"));
+  EXPECT_EQ(bare(read_file(file("ds.json",
+                                "{\"zero_optimization\": {\"stage\": 2},\n\"train_micro_batch_size_per_gpu\": 2, "
+                                "\"bf16\": {\"enabled\": true}}"))
+                     .only_problem()),
+            "ds.json: its keys are those of DeepSpeed's JSON: give it as --deepspeed ds.json");
+  EXPECT_TRUE(bare(read_file(file("acc.yaml", "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 1\n"))
+                       .only_problem())
+                  .ends_with(": give it as --config_file acc.yaml"));
+  // all problems at once
+  EXPECT_EQ(read_file(file("a.yaml", "learning_rte: 1\nseed: x\npush_to_hub: true\n")).problems.lines.size(), 2u);
+}
+
+/// Seconds of this process on a CPU, which other processes do not lengthen.
+double seconds_of(const std::function<void()>& work) {
+  const std::clock_t start = std::clock();
+  work();
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+TEST_F(TrainingArguments, HostileFilesAreRefusedAtOnce) {
+  std::string keys = "{";
+  for (int i = 0; keys.size() < 1'000'000; ++i) keys += concat("\"learning_rat", i, "\": [],\n");
+  keys += "\"x\": 1}";
+  const std::string large = file("large.json", keys), deep = file("deep.json", std::string(1'000'000, '[')),
+                    wide = file("wide.args", std::string(1'000'000, '"'));
+  const std::string small = file("small.json", keys.substr(0, keys.rfind(',', 200'000)) + "}");
+  Read read;
+  for (const std::string& path : {large, deep}) {
+    EXPECT_LT(seconds_of([&] { read = read_file(path); }), 0.1) << path;
+    EXPECT_TRUE(read.only_problem().find("262144") != std::string::npos) << read.only_problem();
+  }
+  EXPECT_LT(seconds_of([&] { read = flags({wide}); }), 0.1);
+  EXPECT_EQ(read.problems.lines.size(), 1u);
+  EXPECT_LT(seconds_of([&] { read = read_file(small); }),
+            1);  // below the limit: parsed, and not every key is looked up
+  EXPECT_EQ(read.problems.lines.size(), 21u);
+  EXPECT_TRUE(read.problems.lines.back().ends_with(" more arguments were not looked at")) << read.problems.lines.back();
+  std::string words;
+  for (int i = 0; words.size() < 200'000; ++i) words += concat("--learning_rat", i, "\n");
+  EXPECT_EQ(flags({file("many.args", words)}).problems.lines.size(), 21u);
+}
+
+RC_GTEST_PROP(TrainingArgumentsProperties, AnyWordsAreReadOrRefused, (const std::vector<std::string>& noise)) {
+  Strings words;
+  for (const std::string& word : noise) {
+    const KeyRow& row = training_args_rows()[word.size() * 7 % training_args_rows().size()];
+    words.push_back(word.size() % 3 == 0   ? word
+                    : word.size() % 3 == 1 ? concat("--", row.key)
+                                           : concat("--", row.key, "=", word));
+  }
+  const Read read = flags(words);
+  for (const std::string& line : read.problems.lines) RC_ASSERT(!line.empty());
+  for (const std::string& note : read.resolved.notes) RC_ASSERT(!note.empty());
+}
+
+}  // namespace
+}  // namespace tessera::config
