@@ -278,6 +278,21 @@ std::vector<Tile> tiles(const SequenceCut& cut, std::int64_t rows, const Sight& 
   return all;
 }
 
+std::vector<std::vector<int>> head_groups(const std::vector<int>& ranks, int head_ranks) {
+  std::vector<std::vector<int>> groups;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i % static_cast<std::size_t>(head_ranks) == 0) groups.emplace_back();
+    groups.back().push_back(ranks[i]);
+  }
+  return groups;
+}
+
+std::vector<std::vector<int>> ring_groups(const std::vector<int>& ranks, int head_ranks) {
+  std::vector<std::vector<int>> groups(static_cast<std::size_t>(head_ranks));
+  for (std::size_t i = 0; i < ranks.size(); ++i) groups[i % groups.size()].push_back(ranks[i]);
+  return groups;
+}
+
 std::vector<std::vector<int>> itineraries(const SequenceCut& cut, std::int64_t rows, const Sight& sight) {
   const int p = cut.ring_ranks();
   std::vector<std::vector<int>> ways(static_cast<std::size_t>(p));

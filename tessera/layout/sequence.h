@@ -59,8 +59,8 @@ struct Sight {
   std::vector<std::int64_t> lengths = {};    ///< tokens of each row that are no padding; empty: all
 };
 
-/// A rectangle of queries and keys between which attention is one plain product. Numbers of tokens are local: they count
-/// in the order of tokens_of_ring().
+/// A rectangle of queries and keys between which attention is one plain product. Numbers of tokens are local: they
+/// count in the order of tokens_of_ring().
 struct Tile {
   enum class Kind {
     full,    ///< every query sees every key
@@ -82,6 +82,11 @@ std::vector<Tile> tiles(const SequenceCut& cut, std::int64_t rows, const Sight& 
 /// Throws InputError unless documents ascend from 0, hold every row's start and lie in [0, rows T); lengths are one per
 /// row in [0, T]; and a window is causal.
 void check_sight(const SequenceCut& cut, std::int64_t rows, const Sight& sight);
+
+/// The two levels of a group of ranks (in the order of their parts of the sequence): head_groups() cuts it in runs of
+/// head_ranks ranks, ring_groups() collects the ranks of the same place in every run.
+std::vector<std::vector<int>> head_groups(const std::vector<int>& ranks, int head_ranks);
+std::vector<std::vector<int>> ring_groups(const std::vector<int>& ranks, int head_ranks);
 
 /// For every owner of keys the other ring ranks that see some of them, in the order owner + 1, owner + 2, ... (modulo
 /// p): the way that a block travels.

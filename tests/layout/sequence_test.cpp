@@ -134,6 +134,12 @@ TEST(Sequence, a_window_and_documents_keep_blocks_at_home) {
   EXPECT_EQ(itineraries(cut, 1, {}), (Ways{{1, 2, 3}, {2, 3, 0}, {3, 0, 1}, {0, 1, 2}}));
 }
 
+TEST(Sequence, levels_of_a_group) {
+  using Groups = std::vector<std::vector<int>>;
+  EXPECT_EQ(head_groups({0, 2, 4, 6}, 2), (Groups{{0, 2}, {4, 6}}));
+  EXPECT_EQ(ring_groups({0, 2, 4, 6}, 2), (Groups{{0, 4}, {2, 6}}));
+}
+
 TEST(Sequence, refusals_name_the_rule_the_numbers_and_a_remedy) {
   const auto message = [](auto call) -> std::string {
     try {
