@@ -1,0 +1,232 @@
+#include <tessera/parallel/context/block_attention.h>
+
+#include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/base/error.h>
+#include <tessera/comm/recorder.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+namespace tessera::parallel {
+namespace {
+
+using comm::Work;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// A plan as autograd keeps it.
+struct HeldPlan : torch::CustomClassHolder {
+  explicit HeldPlan(std::shared_ptr<const BlockPlan> plan) : plan(std::move(plan)) {}
+  std::shared_ptr<const BlockPlan> plan;
+};
+
+/// Messages that are on their way; their memory is held until they have left.
+class Outbox {
+ public:
+  void add(Work work) {
+    std::erase_if(works_, [](Work& sent) {
+      if (!sent.done()) return false;
+      sent.wait();  // an error becomes visible
+      return true;
+    });
+    works_.push_back(std::move(work));
+  }
+  void wait() {
+    for (Work& work : works_) work.wait();
+    works_.clear();
+  }
+
+ private:
+  std::vector<Work> works_;
+};
+
+/// Message tags: blocks by owner, then their gradients by owner.
+int block_tag(int owner) { return owner; }
+int gradient_tag(const BlockPlan& plan, int owner) { return static_cast<int>(plan.ways.size()) + owner; }
+
+const std::vector<int>& own_way(const BlockPlan& plan) { return plan.ways[static_cast<std::size_t>(plan.rank())]; }
+
+/// True when no block leaves its rank: documents that end where the ranks' tokens do.
+bool all_at_home(const BlockPlan& plan) {
+  return std::all_of(plan.ways.begin(), plan.ways.end(), [](const auto& way) { return way.empty(); });
+}
+
+using UseHome = std::function<void()>;
+using UseBlock = std::function<void(const Visit&, const at::Tensor& block)>;
+
+/// Sends this rank's block on its way, computes with it meanwhile, and with each visitor while the next one travels.
+/// No send is waited for before all is done: its receiver may first have to be sent another block by this rank.
+void pass_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
+  Outbox sends;
+  at::Tensor next;
+  Work receiving;
+  const auto receive = [&](std::size_t i) {
+    if (i >= plan.visits.size()) return;
+    next = at::empty_like(home);
+    receiving = plan.ring.recv(next, plan.visits[i].from, block_tag(plan.visits[i].owner));
+  };
+  if (!own_way(plan).empty()) sends.add(plan.ring.send(home, own_way(plan).front(), block_tag(plan.rank())));
+  receive(0);
+  use_home();
+  for (std::size_t i = 0; i < plan.visits.size(); ++i) {
+    receiving.wait();
+    const at::Tensor block = std::exchange(next, at::Tensor());
+    const Visit& visit = plan.visits[i];
+    if (visit.to >= 0) sends.add(plan.ring.send(block, visit.to, block_tag(visit.owner)));
+    receive(i + 1);
+    use_block(visit, block);
+  }
+  sends.wait();
+}
+
+/// The same with all blocks gathered at once, while this rank computes with its own.
+void gather_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
+  if (all_at_home(plan)) return use_home();
+  auto sizes = home.sizes().vec();
+  sizes.insert(sizes.begin(), plan.ring.size());
+  const at::Tensor blocks = at::empty(sizes, home.options());
+  Work gathering = plan.ring.all_gather(blocks, home);
+  use_home();
+  gathering.wait();
+  for (const Visit& visit : plan.visits) use_block(visit, blocks[visit.owner]);
+}
+
+void move_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
+  if (!plan.ring || plan.ring.size() == 1) return use_home();
+  (plan.gather ? gather_blocks : pass_blocks)(plan, home, use_home, use_block);
+}
+
+struct BlockAttention : torch::autograd::Function<BlockAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const std::shared_ptr<const BlockPlan>& plan) {
+    const comm::Tag tag("context forward");
+    const auto tiles_of = [&](int owner) -> const auto& { return plan->tiles[static_cast<std::size_t>(owner)]; };
+    PartialAttention sum;
+    move_blocks(
+        *plan, at::stack({k, v}), [&] { add_block(sum, q, k, v, tiles_of(plan->rank()), plan->options); },
+        [&](const Visit& visit, const at::Tensor& block) {
+          add_block(sum, q, block[0], block[1], tiles_of(visit.owner), plan->options);
+        });
+    const auto wide = at::toOpMathType(q.scalar_type());
+    if (!sum.out.defined()) {  // nothing is seen by any query
+      sum.out = at::zeros(q.sizes(), q.options().dtype(wide));
+      sum.log_sum =
+          at::full({q.size(0), q.size(2), q.size(1)}, -std::numeric_limits<double>::infinity(), sum.out.options());
+    }
+    const at::Tensor out = sum.out.to(q.scalar_type()).contiguous();
+    ctx->save_for_backward({q, k, v, out, sum.log_sum});
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(c10::make_intrusive<HeldPlan>(plan));
+    return out.view({q.size(0), q.size(1), q.size(2) * q.size(3)});
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const comm::Tag tag("context backward");
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
+    const auto held = c10::static_intrusive_pointer_cast<HeldPlan>(ctx->saved_data["plan"].toCapsule());
+    const BlockPlan& plan = *held->plan;
+    const auto tiles_of = [&](int owner) -> const auto& { return plan.tiles[static_cast<std::size_t>(owner)]; };
+    const AttentionResult result{q, saved[3], saved[4], gradients[0].contiguous().view(q.sizes())};
+    const at::Tensor home = at::stack({k, v});
+    const auto wide = q.options().dtype(at::toOpMathType(q.scalar_type()));
+    const at::Tensor dq = at::zeros(q.sizes(), wide);
+    const auto add = [&](const at::Tensor& block, int owner, const at::Tensor& sum) {  // sum [2, B, t, key heads, D]
+      add_block_gradients(dq, sum[0], sum[1], result, block[0], block[1], tiles_of(owner), plan.options);
+    };
+    const bool gathered = plan.gather && plan.ring && !all_at_home(plan);
+    const at::Tensor dhome =
+        plan.ring && gathered ? bring_home_scattered(plan, home, add, wide) : bring_home_passed(plan, home, add, wide);
+    const auto narrow = [&](const at::Tensor& x) { return x.to(q.scalar_type()); };
+    return {narrow(dq), narrow(dhome[0]), narrow(dhome[1]), at::Tensor()};
+  }
+
+ private:
+  using Add = std::function<void(const at::Tensor& block, int owner, const at::Tensor& sum)>;
+
+  /// The gradient of a block follows it from rank to rank, each adding its part, and goes home from the last.
+  static at::Tensor bring_home_passed(const BlockPlan& plan, const at::Tensor& home, const Add& add,
+                                      const at::TensorOptions& wide) {
+    const at::Tensor mine = at::zeros(home.sizes(), wide);
+    at::Tensor others;
+    Work returning;
+    if (!own_way(plan).empty()) {
+      others = at::empty(home.sizes(), wide);
+      returning = plan.ring.recv(others, own_way(plan).back(), gradient_tag(plan, plan.rank()));
+    }
+    Outbox sends;
+    move_blocks(
+        plan, home, [&] { add(home, plan.rank(), mine); },
+        [&](const Visit& visit, const at::Tensor& block) {
+          const int tag = gradient_tag(plan, visit.owner);
+          at::Tensor earlier;
+          Work receiving;
+          if (visit.from != visit.owner) {
+            earlier = at::empty(home.sizes(), wide);
+            receiving = plan.ring.recv(earlier, visit.from, tag);
+          }
+          at::Tensor sum = at::zeros(home.sizes(), wide);
+          add(block, visit.owner, sum);
+          if (earlier.defined()) {
+            receiving.wait();
+            sum = earlier.add_(sum);
+          }
+          sends.add(plan.ring.send(sum, visit.to >= 0 ? visit.to : visit.owner, tag));
+        });
+    if (others.defined()) {
+      returning.wait();
+      mine.add_(others);
+    }
+    sends.wait();
+    return mine;
+  }
+
+  /// Every rank's gradients of all blocks, summed by one reduce-scatter.
+  static at::Tensor bring_home_scattered(const BlockPlan& plan, const at::Tensor& home, const Add& add,
+                                         const at::TensorOptions& wide) {
+    auto sizes = home.sizes().vec();
+    sizes.insert(sizes.begin(), plan.ring.size());
+    const at::Tensor all = at::zeros(sizes, wide), mine = at::empty(home.sizes(), wide);
+    move_blocks(
+        plan, home, [&] { add(home, plan.rank(), all[plan.rank()]); },
+        [&](const Visit& visit, const at::Tensor& block) { add(block, visit.owner, all[visit.owner]); });
+    plan.ring.reduce_scatter(mine, all).wait();
+    return mine;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
+                                                 std::int64_t rows, const layout::Sight& sight, double scale) {
+  const auto plan = std::make_shared<BlockPlan>();
+  plan->ring = ring;
+  plan->gather = gather;
+  plan->options = {.scale = scale, .window = sight.window};
+  const int ranks = cut.ring_ranks(), rank = plan->rank();
+  TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "a sequence cut for a ring of ", ranks, " ranks, not ",
+                ring ? ring.size() : 1);
+  for (int owner = 0; owner < ranks; ++owner) plan->tiles.push_back(layout::tiles(cut, rows, sight, rank, owner));
+  plan->ways = layout::itineraries(cut, rows, sight);
+  for (int distance = 1; distance < ranks; ++distance) {
+    const int owner = (rank - distance + ranks) % ranks;
+    const auto& way = plan->ways[static_cast<std::size_t>(owner)];
+    const auto here = std::find(way.begin(), way.end(), rank);
+    if (here == way.end()) continue;
+    plan->visits.push_back(
+        {owner, here == way.begin() ? owner : *(here - 1), here + 1 == way.end() ? -1 : *(here + 1)});
+  }
+  return plan;
+}
+
+at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const std::shared_ptr<const BlockPlan>& plan) {
+  return BlockAttention::apply(q, k, v, plan);
+}
+
+}  // namespace tessera::parallel

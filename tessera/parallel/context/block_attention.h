@@ -1,0 +1,44 @@
+#pragma once
+/// \file
+/// Attention whose keys and values lie in blocks on the ranks of a ring.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/comm/group.h>
+#include <tessera/layout/sequence.h>
+#include <tessera/parallel/context/tile_attention.h>
+
+#include <memory>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// A block of another rank on its way past this one.
+struct Visit {
+  int owner;
+  int from;  ///< the rank that sends it here
+  int to;    ///< the rank that it goes to next; -1: none
+};
+
+/// All that is known before tensors are looked at.
+struct BlockPlan {
+  comm::Group ring;     ///< empty: one rank
+  bool gather = false;  ///< all blocks at once (all-gather) instead of one after the other (ring)
+  std::vector<std::vector<layout::Tile>> tiles;  ///< what this rank's queries see, by owner of the keys
+  std::vector<std::vector<int>> ways;            ///< by owner: the other ranks that see its keys
+  std::vector<Visit> visits;                     ///< here, nearest owner first
+  TileOptions options;
+
+  int rank() const { return ring ? ring.rank() : 0; }
+};
+std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
+                                                 std::int64_t rows, const layout::Sight& sight, double scale);
+
+/// q [B, t, heads, D]; k, v [B, t, key heads, D]: this ring rank's tokens. Returns [B, t, heads * D]. Differentiable,
+/// once; forward and backward are collective over the ring. The own block is taken first, then that of rank - 1, rank -
+/// 2, ...: the order of summation depends on the cut only. Between forward and backward only this rank's own keys and
+/// values are kept.
+at::Tensor block_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const std::shared_ptr<const BlockPlan>& plan);
+
+}  // namespace tessera::parallel

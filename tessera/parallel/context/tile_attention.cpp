@@ -1,0 +1,108 @@
+#include <tessera/parallel/context/tile_attention.h>
+
+#include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
+
+#include <limits>
+#include <optional>
+#include <tuple>
+
+namespace tessera::parallel {
+namespace {
+
+using layout::Tile;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Tokens [begin, begin + count) of a tile's rows of x [B, t, ...].
+at::Tensor part(const at::Tensor& x, const Tile& tile, std::int64_t begin, std::int64_t count) {
+  const at::Tensor rows = tile.row == Tile::every_row ? x : x.narrow(0, tile.row, 1);
+  return rows.narrow(1, begin, count);
+}
+at::Tensor queries_of(const at::Tensor& x, const Tile& tile) { return part(x, tile, tile.query, tile.queries); }
+at::Tensor keys_of(const at::Tensor& x, const Tile& tile) { return part(x, tile, tile.key, tile.keys); }
+/// The same of x [B, heads, t].
+at::Tensor log_sums_of(const at::Tensor& x, const Tile& tile) {
+  return queries_of(x.transpose(1, 2), tile).transpose(1, 2);
+}
+
+/// [B, t, key heads, D] -> [B, heads, t, D], each key head for its group of query heads; no copy when they are equal.
+at::Tensor for_each_query_head(const at::Tensor& k, std::int64_t heads) {
+  const std::int64_t own = k.size(2);
+  if (own == heads) return k.transpose(1, 2);
+  return k.unsqueeze(3)
+      .expand({k.size(0), k.size(1), own, heads / own, k.size(3)})
+      .reshape({k.size(0), k.size(1), heads, k.size(3)})
+      .transpose(1, 2);
+}
+
+/// Adds d [B, heads, t, D], summed over groups of query heads, to sum [B, t, key heads, D].
+void add_over_groups(const at::Tensor& sum, const at::Tensor& d) {
+  const at::Tensor by_token = d.transpose(1, 2);
+  if (sum.size(2) == by_token.size(2)) {
+    sum.add_(by_token);
+    return;
+  }
+  const std::int64_t own = sum.size(2);
+  const at::Tensor wide = by_token.to(sum.scalar_type());
+  sum.add_(wide.reshape({wide.size(0), wide.size(1), own, wide.size(2) / own, wide.size(3)}).sum(3));
+}
+
+/// 0 where a query sees a key, -infinity elsewhere: [queries, keys].
+std::optional<at::Tensor> mask_of(const Tile& tile, std::int64_t window, const at::TensorOptions& options) {
+  if (tile.kind != Tile::Kind::band) return std::nullopt;
+  const at::Tensor seen =
+      at::ones({tile.queries, tile.keys}, options.dtype(at::kBool)).tril(tile.ahead).triu(tile.ahead - window + 1);
+  return at::zeros({tile.queries, tile.keys}, options).masked_fill_(seen.logical_not(), -infinity);
+}
+
+bool covers(const Tile& tile, const at::Tensor& q) {
+  return tile.row == Tile::every_row && tile.query == 0 && tile.queries == q.size(1);
+}
+
+}  // namespace
+
+void add_block(PartialAttention& sum, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+               const std::vector<Tile>& tiles, const TileOptions& options) {
+  const std::int64_t heads = q.size(2);
+  const auto wide = at::toOpMathType(q.scalar_type());
+  for (const Tile& tile : tiles) {
+    const auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+        queries_of(q, tile).transpose(1, 2), for_each_query_head(keys_of(k, tile), heads),
+        for_each_query_head(keys_of(v, tile), heads), /*dropout_p=*/0, /*is_causal=*/tile.kind == Tile::Kind::causal,
+        mask_of(tile, options.window, q.options()), options.scale);
+    const at::Tensor out = result.transpose(1, 2).to(wide);  // [B, queries, heads, D]
+    if (!sum.out.defined() && covers(tile, q)) {
+      sum = {out, log_sum};
+      continue;
+    }
+    if (!sum.out.defined()) {
+      sum.out = at::zeros(q.sizes(), q.options().dtype(wide));
+      sum.log_sum = at::full({q.size(0), heads, q.size(1)}, -infinity, sum.out.options());
+    }
+    const at::Tensor old_sum = log_sums_of(sum.log_sum, tile), both = at::logaddexp(old_sum, log_sum);
+    const auto weight = [&](const at::Tensor& part) { return (part - both).exp_().transpose(1, 2).unsqueeze(3); };
+    queries_of(sum.out, tile).mul_(weight(old_sum)).addcmul_(out, weight(log_sum));
+    old_sum.copy_(both);
+  }
+}
+
+void add_block_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                         const AttentionResult& result, const at::Tensor& k, const at::Tensor& v,
+                         const std::vector<Tile>& tiles, const TileOptions& options) {
+  const std::int64_t heads = result.q.size(2);
+  for (const Tile& tile : tiles) {
+    // With the log-sum-exp and the output of *all* keys, the kernel's gradients are this block's part of the whole.
+    const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        queries_of(result.gradient, tile).transpose(1, 2), queries_of(result.q, tile).transpose(1, 2),
+        for_each_query_head(keys_of(k, tile), heads), for_each_query_head(keys_of(v, tile), heads),
+        queries_of(result.out, tile).transpose(1, 2), log_sums_of(result.log_sum, tile), /*dropout_p=*/0,
+        /*is_causal=*/tile.kind == Tile::Kind::causal, mask_of(tile, options.window, result.q.options()),
+        options.scale);
+    queries_of(dq, tile).add_(gq.transpose(1, 2));
+    add_over_groups(keys_of(dk, tile), gk);
+    add_over_groups(keys_of(dv, tile), gv);
+  }
+}
+
+}  // namespace tessera::parallel

@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// Attention between queries and one block of keys, tile by tile, by LibTorch's flash kernel: no matrix of all queries
+/// and keys. Results of several blocks are merged by their log-sum-exp (Liu et al. 2023, Ring Attention; Dao et al.
+/// 2022).
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/layout/sequence.h>
+
+#include <vector>
+
+namespace tessera::parallel {
+
+struct TileOptions {
+  double scale = 1;         ///< factor of q k^T
+  std::int64_t window = 0;  ///< tiles of kind band have this window
+};
+
+/// softmax-weighted values of the keys seen so far. In fp32 (fp64 for fp64). A query that has seen nothing has output 0
+/// and log-sum-exp -infinity.
+struct PartialAttention {
+  at::Tensor out;      ///< [B, t, heads, D]; undefined before the first block
+  at::Tensor log_sum;  ///< [B, heads, t]
+};
+
+/// Adds a block: q [B, t, heads, D]; k, v [B, t', key heads, D], key heads dividing heads.
+void add_block(PartialAttention& sum, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+               const std::vector<layout::Tile>& tiles, const TileOptions& options);
+
+/// What backward needs of forward, of all keys together: out [B, t, heads, D] of q's type, log_sum, and the gradient of
+/// out.
+struct AttentionResult {
+  at::Tensor q, out, log_sum, gradient;
+};
+
+/// Adds the gradients of one block to dq [B, t, heads, D] and dk, dv [B, t', key heads, D] (fp32, or fp64).
+void add_block_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                         const AttentionResult& result, const at::Tensor& k, const at::Tensor& v,
+                         const std::vector<layout::Tile>& tiles, const TileOptions& options);
+
+}  // namespace tessera::parallel
