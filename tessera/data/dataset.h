@@ -112,6 +112,14 @@ class Sampler {
   std::shared_ptr<Groups> groups_;  // group_by_length
 };
 
+/// What a batch that holds a part of every row's tokens must say of the whole (parallel/context/batch.h).
+struct SequencePart {
+  std::int64_t length = 0;    ///< tokens T of a whole row
+  std::int64_t longest = 0;   ///< tokens of the longest document
+  at::Tensor positions = {};  ///< where each token lies in its document: int64 [t], or, with documents, [rows * t]
+  at::Tensor targets = {};    ///< int64 [rows, t]: the label of what follows each token, -100 where it is not scored
+};
+
 /// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the
 /// tokens before it) when labels[b, t] != -100. Not scored: padding, prompts, the first token of each document.
 struct Batch {
@@ -123,6 +131,9 @@ struct Batch {
       0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
+  /// Null: rows are whole. Else ids, labels and types are [rows, t], document_starts and lengths are those of whole
+  /// rows of part->length tokens, and the numbers count this part's tokens.
+  std::shared_ptr<const SequencePart> part = nullptr;
 };
 /// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
 /// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).

@@ -52,7 +52,9 @@ at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& type
   const at::Tensor words = context.embedded(at::embedding(word_embeddings->weight, ids, pad_token_id));  // [B, T, C]
   const at::Tensor kinds = types.defined() ? at::embedding(token_type_embeddings->weight, types)
                                            : token_type_embeddings->weight.select(0, 0);
-  const at::Tensor x = words + kinds + position_embeddings->weight.slice(0, 0, ids.size(1));
+  const at::Tensor places = context.part ? at::embedding(position_embeddings->weight, context.part->positions)
+                                         : position_embeddings->weight.slice(0, 0, ids.size(1));
+  const at::Tensor x = words + kinds + places;
   return dropped(nn::layer_norm(x, norm->weight, norm->bias, norm->eps), dropout, is_training());
 }
 
@@ -64,13 +66,18 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
   value = register_module("value", std::make_shared<Linear>(c, c, true));
 }
 
-at::Tensor BertSelfAttention::forward(const at::Tensor& x, const at::Tensor& mask) {
+at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& context) {
   const std::int64_t b = x.size(0), t = x.size(1), d = x.size(2) / heads;
-  const auto split = [&](const at::Tensor& y) { return y.view({b, t, heads, d}).transpose(1, 2); };  // [B, H, T, D]
+  const double p = is_training() ? dropout : 0;
+  const auto split = [&](const at::Tensor& y) { return y.view({b, t, heads, d}); };  // [B, T, H, D]
   const at::Tensor q = split(query->forward(x)), k = split(key->forward(x)), v = split(value->forward(x));
+  if (context.part)
+    return context.attend_both_ways(q, k, v, context.lengths,
+                                    {.scale = 1 / std::sqrt(static_cast<double>(d)), .dropout = p});
+  const at::Tensor& mask = context.mask;
   const at::Tensor mixed = at::scaled_dot_product_attention(
-      q, k, v, mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt, is_training() ? dropout : 0.0,
-      /*is_causal=*/false);
+      q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+      mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt, p, /*is_causal=*/false);
   return mixed.transpose(1, 2).reshape({b, t, heads * d});
 }
 
@@ -106,9 +113,8 @@ BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index
   output = register_module("output", std::make_shared<BertOutput>(config, config.intermediate_size));
 }
 
-at::Tensor BertLayer::forward(const at::Tensor& x, const at::Tensor& mask,
-                              const std::shared_ptr<const ForwardContext>& context) {
-  const auto attend = [attention = attention, mask](const at::Tensor& h) { return attention->forward(h, mask); };
+at::Tensor BertLayer::forward(const at::Tensor& x, const std::shared_ptr<const BertContext>& context) {
+  const auto attend = [attention = attention, context](const at::Tensor& h) { return attention->forward(h, *context); };
   const at::Tensor h = context->run(part, ModelPart::Kind::attention, index, attend, x);
   const auto transform = [intermediate = intermediate, output = output](const at::Tensor& y) {
     return output->forward(intermediate->forward(y), y);
@@ -128,20 +134,21 @@ BertModel::BertModel(const BertConfig& config, bool with_pooler) {
 }
 
 at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen,
-                              ForwardContext given) {
+                              BertContext given) {
   TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
-  const std::int64_t positions = embeddings->position_embeddings->weight.size(0);
-  if (ids.size(1) > positions)
-    throw InputError(concat("a sequence of ", ids.size(1), " tokens does not fit the model's ", positions,
+  const std::int64_t positions = embeddings->position_embeddings->weight.size(0),
+                     tokens = given.part ? given.part->longest : ids.size(1);
+  if (tokens > positions)
+    throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", positions,
                             " positions; use a shorter block_size or max_length"));
-  const auto context = std::make_shared<const ForwardContext>(std::move(given));
-  at::Tensor mask;  // [B, 1, 1, T], added to the scores
   if (seen.defined())
-    mask = at::zeros({ids.size(0), 1, 1, ids.size(1)}, seen.options().dtype(at::kFloat))
-               .masked_fill_(seen.logical_not().unsqueeze(1).unsqueeze(1), -std::numeric_limits<float>::infinity());
+    given.mask =
+        at::zeros({ids.size(0), 1, 1, ids.size(1)}, seen.options().dtype(at::kFloat))
+            .masked_fill_(seen.logical_not().unsqueeze(1).unsqueeze(1), -std::numeric_limits<float>::infinity());
+  const auto context = std::make_shared<const BertContext>(std::move(given));
   at::Tensor x = embeddings->forward(ids, types, *context);
   for (const auto& block : layer) {
-    const auto transform = [block, mask, context](const at::Tensor& y) { return block->forward(y, mask, context); };
+    const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
   }
   return x;

@@ -15,6 +15,12 @@
 
 namespace tessera::models {
 
+/// What every layer of one forward pass needs besides the hidden states.
+struct BertContext : ForwardContext {
+  at::Tensor mask = {};  ///< [B, 1, 1, T]: 0 where a key is seen, else -infinity; undefined: all are, or rows are parts
+  std::vector<std::int64_t> lengths = {};  ///< for parts of rows: tokens of each row that are seen; empty: all
+};
+
 struct BertEmbeddings : torch::nn::Module {
   explicit BertEmbeddings(const BertConfig& config);
   /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
@@ -28,9 +34,8 @@ struct BertEmbeddings : torch::nn::Module {
 
 struct BertSelfAttention : torch::nn::Module {
   explicit BertSelfAttention(const BertConfig& config);
-  /// x [B, T, C], mask [B, 1, 1, T] (undefined: all tokens are seen; 0 where a key is seen, else -infinity) -> [B, T,
-  /// C].
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask);
+  /// x [B, T, C] -> [B, T, C].
+  at::Tensor forward(const at::Tensor& x, const BertContext& context);
 
   std::shared_ptr<Linear> query, key, value;
   std::int64_t heads;
@@ -49,7 +54,9 @@ struct BertOutput : torch::nn::Module {
 
 struct BertAttention : torch::nn::Module {
   explicit BertAttention(const BertConfig& config);
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) { return output->forward(self->forward(x, mask), x); }
+  at::Tensor forward(const at::Tensor& x, const BertContext& context) {
+    return output->forward(self->forward(x, context), x);
+  }
 
   std::shared_ptr<BertSelfAttention> self;
   std::shared_ptr<BertOutput> output;
@@ -65,7 +72,7 @@ struct BertIntermediate : torch::nn::Module {
 
 struct BertLayer : torch::nn::Module {
   BertLayer(const BertConfig& config, std::int64_t index);
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask, const std::shared_ptr<const ForwardContext>& context);
+  at::Tensor forward(const at::Tensor& x, const std::shared_ptr<const BertContext>& context);
 
   std::shared_ptr<BertAttention> attention;
   std::shared_ptr<BertIntermediate> intermediate;
@@ -79,7 +86,7 @@ struct BertModel : torch::nn::Module {
   /// ids int64 [B, T]; types int64 [B, T] or undefined (all 0); seen bool [B, T], false at padding, or undefined (no
   /// padding). Returns hidden states [B, T, C]; those at padding mean nothing.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {},
-                     ForwardContext context = {});
+                     BertContext context = {});
   /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
   at::Tensor pooled(const at::Tensor& hidden);
 
@@ -111,7 +118,6 @@ class BertWithHead : public LanguageModel {
   void initialise(std::uint64_t seed);
   /// The hidden states of a batch, whose padding is not seen.
   at::Tensor hidden(const data::Batch& batch);
-  at::Tensor hidden(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen);
 
   Value hf_config_;  // architectures: this class
   BertConfig config_;

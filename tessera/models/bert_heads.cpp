@@ -55,15 +55,15 @@ at::Tensor BertWithHead::forward(const at::Tensor& ids, const at::Tensor& attent
   if (attention_mask.defined() && attention_mask.sizes() != ids.sizes())
     throw InputError(concat("forward: attention_mask is ", c10::str(attention_mask.sizes()), ", ids are ",
                             c10::str(ids.sizes()), ": both must be [B, T]"));
-  return scores(hidden(ids, token_type_ids, attention_mask.defined() ? attention_mask.ne(0) : attention_mask));
+  const at::Tensor seen = attention_mask.defined() ? attention_mask.ne(0) : attention_mask;
+  return scores(bert->forward(ids, token_type_ids, seen, BertContext{context_of(nullptr)}));
 }
 
 at::Tensor BertWithHead::hidden(const data::Batch& batch) {
-  return hidden(batch.ids, batch.types, seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device()));
-}
-
-at::Tensor BertWithHead::hidden(const at::Tensor& ids, const at::Tensor& types, const at::Tensor& seen) {
-  return bert->forward(ids, types, seen, {.runner = part_runner(), .embedding_noise = embedding_noise()});
+  BertContext context{context_of(batch.part)};
+  if (batch.part) context.lengths = batch.lengths;
+  const at::Tensor seen = batch.part ? at::Tensor() : seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device());
+  return bert->forward(batch.ids, batch.types, seen, std::move(context));
 }
 
 double BertWithHead::flops_per_token(std::int64_t block_size) const {

@@ -20,22 +20,27 @@ std::int64_t longest(const nn::DocumentStarts& documents, std::int64_t rows, std
 
 }  // namespace
 
-at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache) {
+at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache,
+                                    const std::shared_ptr<const data::SequencePart>& part) {
   TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
-  nn::check_documents(documents, ids.size(0), ids.size(1));
-  const std::int64_t tokens = (cache ? cache->tokens() : 0) + longest(documents, ids.size(0), ids.size(1));
+  nn::check_documents(documents, ids.size(0), part ? part->length : ids.size(1));
+  const std::int64_t tokens =
+      part ? part->longest : (cache ? cache->tokens() : 0) + longest(documents, ids.size(0), ids.size(1));
   if (tokens > max_positions())
     throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", max_positions(),
                             " positions; use a shorter block_size or prompt"));
-  return hidden(ids, {.documents = documents,
-                      .cache = cache,
-                      .runner = part_runner(),
-                      .embedding_noise = cache == nullptr ? embedding_noise() : 0});
+  ForwardContext context = context_of(part);
+  context.documents = documents;
+  context.cache = cache;
+  if (cache) context.embedding_noise = 0;
+  return hidden(ids, std::move(context));
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
-  return nn::linear_cross_entropy(checked_hidden(batch.ids, batch.document_starts, nullptr), head(), batch.labels,
-                                  scale, label_smoothing());
+  const at::Tensor h = checked_hidden(batch.ids, batch.document_starts, nullptr, batch.part);
+  if (batch.part)
+    return nn::linear_cross_entropy(h, head(), batch.part->targets, scale, label_smoothing(), nn::LabelPlace::own);
+  return nn::linear_cross_entropy(h, head(), batch.labels, scale, label_smoothing());
 }
 
 at::Tensor CausalLm::loss(const at::Tensor& ids, const at::Tensor& labels, double scale) {

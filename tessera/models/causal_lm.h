@@ -33,7 +33,8 @@ class CausalLm : public LanguageModel {
   virtual const at::Tensor& head() const = 0;
 
  private:
-  at::Tensor checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache);
+  at::Tensor checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache,
+                            const std::shared_ptr<const data::SequencePart>& part = nullptr);
 };
 
 }  // namespace tessera::models

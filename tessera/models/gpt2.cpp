@@ -39,6 +39,9 @@ at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& con
     const auto [keys, values] = context.cache->append(
         static_cast<std::size_t>(index), parts.select(2, 1).transpose(1, 2), parts.select(2, 2).transpose(1, 2));
     mixed = nn::cached_attention(parts.select(2, 0), keys, values, options);
+  } else if (context.part) {
+    const at::Tensor parts = qkv.view({x.size(0), x.size(1), 3, heads, x.size(2) / heads});  // [B, t, 3, H, D]
+    mixed = context.attend(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), options);
   } else {
     mixed = nn::packed_attention(qkv, heads, context.documents, options);
   }
@@ -105,8 +108,10 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
 at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
   const auto context = std::make_shared<const ForwardContext>(std::move(given));
   KvCache* const cache = context->cache;
-  at::Tensor x =
-      context->embedded(nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents));
+  const at::Tensor embedded =
+      context->part ? nn::embed_at(ids, wte->weight, wpe->weight, context->part->positions)
+                    : nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents);
+  at::Tensor x = context->embedded(embedded);
   if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
   for (const auto& block : h) {
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };

@@ -64,9 +64,14 @@ class LanguageModel : public torch::nn::Module {
   virtual std::vector<ModelPart> parts() const = 0;
   /// From now on parts run through `runner`; nullptr: directly.
   void set_part_runner(PartRunner runner);
+  /// From now on loss() of a batch that holds a part of each row (data::Batch::part) computes attention by this;
+  /// without it such a batch throws InputError. Whole rows do not use it.
+  void set_attention(nn::AttentionFunction attention);
 
  protected:
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
+  /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
+  ForwardContext context_of(const std::shared_ptr<const data::SequencePart>& part) const;
   double label_smoothing() const { return label_smoothing_; }
   double embedding_noise() const { return is_training() ? embedding_noise_ : 0; }
   // so that torch::nn::Sequential may call forward with ids alone
@@ -74,6 +79,7 @@ class LanguageModel : public torch::nn::Module {
 
  private:
   std::shared_ptr<const PartRunner> runner_;
+  std::shared_ptr<const nn::AttentionFunction> attention_;
   double label_smoothing_ = 0, embedding_noise_ = 0;
 };
 

@@ -52,7 +52,7 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
         context.cache->append(static_cast<std::size_t>(index), k.transpose(1, 2), v.transpose(1, 2));
     mixed = nn::cached_attention(q, keys, values, options);
   } else {
-    mixed = nn::attention(q, k, v, context.documents, options);
+    mixed = context.attend(q, k, v, options);
   }
   return o_proj->forward(mixed);
 }
@@ -98,9 +98,13 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   const nn::DocumentStarts& documents = made->documents;
   KvCache* const cache = made->cache;
   const std::int64_t b = ids.size(0), t = ids.size(1), past = cache ? cache->tokens() : 0;
-  const at::Tensor positions =
-      documents.empty() ? at::arange(past, past + t, at::kLong) : nn::document_positions(documents, b, t);
-  const std::int64_t longest = documents.empty() ? past + t : positions.max().item<std::int64_t>() + 1;
+  const data::SequencePart* const part_of_rows = made->part.get();
+  const at::Tensor positions = part_of_rows        ? part_of_rows->positions
+                               : documents.empty() ? at::arange(past, past + t, at::kLong)
+                                                   : nn::document_positions(documents, b, t);
+  const std::int64_t longest = part_of_rows        ? part_of_rows->longest
+                               : documents.empty() ? past + t
+                                                   : positions.max().item<std::int64_t>() + 1;
   const nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
   made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
 

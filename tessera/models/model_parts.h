@@ -5,13 +5,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/data/dataset.h>
 #include <tessera/models/kv_cache.h>
-#include <tessera/nn/documents.h>
+#include <tessera/nn/attention_call.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tessera::models {
 
@@ -32,10 +34,20 @@ using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFun
 
 /// What the blocks of one forward pass share. Parts keep it until their backward.
 struct ForwardContext {
-  nn::DocumentStarts documents = {};
-  KvCache* cache = nullptr;  ///< or null
+  nn::DocumentStarts documents = {};  ///< starts in whole rows
+  KvCache* cache = nullptr;           ///< or null
   std::shared_ptr<const PartRunner> runner = nullptr;
   double embedding_noise = 0;  ///< see LanguageModel::set_embedding_noise
+
+  std::shared_ptr<const data::SequencePart> part = nullptr;          ///< null: the tokens are whole rows
+  std::shared_ptr<const nn::AttentionFunction> attention = nullptr;  ///< for parts: see LanguageModel::set_attention
+
+  /// Causal attention of all that a token sees of its row, be it here or not: nn::attention() of whole rows.
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const nn::AttentionOptions& options) const;
+  /// Attention of parts without causality, where a row's tokens beyond its length (lengths empty: none) are not seen.
+  at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::vector<std::int64_t>& lengths, const nn::AttentionOptions& options) const;
 
   /// Embeddings of tokens [B, T, C], with their noise.
   at::Tensor embedded(const at::Tensor& tokens) const;

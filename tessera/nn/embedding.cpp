@@ -13,10 +13,14 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tens
   const std::int64_t t = ids.size(1), end = first_position + t;
   TESSERA_CHECK(end <= positions.size(0), "positions up to ", end, " asked of a table of ", positions.size(0));
   if (!documents.empty()) {
-    const at::Tensor places = document_positions(documents, ids.size(0), t).view_as(ids).to(ids.device());
-    return at::embedding(tokens, ids) + at::embedding(positions, places);
+    return embed_at(ids, tokens, positions, document_positions(documents, ids.size(0), t));
   }
   return at::embedding(tokens, ids) + positions.slice(0, first_position, end);
+}
+
+at::Tensor embed_at(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
+                    const at::Tensor& places) {
+  return at::embedding(tokens, ids) + at::embedding(positions, places.view({-1, ids.size(1)}).to(ids.device()));
 }
 
 }  // namespace tessera::nn

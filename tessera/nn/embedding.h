@@ -14,4 +14,8 @@ namespace tessera::nn {
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
                  std::int64_t first_position = 0, const DocumentStarts& documents = {});
 
+/// The same at given places: int64 [T], of every row, or [B * T].
+at::Tensor embed_at(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
+                    const at::Tensor& places);
+
 }  // namespace tessera::nn

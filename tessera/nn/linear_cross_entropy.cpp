@@ -23,33 +23,34 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t hidden_size) {
   return std::min(rows, std::max<std::int64_t>(hidden_size, 256));
 }
 
-/// targets[b T + t] = labels[b, t + 1]; the last position of each row predicts nothing. Labels must be in [0, V) or
-/// ignored.
-std::vector<std::int64_t> shifted_targets(const at::Tensor& labels, std::int64_t vocabulary) {
+/// targets[b T + t] = labels[b, t + 1], or labels[b, t]; with `next` the last position of each row predicts nothing.
+/// Labels must be in [0, V) or ignored.
+std::vector<std::int64_t> targets_of(const at::Tensor& labels, std::int64_t vocabulary, LabelPlace place) {
   const at::Tensor contiguous = labels.contiguous();
   const std::int64_t b = labels.size(0), t = labels.size(1), *in = contiguous.data_ptr<std::int64_t>();
+  const std::int64_t shift = place == LabelPlace::next ? 1 : 0;
   std::vector<std::int64_t> targets(static_cast<std::size_t>(b * t), ignored_label);
   for (std::int64_t i = 0; i < b; ++i)
-    for (std::int64_t j = 1; j < t; ++j) {
+    for (std::int64_t j = shift; j < t; ++j) {
       const std::int64_t label = in[i * t + j];
       TESSERA_CHECK(label == ignored_label || (label >= 0 && label < vocabulary), "label ", label, " at [", i, ", ", j,
                     "] is outside the vocabulary of ", vocabulary, " and is not ", ignored_label);
-      targets[static_cast<std::size_t>(i * t + j - 1)] = label;
+      targets[static_cast<std::size_t>(i * t + j - shift)] = label;
     }
   return targets;
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, double scale, double smoothing, bool hidden_gradient,
-                            bool weight_gradient) {
+                            const at::Tensor& labels, double scale, double smoothing, LabelPlace place,
+                            bool hidden_gradient, bool weight_gradient) {
     const Materialized materialized({&hidden, &weight});
     const auto half = autocast_type(at::kCPU);
     const auto narrow = [&](const at::Tensor& t) { return half ? t.to(*half) : t; };
     const auto times = half ? multiply_half : multiply;
     const std::int64_t c = hidden.size(2), v = weight.size(0), n = hidden.size(0) * hidden.size(1),
                        chunk = chunk_rows(n, c);
-    const auto targets = shifted_targets(labels, v);
+    const auto targets = targets_of(labels, v, place);
     const at::Tensor x = narrow(hidden.reshape({n, c})), w = narrow(weight);
     const auto options = hidden.options();
     at::Tensor dx, dweight, buffer = at::empty({chunk, v}, options);
@@ -98,14 +99,14 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       else if (factor != 1)
         g.mul_(factor);
     }
-    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {formed[0], formed[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                double scale, double label_smoothing) {
+                                double scale, double label_smoothing, LabelPlace place) {
   TESSERA_CHECK(label_smoothing >= 0 && label_smoothing < 1, "label_smoothing is ", label_smoothing,
                 "; it must lie in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
@@ -113,11 +114,12 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
   if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();
-    return LinearCrossEntropy::apply(hidden, weight, labels, scale, label_smoothing, gradient && hidden.requires_grad(),
-                                     gradient && weight.requires_grad());
+    return LinearCrossEntropy::apply(hidden, weight, labels, scale, label_smoothing, place,
+                                     gradient && hidden.requires_grad(), gradient && weight.requires_grad());
   }
-  const at::Tensor rows = hidden.slice(1, 0, t - 1).reshape({-1, c});
-  const at::Tensor targets = labels.slice(1, 1).reshape({-1});
+  const std::int64_t shift = place == LabelPlace::next ? 1 : 0;
+  const at::Tensor rows = hidden.slice(1, 0, t - shift).reshape({-1, c});
+  const at::Tensor targets = labels.slice(1, shift).reshape({-1});
   const at::Tensor logits = at::mm(rows, weight.t());
   const auto wide = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return at::cross_entropy_loss(logits.to(wide), targets, {}, at::Reduction::Sum, ignored_label, label_smoothing) *

@@ -9,13 +9,17 @@ namespace tessera::nn {
 /// Labels of this value are not scored (Hugging Face's and PyTorch's ignore_index).
 inline constexpr std::int64_t ignored_label = -100;
 
+/// Where the label of what position t predicts stands: at t + 1 (the tokens themselves), or at t.
+enum class LabelPlace { next, own };
+
 /// scale * sum over b and t < T-1 with labels[b, t+1] != -100 of -log softmax(hidden[b, t] weight^T)[labels[b, t+1]].
 /// hidden [B, T, C], weight [V, C], labels int64 [B, T]. Returns an fp32 scalar; the sum is formed in double. A label
 /// outside [0, V) other than -100 throws Error. On the CPU in fp32 the tokens are taken in chunks (at least 256, as
 /// many as C), under autocast with their products in bf16 and the rest in fp32; forward also forms both gradients (the
 /// gradient of the logits overwrites them), so backward costs a scaling at most. label_smoothing in [0, 1): see
 /// label_smoothing.h.
+/// LabelPlace::own: labels[b, t] instead of labels[b, t+1], for all t < T.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                double scale, double label_smoothing = 0);
+                                double scale, double label_smoothing = 0, LabelPlace place = LabelPlace::next);
 
 }  // namespace tessera::nn
