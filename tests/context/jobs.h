@@ -1,0 +1,226 @@
+#pragma once
+/// \file
+/// A few steps of training, on whole rows in one process and on parts of rows on several ranks.
+
+#include <tests/distributed/harness.h>
+#include <tests/paths.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/models/load.h>
+#include <tessera/nn/autocast.h>
+#include <tessera/optim/norm.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/parallel/context/attention.h>
+#include <tessera/parallel/context/batch.h>
+#include <tessera/parallel/fully_shard.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::testing {
+
+/// A model folder of tests/fixtures and the class of its blocks.
+struct Family {
+  const char* folder;
+  const char* block;
+  bool in_few = false;
+  std::int64_t length = 23;  ///< tokens of a row: no number of chunks divides it
+};
+inline const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"gpt2_tiny", "Gpt2Block", true, 15},
+      {"llama/llama", "LlamaDecoderLayer", true},        // untied, 4 heads, 2 key heads
+      {"llama/llama_biases_tied", "LlamaDecoderLayer"},  // tied
+      {"llama/qwen3", "LlamaDecoderLayer", true},
+      {"llama/mistral_window", "LlamaDecoderLayer"},  // a window of 6 tokens
+      {"llama/dynamic_rope", "LlamaDecoderLayer"},    // frequencies that depend on the longest document
+      {"bert_tiny", "BertLayer", true},
+      {"bert_classifier", "BertLayer"},
+  };
+  return all;
+}
+
+/// What is special about the batches.
+enum class Rows { plain, packed, prompts };
+
+inline std::shared_ptr<models::LanguageModel> make_family(const Family& family, at::ScalarType type) {
+  auto model = models::load_language_folder(source_path(concat("tests/fixtures/", family.folder)));
+  model->to(type);
+  return model;
+}
+
+constexpr std::int64_t job_rows = 4;  ///< in one micro-batch of the whole job
+
+/// Micro-batch m of a step: rows [part, part + 1) of `parts` equal parts. `prompts`: the first half of every row is not
+/// scored, nor is anything of row 1, so that some ranks score nothing.
+inline data::Batch job_batch(const models::LanguageModel& model, const Family& family, Rows rows, int step, int m,
+                             int part = 0, int parts = 1) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator().clone();
+  generator.set_current_seed(static_cast<std::uint64_t>(900 + 10 * step + m));
+  const std::int64_t t = family.length, share = job_rows / parts;
+  const auto mine = [&](const at::Tensor& x) { return x.narrow(0, part * share, share).contiguous(); };
+  const auto draw = [&](std::int64_t below) {
+    return mine(at::randint(1, below, {job_rows, t}, generator, at::TensorOptions(at::kLong)));
+  };
+  data::Batch batch;
+  batch.ids = draw(model.vocab_size());
+  batch.labels = batch.ids.clone();
+  const auto kind = model.objective();
+  if (kind == data::Objective::Kind::next_token) {
+    if (rows == Rows::packed)
+      for (std::int64_t row = 0; row < share; ++row)
+        for (const std::int64_t start : {std::int64_t{0}, 3 + (part * share + row) % 3, t / 2, t - 2}) {
+          batch.document_starts.push_back(row * t + start);
+          batch.labels[row][start] = data::not_scored;
+        }
+  } else {
+    batch.types = draw(3) - 1;
+    for (std::int64_t row = 0; row < share; ++row) {
+      batch.lengths.push_back(t - 4 * ((part * share + row) % 3));
+      batch.labels[row].slice(0, batch.lengths.back()).fill_(data::not_scored);
+    }
+    if (kind == data::Objective::Kind::masked_token) batch.labels.masked_fill_(draw(4).ne(1), data::not_scored);
+    if (kind == data::Objective::Kind::row_class) {
+      batch.labels.remainder_(model.num_labels());
+      batch.labels.slice(1, 1).fill_(data::not_scored);
+    }
+  }
+  if (rows == Rows::prompts && kind != data::Objective::Kind::row_class) {
+    batch.labels.slice(1, 0, t / 2).fill_(data::not_scored);
+    if (part == 0) batch.labels[share > 1 ? 1 : 0].fill_(data::not_scored);
+  }
+  const std::int64_t first = kind == data::Objective::Kind::next_token ? 1 : 0;
+  batch.scored_tokens = batch.labels.slice(1, first).ne(data::not_scored).sum().item<std::int64_t>();
+  batch.labels_not_ignored = batch.labels.ne(data::not_scored).sum().item<std::int64_t>();
+  batch.tokens = share * t;
+  if (!batch.lengths.empty()) {
+    batch.tokens = 0;
+    for (const std::int64_t n : batch.lengths) batch.tokens += n;
+  }
+  return batch;
+}
+
+struct Job {
+  const Family* family = nullptr;
+  Rows rows = Rows::plain;
+  int accumulation = 1;
+  bool half = false;  ///< autocast to bf16
+  int steps = 10;
+  at::ScalarType type = at::kFloat;
+};
+
+struct JobRecord {
+  std::vector<double> losses, norms;            ///< by step; losses per scored token
+  std::map<std::string, at::Tensor> gradients;  ///< whole, of the first step
+};
+
+inline std::unique_ptr<optim::Optimizer> job_optimizer(std::vector<optim::Slot> slots) {
+  return optim::make_sgd(std::move(slots), {.momentum = 0.9});
+}
+constexpr double job_rate = 0.01;
+
+inline JobRecord train_whole(const Job& job) {
+  const auto model = make_family(*job.family, job.type);
+  std::vector<optim::Slot> slots;
+  for (const auto& p : model->named_parameters()) slots.push_back({.name = p.key(), .parameter = p.value()});
+  const auto optimizer = job_optimizer(slots);
+  JobRecord record;
+  for (int step = 0; step < job.steps; ++step) {
+    std::vector<data::Batch> batches;
+    std::int64_t scored = 0;
+    for (int m = 0; m < job.accumulation; ++m) {
+      batches.push_back(job_batch(*model, *job.family, job.rows, step, m));
+      scored += batches.back().scored_tokens;
+    }
+    double sum = 0;
+    model->zero_grad();
+    for (const data::Batch& batch : batches) {
+      at::Tensor loss;
+      {
+        const nn::Autocast autocast(job.half, at::kCPU);
+        loss = model->loss(batch, 1 / static_cast<double>(scored));
+      }
+      sum += loss.item<double>();
+      loss.backward();
+    }
+    std::vector<at::Tensor> gradients;
+    for (const auto& p : model->named_parameters()) {
+      gradients.push_back(p.value().grad());
+      if (step == 0) record.gradients[p.key()] = p.value().grad().clone();
+    }
+    record.losses.push_back(sum);
+    record.norms.push_back(optim::gradient_norm(gradients));
+    optimizer->step(job_rate);
+  }
+  return record;
+}
+
+struct Placement {
+  int dp = 1, cp = 2;
+  ContextMethod method = ContextMethod::p2p;
+  const char* strategy = "ddp";
+  std::string text() const { return concat(strategy, " ", dp, " x cp ", cp, " ", layout::context_method_name(method)); }
+};
+
+inline JobRecord train_parts(comm::World& world, const Job& job, const Placement& placement) {
+  const layout::Mesh mesh = layout::parse_mesh(concat("dp_shard=", placement.dp, ",cp=", placement.cp));
+  const ContextGroups groups = context_groups(world, mesh, placement.method);
+  const int dp = world.rank() / placement.cp;
+  const auto model = make_family(*job.family, job.type);
+  model->set_attention(context_attention_function(groups));
+  ShardingOptions options{.strategy = placement.strategy, .reduction = comm::Reduction::sum};
+  if (placement.strategy != std::string("ddp")) options.wrap = by_class({job.family->block});
+  Sharded sharded(*model, options);
+  const auto optimizer = job_optimizer(sharded.slots());
+  JobRecord record;
+  for (int step = 0; step < job.steps; ++step) {
+    std::vector<data::Batch> batches;
+    at::Tensor counts = at::zeros({3}, at::kLong);
+    for (int m = 0; m < job.accumulation; ++m) {
+      const data::Batch whole = job_batch(*model, *job.family, job.rows, step, m, dp, placement.dp);
+      batches.push_back(cut_batch(whole, groups, model->objective()));
+      const data::Batch& cut = batches.back();
+      counts += at::tensor({cut.scored_tokens, cut.tokens, cut.labels_not_ignored});
+      at::Tensor of_rows = at::tensor({cut.scored_tokens, cut.tokens, cut.labels_not_ignored});
+      groups.all.all_reduce(of_rows).wait();
+      EXPECT_TRUE(at::equal(of_rows, at::tensor({whole.scored_tokens, whole.tokens, whole.labels_not_ignored})))
+          << placement.text() << ": the counts of the parts are not the batch's";
+    }
+    world.group().all_reduce(counts).wait();
+    at::Tensor sum = at::zeros({1}, at::kDouble);
+    sharded.zero_grad();
+    for (std::size_t m = 0; m < batches.size(); ++m) {
+      std::optional<Sharded::NoSync> pause;
+      if (m + 1 < batches.size()) pause.emplace(sharded);
+      at::Tensor loss;
+      {
+        const nn::Autocast autocast(job.half, at::kCPU);
+        loss = model->loss(batches[m], 1 / counts[0].item<double>());
+      }
+      sum += loss.item<double>();
+      loss.backward();
+    }
+    world.group().all_reduce(sum).wait();
+    record.losses.push_back(sum.item<double>());
+    record.norms.push_back(sharded.grad_norm());
+    if (step == 0)
+      for (const ShardedParameter& p : sharded.named_parameters())
+        record.gradients[p.name] = sharded.gather_like(p, p.local.grad()).reshape(p.shape).clone();
+    optimizer->step(job_rate);
+  }
+  return record;
+}
+
+inline void expect_equal_jobs(const JobRecord& got, const JobRecord& want, double bar, const std::string& what) {
+  for (std::size_t step = 0; step < want.losses.size(); ++step) {
+    EXPECT_NEAR(got.losses[step] / want.losses[step], 1, bar) << what << ": loss of step " << step;
+    EXPECT_NEAR(got.norms[step] / want.norms[step], 1, bar) << what << ": gradient norm of step " << step;
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace tessera::testing
