@@ -49,13 +49,14 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config)
 }
 
 at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types, const ForwardContext& context) {
-  const at::Tensor words = context.embedded(at::embedding(word_embeddings->weight, ids, pad_token_id));  // [B, T, C]
+  const at::Tensor& table = word_embeddings->weight;
+  const at::Tensor words = context.embedded(nn::embed_tokens(table, ids, pad_token_id));  // [B, T, C]
   const at::Tensor kinds = types.defined() ? at::embedding(token_type_embeddings->weight, types)
                                            : token_type_embeddings->weight.select(0, 0);
   const at::Tensor places = context.part ? at::embedding(position_embeddings->weight, context.part->positions)
                                          : position_embeddings->weight.slice(0, 0, ids.size(1));
   const at::Tensor x = words + kinds + places;
-  return dropped(nn::layer_norm(x, norm->weight, norm->bias, norm->eps), dropout, is_training());
+  return dropped(nn::own_tokens(table, nn::layer_norm(x, norm->weight, norm->bias, norm->eps)), dropout, is_training());
 }
 
 BertSelfAttention::BertSelfAttention(const BertConfig& config)
@@ -67,9 +68,10 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
 }
 
 at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& context) {
-  const std::int64_t b = x.size(0), t = x.size(1), d = x.size(2) / heads;
+  const std::int64_t d = x.size(2) / heads;
   const double p = is_training() ? dropout : 0;
-  const auto split = [&](const at::Tensor& y) { return y.view({b, t, heads, d}); };  // [B, T, H, D]
+  // [B, T, H, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
+  const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, d}); };
   const at::Tensor q = split(query->forward(x)), k = split(key->forward(x)), v = split(value->forward(x));
   if (context.part)
     return context.attend_both_ways(q, k, v, context.lengths,
@@ -78,7 +80,7 @@ at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& co
   const at::Tensor mixed = at::scaled_dot_product_attention(
       q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
       mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt, p, /*is_causal=*/false);
-  return mixed.transpose(1, 2).reshape({b, t, heads * d});
+  return mixed.transpose(1, 2).flatten(2);  // [B, T, H D]
 }
 
 BertOutput::BertOutput(const BertConfig& config, std::int64_t in) : dropout(config.hidden_dropout) {
@@ -151,7 +153,7 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
   }
-  return x;
+  return nn::all_tokens(embeddings->word_embeddings->weight, x);
 }
 
 at::Tensor BertModel::pooled(const at::Tensor& hidden) { return at::tanh(pooler->forward(hidden.select(1, 0))); }

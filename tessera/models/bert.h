@@ -104,6 +104,7 @@ class BertWithHead : public LanguageModel {
   std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
   double flops_per_token(std::int64_t block_size) const override;
   layout::DecoderShape shape() const override;
+  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {}) override;

@@ -79,6 +79,27 @@ layout::DecoderShape BertWithHead::shape() const {
           .key_value_width = config_.hidden_size};
 }
 
+layout::TensorPlan BertWithHead::tensor_plan() const {
+  using enum layout::TensorStyle;
+  const std::int64_t heads = config_.num_attention_heads;
+  layout::TensorPlan plan = {
+      {"attention.self.query", colwise, 1, heads},
+      {"attention.self.key", colwise, 1, heads},
+      {"attention.self.value", colwise, 1, heads},
+      {"attention.output.dense", rowwise},
+      {"attention.output.LayerNorm", sequence_parallel},
+      {"intermediate.dense", colwise},
+      {"layer.*.output.dense", rowwise},
+      {"layer.*.output.LayerNorm", sequence_parallel},
+      {.pattern = "embeddings.word_embeddings", .style = embedding_rowwise, .whole_input = true},
+  };
+  const auto named = named_parameters();
+  if (named.contains("cls.predictions.decoder.weight"))
+    plan.push_back({.pattern = "predictions.decoder", .style = colwise_gather_output, .whole_input = true});
+  if (named.contains("cls.predictions.bias")) plan.push_back({"cls.predictions.bias", colwise_gather_output});
+  return plan;
+}
+
 std::vector<ModelPart> BertWithHead::parts() const {
   static constexpr std::array<std::pair<ModelPart::Kind, std::string_view>, 3> parts{
       {{ModelPart::Kind::block, ""},

@@ -25,7 +25,10 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
 }  // namespace
 
 Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
-    : index(index), heads(config.n_head), scale(config.attention_scale(index)), dropout(config.attn_pdrop) {
+    : index(index),
+      head_size(config.n_embd / config.n_head),
+      scale(config.attention_scale(index)),
+      dropout(config.attn_pdrop) {
   c_attn = register_module("c_attn", std::make_shared<Conv1D>(config.n_embd, 3 * config.n_embd));
   c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_embd, config.n_embd));
 }
@@ -35,15 +38,15 @@ at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& con
   const nn::AttentionOptions options{.scale = scale, .dropout = is_training() ? dropout : 0};
   at::Tensor mixed;
   if (context.cache) {
-    const at::Tensor parts = qkv.view({x.size(0), x.size(1), 3, heads, x.size(2) / heads});  // [B, T, 3, H, D]
+    const at::Tensor parts = qkv.view({qkv.size(0), qkv.size(1), 3, -1, head_size});  // [B, T, 3, H, D]
     const auto [keys, values] = context.cache->append(
         static_cast<std::size_t>(index), parts.select(2, 1).transpose(1, 2), parts.select(2, 2).transpose(1, 2));
     mixed = nn::cached_attention(parts.select(2, 0), keys, values, options);
   } else if (context.part) {
-    const at::Tensor parts = qkv.view({x.size(0), x.size(1), 3, heads, x.size(2) / heads});  // [B, t, 3, H, D]
+    const at::Tensor parts = qkv.view({qkv.size(0), qkv.size(1), 3, -1, head_size});  // [B, t, 3, H, D]
     mixed = context.attend(parts.select(2, 0), parts.select(2, 1), parts.select(2, 2), options);
   } else {
-    mixed = nn::packed_attention(qkv, heads, context.documents, options);
+    mixed = nn::packed_attention(qkv, qkv.size(2) / (3 * head_size), context.documents, options);
   }
   return c_proj->project(mixed);
 }
@@ -111,7 +114,7 @@ at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
   const at::Tensor embedded =
       context->part ? nn::embed_at(ids, wte->weight, wpe->weight, context->part->positions)
                     : nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents);
-  at::Tensor x = context->embedded(embedded);
+  at::Tensor x = nn::own_tokens(wte->weight, context->embedded(embedded));
   if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
   for (const auto& block : h) {
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
@@ -164,6 +167,22 @@ double Gpt2::flops_per_token(std::int64_t block_size) const {
 layout::DecoderShape Gpt2::shape() const {
   return {
       .blocks = config_.n_layer, .width = config_.n_embd, .inner = config_.n_inner, .key_value_width = config_.n_embd};
+}
+
+layout::TensorPlan Gpt2::tensor_plan() const {
+  using enum layout::TensorStyle;
+  layout::TensorPlan plan = {
+      {.pattern = "attn.c_attn", .style = colwise, .blocks = 3, .heads = config_.n_head, .transposed = true},
+      {.pattern = "attn.c_proj", .style = rowwise, .transposed = true},
+      {.pattern = "mlp.c_fc", .style = colwise, .transposed = true},
+      {.pattern = "mlp.c_proj", .style = rowwise, .transposed = true},
+      {"transformer.wte", embedding_rowwise},
+      {"ln_1", sequence_parallel},
+      {"ln_2", sequence_parallel},
+      {"ln_f", sequence_parallel},
+  };
+  if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
+  return plan;
 }
 
 std::string gpt2_tensor_name(const std::string& name, const Value& hf_config) {

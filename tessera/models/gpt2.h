@@ -18,7 +18,7 @@ struct Gpt2Attention : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
   std::shared_ptr<Conv1D> c_attn, c_proj;  ///< [C, 3 C], [C, C]
-  std::int64_t index, heads;
+  std::int64_t index, head_size;
   double scale, dropout;
 };
 
@@ -65,6 +65,7 @@ class Gpt2 : public CausalLm {
   std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
   double flops_per_token(std::int64_t block_size) const override;
   layout::DecoderShape shape() const override;
+  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<Gpt2Model> transformer;

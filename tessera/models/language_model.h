@@ -10,6 +10,7 @@
 #include <tessera/base/value.h>
 #include <tessera/data/objective.h>
 #include <tessera/layout/state_bytes.h>
+#include <tessera/layout/tensor_plan.h>
 #include <tessera/models/model_parts.h>
 
 #include <cstdint>
@@ -55,6 +56,8 @@ class LanguageModel : public torch::nn::Module {
   virtual double flops_per_token(std::int64_t block_size) const = 0;
   /// What the memory formulas need of the architecture.
   virtual layout::DecoderShape shape() const = 0;
+  /// How tensor parallelism cuts the parameters (transformers' base_model_tp_plan, and what it has no plan for).
+  virtual layout::TensorPlan tensor_plan() const = 0;
   /// Classes that a classifier of rows tells apart; 0: it is none.
   virtual std::int64_t num_labels() const { return 0; }
   /// True for parameters that weight decay skips (biases and norms: everything of one dimension), by their full name.

@@ -18,12 +18,10 @@ ModelPart part(ModelPart::Kind kind, std::int64_t block) {
 
 LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
     : index(index),
-      heads(c.heads),
-      key_heads(c.key_heads),
       head_size(c.head_size),
       window(c.windows[static_cast<std::size_t>(index)]),
       dropout(c.attention_dropout) {
-  const std::int64_t queries = heads * head_size, keys = key_heads * head_size;
+  const std::int64_t queries = c.heads * head_size, keys = c.key_heads * head_size;
   q_proj = register_module("q_proj", std::make_shared<Linear>(c.hidden, queries, c.query_bias));
   k_proj = register_module("k_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
   v_proj = register_module("v_proj", std::make_shared<Linear>(c.hidden, keys, c.query_bias));
@@ -34,10 +32,10 @@ LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
 }
 
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
-  const std::int64_t b = x.size(0), t = x.size(1);
-  at::Tensor q = q_proj->forward(x).view({b, t, heads, head_size});      // [B, T, H, D]
-  at::Tensor k = k_proj->forward(x).view({b, t, key_heads, head_size});  // [B, T, K, D]
-  const at::Tensor v = v_proj->forward(x).view({b, t, key_heads, head_size});
+  // [B, T, H, D], [B, T, K, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
+  const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, head_size}); };
+  at::Tensor q = split(q_proj->forward(x)), k = split(k_proj->forward(x));
+  const at::Tensor v = split(v_proj->forward(x));
   if (q_norm) {
     q = nn::rms_norm(q, q_norm->weight, q_norm->eps);
     k = nn::rms_norm(k, k_norm->weight, k_norm->eps);
@@ -109,7 +107,8 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
 
   const std::shared_ptr<const LlamaContext> context = made;
-  at::Tensor x = context->embedded(at::embedding(embed_tokens->weight, ids));  // [B, T, C]
+  const at::Tensor& table = embed_tokens->weight;
+  at::Tensor x = nn::own_tokens(table, context->embedded(nn::embed_tokens(table, ids)));  // [B, T, C]
   for (const auto& layer : layers) {
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, layer->index, transform, x);
@@ -163,6 +162,28 @@ layout::DecoderShape Llama::shape() const {
           .inner = config_.intermediate,
           .key_value_width = config_.key_heads * config_.head_size,
           .gated = true};
+}
+
+layout::TensorPlan Llama::tensor_plan() const {
+  using enum layout::TensorStyle;
+  layout::TensorPlan plan = {
+      {"self_attn.q_proj", colwise, 1, config_.heads},
+      {"self_attn.k_proj", colwise, 1, config_.key_heads},
+      {"self_attn.v_proj", colwise, 1, config_.key_heads},
+      {"self_attn.o_proj", rowwise},
+      {"mlp.gate_proj", colwise},
+      {"mlp.up_proj", colwise},
+      {"mlp.down_proj", rowwise},
+      {"model.embed_tokens", embedding_rowwise},
+      {"input_layernorm", sequence_parallel},
+      {"post_attention_layernorm", sequence_parallel},
+      {"model.norm", sequence_parallel},
+  };
+  if (lm_head) plan.push_back({"lm_head", colwise_gather_output});
+  if (config_.query_key_norm)  // on this rank's heads
+    for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})
+      plan.push_back({norm, replicated_with_grad_allreduce});
+  return plan;
 }
 
 std::string llama_tensor_name(const std::string& name, const Value& hf_config) {

@@ -25,7 +25,7 @@ struct LlamaAttention : torch::nn::Module {
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;  ///< [H D, C], [K D, C], [K D, C], [C, H D]
   std::shared_ptr<RmsNorm> q_norm, k_norm;                 ///< [D] each; null: none
-  std::int64_t index, heads, key_heads, head_size, window;
+  std::int64_t index, head_size, window;
   double dropout;
 };
 
@@ -69,6 +69,7 @@ class Llama : public CausalLm {
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   double flops_per_token(std::int64_t block_size) const override;
   layout::DecoderShape shape() const override;
+  layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
 
   std::shared_ptr<LlamaModel> model;

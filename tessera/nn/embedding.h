@@ -8,6 +8,12 @@
 
 namespace tessera::nn {
 
+/// Rows of a table: at::embedding. The next two are for a table that is cut over ranks (nn/redirect.h), and give x as
+/// it is for others: where the blocks work on a part of the tokens, the ends of a model work on all of them.
+at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx = -1);
+at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x);
+at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);
+
 /// out[b, t] = tokens[ids[b, t]] + positions[p], p = first_position + t, or with documents the position in its
 /// document. ids int64 [B, T]; tokens [V, C]; positions [P, C]. Returns [B, T, C]. An id outside [0, V) or a position
 /// >= P throws Error.

@@ -7,6 +7,7 @@
 #include <tessera/nn/fused.h>
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/materialized.h>
+#include <tessera/nn/redirect.h>
 
 namespace tessera::nn {
 namespace {
@@ -108,6 +109,8 @@ struct AddBias : torch::autograd::Function<AddBias> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, WeightLayout layout) {
+  if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
+    return cut->linear(x, weight, bias, layout);
   const bool out_first = layout == WeightLayout::out_in;
   if (fusable({x, weight, bias}) && x.numel() > 0) return Linear::apply(x, weight, maybe(bias), out_first);
   if (out_first) return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);

@@ -9,6 +9,7 @@
 #include <tessera/nn/gemm.h>
 #include <tessera/nn/label_smoothing.h>
 #include <tessera/nn/materialized.h>
+#include <tessera/nn/redirect.h>
 
 namespace tessera::nn {
 namespace {
@@ -111,6 +112,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                 "; it must lie in [0, 1)");
   TESSERA_CHECK(hidden.dim() == 3 && weight.dim() == 2 && labels.dim() == 2,
                 "expected hidden [B, T, C], weight [V, C], labels [B, T]");
+  if (const Redirect* cut = redirect_of(weight)) [[unlikely]]
+    return cut->linear_cross_entropy(hidden, weight, labels, scale, label_smoothing, place);
   const std::int64_t t = hidden.size(1), c = hidden.size(2);
   if (fusable({hidden, weight}) && weight.is_contiguous() && hidden.numel() > 0) {
     const bool gradient = at::GradMode::is_enabled();

@@ -15,6 +15,7 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/check_options.h>
 #include <tessera/parallel/sharding/file_memory.h>
+#include <tessera/parallel/tensor/cut.h>
 
 #include <algorithm>
 #include <map>
@@ -80,6 +81,7 @@ Sharded::Impl::Impl(torch::nn::Module& module, ShardingOptions options)
     make_groups();
   }
   list_local_parts();
+  find_cuts();
   for (const NamedTensor& p : parameters_.parameters) known_.insert(p.tensor.unsafeGetTensorImpl());
   if (options_.buffer_dtype) convert_buffers(module_, *options_.buffer_dtype);
 }
@@ -285,6 +287,21 @@ void Sharded::Impl::list_local_parts() {
   }
 }
 
+/// Parameters may be parts already (tensor parallelism): they say so themselves.
+void Sharded::Impl::find_cuts() {
+  std::map<std::string, bool> counts;
+  for (const NamedTensor& p : parameters_.parameters) {
+    const parallel::Cut* const cut = parallel::cut_of(p.tensor);
+    if (cut == nullptr) continue;
+    tensor_group_ = cut->group();
+    counts[p.name] = cut->counts();
+  }
+  for (const ShardedParameter& p : local_) {
+    const auto found = counts.find(p.name);
+    counted_.push_back(found != counts.end() ? found->second : !tensor_group_ || tensor_group_.rank() == 0);
+  }
+}
+
 void Sharded::Impl::require_alive() const {
   if (failed_) throw Error(concat("sharding: this rank failed before and has parted from the others: ", failure_));
 }
@@ -466,14 +483,19 @@ double Sharded::Impl::grad_norm() {
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard allowed(parallel::managed_key);
   std::vector<optim::GradientPiece> pieces;
-  for (const ShardedParameter& p : local_) pieces.push_back({p.local.grad(), p.begin});
-  if (plain() || context_.shards.size() == 1) return optim::gradient_norm(pieces, [](std::vector<std::int64_t>&) {});
-  return optim::gradient_norm(pieces, [this](std::vector<std::int64_t>& words) {
+  for (std::size_t i = 0; i < local_.size(); ++i)
+    if (counted_[i]) pieces.push_back({local_[i].local.grad(), local_[i].begin});
+  const bool divided = !plain() && context_.shards.size() > 1;
+  return optim::gradient_norm(pieces, [&](std::vector<std::int64_t>& words) {
     const comm::Tag tag("gradient norm");
-    at::Tensor shared = at::tensor(words, at::kLong).to(context_.shards.device());
-    context_.shards.all_reduce(shared).wait();
-    shared = shared.cpu();
-    std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
+    const auto add_up = [&words](const comm::Group& group) {
+      at::Tensor shared = at::tensor(words, at::kLong).to(group.device());
+      group.all_reduce(shared).wait();
+      shared = shared.cpu();
+      std::copy_n(shared.const_data_ptr<std::int64_t>(), words.size(), words.begin());
+    };
+    if (divided) add_up(context_.shards);
+    if (tensor_group_) add_up(tensor_group_);
   });
 }
 

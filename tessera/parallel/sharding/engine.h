@@ -66,8 +66,10 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   parallel::WriteWatcher writes_{[this] { shards_written(); }};
   parallel::GroupingPlan plan_;
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
-  std::vector<ShardedParameter> local_;                   ///< parts of trained parameters, in the order of registration
-  std::vector<std::size_t> frozen_;                       ///< indices into parameters_
+  std::vector<ShardedParameter> local_;  ///< parts of trained parameters, in the order of registration
+  std::vector<std::size_t> frozen_;      ///< indices into parameters_
+  comm::Group tensor_group_;   ///< the ranks of tp that hold the other parts of cut parameters; empty: none is cut
+  std::vector<bool> counted_;  ///< by local_: norms over tp count this rank's values
   std::unique_ptr<parallel::GradientReducer> gradients_;  ///< none on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;
 
@@ -85,6 +87,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   void check_unknown() const;
   void check_values();
   void list_local_parts();
+  void find_cuts();
   void check_frozen() const;
   void broadcast_buffers();
   void execute(const layout::Residency::Actions& actions);

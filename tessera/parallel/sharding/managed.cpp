@@ -1,6 +1,7 @@
 #include <tessera/parallel/sharding/managed.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/redirect.h>
 #include <tessera/parallel/sharding/managed_memory.h>
 
 #include <c10/core/InferenceMode.h>
@@ -27,6 +28,12 @@ template struct Reach<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 void point(c10::StorageImpl& memory, void* data, bool absent) {
   throws_when_read(memory) = absent;
   memory.set_data_ptr_noswap(c10::DataPtr(data, memory.device()));
+}
+
+/// set_data() also replaces what hangs on a parameter that was cut over ranks (nn/redirect.h).
+void carry_cut(const at::Tensor& parameter, const at::Tensor& next) {
+  if (auto cut = parameter.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr())
+    next.unsafeGetTensorImpl()->set_backend_meta(std::move(cut));
 }
 
 class Mark final : public c10::Allocator {
@@ -104,9 +111,11 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
   // parameter, and replaces an AccumulateGrad of another dtype; one of another shape is replaced here.
   const c10::InferenceMode normal(false);
   const auto key = c10::computeDispatchKey(impl_->dtype, c10::Layout::Strided, impl_->memory->device());
+  c10::DispatchKeySet keys = c10::DispatchKeySet(key).add(managed_key);
+  if (parameter.key_set().has(nn::cut_key)) keys = keys.add(nn::cut_key);  // it is a part already (tensor parallelism)
   at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(impl_->memory)), c10::DispatchKeySet(key).add(managed_key),
-      c10::scalarTypeToTypeMeta(impl_->dtype));
+      c10::Storage(c10::intrusive_ptr<c10::StorageImpl>(impl_->memory)), keys, c10::scalarTypeToTypeMeta(impl_->dtype));
+  carry_cut(parameter, view);
   view.unsafeGetTensorImpl()->set_storage_offset(offset);
   view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   const bool reshaped = parameter.sizes() != sizes;
@@ -131,7 +140,17 @@ void ManagedStorage::abandon(const at::Tensor& parameter, const at::Tensor& valu
                 "a parameter is given back with ordinary dense memory");
   TESSERA_CHECK(value.sizes() == parameter.sizes(), "a value of other sizes than the parameter's");
   const c10::InferenceMode normal(false);
-  parameter.set_data(value.detach());
+  const bool cut = parameter.key_set().has(nn::cut_key);
+  at::Tensor given = value.detach();
+  if (cut) {
+    const at::Tensor dense = given.contiguous();
+    given = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(dense.storage()), dense.key_set().add(nn::cut_key),
+                                                     dense.dtype());
+    given.unsafeGetTensorImpl()->set_storage_offset(dense.storage_offset());
+    given.unsafeGetTensorImpl()->set_sizes_and_strides(dense.sizes(), dense.strides());
+  }
+  carry_cut(parameter, given);
+  parameter.set_data(given);
 }
 
 void ManagedStorage::attach(at::Tensor buffer) {

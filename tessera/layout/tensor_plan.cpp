@@ -1,0 +1,186 @@
+#include <tessera/layout/tensor_plan.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/base/words.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tessera::layout {
+namespace {
+
+struct StyleWord {
+  std::string_view word;
+  TensorStyle style;
+  int blocks = 1;
+};
+/// The first word of a style is its name.
+constexpr std::array words = {
+    StyleWord{"colwise", TensorStyle::colwise},
+    StyleWord{"colwise_gather_output", TensorStyle::colwise_gather_output},
+    StyleWord{"colwise_rep", TensorStyle::colwise_gather_output},  // transformers 4
+    StyleWord{"packed_colwise", TensorStyle::colwise, 2},
+    StyleWord{"rowwise", TensorStyle::rowwise},
+    StyleWord{"rowwise_split_input", TensorStyle::rowwise_split_input},
+    StyleWord{"rowwise_rep", TensorStyle::rowwise_split_input},  // transformers 4
+    StyleWord{"embedding_rowwise", TensorStyle::embedding_rowwise},
+    StyleWord{"sequence_parallel", TensorStyle::sequence_parallel},
+    StyleWord{"replicated_with_grad_allreduce", TensorStyle::replicated_with_grad_allreduce},
+    StyleWord{"replicated", TensorStyle::replicated},
+    StyleWord{"replicate", TensorStyle::replicated},
+};
+
+std::vector<std::string_view> components(std::string_view name) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t dot = name.find('.', begin);
+    parts.push_back(name.substr(begin, dot - begin));
+    if (dot == std::string_view::npos) return parts;
+    begin = dot + 1;
+  }
+}
+
+bool ends_match(const std::vector<std::string_view>& pattern, std::span<const std::string_view> name) {
+  if (pattern.size() > name.size()) return false;
+  name = name.subspan(name.size() - pattern.size());
+  for (std::size_t i = 0; i < pattern.size(); ++i)
+    if (pattern[i] != "*" && pattern[i] != name[i]) return false;
+  return true;
+}
+
+/// "1, 2, 4": the ranks among which `count` units can be dealt out.
+std::string divisors(std::int64_t count) {
+  std::vector<std::string> fitting;
+  for (std::int64_t n = 1; n <= std::min<std::int64_t>(count, 64); ++n)
+    if (count % n == 0) fitting.push_back(std::to_string(n));
+  return join(fitting);
+}
+
+void cut_outputs(const std::string& name, const TensorRule& rule, int rank, int ranks, TensorPart& part) {
+  const std::int64_t all = part.whole[static_cast<std::size_t>(part.dim)];
+  if (all % rule.blocks != 0)
+    throw InputError(concat("tensor parallelism: ", name, " has ", all, " outputs, which are not ", rule.blocks,
+                            " equal blocks (packed_colwise:", rule.blocks, ")"));
+  const std::int64_t block = all / rule.blocks, units = rule.heads > 0 ? rule.heads : block;
+  if (block % units != 0)
+    throw InputError(
+        concat("tensor parallelism: ", name, " has ", block, " outputs for ", units, " heads, which must divide them"));
+  std::int64_t first = 0, count = 0;
+  if (units % ranks == 0) {
+    count = units / ranks;
+    first = rank * count;
+  } else if (rule.heads > 0 && ranks % units == 0) {
+    count = 1;
+    part.sharers = static_cast<int>(ranks / units);
+    first = rank / part.sharers;
+  } else {
+    throw InputError(concat("tensor parallelism: ", name, " has ", units, rule.heads > 0 ? " heads" : " outputs",
+                            rule.blocks > 1 ? " per block" : "", ", which ", ranks,
+                            rule.heads > 0 ? " ranks neither divide nor are a multiple of; choose among "
+                                           : " ranks do not divide; choose among ",
+                            divisors(units), " ranks"));
+  }
+  const std::int64_t width = block / units;
+  for (int b = 0; b < rule.blocks; ++b)
+    part.ranges.emplace_back(b * block + first * width, b * block + (first + count) * width);
+}
+
+void cut_inputs(const std::string& name, int rank, int ranks, TensorPart& part) {
+  const std::int64_t all = part.whole[static_cast<std::size_t>(part.dim)];
+  if (all % ranks != 0)
+    throw InputError(concat("tensor parallelism: ", name, " has ", all, " inputs, which ", ranks,
+                            " ranks do not divide; choose among ", divisors(all), " ranks"));
+  part.ranges = {{rank * (all / ranks), (rank + 1) * (all / ranks)}};
+}
+
+/// Parts need not be equal: a table by rows, outputs that are gathered at once.
+void cut_unevenly(const std::string& name, int dim, int rank, int ranks, TensorPart& part) {
+  const std::int64_t all = part.whole[static_cast<std::size_t>(dim)];
+  if (all < ranks)
+    throw InputError(concat("tensor parallelism: ", name, " has ", all, " rows for ", ranks,
+                            " ranks; each rank needs one at least"));
+  part.dim = dim;
+  part.ranges = {{rank * all / ranks, (rank + 1) * all / ranks}};
+}
+
+}  // namespace
+
+std::string_view style_name(TensorStyle style) { return std::ranges::find(words, style, &StyleWord::style)->word; }
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const auto wanted = components(pattern), parts = components(name);
+  return ends_match(wanted, parts) || ends_match(wanted, std::span(parts).first(parts.size() - 1));
+}
+
+TensorRule parse_rule(std::string pattern, std::string_view style) {
+  if (pattern.empty()) throw InputError("tensor parallelism: a plan has an empty pattern; name a module, or its end");
+  if (const std::size_t colon = style.find(':'); colon != std::string_view::npos) {
+    const auto blocks = parse_int(style.substr(colon + 1));
+    if (style.substr(0, colon) == "packed_colwise" && blocks && *blocks >= 1 && *blocks <= 64)
+      return {std::move(pattern), TensorStyle::colwise, static_cast<int>(*blocks)};
+    throw InputError(
+        concat("tensor parallelism: ", pattern, ": ", style, " is no style; packed_colwise:N has N blocks"));
+  }
+  for (const StyleWord& word : words)
+    if (word.word == style) return {std::move(pattern), word.style, word.blocks};
+  std::vector<std::string> known;
+  for (const StyleWord& word : words) known.emplace_back(word.word);
+  const auto near = nearest(std::string(style), known);
+  throw InputError(concat("tensor parallelism: ", pattern, ": ", style, " is no style",
+                          near ? concat("; did you mean ", *near, "?") : concat("; there are ", join(known))));
+}
+
+std::int64_t TensorPart::extent() const {
+  std::int64_t sum = 0;
+  for (const auto& [begin, end] : ranges) sum += end - begin;
+  return sum;
+}
+
+std::vector<std::int64_t> TensorPart::shape() const {
+  std::vector<std::int64_t> sizes = whole;
+  if (dim >= 0) sizes[static_cast<std::size_t>(dim)] = extent();
+  return sizes;
+}
+
+TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> shape, const TensorRule& rule, int rank,
+                       int ranks) {
+  TESSERA_CHECK(rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
+  TensorPart part{.whole = {shape.begin(), shape.end()}};
+  const bool vector = shape.size() == 1;
+  const auto refuse = [&](std::string_view wanted) {
+    throw InputError(concat("tensor parallelism: ", name, " has ", shape.size(), " dimensions and is no ", wanted,
+                            ", which ", style_name(rule.style), " (pattern ", rule.pattern, ") is for"));
+  };
+  switch (rule.style) {
+    case TensorStyle::colwise:
+    case TensorStyle::colwise_gather_output:
+      if (!vector && shape.size() != 2) refuse("matrix");
+      part.dim = !vector && rule.transposed ? 1 : 0;
+      if (rule.style == TensorStyle::colwise_gather_output && rule.blocks == 1 && rule.heads == 0)
+        cut_unevenly(name, part.dim, rank, ranks, part);
+      else
+        cut_outputs(name, rule, rank, ranks, part);
+      break;
+    case TensorStyle::rowwise:
+    case TensorStyle::rowwise_split_input:
+      if (vector) break;  // the bias is added once, to the sum
+      if (shape.size() != 2) refuse("matrix");
+      part.dim = rule.transposed ? 0 : 1;
+      cut_inputs(name, rank, ranks, part);
+      break;
+    case TensorStyle::embedding_rowwise:
+      if (shape.size() != 2) refuse("table");
+      cut_unevenly(name, 0, rank, ranks, part);
+      break;
+    case TensorStyle::sequence_parallel:
+    case TensorStyle::replicated_with_grad_allreduce:
+      part.summed = true;
+      break;
+    case TensorStyle::replicated:
+      break;
+  }
+  return part;
+}
+
+}  // namespace tessera::layout

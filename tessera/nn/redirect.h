@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// A parameter of which this process holds a part (tensor parallelism): what an operator on it means is said by whoever
+/// cut it. Linear maps, tables and the head ask here first; a whole parameter costs them one look at its key set.
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <tessera/nn/linear.h>
+#include <tessera/nn/linear_cross_entropy.h>
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+/// The key that such matrices and tables carry; free in LibTorch 2.11, above the managed parameters' (managed_key).
+inline constexpr c10::DispatchKey cut_key = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+/// Called on the thread that runs the operator. All ranks that hold parts call the same in the same order.
+class Redirect : public c10::BackendMeta {
+ public:
+  /// As nn::linear.
+  virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            WeightLayout layout) const = 0;
+  /// As at::embedding. `whole`: the rows of all tokens even where activations are cut along the sequence; finish with
+  /// own_tokens().
+  virtual at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx,
+                               bool whole) const = 0;
+  /// The tokens of x [B, T, C] that this rank goes on with.
+  virtual at::Tensor own_tokens(const at::Tensor& x) const = 0;
+  /// The tokens of all ranks, for what every rank computes alike.
+  virtual at::Tensor all_tokens(const at::Tensor& x) const = 0;
+  /// As nn::linear_cross_entropy.
+  virtual at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                          double scale, double label_smoothing, LabelPlace place) const = 0;
+};
+
+/// Who says what operators on `parameter` mean; nullptr: nobody, or it is being asked right now.
+inline const Redirect* redirect_of(const at::Tensor& parameter) {
+  if (!parameter.defined() || !parameter.key_set().has(cut_key) || c10::impl::tls_is_dispatch_key_excluded(cut_key))
+    return nullptr;
+  return dynamic_cast<const Redirect*>(parameter.unsafeGetTensorImpl()->get_backend_meta());
+}
+
+}  // namespace tessera::nn

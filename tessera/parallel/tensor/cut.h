@@ -1,0 +1,67 @@
+#pragma once
+/// \file
+/// What is known of one parameter of which this rank holds a part, or whose gradient the ranks form in parts; it hangs
+/// on the parameter itself, and stays there when a sharding engine divides the part further.
+
+#include <tessera/comm/group.h>
+#include <tessera/layout/tensor_plan.h>
+#include <tessera/nn/redirect.h>
+#include <tessera/parallel/tensor/exchange.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::parallel {
+
+class Cut final : public nn::Redirect {
+ public:
+  Cut(std::string name, layout::TensorRule rule, std::span<const std::int64_t> shape, comm::Group group,
+      Between between);
+
+  const std::string& name() const { return name_; }
+  const comm::Group& group() const { return group_; }
+  const layout::TensorPart& part() const { return parts_[static_cast<std::size_t>(group_.rank())]; }
+  const layout::TensorPart& part_of(int rank) const { return parts_[static_cast<std::size_t>(rank)]; }
+  bool divided() const { return part().dim >= 0; }
+  /// Whether sums over the group's ranks (norms) count this rank's values: of equal ones the first rank's.
+  bool counts() const { return divided() ? group_.rank() % part().sharers == 0 : group_.rank() == 0; }
+  /// Ranks form parts of the gradient of the same values.
+  bool sums_gradient() const { return part().summed || part().sharers > 1; }
+  /// The sum over the ranks that hold the same values. Collective.
+  at::Tensor sum_gradient(const at::Tensor& gradient) const;
+
+  at::Tensor own(const at::Tensor& whole) const;  ///< this rank's part, contiguous
+  at::Tensor whole(const at::Tensor& own) const;  ///< collective
+
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    nn::WeightLayout layout) const override;
+  at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx,
+                       bool whole) const override;
+  at::Tensor own_tokens(const at::Tensor& x) const override;
+  at::Tensor all_tokens(const at::Tensor& x) const override;
+  at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                  double scale, double label_smoothing, nn::LabelPlace place) const override;
+
+ private:
+  std::vector<Ranges> ranges() const;
+
+  std::string name_;
+  layout::TensorRule rule_;
+  comm::Group group_;
+  Between between_;
+  std::vector<layout::TensorPart> parts_;  ///< by rank
+};
+
+/// The cut that hangs on a parameter; nullptr: none.
+const Cut* cut_of(const at::Tensor& parameter);
+
+/// Gives a leaf, whole so far, this rank's part as its value. Matrices and tables get nn::cut_key.
+void apply_cut(const at::Tensor& parameter, const c10::intrusive_ptr<Cut>& cut);
+/// Gives it the whole value back. Collective.
+void undo_cut(const at::Tensor& parameter);
+
+/// Operators of LibTorch on parameters with nn::cut_key: linear and embedding mean what the cut says, the others that
+/// would compute with a part as if it were the whole are refused by name. Once per process.
+void register_cut_operators();
+
+}  // namespace tessera::parallel

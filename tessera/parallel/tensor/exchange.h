@@ -1,0 +1,49 @@
+#pragma once
+/// \file
+/// parallel/tensor/: parameters cut over ranks, and what operators on them mean. This header: how activations enter and
+/// leave the cut part of a layer, as functions with gradients (Megatron-LM, Shoeybi et al. 2019: f and g; with
+/// sequence parallelism, Korthikanti et al. 2022). All are collective over the group; forward and backward of all its
+/// ranks run in the same order.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/comm/group.h>
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera::parallel {
+
+/// Activations between layers are [B, T, ...] whole, or, in sequence parallelism, tokens [r T / n, (r + 1) T / n) of
+/// dimension 1, n dividing T.
+enum class Between { whole, own_tokens };
+
+/// Into cut columns: x becomes whole. Backward: gradients are summed, as each rank's columns give a part of them (with
+/// own_tokens each rank gets the sum for its tokens). Layers in a row that are given the same tensor share one
+/// entering, so that its gradient travels once.
+at::Tensor enter_columns(const at::Tensor& x, const comm::Group& group, Between between);
+/// Out of cut rows: the sum of all ranks' y (with own_tokens: for this rank's tokens). Backward: the gradient as it is
+/// (with own_tokens: gathered).
+at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between between);
+
+/// What each rank holds along a dimension: [begin, end) each, ascending.
+using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+/// The whole tensor of parts along `dim`; parts[r] is rank r's, and they cover it; no gradient.
+at::Tensor gather_parts(const at::Tensor& own, int dim, std::span<const Ranges> parts, const comm::Group& group);
+/// The part along `dim`.
+at::Tensor take_part(const at::Tensor& whole, int dim, const Ranges& part);
+
+/// y [..., own] -> [..., all], for what is computed alike on every rank. Backward: own part of the gradient.
+at::Tensor gather_columns(const at::Tensor& y, std::span<const Ranges> parts, const comm::Group& group);
+/// x [..., all] -> [..., own]. Backward: the gradient of all parts.
+at::Tensor split_columns(const at::Tensor& x, const comm::Group& group);
+
+/// The tokens of x [B, T, ...] that are this rank's. Backward: the gradient of all tokens.
+at::Tensor own_tokens(const at::Tensor& x, const comm::Group& group);
+/// All tokens, for what is computed alike on every rank. Backward: own tokens of the gradient.
+at::Tensor all_tokens(const at::Tensor& x, const comm::Group& group);
+
+}  // namespace tessera::parallel
