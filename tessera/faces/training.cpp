@@ -64,6 +64,7 @@ void Training::backward(const at::Tensor& loss) {
 }
 
 comm::World& ensure_world(const RunConfig& config) {
+  train::require_data_parallel(config);
   if (initialized()) return world();
   InitOptions options;
   options.backend = config.parallel.backend;

@@ -152,29 +152,6 @@ std::vector<std::int64_t> starts_of(const SequenceCut& cut, std::int64_t rows, c
 
 }  // namespace
 
-std::string_view context_method_name(ContextMethod method) {
-  switch (method) {
-    case ContextMethod::p2p:
-      return "p2p";
-    case ContextMethod::all_gather:
-      return "all_gather";
-    case ContextMethod::a2a:
-      return "a2a";
-    case ContextMethod::a2a_p2p:
-      break;
-  }
-  return "a2a+p2p";
-}
-
-ContextMethod parse_context_method(std::string_view text) {
-  for (const ContextMethod method :
-       {ContextMethod::p2p, ContextMethod::all_gather, ContextMethod::a2a, ContextMethod::a2a_p2p})
-    if (text == context_method_name(method)) return method;
-  if (text == "allgather") return ContextMethod::all_gather;
-  throw InputError(concat("unknown method of context parallelism '", text, "'; known: p2p (ring), all_gather, a2a ",
-                          "(Ulysses), a2a+p2p"));
-}
-
 int head_ranks_of(ContextMethod method, int ranks, int wanted) {
   if (method == ContextMethod::a2a) return ranks;
   if (method != ContextMethod::a2a_p2p) return 1;

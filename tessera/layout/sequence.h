@@ -13,19 +13,14 @@
 ///
 /// a = 1: the ring or all-gather; p = 1: all-to-all, and consecutive tokens.
 
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
+#include <tessera/layout/context_method.h>
 #include <tessera/layout/flat.h>
+
+#include <cstdint>
+#include <vector>
 
 namespace tessera::layout {
 
-/// How keys and values get to the queries (Megatron's cp_comm_type).
-enum class ContextMethod { p2p, all_gather, a2a, a2a_p2p };
-std::string_view context_method_name(ContextMethod method);
-/// "p2p", "all_gather" (or "allgather"), "a2a", "a2a+p2p". Throws InputError for others.
-ContextMethod parse_context_method(std::string_view text);
 /// Ranks of the level "heads" when c ranks work by that method: 1 for p2p and all_gather, c for a2a. a2a+p2p: `wanted`,
 /// or, when that is 0, the smallest divisor of c above 1. Throws InputError where c has no two such levels.
 int head_ranks_of(ContextMethod method, int ranks, int wanted = 0);

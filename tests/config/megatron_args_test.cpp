@@ -62,7 +62,8 @@ TEST(MegatronArgs, OnlyWhenTheyAreMegatrons) {
     EXPECT_FALSE(translate_megatron_flags(arguments, problems).has_value());
     EXPECT_EQ(texts(arguments), words(line));
   }
-  EXPECT_TRUE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2"})));
+  EXPECT_TRUE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2", "--num-layers", "2"})));
+  EXPECT_FALSE(is_megatron_style(typed_words({"--tensor-model-parallel-size=2", "--bf16"})));  // a name of ours, too
   EXPECT_TRUE(is_megatron_style(typed_words({"--train_iters", "5"})));
   EXPECT_EQ(problems.lines, Words{});
 }
@@ -127,6 +128,10 @@ TEST(MegatronArgs, BecomeSettings) {
       {"--train-iters 5 --check-weight-hash-across-dp-replicas-interval 20 --check-for-nan-in-loss-and-grad",
        "check_replicas_steps=20 max_steps=5 nan_policy=stop"},
       {"--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1", ""},
+      {"--train-iters 5 --tensor-model-parallel-size 2 --context-parallel-size 4", "cp_size=4 max_steps=5 tp_size=2"},
+      {"--context-parallel-size 8 --hierarchical-context-parallel-sizes 2 4", "cp_a2a_size=2 cp_size=8"},
+      {"--tensor-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 16 --num_processes 8",
+       "gradient_accumulation_steps=2 per_device_train_batch_size=2 tp_size=2"},
       {"--train-iters 5 --distributed-backend gloo --distributed-timeout-minutes 2 --ddp-bucket-size 1000",
        "backend=gloo ddp_timeout=120 max_steps=5 reduce_bucket_size=1000"},
       {"--train-iters 5 --initial-loss-scale 65536", "initial_scale_power=16 max_steps=5"},
@@ -170,14 +175,15 @@ TEST(MegatronArgs, TheWorldsSizeDividesTheBatch) {
 
 TEST(MegatronArgs, Mistakes) {
   const std::vector<std::pair<std::string, Words>> cases = {
-      {"--tensor-model-parallel-size 2",
-       {"--tensor-model-parallel-size 2: tensor parallelism is not built yet; use 1, and divide the parameters over "
-        "data-parallel processes (full_shard)"}},
-      {"--pipeline-model-parallel-size=4 --context-parallel-size 2",
+      {"--train-iters 5 --hierarchical-context-parallel-sizes 2 4 --context-parallel-size 4",
+       {"--hierarchical-context-parallel-sizes 2 4: expected two sizes from 2 on, whose product is "
+        "--context-parallel-size 4, such as 2 4 for 8"}},
+      {"--micro-batch-size 3 --global-batch-size 16 --num_processes 8 --tensor-model-parallel-size 4",
+       {"--global-batch-size 16 is no multiple of --micro-batch-size 3 x 2 data-parallel processes = 6"}},
+      {"--pipeline-model-parallel-size=4 --expert-tensor-parallel-size 2",
        {"--pipeline-model-parallel-size 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
         "over data-parallel processes (full_shard)",
-        "--context-parallel-size 2: context parallelism is not built yet; use 1, and save memory with "
-        "gradient_checkpointing"}},
+        "--expert-tensor-parallel-size 2: expert parallelism is not built yet; use 1"}},
       {"--train-iters 5 --expert-model-parallel-size 2 --num-experts 8",
        {"--num-experts is not supported: mixtures of experts are not built yet; leave it out",
         "--expert-model-parallel-size 2: expert parallelism is not built yet; use 1"}},
@@ -261,8 +267,8 @@ TEST(MegatronArgs, Notes) {
   EXPECT_EQ(twice.notes, Words{"--train-iters: is given twice: 6 counts, not 5"});
   EXPECT_EQ(twice.settings.at("max_steps"), "6");
   EXPECT_EQ(read("--train-iters 5 --transformer-impl local --sequence-parallel").notes,
-            (Words{"--sequence-parallel: has no effect: it belongs to tensor parallelism, whose size is 1",
-                   "--transformer-impl: has no effect: the fastest kernels that the machine has are chosen"}));
+            (Words{"--transformer-impl: has no effect: the fastest kernels that the machine has are chosen",
+                   "--sequence-parallel: has no effect: it belongs to tensor parallelism, whose size is 1"}));
   EXPECT_EQ(read("--data-path a --split 949,50,1").notes,
             Words{"--split: 949,50,1: there is no test after the training; its share is trained on"});
   EXPECT_EQ(read("--train-iters 5 --tokenizer-type GPT2BPETokenizer").notes,
@@ -350,6 +356,11 @@ TEST(MegatronArgs, EveryRow) {
       {"min_lr", "1e-5"},
       {"seq_length", "8"},
       {"sgd_momentum", "0.5"},
+      {"tensor_model_parallel_size", "2"},
+      {"context_parallel_size", "2"},
+      {"sequence_parallel", "--tensor-model-parallel-size 2"},
+      {"cp_comm_type", "p2p"},
+      {"hierarchical_context_parallel_sizes", "2 4 --context-parallel-size 8"},
       {"non_persistent_ckpt_type", "in_memory"}};
   const std::set<std::string_view> shapes = {
       "ffn_hidden_size", "max_position_embeddings", "vocab_size",

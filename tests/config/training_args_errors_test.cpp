@@ -20,8 +20,7 @@ TEST_F(TrainingArguments, WrongFlags) {
       {{"--no_push_to_hub=true"}, "--no_push_to_hub takes no value; write --push_to_hub=true"},
       {{"--tpu_num_cores", "8"},
        "--tpu_num_cores: TPUs are not supported: leave it out, or choose --device cpu or cuda"},
-      {{"--tp_size", "2"},
-       "--tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"},
+      {{"--tp_size", "two"}, "--tp_size is 'two'; it takes an integer"},
       {{"--sharded_ddp", "simple"},
        "--sharded_ddp: FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
        "full_shard for zero_dp_3"},

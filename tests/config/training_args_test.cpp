@@ -373,8 +373,8 @@ TEST_F(TrainingArguments, ArgsFiles) {
       {"stray", "run.args:1: unexpected argument 'stray': settings are given as --name value"},
       {"other.json", "run.args:1: unexpected argument 'other.json': settings are given as --name value"},
       {"--seed '3", "run.args:1:8: this quote ' is never closed; write it behind the word, too"},
-      {"--tp_size 2",
-       "run.args:1: --tp_size: tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"}};
+      {"--tpu_num_cores 8",
+       "run.args:1: --tpu_num_cores: TPUs are not supported: leave it out, or choose --device cpu or cuda"}};
   for (const auto& [text, message] : cases)
     EXPECT_EQ(bare(flags({file("run.args", text)}).only_problem()), message) << text;
   EXPECT_EQ(bare(flags({file("run.args", "--seed 1\n--seed 2")}).only_note()),

@@ -154,13 +154,14 @@ TEST(Sequence, refusals_name_the_rule_the_numbers_and_a_remedy) {
       "a sequence of 10 tokens cannot be cut for context parallelism over 2 ranks: it must be a multiple of 2 and "
       "of 2 x 2 chunks; the next that can is 12");
   EXPECT_NE(message([] { (void)cut_sequence(10, 4, 4); }).find("the next that can is 12"), std::string::npos);
-  EXPECT_NE(message([] { (void)parse_context_method("ring"); }).find("p2p (ring)"), std::string::npos);
   EXPECT_NE(message([] { (void)head_ranks_of(ContextMethod::a2a_p2p, 2); }).find("two levels"), std::string::npos);
   EXPECT_NE(message([] { (void)head_ranks_of(ContextMethod::a2a_p2p, 6, 4); }).find("6 ranks"), std::string::npos);
   EXPECT_EQ(head_ranks_of(ContextMethod::a2a_p2p, 6), 2);
   EXPECT_EQ(head_ranks_of(ContextMethod::a2a_p2p, 6, 3), 3);
   for (const char* name : {"p2p", "all_gather", "a2a", "a2a+p2p"})
-    EXPECT_EQ(context_method_name(parse_context_method(name)), name);
+    EXPECT_EQ(word_of(parse_word<ContextMethod>(name).value()), name);
+  EXPECT_EQ(parse_word<ContextMethod>("ring"), ContextMethod::p2p);
+  EXPECT_EQ(parse_word<ContextMethod>("ulysses"), ContextMethod::a2a);
   const SequenceCut cut = cut_sequence(8, 2, 1);
   for (const Sight& wrong :
        {Sight{.documents = {0, 20}}, Sight{.documents = {0, 3}}, Sight{.documents = {0, 8, 5}}, Sight{.lengths = {8}},

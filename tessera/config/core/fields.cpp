@@ -241,6 +241,19 @@ const std::vector<Field>& table() {
       parallel<&P::num_processes>(
           "num_processes", at_least(1, 4096),
           "processes to start on this machine; unset: one, or those of the launcher that started this", "WORLD_SIZE"),
+      parallel<&P::tp_size>("tp_size", at_least(1, 4096),
+                            "processes that divide each layer's matrices among them (tensor parallel)"),
+      parallel<&P::cp_size>("cp_size", at_least(1, 4096),
+                            "processes that divide each sequence among them (context parallel)"),
+      parallel<&P::sequence_parallel>("sequence_parallel", anything(),
+                                      "with tp_size above 1: norms and dropout work on parts of the sequence, which "
+                                      "saves activations"),
+      parallel<&P::cp_comm_type>("cp_comm_type", words<layout::ContextMethod>(),
+                                 "how attention sees the other parts of a sequence: keys and values pass round a "
+                                 "ring (p2p), are gathered, or heads are exchanged (a2a, Ulysses); or heads among "
+                                 "neighbours and a ring across (a2a+p2p)"),
+      parallel<&P::cp_a2a_size>("cp_a2a_size", at_least(2, 4096),
+                                "of a2a+p2p: neighbours that exchange heads; unset: the fewest that divide cp_size"),
       parallel<&P::backend>("backend", one_of(layout::backend_names(/*with_comparison=*/false)),
                             "moves data between processes; auto: shm on one host, hier across hosts, nccl on GPUs",
                             "TESSERA_BACKEND"),
@@ -399,7 +412,7 @@ const Field* find_field(std::string_view name) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> aliases() {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 21> names = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 24> names = {{
       {"data_path", "train_file"},               // the scripts of Alpaca, FastChat, LLaVA, Qwen
       {"evaluation_strategy", "eval_strategy"},  // transformers before v4.46
       {"deepspeed_config", "deepspeed"},         // DeepSpeed's own flag
@@ -409,7 +422,10 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"ddp_backend", "backend"},                              // TrainingArguments
       {"num_cpu_threads_per_process", "threads_per_process"},  // accelerate launch
       {"nproc_per_node", "num_processes"},                     // torchrun
-      {"fsdp_sharding_strategy", "strategy"},                  // accelerate launch, and from here on
+      {"tensor_parallel_size", "tp_size"},
+      {"tensor_model_parallel_size", "tp_size"},  // Megatron-LM
+      {"context_parallel_size", "cp_size"},       // Megatron-LM
+      {"fsdp_sharding_strategy", "strategy"},     // accelerate launch, and from here on
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
       {"fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"},  // transformers v4, too
       {"fsdp_min_num_params", "min_num_params"},                                // transformers v4, too

@@ -89,7 +89,15 @@ struct OptimizationConfig {
 
 struct ParallelConfig {
   std::int64_t num_processes = 0;  ///< 0: not given (one process, or what the launcher's environment says)
-  std::string backend = "auto";    ///< auto | local | shm | gloo | nccl | hier (shm inside a host, gloo or nccl across)
+  // The mesh of these processes: see config/core/mesh.h.
+  std::int64_t tp_size = 1;        ///< processes that divide each layer among them (tensor parallel)
+  std::int64_t cp_size = 1;        ///< processes that divide each sequence among them (context parallel)
+  bool sequence_parallel = false;  ///< with tp_size > 1: norms and dropout work on parts of the sequence, too
+  layout::ContextMethod cp_comm_type =
+      layout::ContextMethod::p2p;  ///< how attention sees the other parts of a sequence
+  std::int64_t cp_a2a_size =
+      0;  ///< a2a+p2p: neighbours along cp that exchange heads; 0: the fewest that divide cp_size
+  std::string backend = "auto";  ///< auto | local | shm | gloo | nccl | hier (shm inside a host, gloo or nccl across)
   bool deterministic_reduce = false;  ///< gradients are summed in the order of the logical shards (docs/strategies.md)
   std::int64_t logical_shards = 0;    ///< micro-batches of a step, over all processes; 0: processes x accumulation
   std::int64_t max_restarts = 0;      ///< times that the job is restarted from its newest checkpoint after a failure

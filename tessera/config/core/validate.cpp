@@ -4,6 +4,7 @@
 #include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/config/core/overrides.h>
 #include <tessera/config/core/resolve.h>
 #include <tessera/config/core/rule_checks.h>
@@ -163,6 +164,7 @@ void validate(const Resolved& resolved, Problems& problems) {
   Rules(resolved, problems).check();
   validate_training(resolved, problems);
   validate_sharding(resolved, problems);
+  validate_mesh(resolved, problems);
 }
 
 void validate(const Resolved& resolved) {
@@ -285,6 +287,7 @@ std::vector<std::string> unused_settings(const Resolved& resolved) {
                       " local is written as sharded, which any number of processes reads"));
   unused_training(resolved, unused);
   unused_sharding(resolved, unused);
+  unused_mesh(resolved, unused);
   return lines.take();
 }
 

@@ -20,7 +20,6 @@ class ShardingRules : RuleChecks {
       : RuleChecks(resolved, problems), s_(resolved.values.sharding) {}
 
   void check() {
-    groups();
     offload();
     wrap();
     precision();
@@ -32,14 +31,6 @@ class ShardingRules : RuleChecks {
   /// "--fsdp full_shard" rather than the word that it ends in.
   std::string strategy() const {
     return concat("the strategy ", s_.strategy, is_default("strategy") ? "" : concat(" (", origin("strategy"), ")"));
-  }
-
-  void groups() {
-    const std::int64_t processes = c_.parallel.num_processes;
-    if (s_.shard_group_size == 0) return;
-    if (processes > 0 && processes % s_.shard_group_size != 0)
-      problem({"shard_group_size", "num_processes"}, said("shard_group_size"), " ", s_.shard_group_size,
-              " does not divide the ", processes, processes == 1 ? " process" : " processes", " of the run");
   }
 
   void offload() {

@@ -5,6 +5,7 @@
 
 #include <tessera/base/words.h>
 #include <tessera/layout/backends.h>
+#include <tessera/layout/context_method.h>
 #include <tessera/layout/residency.h>
 #include <tessera/layout/strategy.h>
 

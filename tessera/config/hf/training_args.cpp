@@ -274,6 +274,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
   const KeyRow& row = argument.row;
   ArgumentMeaning meaning;
   if (row.key == "report_to") return report_to(text);
+  if (row.key == "tp_size" && parse_int(trim(text)) == 0) return meaning;
   if (row.key == "chat_template" && is_chatml(text)) return meaning;
   if (row.effect != Effect::acts) {
     if (asks_for_nothing(argument, text)) return meaning;

@@ -226,8 +226,7 @@ constexpr TrainingArgument arguments[] = {
     refused("sharded_ddp", Shape::words, "",
             "FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
             "full_shard for zero_dp_3"),
-    refused("tp_size", Shape::word, "0|1",
-            "tensor parallelism is not built: leave it out; --fsdp full_shard divides the model"),
+    acts("tp_size", "tp_size", Shape::word, "0, transformers 4's default: 1"),
     acts("parallelism_config", "strategy", Shape::object, "dp_shard_size and dp_replicate_size"),
     acts("parallelism_config.dp_replicate_size", "strategy", Shape::word,
          "above 1: hybrid_shard, or ddp when nothing is divided"),

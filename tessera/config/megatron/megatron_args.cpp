@@ -15,9 +15,7 @@ namespace tessera::config {
 namespace {
 
 // Names that nobody but Megatron has: one of them makes the others Megatron's, too.
-constexpr std::string_view signs[] = {"tensor_model_parallel_size",
-                                      "pipeline_model_parallel_size",
-                                      "context_parallel_size",
+constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
                                       "expert_model_parallel_size",
                                       "train_iters",
                                       "train_samples",
@@ -31,6 +29,8 @@ constexpr std::string_view signs[] = {"tensor_model_parallel_size",
                                       "recompute_granularity",
                                       "recompute_activations",
                                       "use_mcore_models"};
+// Other names of settings of ours, too: signs beside one more argument of Megatron's.
+constexpr std::string_view shared_signs[] = {"tensor_model_parallel_size", "context_parallel_size"};
 // Names of transformers beside which nothing is Megatron's.
 constexpr std::string_view opposites[] = {"model_name_or_path", "learning_rate", "num_train_epochs"};
 
@@ -47,7 +47,7 @@ bool is_among(std::span<const std::string_view> names, const FileWord& argument)
   return std::find(names.begin(), names.end(), name_of(argument.text)) != names.end();
 }
 
-/// No alias of ours is a name of Megatron's, but for data_path, which is Megatron's among its arguments.
+/// Aliases of ours are Megatron's among its arguments.
 bool is_ours(std::string_view name) { return find_field(name) != nullptr; }
 
 class Reader {
@@ -155,11 +155,48 @@ class Reader {
 
   void mesh() {
     for (const auto& [name, what] :
-         {std::pair("tensor_model_parallel_size", "tp"), std::pair("pipeline_model_parallel_size", "pp"),
-          std::pair("context_parallel_size", "cp"), std::pair("expert_model_parallel_size", "ep"),
-          std::pair("expert_tensor_parallel_size", "tp")})
+         {std::pair("pipeline_model_parallel_size", "pp"), std::pair("expert_model_parallel_size", "ep"),
+          std::pair("expert_tensor_parallel_size", "etp")})
       if (const auto size = a_.whole(name, 1); size && *size > 1)
         a_.problem(name, concat(*size, ": ", parallelism_not_built(what)));
+    const std::int64_t tp = divided("tensor_model_parallel_size", "tp_size");
+    const std::int64_t cp = divided("context_parallel_size", "cp_size");
+    if (tp <= most_processes && cp <= most_processes) ranks_per_sample_ = tp * cp;
+    if (tp == 1) without_sequence_parallel();
+    if (a_.has("hierarchical_context_parallel_sizes")) levels(cp);
+  }
+
+  std::int64_t divided(const char* name, const char* setting) {
+    const auto size = a_.whole(name, 1);
+    if (size && *size > 1) a_.give(name, setting, std::to_string(*size));
+    return size.value_or(1);
+  }
+
+  /// Megatron, too, leaves it out then (arguments.py: "Disabling sequence parallelism ...").
+  void without_sequence_parallel() {
+    const auto place = std::find_if(arguments_.begin(), arguments_.end(), [](const FileWord& argument) {
+      return name_of(argument.text) == "sequence_parallel";
+    });
+    if (place == arguments_.end()) return;
+    const std::size_t equals = place->text.find('=');
+    a_.add("sequence_parallel", {place->text.substr(0, equals), {}, place->where});
+    arguments_.erase(place);
+    a_.note("sequence_parallel", "has no effect: it belongs to tensor parallelism, whose size is 1");
+  }
+
+  /// "2 4": the ranks that exchange heads, and those of the ring across them (--cp-comm-type a2a+p2p).
+  void levels(std::int64_t cp) {
+    constexpr const char* name = "hierarchical_context_parallel_sizes";
+    const std::vector<std::string> sizes =
+        tessera::split(join(a_.find(name)->values, " "), ' ');  // a file has them as one word
+    const std::int64_t heads = sizes.size() == 2 ? parse_int(sizes[0]).value_or(0) : 0;
+    const std::int64_t ring = sizes.size() == 2 ? parse_int(sizes[1]).value_or(0) : 0;
+    if (std::min(heads, ring) < 2 || std::max(heads, ring) > most_processes || heads * ring != cp)
+      return a_.problem(name, concat(join(sizes, " "),
+                                     ": expected two sizes from 2 on, whose product is "
+                                     "--context-parallel-size ",
+                                     cp, ", such as 2 4 for 8"));
+    a_.give(name, "cp_a2a_size", sizes[0]);
   }
 
   void strategy() {
@@ -220,12 +257,13 @@ class Reader {
       return a_.problem("global_batch_size", concat(*global, " needs --micro-batch-size"),
                         {"gradient_accumulation_steps"});
     if (global) {
-      const std::int64_t ranks = processes(), one = *micro * ranks;
+      const std::int64_t ranks = std::max<std::int64_t>(1, processes() / ranks_per_sample_), one = *micro * ranks;
       if (*micro > 1 << 20 || *global % one != 0)
-        return a_.problem("global_batch_size",
-                          concat(*global, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
-                                 ranks == 1 ? " process" : " processes", " = ", one),
-                          {"gradient_accumulation_steps"});
+        return a_.problem(
+            "global_batch_size",
+            concat(*global, " is no multiple of --micro-batch-size ", *micro, " x ", ranks,
+                   ranks_per_sample_ > 1 ? " data-parallel" : "", ranks == 1 ? " process" : " processes", " = ", one),
+            {"gradient_accumulation_steps"});
       a_.give("global_batch_size", "gradient_accumulation_steps", std::to_string(*global / one));
     }
     const auto steps = [&](const char* name, const char* setting, const char* instead) {
@@ -400,6 +438,8 @@ class Reader {
   std::vector<FileWord>& arguments_;
   Problems& problems_;
   const GetEnvironment& environment_;
+  static constexpr std::int64_t most_processes = 4096;
+  std::int64_t ranks_per_sample_ = 1;  ///< tensor x context parallel: they have the same data
   Translator to_;
   MegatronArguments a_;
 };
@@ -497,7 +537,12 @@ bool is_megatron_style(const std::vector<FileWord>& arguments) {
     return std::any_of(arguments.begin(), arguments.end(),
                        [&](const auto& argument) { return is_among(names, argument); });
   };
-  return has(signs) && !has(opposites);
+  const auto of_megatron_alone = [](const FileWord& argument) {
+    const std::string name = name_of(argument.text);
+    return !name.empty() && !is_ours(name) && !is_among(shared_signs, argument) && find_megatron_key(name) != nullptr;
+  };
+  const bool beside_others = has(shared_signs) && std::any_of(arguments.begin(), arguments.end(), of_megatron_alone);
+  return (has(signs) || beside_others) && !has(opposites);
 }
 
 Translation read_megatron_flags(std::vector<FileWord>& arguments, Problems& problems,

@@ -12,7 +12,7 @@ using enum Effect;
 using Act = MegatronRow::Act;
 
 constexpr std::string_view fastest = "the fastest kernels that the machine has are chosen";
-constexpr std::string_view tensor = "it belongs to tensor parallelism, whose size is 1";
+constexpr std::string_view tensor = "how tensor parallelism communicates is chosen here";
 constexpr std::string_view pipeline = "pipeline parallelism is not built yet; leave it out";
 constexpr std::string_view documents = "all tokens of a block see each other and are scored; leave it out";
 constexpr std::string_view experts = "mixtures of experts are not built yet; leave it out";
@@ -41,9 +41,12 @@ constexpr MegatronRow not_built(std::string_view key, std::string_view why) { re
 
 constexpr std::array rows{
     // ---- the mesh ----
-    elsewhere("tensor_model_parallel_size", "", "1; more is refused"),
+    elsewhere("tensor_model_parallel_size", "tp_size"),
+    standing("sequence_parallel", "sequence_parallel", "when tensor_model_parallel_size is above 1"),
     elsewhere("pipeline_model_parallel_size", "", "1; more is refused"),
-    elsewhere("context_parallel_size", "", "1; more is refused"),
+    elsewhere("context_parallel_size", "cp_size"),
+    elsewhere("cp_comm_type", "cp_comm_type", "one word for all layers"),
+    elsewhere("hierarchical_context_parallel_sizes", "cp_a2a_size", "the first of two, of cp_comm_type a2a+p2p"),
     elsewhere("expert_model_parallel_size", "", "1; more is refused"),
     elsewhere("expert_tensor_parallel_size", "", "1; more is refused"),
     not_built("num_layers_per_virtual_pipeline_stage", pipeline),
@@ -243,11 +246,11 @@ constexpr Family families[] = {
      "high_priority_a2a_comm_stream fine_grained_offloading_* delta_offload_* "
      "activation_offload_fraction"},
     {ignored, tensor,
-     "sequence_parallel tp_comm_overlap tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
+     "tp_comm_overlap tp_comm_* disable_tp_comm_* no_async_tensor_model_parallel_allreduce "
      "no_clone_scatter_output_in_embedding "
      "use_tp_pp_dp_mapping no_tp_comm_* tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards"},
-    {ignored, "it belongs to context parallelism, whose size is 1",
-     "cp_* hierarchical_context_parallel_sizes max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
+    {ignored, "how context parallelism communicates is chosen here",
+     "cp_* max_seqlen_per_cp_rank max_seqlen_per_dp_cp_rank"},
     {ignored, "it belongs to pipeline parallelism, whose size is 1",
      "account_for_* num_virtual_stages_per_pipeline_rank pipeline_model_parallel_comm_backend "
      "pipeline_model_parallel_split_rank microbatch_group_size_per_virtual_pipeline_stage standalone_embedding_stage "

@@ -13,6 +13,7 @@
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/determinism.h>
 #include <tessera/train/loop/fixed_order.h>
+#include <tessera/train/loop/sharding.h>
 #include <tessera/train/loop/training_loop.h>
 
 namespace tessera::train {
@@ -21,6 +22,7 @@ namespace {
 RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   RunConfig here;
   agree(ranks.group(), [&] {
+    require_data_parallel(config);
     here = with_fixed_order(config, resolved, ranks.size());
     check_automatic_batch_size(here, ranks.size());
     set_threads(here.parallel.threads_per_process, ranks.local_size());

@@ -1,0 +1,81 @@
+#include <tessera/config/core/mesh.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+#include <algorithm>
+
+namespace tessera::config {
+namespace {
+
+/// Numbers of processes beside `world_size` that divide by `part`: the next below and the next above.
+std::string nearest_multiples(std::int64_t world_size, std::int64_t part) {
+  const std::int64_t below = world_size / part * part;
+  return below == 0 ? concat(part) : concat(below, " or ", below + part);
+}
+
+/// Numbers from 1 on that divide `number`, with `factor` times each.
+std::string multiples_that_divide(std::int64_t number, std::int64_t factor) {
+  std::vector<std::string> parts;
+  for (std::int64_t d = 1; d * factor <= number && parts.size() < 16; ++d)
+    if (number % (d * factor) == 0) parts.push_back(concat(d * factor));
+  return join(parts, ", ");
+}
+
+/// Ranks of dp_shard x cp that share one set of shards. Valid when mesh_problem() is empty.
+std::int64_t ranks_of_shards(const RunConfig& config, std::int64_t world_size, std::int64_t ranks_per_host) {
+  const ParallelConfig& p = config.parallel;
+  const ShardGroup group = row_of(config.sharding.strategy).shard_group;
+  if (group == ShardGroup::none) return p.cp_size;
+  if (config.sharding.shard_group_size > 0) return config.sharding.shard_group_size;
+  return (group == ShardGroup::host ? std::min(world_size, ranks_per_host) : world_size) / p.tp_size;
+}
+
+}  // namespace
+
+std::int64_t data_parallel_ranks(const ParallelConfig& parallel, std::int64_t processes) {
+  return std::max<std::int64_t>(1, processes / ranks_per_sample(parallel));
+}
+
+std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_host, const SaySetting& say) {
+  const auto said = [&](const char* name) { return say ? say(name) : std::string(name); };
+  const ParallelConfig& p = config.parallel;
+  const std::int64_t sample = ranks_per_sample(p);
+  const std::string run = concat(world_size, world_size == 1 ? " process" : " processes", " of the run");
+  if (world_size % sample != 0)
+    return concat(said("tp_size"), " ", p.tp_size, " x ", said("cp_size"), " ", p.cp_size, " = ", sample,
+                  " does not divide the ", run, "; start ", nearest_multiples(world_size, sample),
+                  ", or make the product one of ", multiples_that_divide(world_size, 1));
+  const std::int64_t given = config.sharding.shard_group_size, all = world_size / p.tp_size;
+  const std::string fitting = concat("it may be ", multiples_that_divide(all, p.cp_size));
+  if (given > 0) {
+    if (all % given == 0 && given % p.cp_size == 0) return "";
+    return concat(said("shard_group_size"), " ", given,
+                  all % given != 0 ? concat(" does not divide the ", run) : std::string(" holds parts of sequences"),
+                  p.tp_size > 1 ? concat(" / tp_size ", p.tp_size, " = ", all) : "",
+                  p.cp_size > 1 ? concat(", in groups of cp_size ", p.cp_size, " that have one sequence") : "", "; ",
+                  fitting);
+  }
+  if (row_of(config.sharding.strategy).shard_group != ShardGroup::host || ranks_per_host <= 0) return "";
+  const std::int64_t host = std::min(world_size, ranks_per_host);
+  if (host % sample == 0 && world_size % host == 0) return "";
+  return concat("the strategy ", config.sharding.strategy, " keeps shards inside a host, but the ", host,
+                " processes of a host ",
+                host % sample != 0 ? concat("are no multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
+                                   : concat("do not divide the ", run),
+                "; give shard_group_size: ", fitting);
+}
+
+layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_host) {
+  TESSERA_CHECK(world_size >= 1 && ranks_per_host >= 1, "a mesh of ", world_size, " ranks on hosts of ",
+                ranks_per_host);
+  if (const std::string problem = mesh_problem(config, world_size, ranks_per_host); !problem.empty())
+    throw InputError(problem);
+  const ParallelConfig& p = config.parallel;
+  const std::int64_t shards = ranks_of_shards(config, world_size, ranks_per_host) / p.cp_size;
+  return layout::make_mesh(
+      {.sizes = {1, 0, static_cast<int>(shards), static_cast<int>(p.cp_size), static_cast<int>(p.tp_size)}},
+      world_size);
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,41 @@
+#pragma once
+/// \file
+/// The mesh of a run: the one place where it follows from settings. tp and cp are settings; the ranks that are left are
+/// data-parallel, in shard groups and copies as the strategy says. Rules that need the model are the layout's.
+
+#include <tessera/config/core/resolve.h>
+#include <tessera/config/core/validate_training.h>
+#include <tessera/layout/mesh.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace tessera::config {
+
+/// Ranks of one copy of the data: tp_size x cp_size.
+inline std::int64_t ranks_per_sample(const ParallelConfig& parallel) { return parallel.tp_size * parallel.cp_size; }
+
+/// How many ranks of `processes` get different data: processes / (tp_size x cp_size), at least 1. Batch sizes count
+/// these. mesh_problem() reports a number that does not divide.
+std::int64_t data_parallel_ranks(const ParallelConfig& parallel, std::int64_t processes);
+
+/// How a message names a setting: as the user has given it.
+using SaySetting = std::function<std::string(const char* name)>;
+
+/// What is wrong with the settings on `world_size` ranks: the rule, the numbers and choices that fit; empty: nothing.
+/// ranks_per_host 0: not known, hybrid strategies are then not looked at. `say` empty: settings by their names.
+std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_host, const SaySetting& say = {});
+
+/// The axes of `world_size` ranks on hosts of `ranks_per_host` consecutive ranks, at least 1 each:
+///   ddp                     dp_shard = 1: nothing is sharded, over cp neither
+///   zero*, full_shard, ...  dp_shard = dp, or shard_group_size / cp: it counts the ranks of dp_shard x cp
+///   hybrid_shard*           dp_shard x cp = shard_group_size, or the ranks of a host / tp
+/// where dp = world_size / (tp x cp), and dp_replicate = dp / dp_shard. Throws InputError with mesh_problem().
+layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_host);
+
+/// The rules between these settings, those that have no effect. Called by validate and unused_settings.
+void validate_mesh(const Resolved& resolved, Problems& problems);
+void unused_mesh(const Resolved& resolved, const Unused& unused);
+
+}  // namespace tessera::config
