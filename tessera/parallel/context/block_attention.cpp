@@ -52,9 +52,14 @@ int gradient_tag(const BlockPlan& plan, int owner) { return static_cast<int>(pla
 
 const std::vector<int>& own_way(const BlockPlan& plan) { return plan.ways[static_cast<std::size_t>(plan.rank())]; }
 
-/// True when no block leaves its rank: documents that end where the ranks' tokens do.
-bool all_at_home(const BlockPlan& plan) {
-  return std::all_of(plan.ways.begin(), plan.ways.end(), [](const auto& way) { return way.empty(); });
+/// False when no block leaves its rank: one rank, or documents that end where the ranks' tokens do.
+bool moves(const BlockPlan& plan) {
+  return std::any_of(plan.ways.begin(), plan.ways.end(), [](const auto& way) { return !way.empty(); });
+}
+
+/// Keys and values as one message [2, B, t, key heads, D]; nothing when nothing travels.
+at::Tensor packed(const BlockPlan& plan, const at::Tensor& k, const at::Tensor& v) {
+  return moves(plan) ? at::stack({k, v}) : at::Tensor();
 }
 
 using UseHome = std::function<void()>;
@@ -87,7 +92,6 @@ void pass_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& u
 
 /// The same with all blocks gathered at once, while this rank computes with its own.
 void gather_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
-  if (all_at_home(plan)) return use_home();
   auto sizes = home.sizes().vec();
   sizes.insert(sizes.begin(), plan.ring.size());
   const at::Tensor blocks = at::empty(sizes, home.options());
@@ -98,7 +102,7 @@ void gather_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome&
 }
 
 void move_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
-  if (!plan.ring || plan.ring.size() == 1) return use_home();
+  if (!moves(plan)) return use_home();
   (plan.gather ? gather_blocks : pass_blocks)(plan, home, use_home, use_block);
 }
 
@@ -109,7 +113,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     const auto tiles_of = [&](int owner) -> const auto& { return plan->tiles[static_cast<std::size_t>(owner)]; };
     PartialAttention sum;
     move_blocks(
-        *plan, at::stack({k, v}), [&] { add_block(sum, q, k, v, tiles_of(plan->rank()), plan->options); },
+        *plan, packed(*plan, k, v), [&] { add_block(sum, q, k, v, tiles_of(plan->rank()), plan->options); },
         [&](const Visit& visit, const at::Tensor& block) {
           add_block(sum, q, block[0], block[1], tiles_of(visit.owner), plan->options);
         });
@@ -131,47 +135,54 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     const auto held = c10::static_intrusive_pointer_cast<HeldPlan>(ctx->saved_data["plan"].toCapsule());
     const BlockPlan& plan = *held->plan;
-    const auto tiles_of = [&](int owner) -> const auto& { return plan.tiles[static_cast<std::size_t>(owner)]; };
     const AttentionResult result{q, saved[3], saved[4], gradients[0].contiguous().view(q.sizes())};
-    const at::Tensor home = at::stack({k, v});
-    const auto wide = q.options().dtype(at::toOpMathType(q.scalar_type()));
-    const at::Tensor dq = at::zeros(q.sizes(), wide);
-    const auto add = [&](const at::Tensor& block, int owner, const at::Tensor& sum) {  // sum [2, B, t, key heads, D]
-      add_block_gradients(dq, sum[0], sum[1], result, block[0], block[1], tiles_of(owner), plan.options);
-    };
-    const bool gathered = plan.gather && plan.ring && !all_at_home(plan);
-    const at::Tensor dhome =
-        plan.ring && gathered ? bring_home_scattered(plan, home, add, wide) : bring_home_passed(plan, home, add, wide);
+    Backward pass{plan, q.options().dtype(at::toOpMathType(q.scalar_type())), result, k, v, packed(plan, k, v)};
+    pass.dq.total = at::empty(q.sizes(), pass.wide);
+    const at::Tensor dhome = plan.gather && moves(plan) ? bring_home_scattered(pass) : bring_home_passed(pass);
     const auto narrow = [&](const at::Tensor& x) { return x.to(q.scalar_type()); };
-    return {narrow(dq), narrow(dhome[0]), narrow(dhome[1]), at::Tensor()};
+    return {narrow(pass.dq.value()), narrow(dhome[0]), narrow(dhome[1]), at::Tensor()};
   }
 
  private:
-  using Add = std::function<void(const at::Tensor& block, int owner, const at::Tensor& sum)>;
+  struct Backward {
+    const BlockPlan& plan;
+    at::TensorOptions wide;  // the type of sums
+    const AttentionResult& result;
+    at::Tensor k, v, home;
+    GradientSum dq = {};
+
+    at::Tensor empty_sum() const { return at::empty({2, k.size(0), k.size(1), k.size(2), k.size(3)}, wide); }
+    /// Writes the gradients of an owner's keys and values to `sum` [2, B, t, key heads, D]; adds to dq.
+    void write(const at::Tensor& keys, const at::Tensor& values, int owner, const at::Tensor& sum) {
+      GradientSum dk{sum[0]}, dv{sum[1]};
+      add_block_gradients(dq, dk, dv, result, keys, values, plan.tiles[static_cast<std::size_t>(owner)], plan.options);
+      (void)dk.value(), (void)dv.value();
+    }
+  };
 
   /// The gradient of a block follows it from rank to rank, each adding its part, and goes home from the last.
-  static at::Tensor bring_home_passed(const BlockPlan& plan, const at::Tensor& home, const Add& add,
-                                      const at::TensorOptions& wide) {
-    const at::Tensor mine = at::zeros(home.sizes(), wide);
+  static at::Tensor bring_home_passed(Backward& pass) {
+    const BlockPlan& plan = pass.plan;
+    const at::Tensor mine = pass.empty_sum();
     at::Tensor others;
     Work returning;
     if (!own_way(plan).empty()) {
-      others = at::empty(home.sizes(), wide);
+      others = pass.empty_sum();
       returning = plan.ring.recv(others, own_way(plan).back(), gradient_tag(plan, plan.rank()));
     }
     Outbox sends;
     move_blocks(
-        plan, home, [&] { add(home, plan.rank(), mine); },
+        plan, pass.home, [&] { pass.write(pass.k, pass.v, plan.rank(), mine); },
         [&](const Visit& visit, const at::Tensor& block) {
           const int tag = gradient_tag(plan, visit.owner);
           at::Tensor earlier;
           Work receiving;
           if (visit.from != visit.owner) {
-            earlier = at::empty(home.sizes(), wide);
+            earlier = pass.empty_sum();
             receiving = plan.ring.recv(earlier, visit.from, tag);
           }
-          at::Tensor sum = at::zeros(home.sizes(), wide);
-          add(block, visit.owner, sum);
+          at::Tensor sum = pass.empty_sum();
+          pass.write(block[0], block[1], visit.owner, sum);
           if (earlier.defined()) {
             receiving.wait();
             sum = earlier.add_(sum);
@@ -187,14 +198,16 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
   }
 
   /// Every rank's gradients of all blocks, summed by one reduce-scatter.
-  static at::Tensor bring_home_scattered(const BlockPlan& plan, const at::Tensor& home, const Add& add,
-                                         const at::TensorOptions& wide) {
-    auto sizes = home.sizes().vec();
+  static at::Tensor bring_home_scattered(Backward& pass) {
+    const BlockPlan& plan = pass.plan;
+    auto sizes = pass.home.sizes().vec();
     sizes.insert(sizes.begin(), plan.ring.size());
-    const at::Tensor all = at::zeros(sizes, wide), mine = at::empty(home.sizes(), wide);
+    const at::Tensor all = at::zeros(sizes, pass.wide), mine = pass.empty_sum();
     move_blocks(
-        plan, home, [&] { add(home, plan.rank(), all[plan.rank()]); },
-        [&](const Visit& visit, const at::Tensor& block) { add(block, visit.owner, all[visit.owner]); });
+        plan, pass.home, [&] { pass.write(pass.k, pass.v, plan.rank(), all[plan.rank()]); },
+        [&](const Visit& visit, const at::Tensor& block) {
+          pass.write(block[0], block[1], visit.owner, all[visit.owner]);
+        });
     plan.ring.reduce_scatter(mine, all).wait();
     return mine;
   }

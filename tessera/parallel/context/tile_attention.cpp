@@ -36,16 +36,25 @@ at::Tensor for_each_query_head(const at::Tensor& k, std::int64_t heads) {
       .transpose(1, 2);
 }
 
-/// Adds d [B, heads, t, D], summed over groups of query heads, to sum [B, t, key heads, D].
-void add_over_groups(const at::Tensor& sum, const at::Tensor& d) {
+/// d [B, heads, t, D] -> [B, t, key heads, D], summed over groups of query heads.
+at::Tensor over_groups(const at::Tensor& d, const at::Tensor& sum) {
   const at::Tensor by_token = d.transpose(1, 2);
-  if (sum.size(2) == by_token.size(2)) {
-    sum.add_(by_token);
+  const std::int64_t own = sum.size(2);
+  if (own == by_token.size(2)) return by_token;
+  const at::Tensor wide = by_token.to(sum.scalar_type());
+  return wide.reshape({wide.size(0), wide.size(1), own, wide.size(2) / own, wide.size(3)}).sum(3);
+}
+
+/// Adds d [.., count, ..] to tokens [begin, begin + count) of a tile's rows of the sum.
+void add(GradientSum& sum, const Tile& tile, std::int64_t begin, std::int64_t count, const at::Tensor& d) {
+  const at::Tensor place = part(sum.total, tile, begin, count);
+  if (sum.begun) {
+    place.add_(d);
     return;
   }
-  const std::int64_t own = sum.size(2);
-  const at::Tensor wide = by_token.to(sum.scalar_type());
-  sum.add_(wide.reshape({wide.size(0), wide.size(1), own, wide.size(2) / own, wide.size(3)}).sum(3));
+  if (place.numel() < sum.total.numel()) sum.total.zero_();
+  place.copy_(d);
+  sum.begun = true;
 }
 
 /// 0 where a query sees a key, -infinity elsewhere: [queries, keys].
@@ -87,9 +96,15 @@ void add_block(PartialAttention& sum, const at::Tensor& q, const at::Tensor& k, 
   }
 }
 
-void add_block_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
-                         const AttentionResult& result, const at::Tensor& k, const at::Tensor& v,
-                         const std::vector<Tile>& tiles, const TileOptions& options) {
+const at::Tensor& GradientSum::value() {
+  if (!begun) total.zero_();
+  begun = true;
+  return total;
+}
+
+void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, const AttentionResult& result,
+                         const at::Tensor& k, const at::Tensor& v, const std::vector<Tile>& tiles,
+                         const TileOptions& options) {
   const std::int64_t heads = result.q.size(2);
   for (const Tile& tile : tiles) {
     // With the log-sum-exp and the output of *all* keys, the kernel's gradients are this block's part of the whole.
@@ -99,9 +114,9 @@ void add_block_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::T
         queries_of(result.out, tile).transpose(1, 2), log_sums_of(result.log_sum, tile), /*dropout_p=*/0,
         /*is_causal=*/tile.kind == Tile::Kind::causal, mask_of(tile, options.window, result.q.options()),
         options.scale);
-    queries_of(dq, tile).add_(gq.transpose(1, 2));
-    add_over_groups(keys_of(dk, tile), gk);
-    add_over_groups(keys_of(dv, tile), gv);
+    add(dq, tile, tile.query, tile.queries, gq.transpose(1, 2));
+    add(dk, tile, tile.key, tile.keys, over_groups(gk, dk.total));
+    add(dv, tile, tile.key, tile.keys, over_groups(gv, dv.total));
   }
 }
 

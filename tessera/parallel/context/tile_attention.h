@@ -34,9 +34,18 @@ struct AttentionResult {
   at::Tensor q, out, log_sum, gradient;
 };
 
-/// Adds the gradients of one block to dq [B, t, heads, D] and dk, dv [B, t', key heads, D] (fp32, or fp64).
-void add_block_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
-                         const AttentionResult& result, const at::Tensor& k, const at::Tensor& v,
-                         const std::vector<layout::Tile>& tiles, const TileOptions& options);
+/// A sum of gradients in memory that is uninitialised while nothing has been added: a block that covers all of it is
+/// written once, not added to zeros.
+struct GradientSum {
+  at::Tensor total;  ///< [B, t, heads, D], fp32 or fp64
+  bool begun = false;
+  /// The sum; 0 when nothing was added.
+  const at::Tensor& value();
+};
+
+/// Adds the gradients of one block to dq [B, t, heads, D] and dk, dv [B, t', key heads, D].
+void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, const AttentionResult& result,
+                         const at::Tensor& k, const at::Tensor& v, const std::vector<layout::Tile>& tiles,
+                         const TileOptions& options);
 
 }  // namespace tessera::parallel
