@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/comm/mesh_groups.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/optim/norm.h>
@@ -14,6 +15,7 @@
 #include <tessera/parallel/context/attention.h>
 #include <tessera/parallel/context/batch.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/tensor_parallel.h>
 
 #include <map>
 #include <memory>
@@ -163,16 +165,32 @@ struct Placement {
   int dp = 1, cp = 2;
   ContextMethod method = ContextMethod::p2p;
   const char* strategy = "ddp";
-  std::string text() const { return concat(strategy, " ", dp, " x cp ", cp, " ", layout::context_method_name(method)); }
+  int tp = 1;
+  bool sequence_parallel = false;
+  std::string text() const {
+    return concat(strategy, " ", dp, " x cp ", cp, " ", layout::context_method_name(method), " x tp ", tp,
+                  sequence_parallel ? " with sp" : "");
+  }
 };
 
 inline JobRecord train_parts(comm::World& world, const Job& job, const Placement& placement) {
-  const layout::Mesh mesh = layout::parse_mesh(concat("dp_shard=", placement.dp, ",cp=", placement.cp));
+  using layout::Axis;
+  const layout::Mesh mesh =
+      layout::parse_mesh(concat("dp_shard=", placement.dp, ",cp=", placement.cp, ",tp=", placement.tp));
   const ContextGroups groups = context_groups(world, mesh, placement.method);
-  const int dp = world.rank() / placement.cp;
+  const comm::Group sums = comm::mesh_group(world, mesh, std::vector{Axis::dp_shard, Axis::cp}),
+                    tensor = comm::mesh_group(world, mesh, std::vector{Axis::tp});
+  const int dp = layout::coordinates(mesh, world.rank())[2];
   const auto model = make_family(*job.family, job.type);
   model->set_attention(context_attention_function(groups));
-  ShardingOptions options{.strategy = placement.strategy, .reduction = comm::Reduction::sum};
+  std::optional<TensorParallel> cut_parameters;
+  if (placement.tp > 1)
+    cut_parameters.emplace(
+        *model, TensorParallelOptions{
+                    .group = tensor, .plan = model->tensor_plan(), .sequence_parallel = placement.sequence_parallel});
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& p : model->named_parameters()) parameters[p.key()] = p.value();
+  ShardingOptions options{.strategy = placement.strategy, .group = sums, .reduction = comm::Reduction::sum};
   if (placement.strategy != std::string("ddp")) options.wrap = by_class({job.family->block});
   Sharded sharded(*model, options);
   const auto optimizer = job_optimizer(sharded.slots());
@@ -190,7 +208,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
       EXPECT_TRUE(at::equal(of_rows, at::tensor({whole.scored_tokens, whole.tokens, whole.labels_not_ignored})))
           << placement.text() << ": the counts of the parts are not the batch's";
     }
-    world.group().all_reduce(counts).wait();
+    sums.all_reduce(counts).wait();
     at::Tensor sum = at::zeros({1}, at::kDouble);
     sharded.zero_grad();
     for (std::size_t m = 0; m < batches.size(); ++m) {
@@ -204,12 +222,13 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
       sum += loss.item<double>();
       loss.backward();
     }
-    world.group().all_reduce(sum).wait();
+    sums.all_reduce(sum).wait();
     record.losses.push_back(sum.item<double>());
     record.norms.push_back(sharded.grad_norm());
     if (step == 0)
       for (const ShardedParameter& p : sharded.named_parameters())
-        record.gradients[p.name] = sharded.gather_like(p, p.local.grad()).reshape(p.shape).clone();
+        record.gradients[p.name] =
+            gather_tensor_parts(parameters.at(p.name), sharded.gather_like(p, p.local.grad()).reshape(p.shape)).clone();
     optimizer->step(job_rate);
   }
   return record;

@@ -23,12 +23,14 @@ std::vector<Placement> placements(int ranks) {
           {.cp = 4, .method = ContextMethod::a2a},
           {.cp = 4, .method = ContextMethod::a2a_p2p},
           {.dp = 2, .strategy = "full_shard"},
-          {.dp = 2, .method = ContextMethod::a2a, .strategy = "zero1"}};
+          {.dp = 2, .method = ContextMethod::a2a, .strategy = "zero1"},
+          {.method = ContextMethod::p2p, .tp = 2},
+          {.method = ContextMethod::a2a, .tp = 2, .sequence_parallel = true}};
 }
 
 bool fits(const Family& family, const Placement& placement) {
   const bool two_heads = std::string(family.folder).starts_with("bert");
-  return !two_heads || placement.method != ContextMethod::a2a || placement.cp == 2;
+  return !two_heads || placement.method != ContextMethod::a2a || placement.cp * placement.tp == 2;
 }
 
 /// Every family in every placement (with `few` those that differ most); kinds of batches take turns, beginning with
