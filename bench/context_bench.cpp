@@ -114,11 +114,12 @@ int main(int argc, char** argv) {
     if (!a.count(argv[i])) return std::fprintf(stderr, "context_bench: unknown option %s\n", argv[i]), 2;
     a[argv[i]] = std::stoll(argv[i + 1]);
   }
+  const auto chosen = parse_word<ContextMethod>(method);
+  if (!chosen) return std::fprintf(stderr, "context_bench: unknown method %s\n", method.c_str()), 2;
   nn::keep_memory();
   comm::World& world = tessera::init();
   at::manual_seed(1);
-  const ContextGroups groups =
-      context_groups(world, layout::parse_mesh(concat("cp=", world.size())), layout::parse_context_method(method));
+  const ContextGroups groups = context_groups(world, layout::parse_mesh(concat("cp=", world.size())), *chosen);
   (a["--attention"] != 0 ? attention_alone : model)(world, a, groups);
   tessera::shutdown();
 }

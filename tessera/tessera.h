@@ -14,6 +14,9 @@
 ///                                            <tessera/parallel/deferred/deferred.h>
 ///   tessera::checkpointed(f, x)              activations recomputed in backward
 ///                                            <tessera/parallel/recompute/checkpoint_activations.h>
+///   tessera::context_attention(q, k, v, groups)
+///                                            attention over sequences whose tokens lie on several ranks
+///                                            <tessera/parallel/context/attention.h>
 ///   tessera::OffloadActivations, CompressActivations
 ///                                            <tessera/parallel/autograd/saved_tensors.h>
 ///   tessera::optim::...                      optimizers fused over flat buffers, schedules, norms
@@ -28,6 +31,7 @@
 #include <tessera/launch/cli/environment.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/parallel/autograd/saved_tensors.h>
+#include <tessera/parallel/context/attention.h>
 #include <tessera/parallel/ddp.h>
 #include <tessera/parallel/deferred/deferred.h>
 #include <tessera/parallel/fully_shard.h>
