@@ -9,6 +9,7 @@
 #include <tessera/nn/autocast.h>
 #include <tessera/parallel/context/attention.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -153,6 +154,23 @@ TEST_P(ContextAttention, is_attention_of_whole_sequences) {
       60);
 }
 
+// Over sockets, too: the same numbers as in shared memory, where messages need other things of their ranks.
+TEST(ContextAttentionBackends, gloo) {
+  RankOptions options;
+  options.init.backend = "gloo";
+  run_ranks(
+      4,
+      [](comm::World& world) {
+        for (const ContextMethod method : methods_of(4)) {
+          const ContextGroups groups = context_groups(world, mesh_of(4), method);
+          for (const Case& c : {cases()[1], cases()[3]})
+            expect_parts(in_parts(c, groups, at::kDouble), by_definition(c), groups, 1e-11,
+                         concat("gloo, ", layout::context_method_name(method), ", ", c.name));
+        }
+      },
+      options);
+}
+
 // The definition above is nn::attention's.
 TEST(ContextAttentionReference, is_the_attention_of_models) {
   for (const Case& c : cases()) {
@@ -280,6 +298,30 @@ TEST(ContextAttentionErrors, a_rank_with_another_shape_is_told) {
     EXPECT_NE(all.find("rank 1 (pid"), std::string::npos) << context_method_name(method) << ": " << all;
     EXPECT_NE(all.find("x float32, "), std::string::npos) << context_method_name(method) << ": " << all;
     EXPECT_NE(all.find("tag 'context "), std::string::npos) << context_method_name(method) << ": " << all;
+  }
+}
+
+// A rank that dies in the middle of a pass: the others of its axis say so within two seconds, by the axis' name.
+TEST(ContextAttentionErrors, a_rank_that_dies_is_named_with_its_axis) {
+  for (const ContextMethod method : methods_of(2)) {
+    RankOptions options;
+    options.end_after_failure = false;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto outcomes = run_ranks_outcomes(
+        4,
+        [&](comm::World& world) {
+          const ContextGroups groups = context_groups(world, layout::parse_mesh("dp=2,cp=2"), method);
+          const Case c{.name = ""};
+          for (int step = 0; step < 3; ++step) {
+            if (world.rank() == 1 && step == 1) _exit(9);
+            if (world.rank() < 2) (void)in_parts(c, groups, at::kFloat);
+          }
+        },
+        options);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_NE(outcomes[0].error.find("'cp 0'"), std::string::npos) << outcomes[0].error;
+    EXPECT_NE(outcomes[0].error.find("rank 1"), std::string::npos) << outcomes[0].error;
+    EXPECT_LT(took.count(), 4) << layout::context_method_name(method) << ": with the start of four ranks";
   }
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/comm/mesh_groups.h>
+#include <tessera/models/checkpoint_blocks.h>
 #include <tessera/models/load.h>
 #include <tessera/nn/autocast.h>
 #include <tessera/optim/norm.h>
@@ -110,7 +111,8 @@ struct Job {
   const Family* family = nullptr;
   Rows rows = Rows::plain;
   int accumulation = 1;
-  bool half = false;  ///< autocast to bf16
+  bool half = false;       ///< autocast to bf16
+  bool recompute = false;  ///< on parts: activations are recomputed in backward
   int steps = 10;
   at::ScalarType type = at::kFloat;
 };
@@ -183,6 +185,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
   const int dp = layout::coordinates(mesh, world.rank())[2];
   const auto model = make_family(*job.family, job.type);
   model->set_attention(context_attention_function(groups));
+  if (job.recompute) (void)models::checkpoint_blocks(*model, {});
   std::optional<TensorParallel> cut_parameters;
   if (placement.tp > 1)
     cut_parameters.emplace(

@@ -12,7 +12,7 @@ struct Cell {
   std::string text() const {
     static constexpr const char* rows[] = {"plain", "packed", "prompts"};
     return concat(job.family->folder, ", ", rows[static_cast<int>(job.rows)], ", accumulation ", job.accumulation,
-                  job.half ? ", bf16, " : ", ", placement.text());
+                  job.half ? ", bf16" : "", job.recompute ? ", recomputed, " : ", ", placement.text());
   }
 };
 
@@ -45,6 +45,7 @@ std::vector<Cell> cells(int ranks, std::size_t first, bool few) {
       Job job{.family = &family, .rows = static_cast<Rows>(turn % 3)};
       job.accumulation = turn % 4 == 1 ? 3 : 1;
       job.half = turn % 5 == 2;
+      job.recompute = turn % 7 == 3;
       if (job.half) job.steps = 3;  // slow on processors without products in bf16
       all.push_back({job, placement});
       ++turn;
