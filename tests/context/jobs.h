@@ -167,22 +167,23 @@ struct Placement {
   int dp = 1, cp = 2;
   ContextMethod method = ContextMethod::p2p;
   const char* strategy = "ddp";
-  int tp = 1;
+  int replicas = 1, tp = 1;
   bool sequence_parallel = false;
   std::string text() const {
-    return concat(strategy, " ", dp, " x cp ", cp, " ", layout::context_method_name(method), " x tp ", tp,
-                  sequence_parallel ? " with sp" : "");
+    return concat(strategy, " ", replicas, " x ", dp, " x cp ", cp, " ", layout::context_method_name(method), " x tp ",
+                  tp, sequence_parallel ? " with sp" : "");
   }
 };
 
 inline JobRecord train_parts(comm::World& world, const Job& job, const Placement& placement) {
   using layout::Axis;
-  const layout::Mesh mesh =
-      layout::parse_mesh(concat("dp_shard=", placement.dp, ",cp=", placement.cp, ",tp=", placement.tp));
+  const layout::Mesh mesh = layout::parse_mesh(concat("dp_replicate=", placement.replicas, ",dp_shard=", placement.dp,
+                                                      ",cp=", placement.cp, ",tp=", placement.tp));
   const ContextGroups groups = context_groups(world, mesh, placement.method);
-  const comm::Group sums = comm::mesh_group(world, mesh, std::vector{Axis::dp_shard, Axis::cp}),
+  const comm::Group sums = comm::mesh_group(world, mesh, std::vector{Axis::dp_replicate, Axis::dp_shard, Axis::cp}),
                     tensor = comm::mesh_group(world, mesh, std::vector{Axis::tp});
-  const int dp = layout::coordinates(mesh, world.rank())[2];
+  const layout::Coordinates place = layout::coordinates(mesh, world.rank());
+  const int rows_of = place[1] * placement.dp + place[2], rows_parts = placement.replicas * placement.dp;
   const auto model = make_family(*job.family, job.type);
   model->set_attention(context_attention_function(groups));
   if (job.recompute) (void)models::checkpoint_blocks(*model, {});
@@ -194,6 +195,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
   std::map<std::string, at::Tensor> parameters;
   for (const auto& p : model->named_parameters()) parameters[p.key()] = p.value();
   ShardingOptions options{.strategy = placement.strategy, .group = sums, .reduction = comm::Reduction::sum};
+  if (placement.replicas > 1) options.shard_group_size = placement.dp * placement.cp;
   if (placement.strategy != std::string("ddp")) options.wrap = by_class({job.family->block});
   Sharded sharded(*model, options);
   const auto optimizer = job_optimizer(sharded.slots());
@@ -202,7 +204,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
     std::vector<data::Batch> batches;
     at::Tensor counts = at::zeros({3}, at::kLong);
     for (int m = 0; m < job.accumulation; ++m) {
-      const data::Batch whole = job_batch(*model, *job.family, job.rows, step, m, dp, placement.dp);
+      const data::Batch whole = job_batch(*model, *job.family, job.rows, step, m, rows_of, rows_parts);
       batches.push_back(cut_batch(whole, groups, model->objective()));
       const data::Batch& cut = batches.back();
       counts += at::tensor({cut.scored_tokens, cut.tokens, cut.labels_not_ignored});

@@ -24,6 +24,7 @@ std::vector<Placement> placements(int ranks) {
           {.cp = 4, .method = ContextMethod::a2a_p2p},
           {.dp = 2, .strategy = "full_shard"},
           {.dp = 2, .method = ContextMethod::a2a, .strategy = "zero1"},
+          {.strategy = "hybrid_shard", .replicas = 2},
           {.method = ContextMethod::p2p, .tp = 2},
           {.method = ContextMethod::a2a, .tp = 2, .sequence_parallel = true}};
 }
