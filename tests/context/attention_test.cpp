@@ -12,6 +12,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,9 +27,10 @@ struct Case {
   std::string name;
   std::int64_t heads = 8, key_heads = 8;
   ContextAttentionOptions options = {};
+  std::int64_t rows = 3, length = 32;
 };
 
-constexpr std::int64_t rows = 3, length = 32, head_size = 4;
+constexpr std::int64_t head_size = 4;
 
 std::vector<Case> cases() {
   const nn::DocumentStarts packed = {0, 5, 16, 32, 64, 65, 66, 90};
@@ -55,12 +59,14 @@ Tensors whole_tensors(const Case& c, at::ScalarType type) {
   const auto draw = [&](at::IntArrayRef sizes) {
     return at::randn(sizes, generator, at::TensorOptions(at::kDouble)).to(at::kBFloat16).to(type);
   };
-  return {draw({rows, length, c.heads, head_size}), draw({rows, length, c.key_heads, head_size}),
-          draw({rows, length, c.key_heads, head_size}), draw({rows, length, c.heads * head_size})};
+  return {draw({c.rows, c.length, c.heads, head_size}), draw({c.rows, c.length, c.key_heads, head_size}),
+          draw({c.rows, c.length, c.key_heads, head_size}), draw({c.rows, c.length, c.heads * head_size})};
 }
 
 /// What each token sees, by definition: bool [rows, 1, T, T].
-at::Tensor seen_by(const ContextAttentionOptions& o) {
+at::Tensor seen_by(const Case& c) {
+  const ContextAttentionOptions& o = c.options;
+  const std::int64_t rows = c.rows, length = c.length;
   const at::Tensor at_query = at::arange(length).view({1, length, 1}), at_key = at::arange(length).view({1, 1, length});
   at::Tensor seen = at::ones({rows, length, length}, at::kBool);
   if (o.causal) seen = seen.logical_and(at_key <= at_query);
@@ -86,11 +92,12 @@ Result by_definition(const Case& c) {
   const auto spread = [&](const at::Tensor& k) {
     return k.repeat_interleave(c.heads / c.key_heads, 2).transpose(1, 2);
   };
-  const at::Tensor seen = seen_by(c.options);
+  const at::Tensor seen = seen_by(c);
   const at::Tensor scores = at::matmul(x.q.transpose(1, 2), spread(x.k).transpose(2, 3)) * scale;
   const at::Tensor weights =
       at::softmax(scores.masked_fill(seen.logical_not(), -1e300), -1) * seen.any(-1, /*keepdim=*/true);
-  const at::Tensor out = at::matmul(weights, spread(x.v)).transpose(1, 2).reshape({rows, length, c.heads * head_size});
+  const at::Tensor out =
+      at::matmul(weights, spread(x.v)).transpose(1, 2).reshape({c.rows, c.length, c.heads * head_size});
   out.backward(x.dy);
   return {out.detach(), x.q.grad(), x.k.grad(), x.v.grad()};
 }
@@ -171,6 +178,44 @@ TEST(ContextAttentionBackends, gloo) {
       options);
 }
 
+/// Anything that is allowed, from a seed.
+Case any_case(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  };
+  Case c{.name = concat("seed ", seed)};
+  c.rows = 1 + below(3);
+  c.length = 8 * (1 + below(7));
+  c.heads = 4 * (1 + below(2));
+  c.key_heads = c.heads >> below(3);
+  c.options.causal = below(3) > 0;
+  if (c.options.causal && below(2) == 0) c.options.window = 1 + below(c.length + 3);
+  if (below(2) == 0) {
+    std::set<std::int64_t> starts;
+    for (std::int64_t row = 0; row < c.rows; ++row) starts.insert(row * c.length);
+    for (std::int64_t i = below(8); i > 0; --i) starts.insert(below(c.rows * c.length));
+    c.options.documents.assign(starts.begin(), starts.end());
+  }
+  if (below(2) == 0)
+    for (std::int64_t row = 0; row < c.rows; ++row) c.options.lengths.push_back(below(c.length + 1));
+  return c;
+}
+
+TEST(ContextAttentionRandom, is_attention_of_whole_sequences) {
+  constexpr std::uint64_t count = 40;
+  std::vector<Result> expected;
+  for (std::uint64_t seed = 0; seed < count; ++seed) expected.push_back(by_definition(any_case(seed)));
+  run_ranks(4, [&](comm::World& world) {
+    for (const ContextMethod method : methods_of(4)) {
+      const ContextGroups groups = context_groups(world, mesh_of(4), method);
+      for (std::uint64_t seed = 0; seed < count; ++seed)
+        expect_parts(in_parts(any_case(seed), groups, at::kDouble), expected[seed], groups, 1e-11,
+                     concat(layout::context_method_name(method), ", seed ", seed));
+    }
+  });
+}
+
 // The definition above is nn::attention's.
 TEST(ContextAttentionReference, is_the_attention_of_models) {
   for (const Case& c : cases()) {
@@ -214,7 +259,8 @@ TEST(ContextAttentionVolume, is_the_formula) {
   const auto outcomes = run_ranks(4, [](comm::World& world) {
     for (const std::int64_t key_heads : {8, 2}) {
       const Case c{.name = "", .key_heads = key_heads};
-      const double n = 4.0 * rows * length / 4 * c.heads * head_size, m = 2 * n * static_cast<double>(key_heads) / 8;
+      const double n = 4.0 * c.rows * c.length / 4 * c.heads * head_size,
+                   m = 2 * n * static_cast<double>(key_heads) / 8;
       for (const ContextMethod method : methods_of(4)) {
         const ContextGroups groups = context_groups(world, mesh_of(4), method);
         const Tensors x = whole_tensors(c, at::kFloat);
@@ -245,7 +291,7 @@ TEST(ContextAttentionVolume, is_the_formula) {
     (void)in_parts({.name = "", .options = {.window = 4}}, groups, at::kFloat);
     at::Tensor sum = at::full({1}, wire_bytes() - start, at::kDouble);
     world.group().all_reduce(sum).wait();
-    const double block = 2 * 4.0 * rows * length / 4 * 8 * head_size;
+    const double block = 2 * 4.0 * 3 * 32 / 4 * 8 * head_size;
     EXPECT_EQ(sum.item<double>(), 6 * 3 * block) << "six of the twelve pairs of ranks see each other";
   });
   for (const std::string& line : outcomes[0].posted) std::printf("  %s\n", line.c_str());
