@@ -39,6 +39,19 @@ TEST_F(LinearCrossEntropy, PredictsTheNextLabelFromEachPosition) {
   EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 2).item<double>(), 2 * expected, 1e-4);
 }
 
+// Labels that were shifted beforehand, as parts of sequences have them.
+TEST_F(LinearCrossEntropy, LabelsMayStandWhereTheyArePredicted) {
+  const at::Tensor hidden = at::randn({2, 6, 8}), weight = at::randn({11, 8}), labels = at::randint(0, 11, {2, 6}),
+                   shifted = at::constant_pad_nd(labels.slice(1, 1), {0, 1}, nn::ignored_label);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const at::Tensor h = hidden.to(type), w = weight.to(type);
+    const at::Tensor own = nn::linear_cross_entropy(h, w, shifted, 2, 0.1, nn::LabelPlace::own);
+    EXPECT_NEAR(own.item<double>(), nn::linear_cross_entropy(h, w, labels, 2, 0.1).item<double>(), 1e-4);
+  }
+  EXPECT_THROW(nn::linear_cross_entropy(hidden, weight, at::full({2, 6}, 11, at::kLong), 1, 0, nn::LabelPlace::own),
+               Error);
+}
+
 TEST_F(LinearCrossEntropy, GradientOfOneInputOnly) {
   const at::Tensor labels = labels_of(2, 6, 11), hidden = at::randn({2, 6, 8}), weight = at::randn({11, 8});
   expect_same({hidden}, [&](const Tensors& a) {
