@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The mesh of a run: the one place where it follows from settings. tp and cp are settings; the ranks that are left are
-/// data-parallel, in shard groups and copies as the strategy says. Rules that need the model are the layout's.
+/// data-parallel, in shard groups and copies as the strategy says. Rules that need the model: layout/mesh_rules.h.
 
 #include <tessera/config/core/resolve.h>
 #include <tessera/config/core/validate_training.h>

@@ -1,4 +1,4 @@
-// What must hold between the settings of the mesh. Rules that need the model are the layout's.
+// What must hold between the settings of the mesh. Rules that need the model: layout/mesh_rules.h.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/mesh.h>
