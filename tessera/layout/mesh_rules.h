@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Whether a model fits a mesh: what tensor parallelism cuts must divide by tp, what context parallelism cuts by cp.
-/// Sources: Megatron-LM's validate_args (megatron/training/arguments.py) and TransformerConfig.__post_init__; the ring's
-/// two chunks per rank are layout/sequence.h's.
+/// Sources: Megatron-LM's validate_args (megatron/training/arguments.py) and TransformerConfig.__post_init__; the two
+/// chunks of every rank of a ring: layout/sequence.h.
 
 #include <tessera/layout/context_method.h>
 #include <tessera/layout/mesh.h>
@@ -13,11 +13,11 @@
 
 namespace tessera::layout {
 
-/// Of a transformer. 0: not known, or there is no such thing; rules about it are passed over.
+/// Sizes of a transformer. 0: not known, or there is no such thing; rules about it are passed over.
 struct ModelSizes {
   std::string name = "the model";  ///< for messages
   std::int64_t heads = 0;          ///< those of queries
-  std::int64_t key_heads = 0;      ///< of keys and values; 0: as many as heads
+  std::int64_t key_heads = 0;      ///< those of keys and values; 0: as many as heads
   std::int64_t intermediate = 0;   ///< width between the two layers of an MLP
   std::int64_t vocabulary = 0;     ///< rows of the embedding, which may be divided unevenly
 };
@@ -34,13 +34,14 @@ struct MeshUse {
 /// What does not fit.
 struct MeshProblem {
   enum class Change { tp, cp, sequence, rows };
-  std::string text;                   ///< the rule, the numbers and the choices
-  Change change;                      ///< what to change
-  std::vector<std::int64_t> choices;  ///< to what: with one of them the rules about `change` hold; the nearest ones
+  std::string text;  ///< the rule, the numbers and the choices
+  Change change;     ///< what to change
+  std::vector<std::int64_t>
+      choices;  ///< what to make it: with one of them the rules about `change` hold; the nearest ones
 };
 
-/// All that does not fit, in an order in which it can be repaired: tp, then cp (and how it exchanges), then sequence and
-/// rows. Changes of tp and cp keep the number of ranks: data-parallel ones become fewer or more.
+/// All that does not fit, in an order in which it can be repaired: tp, cp, sequence, rows. Changes of tp and cp keep
+/// the number of ranks: data-parallel ones become fewer or more.
 std::vector<MeshProblem> mesh_problems(const Mesh& mesh, const ModelSizes& model, const MeshUse& use);
 
 /// Throws InputError with all of them.

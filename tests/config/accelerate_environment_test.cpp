@@ -166,10 +166,11 @@ TEST(AccelerateEnvironment, Mistakes) {
        {"environment MEGATRON_LM_PP_DEGREE: megatron_lm_pp_degree 2: pipeline parallelism is not built yet; use 1, and "
         "divide the parameters over "
         "data-parallel processes (full_shard)"}},
-      {{{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"}, {"PARALLELISM_CONFIG_TP_SIZE", "2"}},
-       {"environment PARALLELISM_CONFIG_TP_SIZE: parallelism_config_tp_size 2: tensor parallelism is not built yet; "
-        "use 1, and divide the parameters "
-        "over data-parallel processes (full_shard)"}},
+      {{{"ACCELERATE_USE_PARALLELISM_CONFIG", "true"},
+        {"PARALLELISM_CONFIG_CP_SIZE", "2"},
+        {"PARALLELISM_CONFIG_CP_COMM_STRATEGY", "ring"}},
+       {"environment PARALLELISM_CONFIG_CP_COMM_STRATEGY: parallelism_config_cp_comm_strategy must be one of "
+        "allgather, alltoall, not 'ring'"}},
       {{{"ACCELERATE_USE_DEEPSPEED", "true"}, {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "5"}},
        {"environment ACCELERATE_DEEPSPEED_ZERO_STAGE: zero_stage must be a whole number from 0 to 3, not '5'"}},
       {{{"ACCELERATE_USE_MEGATRON_LM", "true"},

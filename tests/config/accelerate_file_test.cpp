@@ -231,6 +231,9 @@ TEST(AccelerateFile, MegatronLm) {
       {in(megatron, "megatron_lm_config", "megatron_lm_sequence_parallelism: true"),
        "num_processes=2",
        {"a.yaml:4: megatron_lm_sequence_parallelism has no effect: it belongs to tensor parallelism, whose size is 1"}},
+      {in(megatron, "megatron_lm_config",
+          "megatron_lm_tp_degree: 2\nmegatron_lm_sequence_parallelism: true\nmegatron_lm_context_parallel_size: 4"),
+       "cp_size=4 num_processes=2 sequence_parallel=true tp_size=2"},
   });
 }
 
@@ -251,6 +254,12 @@ TEST(AccelerateFile, TheMesh) {
        "num_processes=4 shard_group_size=2 strategy=hybrid_shard_zero2"},
       {mesh("dp_replicate_size: 1\nsp_size: 1\nsp_backend: deepspeed\ncp_backend: torch"),
        "num_processes=4 strategy=full_shard"},
+      {mesh("dp_shard_size: 2\ntp_size: 2"), "num_processes=4 strategy=full_shard tp_size=2"},
+      {mesh("dp_shard_size: 2\ncp_size: 2\ncp_comm_strategy: allgather"),
+       "cp_comm_type=all_gather cp_size=2 num_processes=4 strategy=full_shard"},
+      {mesh("dp_replicate_size: 2\ncp_size: 2\ncp_comm_strategy: alltoall"),
+       "cp_comm_type=p2p cp_size=2 num_processes=4 shard_group_size=2 strategy=hybrid_shard"},
+      {mesh("dp_shard_size: 2\nsp_size: 2"), "cp_comm_type=a2a cp_size=2 num_processes=4 strategy=full_shard"},
   });
   expect_problems({
       {mesh("dp_replicate_size: 2\ndp_shard_size: 3"),
@@ -261,13 +270,16 @@ TEST(AccelerateFile, TheMesh) {
         "distributed_type FSDP: give "
         "dp_shard_size, or distributed_type MULTI_GPU"}},
       {mesh("parallelism_config_tp_size: 2"),
-       {"a.yaml:4:31: parallelism_config_tp_size 2: tensor parallelism is not built yet; use 1, and divide the "
-        "parameters over data-parallel processes (full_shard)"}},
+       {"a.yaml:4:31: parallelism_config_tp_size 2 is 2 processes, but num_processes is 4: make them agree"}},
+      {mesh("dp_shard_size: 2\ncp_size: 2\ntp_size: 2"),
+       {"a.yaml:4:18: parallelism_config_dp_replicate_size 1 x parallelism_config_dp_shard_size 2 x "
+        "parallelism_config_tp_size 2 x parallelism_config_cp_size 2 are 8 processes, but num_processes is 4: make "
+        "them agree"}},
       {mesh("cp_size: 2\nsp_size: 2"),
-       {"a.yaml:4:12: parallelism_config_cp_size 2: context parallelism is not built yet; use 1, and save memory with "
-        "gradient_checkpointing",
-        "a.yaml:5:12: parallelism_config_sp_size 2: sequence parallelism (Ulysses) is not built yet; use 1, and save "
-        "memory with gradient_checkpointing"}},
+       {"a.yaml:5:12: parallelism_config_sp_size 2 and parallelism_config_cp_size 2 both divide the sequence: keep one "
+        "of them"}},
+      {mesh("cp_size: 4\ncp_comm_strategy: ring"),
+       {"a.yaml:5:21: parallelism_config_cp_comm_strategy must be one of allgather, alltoall, not 'ring'"}},
       {mesh("dp_replicate_size: 0"),
        {"a.yaml:4:22: parallelism_config_dp_replicate_size must be a whole number from 1 to 1048576, not '0'"}},
       {mesh("dp_replicate_size: 2\ndp_shard_size: 2", "fsdp_config:\n  fsdp_sharding_strategy: NO_SHARD\n"),
@@ -293,8 +305,7 @@ TEST(AccelerateFile, Mistakes) {
        {"a.yaml:1:19: distributed_type MULTI_NPU means accelerators that are not supported: Tessera runs on CPUs "
         "(MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)"}},
       {"distributed_type: TP\n",
-       {"a.yaml:1:19: distributed_type TP: tensor parallelism is not built yet; use 1, and divide the parameters over "
-        "data-parallel processes (full_shard) (FSDP)"}},
+       {"a.yaml:1:19: distributed_type TP: write MULTI_GPU, and parallelism_config with tp_size"}},
       {"compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nprofile: p\n",
        {"a.yaml:1:22: compute_environment AMAZON_SAGEMAKER is not supported: Tessera starts jobs on machines that you "
         "reach; write a file with "
@@ -351,9 +362,7 @@ TEST(AccelerateFile, MistakesInSections) {
       {in(deepspeed, "deepspeed_config", "gradient_clipping: much"),
        {"a.yaml:4:22: gradient_clipping is 'much'; it takes a number"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_tp_degree: 2\nmegatron_lm_pp_degree: 4"),
-       {"a.yaml:4:26: megatron_lm_tp_degree 2: tensor parallelism is not built yet; use 1, and divide the parameters "
-        "over data-parallel processes (full_shard)",
-        "a.yaml:5:26: megatron_lm_pp_degree 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
+       {"a.yaml:5:26: megatron_lm_pp_degree 4: pipeline parallelism is not built yet; use 1, and divide the parameters "
         "over data-parallel processes (full_shard)"}},
       {in(megatron, "megatron_lm_config", "megatron_lm_expert_model_parallel_size: 2"),
        {"a.yaml:4:43: megatron_lm_expert_model_parallel_size 2: expert parallelism is not built yet; use 1"}},
@@ -523,6 +532,7 @@ TEST(AccelerateFile, EveryRow) {
                                                           {"deepspeed_config_file", "ds.json"},
                                                           {"megatron_lm_num_micro_batches", "2"},
                                                           {"megatron_lm_gradient_clipping", "0.5"},
+                                                          {"parallelism_config_cp_comm_strategy", "allgather"},
                                                           {"megatron_lm_recompute_granularity", "full"}};
   for (const KeyRow& row : accelerate_keys()) {
     const std::size_t dot = row.key.find('.');
@@ -533,7 +543,7 @@ TEST(AccelerateFile, EveryRow) {
                              : section == "megatron_lm_config" ? "MEGATRON_LM"
                                                                : "FSDP";
     const bool size = key.ends_with("_size") || key.ends_with("_degree");
-    const bool part_of_mesh = section == "parallelism_config" && row.effect == Effect::acts && !row.setting.empty();
+    const bool part_of_mesh = size && row.effect == Effect::acts && !row.setting.empty();
     const std::string value = values.contains(key) ? values.at(key) : part_of_mesh ? "2" : size ? "1" : "true";
     std::string yaml = key == "distributed_type" ? "" : concat("distributed_type: ", type, "\n");
     if (key == "rdzv_backend")
@@ -544,6 +554,8 @@ TEST(AccelerateFile, EveryRow) {
       yaml += concat(section, ":\n  ", key, ": ", value, "\n");
       if (key == "parallelism_config_dp_replicate_size") yaml += "  parallelism_config_dp_shard_size: 3\n";
       if (key == "parallelism_config_dp_shard_size") yaml += "  parallelism_config_dp_replicate_size: 3\n";
+      if (key == "parallelism_config_cp_comm_strategy") yaml += "  parallelism_config_cp_size: 2\n";
+      if (key == "megatron_lm_sequence_parallelism") yaml += "  megatron_lm_tp_degree: 2\n";
       if (section == "dynamo_config" && key != "dynamo_backend") yaml += "  dynamo_backend: INDUCTOR\n";
       if (key == "offload_param_device") yaml += "  zero_stage: 3\n";
       if (key.ends_with("nvme_path"))

@@ -149,6 +149,10 @@ const std::vector<ActingRow>& acting_rows() {
   };
   static const std::vector<ActingRow> all = {
       {"train_batch_size", R"({"train_batch_size": 6})", {{"per_device_train_batch_size", "6"}}},
+      {"tensor_parallel.autotp_size", R"({"tensor_parallel": {"autotp_size": 4}})", {{"tp_size", "4"}}},
+      {"tensor_parallel.tp_size", R"({"tensor_parallel": {"tp_size": 4}})", {{"tp_size", "4"}}},
+      {"tensor_parallel.tp.tp_size", R"({"tensor_parallel": {"tp": {"tp_size": 4}}})", {{"tp_size", "4"}}},
+      {"sequence_parallel_size", R"({"sequence_parallel_size": 4})", {{"cp_size", "4"}, {"cp_comm_type", "a2a"}}},
       {"train_micro_batch_size_per_gpu",
        R"({"train_micro_batch_size_per_gpu": 6})",
        {{"per_device_train_batch_size", "6"}}},

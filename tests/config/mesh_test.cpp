@@ -70,17 +70,18 @@ TEST(RunMesh, WhatDoesNotFitIsRefusedWithWhatDoes) {
        "tp_size 2 x cp_size 4 = 8 does not divide the 12 processes of the run; start 8 or 16, or make the product one "
        "of 1, 2, 3, 4, 6, 12"},
       {settings(full_shard, 1, 1, 3), 8, 8,
-       "shard_group_size 3 does not divide the 8 processes of the run; it may be 1, 2, 4, 8"},
+       "shard_group_size 3 does not divide the 8 processes of the run; make it one of 1, 2, 4, 8"},
       {settings(full_shard, 2, 1, 8), 8, 8,
-       "shard_group_size 8 does not divide the 8 processes of the run / tp_size 2 = 4; it may be 1, 2, 4"},
+       "shard_group_size 8 does not divide the 8 processes of the run / tp_size 2 = 4; make it one of 1, 2, 4"},
       {settings(full_shard, 1, 4, 2), 8, 8,
-       "shard_group_size 2 holds parts of sequences, in groups of cp_size 4 that have one sequence; it may be 4, 8"},
+       "shard_group_size 2 holds parts of sequences, in groups of cp_size 4 that have one sequence; make it one of 4, "
+       "8"},
       {settings(hybrid_shard), 6, 4,
        "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host do not divide the 6 "
-       "processes of the run; give shard_group_size: it may be 1, 2, 3, 6"},
+       "processes of the run; give shard_group_size and make it one of 1, 2, 3, 6"},
       {settings(hybrid_shard, 2, 4), 16, 4,
        "the strategy hybrid_shard keeps shards inside a host, but the 4 processes of a host are no multiple of tp_size "
-       "2 x cp_size 4; give shard_group_size: it may be 4, 8"},
+       "2 x cp_size 4; give shard_group_size and make it one of 4, 8"},
   };
   for (const Row& row : rows)
     EXPECT_EQ(error_of([&] { run_mesh(row.config, row.world, row.host); }), row.error) << row.error;
@@ -125,7 +126,7 @@ RC_GTEST_PROP(RunMesh, SuggestionsFit, ()) {
     return found;
   };
   if (problem.starts_with("shard_group_size")) {
-    for (const int fitting : numbers("it may be ")) {
+    for (const int fitting : numbers("make it one of ")) {
       config.sharding.shard_group_size = fitting;
       RC_ASSERT(mesh_problem(config, world, 0).empty());
     }

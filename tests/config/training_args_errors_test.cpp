@@ -58,9 +58,10 @@ TEST_F(TrainingArguments, WrongFlags) {
        "--accelerator_config: unknown key even_batch; did you mean even_batches?"},
       {{"--accelerator_config", "{"},
        "--accelerator_config: accelerator_config:1:2: expected a key in double quotes, found the end of the file"},
-      {{"--parallelism_config", R"({"tp_size": 2})"},
-       "--parallelism_config: tp_size: tensor parallelism is not built: leave it at 1; dp_shard_size divides the "
-       "model"},
+      {{"--parallelism_config", R"({"cp_size": 2, "sp_size": 2})"},
+       "--parallelism_config: sp_size 2 and cp_size 2 both divide the sequence: keep one of them"},
+      {{"--parallelism_config", R"({"cp_handler": {"cp_comm_strategy": "ring"}})"},
+       "--parallelism_config: cp_handler: cp_comm_strategy is one of allgather, alltoall"},
       {{"--parallelism_config", R"({"dp_shard_size": "many"})"},
        "--parallelism_config: dp_shard_size is 'many'; it takes a number of processes"},
       {{"--adafactor", "--optim", "sgd"},

@@ -145,6 +145,10 @@ TEST_F(TrainingArguments, MembersOfObjectsThatAct) {
   static constexpr Member members[] = {
       {"parallelism_config.dp_replicate_size", "2", "strategy", "ddp"},
       {"parallelism_config.dp_shard_size", "4", "shard_group_size", "4"},
+      {"parallelism_config.tp_size", "2", "tp_size", "2"},
+      {"parallelism_config.cp_size", "2", "cp_size", "2"},
+      {"parallelism_config.sp_size", "2", "cp_size", "2"},
+      {"parallelism_config.cp_handler", R"({"cp_comm_strategy": "allgather"})", "cp_comm_type", "all_gather"},
       {"accelerator_config.gradient_accumulation_kwargs", R"({"num_steps": 3})", "gradient_accumulation_steps", "3"}};
   std::size_t acting = 0;
   for (const KeyRow& row : training_args_rows())
@@ -285,6 +289,11 @@ TEST_F(TrainingArguments, ObjectsAreTextOrFiles) {
   const Read divided = flags({"--parallelism_config", R"({"dp_shard_size": 2, "tp_size": 1})"});
   EXPECT_EQ(divided.value("strategy").as_string(), "full_shard");
   EXPECT_EQ(divided.value("shard_group_size").as_int(), 2);
+  const Read mesh = flags({"--parallelism_config", R"({"dp_replicate_size": 2, "cp_size": 4, "tp_size": 2})"});
+  EXPECT_EQ(mesh.value("strategy").as_string(), "hybrid_shard");
+  EXPECT_EQ(mesh.value("shard_group_size").as_int(), 4) << "FSDP's shards lie over dp_shard x cp";
+  EXPECT_EQ(flags({"--parallelism_config", R"({"sp_size": 2})"}).value("cp_comm_type").as_string(), "a2a");
+  EXPECT_EQ(flags({"--tp_size", "0"}).origin("tp_size"), "default");
 }
 
 TEST_F(TrainingArguments, WhatHasNoEffectIsOneWarning) {

@@ -244,9 +244,9 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
        "tessera train it stands after the program"},
       {{"--gradient_accumulation_steps", "2"},
        "tessera launch: --gradient_accumulation_steps needs --use_deepspeed (or a --config_file that says so)"},
-      {{"--use_fsdp", "--parallelism_config_tp_size", "2"},
-       "tessera launch: --parallelism_config_tp_size: parallelism_config_tp_size 2: tensor parallelism is not built "
-       "yet"},
+      {{"--use_fsdp", "-n", "3", "--parallelism_config_tp_size", "2"},
+       "tessera launch: --parallelism_config_tp_size: parallelism_config_tp_size 2 is 2 processes, but num_processes "
+       "is 3"},
       {{"--use_fsdp", "-n", "3", "--parallelism_config_dp_replicate_size=2", "--parallelism_config_dp_shard_size=2"},
        "tessera launch: --parallelism_config_dp_replicate_size: parallelism_config_dp_replicate_size 2 x "
        "parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},

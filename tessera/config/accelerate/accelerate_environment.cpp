@@ -87,9 +87,10 @@ const Rows& deepspeed_variables() {
   return rows;
 }
 const Rows& mesh() {
-  static const Rows rows = variables(
-      "parallelism_config", "PARALLELISM_CONFIG_", "parallelism_config_",
-      "dp_replicate_size=1 dp_shard_size=1 tp_size=1 cp_size=1 cp_backend=torch sp_size=1 sp_backend=deepspeed");
+  static const Rows rows =
+      variables("parallelism_config", "PARALLELISM_CONFIG_", "parallelism_config_",
+                "dp_replicate_size=1 dp_shard_size=1 tp_size=1 cp_size=1 cp_backend=torch cp_comm_strategy sp_size=1 "
+                "sp_backend=deepspeed");
   return rows;
 }
 

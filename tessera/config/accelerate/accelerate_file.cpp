@@ -186,7 +186,7 @@ class Reader {
           "distributed_type ", shown,
           " means TPUs, which are not supported: Tessera runs on CPUs (MULTI_CPU) and NVIDIA GPUs (MULTI_GPU, FSDP)");
     } else if (word == "tp") {
-      what = concat("distributed_type TP: ", parallelism_not_built("tp"), " (FSDP)");
+      what = "distributed_type TP: write MULTI_GPU, and parallelism_config with tp_size";
     } else if (const std::vector<std::string> foreign = {"multi_npu", "multi_mlu", "multi_sdaa", "multi_musa",
                                                          "multi_xpu", "multi_hpu", "multi_neuron"};
                std::find(foreign.begin(), foreign.end(), word) != foreign.end()) {
@@ -255,8 +255,7 @@ class Reader {
     if (row.effect == Effect::refused) return to_.problem(value->where(), concat(key, ": ", row.why));
     const std::string word = to_lower(as_text(*value, true).value_or(""));
     if (key == "parallelism_config_cp_backend" || key == "parallelism_config_sp_backend" ||
-        key == "parallelism_config_cp_comm_strategy" || key == "parallelism_config_sp_seq_length_is_variable" ||
-        key == "parallelism_config_sp_attn_implementation")
+        key == "parallelism_config_sp_seq_length_is_variable" || key == "parallelism_config_sp_attn_implementation")
       return;  // the questionnaire writes them in any case
     to_.ignored(*value, std::string(key), row.why);
   }

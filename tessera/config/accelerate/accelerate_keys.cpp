@@ -17,7 +17,7 @@ constexpr std::string_view fp8 = "it describes mixed_precision fp8, which is not
 constexpr std::string_view sagemaker =
     "it is for Amazon SageMaker, where Tessera does not start jobs; write a file with compute_environment: "
     "LOCAL_MACHINE";
-constexpr std::string_view alone = "it describes a kind of parallelism whose size is 1";
+constexpr std::string_view alone = "the implementation is chosen here; block_size says how long sequences are";
 
 constexpr std::array rows{
     // ---- the machine, and what is trained how ----
@@ -100,11 +100,11 @@ constexpr std::array rows{
     KeyRow{"deepspeed_config.deepspeed_moe_layer_cls_names", "", ignored,
            "modules that only some processes call need data_dependent"},
     // ---- megatron_lm_config ----
-    KeyRow{"megatron_lm_config.megatron_lm_tp_degree", "", acts, "1; more is refused"},
+    KeyRow{"megatron_lm_config.megatron_lm_tp_degree", "tp_size"},
     KeyRow{"megatron_lm_config.megatron_lm_pp_degree", "", acts, "1; more is refused"},
     KeyRow{"megatron_lm_config.megatron_lm_expert_model_parallel_size", "", acts, "1; more is refused"},
     KeyRow{"megatron_lm_config.megatron_lm_expert_tensor_parallel_size", "", acts, "1; more is refused"},
-    KeyRow{"megatron_lm_config.megatron_lm_context_parallel_size", "", acts, "1; more is refused"},
+    KeyRow{"megatron_lm_config.megatron_lm_context_parallel_size", "cp_size"},
     KeyRow{"megatron_lm_config.megatron_lm_num_micro_batches", "gradient_accumulation_steps"},
     KeyRow{"megatron_lm_config.megatron_lm_gradient_clipping", "max_grad_norm"},
     KeyRow{"megatron_lm_config.megatron_lm_use_distributed_optimizer", "strategy", acts, "zero1"},
@@ -129,8 +129,8 @@ constexpr std::array rows{
            "a model's dropout is in its configuration: config_overrides resid_pdrop=0.1 (GPT-2)"},
     KeyRow{"megatron_lm_config.megatron_lm_use_rotary_position_embeddings", "", ignored,
            "the model's configuration says which positions it uses"},
-    KeyRow{"megatron_lm_config.megatron_lm_sequence_parallelism", "", ignored,
-           "it belongs to tensor parallelism, whose size is 1"},
+    KeyRow{"megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", acts,
+           "when tp_degree is above 1"},
     KeyRow{"megatron_lm_config.megatron_lm_overlap_cpu_optimizer_d2h_h2d", "", ignored,
            "an offloaded step has no copies to hide on the CPU"},
     KeyRow{"megatron_lm_config.megatron_lm_use_precision_aware_optimizer", "", ignored,
@@ -144,11 +144,12 @@ constexpr std::array rows{
     KeyRow{"parallelism_config.parallelism_config_dp_replicate_size", "strategy", acts,
            "more than 1: hybrid_shard (hybrid_shard_zero2)"},
     KeyRow{"parallelism_config.parallelism_config_dp_shard_size", "shard_group_size"},
-    KeyRow{"parallelism_config.parallelism_config_tp_size", "", acts, "1; more is refused"},
-    KeyRow{"parallelism_config.parallelism_config_cp_size", "", acts, "1; more is refused"},
-    KeyRow{"parallelism_config.parallelism_config_sp_size", "", acts, "1; more is refused"},
+    KeyRow{"parallelism_config.parallelism_config_tp_size", "tp_size"},
+    KeyRow{"parallelism_config.parallelism_config_cp_size", "cp_size"},
+    KeyRow{"parallelism_config.parallelism_config_sp_size", "cp_size", acts, "with cp_comm_type a2a"},
     KeyRow{"parallelism_config.parallelism_config_cp_backend", "", ignored, alone},
-    KeyRow{"parallelism_config.parallelism_config_cp_comm_strategy", "", ignored, alone},
+    KeyRow{"parallelism_config.parallelism_config_cp_comm_strategy", "cp_comm_type", acts,
+           "allgather: all_gather; alltoall, which passes keys round as a ring: p2p"},
     KeyRow{"parallelism_config.parallelism_config_sp_backend", "", ignored, alone},
     KeyRow{"parallelism_config.parallelism_config_sp_seq_length", "", ignored, alone},
     KeyRow{"parallelism_config.parallelism_config_sp_seq_length_is_variable", "", ignored, alone},

@@ -28,6 +28,28 @@ void only_one(const AccelerateSections& s, std::string_view section, std::string
                  concat(full_name(section, key), " ", *size, ": ", parallelism_not_built(what)));
 }
 
+/// A size of the mesh; gives `setting` it when it is above 1.
+std::int64_t divided(const AccelerateSections& s, std::string_view section, std::string_view key,
+                     std::string_view setting) {
+  const auto size = s.whole(section, key, 1, 4096);
+  if (size && *size > 1)
+    s.to.give(setting, full_name(section, key), std::to_string(*size), s.find(section, key)->where());
+  return size.value_or(1);
+}
+
+void context_strategy(const AccelerateSections& s) {
+  const auto word = s.word(mesh_section, "cp_comm_strategy");
+  if (!word) return;
+  const Value& value = *s.find(mesh_section, "cp_comm_strategy");
+  if (*word != "allgather" && *word != "alltoall")
+    return s.to.problem(
+        value.where(),
+        concat("parallelism_config_cp_comm_strategy must be one of allgather, alltoall, not '", *word, "'"),
+        {"cp_comm_type"});
+  s.to.give("cp_comm_type", "parallelism_config_cp_comm_strategy",
+            std::string(*word == "allgather" ? "all_gather" : "p2p"), value.where());
+}
+
 /// Gives `setting` the key's value unless it is "auto" (DeepSpeed: to be filled from elsewhere) or nothing.
 void give_unless_auto(const AccelerateSections& s, std::string_view section, std::string_view key,
                       std::string_view setting) {
@@ -107,7 +129,7 @@ std::optional<FileSetting> taken(Translation& from, std::string_view name) {
 
 /// Copies across groups: the hybrid form of the strategy that fsdp_config names. False when it is a problem.
 bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation& fsdp) {
-  if (mesh.shard == 1) {
+  if (mesh.parts() == 1) {
     s.to.problem(mesh.replicate_from->where(),
                  concat("parallelism_config_dp_replicate_size ", mesh.replicate,
                         " with dp_shard_size 1 divides nothing, which contradicts "
@@ -120,11 +142,10 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
   if (const auto strategy = taken(fsdp, "strategy")) {
     find_field("strategy")->set(named, strategy->text);
     if (named.sharding.strategy == Strategy::ddp) {
-      s.to.problem(
-          strategy->where,
-          concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size is ",
-                 mesh.shard, ": keep one of them"),
-          {"strategy"});
+      s.to.problem(strategy->where,
+                   concat(strategy->key, " ", strategy->text, " divides nothing, but parallelism_config_dp_shard_size",
+                          mesh.context > 1 ? " x cp_size is " : " is ", mesh.parts(), ": keep one of them"),
+                   {"strategy"});
       return false;
     }
   }
@@ -134,23 +155,19 @@ bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation
                            named.sharding.strategy == Strategy::hybrid_shard_zero2;
   s.to.give("strategy", "parallelism_config_dp_replicate_size",
             std::string(keeps_whole ? "hybrid_shard_zero2" : "hybrid_shard"), mesh.replicate_from->where());
-  s.to.give("shard_group_size", "parallelism_config_dp_shard_size", std::to_string(mesh.shard),
-            mesh.shard_from->where());
+  s.to.give("shard_group_size",
+            mesh.shard_from != nullptr ? "parallelism_config_dp_shard_size" : "parallelism_config_cp_size",
+            std::to_string(mesh.parts()),
+            (mesh.shard_from != nullptr ? mesh.shard_from : mesh.replicate_from)->where());
   return true;
 }
 
 }  // namespace
 
 std::string parallelism_not_built(std::string_view what) {
-  if (what == "tp")
-    return "tensor parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
-           "(full_shard)";
   if (what == "pp")
     return "pipeline parallelism is not built yet; use 1, and divide the parameters over data-parallel processes "
            "(full_shard)";
-  if (what == "cp") return "context parallelism is not built yet; use 1, and save memory with gradient_checkpointing";
-  if (what == "sp")
-    return "sequence parallelism (Ulysses) is not built yet; use 1, and save memory with gradient_checkpointing";
   return "expert parallelism is not built yet; use 1";
 }
 
@@ -187,21 +204,43 @@ std::optional<std::string> AccelerateSections::word(std::string_view section, st
 }
 
 AccelerateMesh accelerate_mesh(const AccelerateSections& s, std::int64_t num_processes) {
-  for (const std::string_view what : {"tp", "cp", "sp"}) only_one(s, mesh_section, concat(what, "_size"), what);
+  constexpr std::int64_t most = 4096;
+  const std::int64_t tp = divided(s, mesh_section, "tp_size", "tp_size");
+  const std::int64_t sp = s.whole(mesh_section, "sp_size", 1, most).value_or(1);
+  const std::int64_t cp = divided(s, mesh_section, "cp_size", "cp_size");
+  if (cp > 1 && sp > 1)
+    s.to.problem(s.find(mesh_section, "sp_size")->where(),
+                 concat("parallelism_config_sp_size ", sp, " and parallelism_config_cp_size ", cp,
+                        " both divide the sequence: keep one of them"),
+                 {"cp_size"});
+  else if (sp > 1) {
+    divided(s, mesh_section, "sp_size", "cp_size");
+    s.to.give("cp_comm_type", "parallelism_config_sp_size", std::string("a2a"),
+              s.find(mesh_section, "sp_size")->where());
+  }
+  if (cp > 1) context_strategy(s);
   AccelerateMesh mesh;
+  mesh.context = cp > 1 ? cp : sp;
   mesh.replicate_from = s.find(mesh_section, "dp_replicate_size");
   mesh.shard_from = s.find(mesh_section, "dp_shard_size");
   mesh.replicate = s.whole(mesh_section, "dp_replicate_size", 1, 1 << 20).value_or(1);
   mesh.shard = s.whole(mesh_section, "dp_shard_size", 1, 1 << 20).value_or(1);
-  const std::int64_t product = mesh.replicate * mesh.shard;
-  for (const std::string_view what : {"tp", "cp", "sp"})
-    if (s.whole(mesh_section, concat(what, "_size"), 1, 1 << 20).value_or(1) > 1) return mesh;  // has been refused
-  if (product > 1 && num_processes > 0 && product != num_processes)
-    s.to.problem(
-        (mesh.replicate > 1 ? mesh.replicate_from : mesh.shard_from)->where(),
-        concat("parallelism_config_dp_replicate_size ", mesh.replicate, " x parallelism_config_dp_shard_size ",
-               mesh.shard, " are ", product, " processes, but num_processes is ", num_processes, ": make them agree"),
-        {"shard_group_size", "num_processes"});
+  const double product = double(mesh.replicate) * double(mesh.parts()) * double(tp);
+  if (product > 1 && num_processes > 0 && product != double(num_processes) && (cp == 1 || sp == 1)) {
+    std::vector<std::string> sizes;
+    const Value* first = nullptr;
+    for (const char* key : {"dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size"}) {
+      const bool data = std::string_view(key).starts_with("dp_");
+      const std::int64_t size = s.whole(mesh_section, key, 1, 1 << 20).value_or(1);
+      if (size > 1 && first == nullptr) first = s.find(mesh_section, key);
+      if (size > 1 || (data && mesh.replicate * mesh.shard > 1))
+        sizes.push_back(concat("parallelism_config_", key, " ", size));
+    }
+    s.to.problem(first->where(),
+                 concat(join(sizes, " x "), sizes.size() == 1 ? " is " : " are ", format_real(product),
+                        " processes, but num_processes is ", num_processes, ": make them agree"),
+                 {"shard_group_size", "num_processes", "tp_size", "cp_size"});
+  }
   return mesh;
 }
 
@@ -262,10 +301,18 @@ void translate_accelerate_deepspeed(const AccelerateSections& s) {
 }
 
 void translate_accelerate_megatron(const AccelerateSections& s) {
-  for (const auto& [key, what] :
-       {std::pair("tp_degree", "tp"), std::pair("pp_degree", "pp"), std::pair("context_parallel_size", "cp"),
-        std::pair("expert_model_parallel_size", "ep"), std::pair("expert_tensor_parallel_size", "tp")})
+  for (const auto& [key, what] : {std::pair("pp_degree", "pp"), std::pair("expert_model_parallel_size", "ep"),
+                                  std::pair("expert_tensor_parallel_size", "ep")})
     only_one(s, megatron, key, what);
+  const std::int64_t tp = divided(s, megatron, "tp_degree", "tp_size");
+  divided(s, megatron, "context_parallel_size", "cp_size");
+  if (const auto cut = s.flag(megatron, "sequence_parallelism"); cut == true) {
+    const Value& value = *s.find(megatron, "sequence_parallelism");
+    if (tp > 1)
+      s.to.give("sequence_parallel", "megatron_lm_sequence_parallelism", value);
+    else
+      s.to.ignored(value, "megatron_lm_sequence_parallelism", "it belongs to tensor parallelism, whose size is 1");
+  }
   give_unless_auto(s, megatron, "num_micro_batches", "gradient_accumulation_steps");
   give_unless_auto(s, megatron, "gradient_clipping", "max_grad_norm");
   give_unless_auto(s, megatron, "no_save_optim", "save_only_model");

@@ -33,20 +33,23 @@ struct AccelerateSections {
 
 /// How many processes the mesh has by parallelism_config; 1 where it says nothing.
 struct AccelerateMesh {
-  std::int64_t replicate = 1, shard = 1;
+  std::int64_t replicate = 1, shard = 1, context = 1;  ///< context: cp_size or sp_size
   const Value* replicate_from = nullptr;
   const Value* shard_from = nullptr;
+
+  /// FSDP's shards lie over dp_shard x cp.
+  std::int64_t parts() const { return shard * context; }
 };
-/// Checks the section; sizes of what is not built, and a product other than `num_processes` (0: not known), are
-/// problems.
+/// Checks the section and gives what it says of tensor and context parallelism; a product of the sizes other than
+/// `num_processes` (0: not known) is a problem. cp_comm_strategy alltoall is a ring: PyTorch passes keys and values on
+/// by it (torch/distributed/tensor/experimental/_attention.py, _AllToAllRotater).
 AccelerateMesh accelerate_mesh(const AccelerateSections& sections, std::int64_t num_processes);
 
 void translate_accelerate_fsdp(const AccelerateSections& sections, const AccelerateMesh& mesh);
 void translate_accelerate_deepspeed(const AccelerateSections& sections);
 void translate_accelerate_megatron(const AccelerateSections& sections);
 
-/// "tensor parallelism is not built yet; ...": what is said of tp_size 2, wherever it stands. `what`: "tp", "pp", "cp",
-/// "sp", "ep".
+/// "pipeline parallelism is not built yet; ...": what is said of pp_degree 2, wherever it stands. `what`: "pp", "ep".
 std::string parallelism_not_built(std::string_view what);
 
 }  // namespace tessera::config

@@ -47,7 +47,7 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
                   " does not divide the ", run, "; start ", nearest_multiples(world_size, sample),
                   ", or make the product one of ", multiples_that_divide(world_size, 1));
   const std::int64_t given = config.sharding.shard_group_size, all = world_size / p.tp_size;
-  const std::string fitting = concat("it may be ", multiples_that_divide(all, p.cp_size));
+  const std::string fitting = concat("make it one of ", multiples_that_divide(all, p.cp_size));
   if (given > 0) {
     if (all % given == 0 && given % p.cp_size == 0) return "";
     return concat(said("shard_group_size"), " ", given,
@@ -63,7 +63,7 @@ std::string mesh_problem(const RunConfig& config, int world_size, int ranks_per_
                 " processes of a host ",
                 host % sample != 0 ? concat("are no multiple of tp_size ", p.tp_size, " x cp_size ", p.cp_size)
                                    : concat("do not divide the ", run),
-                "; give shard_group_size: ", fitting);
+                "; give shard_group_size and ", fitting);
 }
 
 layout::Mesh run_mesh(const RunConfig& config, int world_size, int ranks_per_host) {

@@ -17,9 +17,9 @@ class MeshRules : RuleChecks {
   void check() {
     sizes();
     if (p_.sequence_parallel && p_.tp_size == 1)
-      problem(
-          {"sequence_parallel", "tp_size"}, said("sequence_parallel"),
-          " divides what the processes of tensor parallelism hold twice: it needs --tp_size 2 or more (tp_size is 1)");
+      problem({"sequence_parallel", "tp_size"}, said("sequence_parallel"),
+              " divides what each process of tensor parallelism computes in full: it needs --tp_size 2 or more "
+              "(tp_size is 1)");
     if (p_.cp_size > 1) levels();
     if (ranks_per_sample(p_) > 1) fixed_order();
     if (p_.tp_size > 1) optimizer();

@@ -291,6 +291,7 @@ Translation read(const std::string& given, const Resolved& so_far, Problems& pro
     walk.section(root, "", false);
     walk.report_rest(root);
     if (!r.said.contains("gradient_clipping")) clips_nothing(r, root);
+    read_mesh(r);
     read_batch_sizes(r);
     read_precision(r);
     read_optimizer(r);

@@ -1,7 +1,8 @@
-// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x processes: what is missing follows
-// from the rest (deepspeed/runtime/config.py, _set_batch_related_parameters).
+// The mesh, and train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x data-parallel
+// processes: what is missing follows from the rest (deepspeed/runtime/config.py, _set_batch_related_parameters).
 
 #include <tessera/base/text.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/config/deepspeed/deepspeed_reading.h>
 
 #include <algorithm>
@@ -15,6 +16,10 @@ constexpr const char* train_key = "train_batch_size";
 constexpr const char* micro_key = "train_micro_batch_size_per_gpu";
 constexpr const char* steps_key = "gradient_accumulation_steps";
 constexpr const char* micro_setting = "per_device_train_batch_size";
+// DeepSpeed's sequence parallelism is Ulysses (deepspeed/sequence/layer.py).
+constexpr const char* sequence_key = "sequence_parallel_size";
+constexpr const char* tensor_keys[] = {"tensor_parallel.autotp_size", "tensor_parallel.tp_size",
+                                       "tensor_parallel.tp.tp_size"};
 constexpr const char* steps_setting = "gradient_accumulation_steps";
 
 /// A product as text, also beyond 64 bits.
@@ -129,7 +134,32 @@ class Batch {
 
 }  // namespace
 
-std::int64_t Reading::processes() const { return std::max<std::int64_t>(1, so_far.values.parallel.num_processes); }
+std::int64_t Reading::processes() const {
+  ParallelConfig parallel = so_far.values.parallel;
+  for (const char* key : tensor_keys)
+    if (const auto size = whole(key); size && *size > 1) parallel.tp_size = *size;
+  if (const auto size = whole(sequence_key); size && *size > 1) parallel.cp_size = *size;
+  if (ranks_per_sample(parallel) > 1 << 20) return 1;  // which the settings' own rules complain of
+  return data_parallel_ranks(parallel, std::max<std::int64_t>(1, parallel.num_processes));
+}
+
+void read_mesh(Reading& r) {
+  const char* first = nullptr;
+  for (const char* key : tensor_keys) {
+    const auto size = r.whole(key);
+    if (!size || *size <= 1) continue;
+    if (first == nullptr)
+      r.say("tp_size", first = key, concat(*size), r.value(key)->where());
+    else if (*size != r.whole(first))
+      r.to.problem(r.value(key)->where(), concat(key, " ", *size, " contradicts ", first, " ", *r.whole(first)),
+                   {"tp_size"});
+  }
+  if (const auto size = r.whole(sequence_key); size && *size > 1) {
+    const SourcePos where = r.value(sequence_key)->where();
+    r.say("cp_size", sequence_key, concat(*size), where);
+    r.say("cp_comm_type", sequence_key, "a2a", where);
+  }
+}
 
 void read_batch_sizes(Reading& r) { Batch(r).read(); }
 

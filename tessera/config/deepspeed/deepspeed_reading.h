@@ -50,8 +50,8 @@ class Reading {
   /// "[0.9, 0.999]", "8", "AdamW": a value as their messages show it.
   static std::string shown(const Value& value);
 
-  /// How many the run has: num_processes, whose variable WORLD_SIZE is any launcher's (launch/cli/job_variables.h); 1
-  /// when nothing says it.
+  /// How many data-parallel ones the run has: num_processes / (tp_size x cp_size), by the file or what else is said.
+  /// num_processes' variable WORLD_SIZE is any launcher's (launch/cli/job_variables.h); 1 when nothing says it.
   std::int64_t processes() const;
 
   Translator to;
@@ -62,6 +62,7 @@ class Reading {
   std::map<std::string, std::vector<std::string>, std::less<>> idle;  ///< why -> "key (line 3)"
 };
 
+void read_mesh(Reading& r);           // deepspeed_batch.cpp
 void read_batch_sizes(Reading& r);    // deepspeed_batch.cpp
 void read_precision(Reading& r);      // deepspeed_precision.cpp
 void read_communication(Reading& r);  // deepspeed_precision.cpp

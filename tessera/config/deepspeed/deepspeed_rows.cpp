@@ -18,12 +18,13 @@ constexpr std::string_view kReport = "report.html and metrics.jsonl show it for 
 constexpr std::string_view kCheckpoint =
     "checkpoints are safetensors with a manifest that is verified, and are read by any number of processes";
 constexpr std::string_view kOneAdam = "one implementation serves every device";
+constexpr std::string_view kCuts = "the model's plan says what tensor parallelism cuts, and how it communicates";
 constexpr std::string_view kSection = "see the section";
 
 constexpr Row table[] = {
     // ---- batch sizes ------------------------------------------------------------------------------------------------
     acts("train_batch_size", whole, "per_device_train_batch_size",
-         "= micro batch x accumulation steps x processes; what is missing is inferred"),
+         "= micro batch x accumulation steps x data-parallel processes; what is missing is inferred"),
     acts("train_micro_batch_size_per_gpu", whole, "per_device_train_batch_size"),
     acts("gradient_accumulation_steps", whole, "gradient_accumulation_steps"),
     refused("managed_gradient_accumulation", flag,
@@ -259,16 +260,18 @@ constexpr Row table[] = {
     ignored("pipeline.pipe_partitioned", flag, "there is no pipeline parallelism yet"),
     ignored("pipeline.grad_partitioned", flag, "there is no pipeline parallelism yet"),
     group("tensor_parallel"),
-    refused("tensor_parallel.autotp_size", whole, "tensor parallelism is not built yet; leave it out", "0|1"),
-    refused("tensor_parallel.tp_size", whole, "tensor parallelism is not built yet; leave it out", "0|1"),
-    ignored("tensor_parallel.preset_model", text, "there is no tensor parallelism yet"),
-    ignored("tensor_parallel.tp_overlap_comm", flag, "there is no tensor parallelism yet", "false"),
-    ignored("tensor_parallel.partition_config", anything, "there is no tensor parallelism yet"),
-    ignored("tensor_parallel.tp", anything, "there is no tensor parallelism yet"),
-    ignored("tensor_parallel.dtype", text, "there is no tensor parallelism yet"),
-    ignored("tensor_parallel.keep_module_on_host", flag, "there is no tensor parallelism yet", "false"),
+    acts("tensor_parallel.autotp_size", whole, "tp_size", "0: 1"),
+    acts("tensor_parallel.tp_size", whole, "tp_size", "0: 1"),
+    group("tensor_parallel.tp"),
+    acts("tensor_parallel.tp.tp_size", whole, "tp_size", "0: 1"),
+    ignored("tensor_parallel.tp.tp_grain_size", whole, kCuts),
+    ignored("tensor_parallel.preset_model", text, kCuts),
+    ignored("tensor_parallel.tp_overlap_comm", flag, kCuts, "false"),
+    ignored("tensor_parallel.partition_config", anything, kCuts),
+    ignored("tensor_parallel.dtype", text, "param_dtype says it"),
+    ignored("tensor_parallel.keep_module_on_host", flag, kCuts, "false"),
     refused("expert_parallel", section, "expert parallelism is not built yet; leave it out", "enabled"),
-    refused("sequence_parallel_size", whole, "sequence parallelism is not built yet; leave it out", "0|1"),
+    acts("sequence_parallel_size", whole, "cp_size", "with cp_comm_type a2a"),
     ignored("use_data_before_expert_parallelism", flag, "there is no expert parallelism yet", "false"),
     ignored("compile", section, "operations are compiled ahead of time", "deepcompile"),
     refused("autotuning", section,

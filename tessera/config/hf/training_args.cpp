@@ -7,6 +7,7 @@
 #include <tessera/config/core/overrides.h>
 
 #include <algorithm>
+#include <map>
 
 namespace tessera::config {
 namespace {
@@ -140,17 +141,26 @@ class ObjectReader {
     }
   }
 
-  /// dp_replicate_size copies of dp_shard_size parts.
+  /// dp_replicate_size copies of dp_shard_size x cp_size parts.
   void divide() {
-    if (copies_ > 1 && parts_ > 1) {
-      meaning_.settings.emplace_back("strategy", "hybrid_shard");
-      meaning_.settings.emplace_back("shard_group_size", std::to_string(parts_));
-    } else if (parts_ > 1) {
-      meaning_.settings.emplace_back("strategy", "full_shard");
-      meaning_.settings.emplace_back("shard_group_size", std::to_string(parts_));
-    } else if (copies_ > 1) {
-      meaning_.settings.emplace_back("strategy", "ddp");
+    const std::int64_t context = std::max<std::int64_t>(1, sizes_["cp_size"]), sp = sizes_["sp_size"];
+    const std::int64_t parts = std::max<std::int64_t>(1, sizes_["dp_shard_size"]) * context;
+    const std::int64_t copies = sizes_["dp_replicate_size"], tp = sizes_["tp_size"];
+    const auto give = [&](const char* setting, std::string text) {
+      meaning_.settings.emplace_back(setting, std::move(text));
+    };
+    if (context > 1 && sp > 1)
+      return problem(concat(": sp_size ", sp, " and cp_size ", context, " both divide the sequence: keep one of them"));
+    if (parts > 1) {
+      give("strategy", copies > 1 ? "hybrid_shard" : "full_shard");
+      give("shard_group_size", std::to_string(parts * std::max<std::int64_t>(1, sp)));
+    } else if (copies > 1) {
+      give("strategy", "ddp");
     }
+    if (tp > 1) give("tp_size", std::to_string(tp));
+    if (context > 1 || sp > 1) give("cp_size", std::to_string(std::max(context, sp)));
+    if (sp > 1) give("cp_comm_type", "a2a");
+    if (sp <= 1 && !strategy_.empty()) give("cp_comm_type", strategy_ == "allgather" ? "all_gather" : "p2p");
   }
 
  private:
@@ -173,10 +183,21 @@ class ObjectReader {
       return meaning_.without_effect.push_back({key, std::string(argument.row.why)});
     if (argument.row.effect == Effect::refused) return problem(concat(": ", key, ": ", argument.row.why));
     if (key == "gradient_accumulation_kwargs") return accumulation(value);
+    if (key == "cp_handler") return handler(value);
     const auto size = parse_int(text);
-    if (!size || *size < -1 || *size > 1 << 20)
+    if (!size || *size < -1 || *size > most_processes)
       return problem(concat(": ", key, " is '", text, "'; it takes a number of processes"));
-    (key == "dp_shard_size" ? parts_ : copies_) = *size;
+    sizes_[key] = *size;
+  }
+
+  /// TorchContextParallelConfig of accelerate.
+  void handler(const Value& value) {
+    const Value* strategy = value.is_object() ? value.find("cp_comm_strategy") : nullptr;
+    if (strategy == nullptr || strategy->is_null()) return;
+    const auto word = as_text(*strategy, true);
+    if (!word || (*word != "allgather" && *word != "alltoall"))
+      return problem(": cp_handler: cp_comm_strategy is one of allgather, alltoall");
+    strategy_ = *word;
   }
 
   void accumulation(const Value& value) {
@@ -194,8 +215,10 @@ class ObjectReader {
     }
   }
 
+  static constexpr std::int64_t most_processes = 1 << 20;
   ArgumentMeaning& meaning_;
-  std::int64_t copies_ = 1, parts_ = 1;
+  std::map<std::string, std::int64_t> sizes_;  ///< by key; 0: not given
+  std::string strategy_;                       ///< cp_handler's
 };
 
 ArgumentMeaning object_of(const TrainingArgument& argument, const std::string& text) {

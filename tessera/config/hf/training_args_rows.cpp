@@ -43,6 +43,7 @@ constexpr std::string_view kLogLevel = "TESSERA_LOG (debug, info, warning, error
 constexpr std::string_view kTracker = "metrics go to TensorBoard, metrics.jsonl and report.html only";
 constexpr std::string_view kTpu = "TPUs are not supported: leave it out, or choose --device cpu or cuda";
 constexpr std::string_view kLocal = "nothing is downloaded: models and text are local files";
+constexpr std::string_view kChosen = "the implementation is chosen here";
 constexpr std::string_view kShares = "each process reads its own rows, in an order that depends on the seed only";
 constexpr std::string_view kDatasets =
     "data sets are not downloaded: what is trained on is the .txt or .jsonl file of --train_file";
@@ -227,19 +228,19 @@ constexpr TrainingArgument arguments[] = {
             "FairScale is gone from transformers, too: write --zero_stage 2 for simple and zero_dp_2, --fsdp "
             "full_shard for zero_dp_3"),
     acts("tp_size", "tp_size", Shape::word, "0, transformers 4's default: 1"),
-    acts("parallelism_config", "strategy", Shape::object, "dp_shard_size and dp_replicate_size"),
+    acts("parallelism_config", "strategy", Shape::object, "the sizes of the mesh"),
     acts("parallelism_config.dp_replicate_size", "strategy", Shape::word,
          "above 1: hybrid_shard, or ddp when nothing is divided"),
-    acts("parallelism_config.dp_shard_size", "shard_group_size"),
-    refused("parallelism_config.tp_size", Shape::word, "1",
-            "tensor parallelism is not built: leave it at 1; dp_shard_size divides the model"),
-    refused("parallelism_config.cp_size", Shape::word, "1", "context parallelism is not built: leave it at 1"),
-    refused("parallelism_config.sp_size", Shape::word, "1", "sequence parallelism is not built: leave it at 1"),
-    ignored("parallelism_config.cp_backend", Shape::word, "torch", "context parallelism is not built"),
-    ignored("parallelism_config.sp_backend", Shape::word, "deepspeed", "sequence parallelism is not built"),
-    ignored("parallelism_config.tp_handler", Shape::object, "", "tensor parallelism is not built"),
-    ignored("parallelism_config.cp_handler", Shape::object, "", "context parallelism is not built"),
-    ignored("parallelism_config.sp_handler", Shape::object, "", "sequence parallelism is not built"),
+    acts("parallelism_config.dp_shard_size", "shard_group_size", Shape::word, "times cp_size"),
+    acts("parallelism_config.tp_size", "tp_size"),
+    acts("parallelism_config.cp_size", "cp_size"),
+    acts("parallelism_config.sp_size", "cp_size", Shape::word, "with cp_comm_type a2a"),
+    ignored("parallelism_config.cp_backend", Shape::word, "torch", kChosen),
+    ignored("parallelism_config.sp_backend", Shape::word, "deepspeed", kChosen),
+    ignored("parallelism_config.tp_handler", Shape::object, "", kChosen),
+    acts("parallelism_config.cp_handler", "cp_comm_type", Shape::object,
+         "cp_comm_strategy: allgather is all_gather, alltoall (a ring in PyTorch) p2p"),
+    ignored("parallelism_config.sp_handler", Shape::object, "", kChosen),
     acts("accelerator_config", "gradient_accumulation_steps", Shape::object, "gradient_accumulation_kwargs.num_steps"),
     refused("accelerator_config.split_batches", Shape::boolean, "false",
             "batch sizes are per process here: leave it false and divide --per_device_train_batch_size by the number "
