@@ -42,8 +42,15 @@ void StoredState::read(const std::string& name, std::int64_t begin, const at::Te
   const format::StoredTensor* tensor = find(name);
   TESSERA_CHECK(tensor != nullptr && piece.is_contiguous(), "no tensor '", name, "' in ",
                 files().empty() ? "an empty state" : files()[0].path, ", or nowhere to put it");
+  read(name, layout::flat_region(tensor->shape, begin, begin + piece.numel()), piece);
+}
+
+void StoredState::read(const std::string& name, const layout::Region& region, const at::Tensor& piece) const {
+  const format::StoredTensor* tensor = find(name);
+  TESSERA_CHECK(tensor != nullptr && piece.is_contiguous() && piece.numel() == region.numel(), "no tensor '", name,
+                "' in ", files().empty() ? "an empty state" : files()[0].path, ", or nowhere to put it");
   const at::Tensor flat = piece.view({-1});
-  for_each_run(*tensor, begin, begin + piece.numel(), [&](const Run& run) {
+  for_each_run(*tensor, region, [&](const Run& run) {
     open_->of(run.file)->read(run.info, run.from, flat.narrow(0, run.to, run.count));
   });
 }

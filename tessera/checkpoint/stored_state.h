@@ -25,6 +25,8 @@ class StoredState : public format::StateFolder {
   /// Throws Error for a tensor or elements that are not there and when reading fails, InputError when a file has become
   /// shorter.
   void read(const std::string& name, std::int64_t begin, const at::Tensor& piece) const;
+  /// The same for the elements of a region, as many as `piece` has.
+  void read(const std::string& name, const layout::Region& region, const at::Tensor& piece) const;
 
  private:
   struct OpenFiles;

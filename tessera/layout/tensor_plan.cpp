@@ -143,6 +143,36 @@ std::vector<std::int64_t> TensorPart::shape() const {
   return sizes;
 }
 
+std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std::int64_t end) {
+  const std::vector<std::int64_t> shape = part.shape();
+  const Region wanted = flat_region(shape, begin, end);
+  if (begin == end) return {};
+  if (part.dim < 0) return {{wanted, wanted}};
+  std::vector<TensorBox> boxes;
+  const auto dim = static_cast<std::size_t>(part.dim);
+  std::int64_t place = 0;
+  for (const auto& [first, last] : part.ranges) {
+    Region own = whole_region(shape);
+    own.offset[dim] = place;
+    own.shape[dim] = last - first;
+    own.end = own.end / shape[dim] * (last - first);
+    place += last - first;
+    // Elements that follow one another in the part do so in each box.
+    std::int64_t from = own.end, to = 0;
+    for_each_common_run(shape, own, wanted, [&](const CommonRun& run) {
+      from = std::min(from, run.from);
+      to = std::max(to, run.from + run.count);
+    });
+    if (from >= to) continue;
+    own.begin = from;
+    own.end = to;
+    Region whole = own;
+    whole.offset[dim] = first;
+    boxes.push_back({std::move(whole), std::move(own)});
+  }
+  return boxes;
+}
+
 TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> shape, const TensorRule& rule, int rank,
                        int ranks) {
   TESSERA_CHECK(rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);

@@ -4,6 +4,8 @@
 /// (`base_model_tp_plan`, transformers/integrations/tensor_parallel.py), and which part of each a rank holds. Pure
 /// arithmetic.
 
+#include <tessera/layout/region.h>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -62,6 +64,13 @@ struct TensorPart {
   std::int64_t extent() const;              ///< along dim
   std::vector<std::int64_t> shape() const;  ///< the part's
 };
+
+/// Elements that lie in one box of the parameter and, in the same order, in one box of the part.
+struct TensorBox {
+  Region whole, own;
+};
+/// What elements [begin, end) of the flattened part are: one box for each range that they touch.
+std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std::int64_t end);
 
 /// The part of rank `rank` of `ranks` of a matrix, a table [rows, C] or a vector (a bias, a norm's weight). Rows of a
 /// table, and outputs that are gathered, need not divide evenly: rank r of n has [r V / n, (r + 1) V / n). Throws

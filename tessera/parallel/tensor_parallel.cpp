@@ -35,7 +35,8 @@ struct Planned {
 
 /// What the plan says of each parameter of the module; nothing is changed yet.
 std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorParallelOptions& options) {
-  const auto between = options.sequence_parallel ? parallel::Between::own_tokens : parallel::Between::whole;
+  const auto activations = std::make_shared<parallel::Cut::Activations>();
+  if (options.sequence_parallel) activations->between = parallel::Between::own_tokens;
   std::vector<bool> used(options.plan.size(), false);
   std::vector<Planned> planned;
   std::vector<std::string> names;
@@ -60,7 +61,8 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
         (said.style == TensorStyle::rowwise || said.style == TensorStyle::rowwise_split_input))
       said.style = TensorStyle::sequence_parallel;
     if (said.style == TensorStyle::sequence_parallel && !options.sequence_parallel) continue;
-    auto cut = c10::make_intrusive<parallel::Cut>(name, std::move(said), item.value().sizes(), options.group, between);
+    auto cut =
+        c10::make_intrusive<parallel::Cut>(name, std::move(said), item.value().sizes(), options.group, activations);
     if (cut->divided() || cut->sums_gradient()) planned.push_back({item.value(), std::move(cut)});
   }
   for (std::size_t i = 0; i < used.size(); ++i)

@@ -31,7 +31,7 @@ struct TensorParallelOptions {
   comm::Group group = {};  ///< the ranks of tp; empty: all of world()
   TensorPlan plan = {};    ///< what no rule names stays whole on every rank
   /// Between cut layers a rank goes on with tokens [r T / n, (r + 1) T / n) of [B, T, ...]: the norms there must have
-  /// the style sequence_parallel, their gradients are summed.
+  /// the style sequence_parallel, their gradients are summed. (Passes without gradients work on whole rows.)
   bool sequence_parallel = false;
 };
 

@@ -24,7 +24,7 @@ constexpr int saved_at = 2, last_step = 4;
 void load_and_gather(comm::World& world, const RunConfig& config, const std::string& weights_file,
                      const std::string& states_file) {
   const train::Start start = train::choose_start(config, world);
-  train::Setup setup = train::prepare(config, world, start);
+  train::Setup setup = train::prepare(config, world, train::make_run_groups(config, world), start);
   ShardingOptions options = train::sharding_options(setup.config, *setup.model, world.group());
   if (setup.weights)
     options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {

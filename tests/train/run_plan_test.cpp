@@ -25,7 +25,7 @@ std::vector<std::int64_t> all_rows(const RunPlan& plan, std::int64_t steps) {
   std::vector<std::int64_t> rows;
   for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro)
-      for (std::int64_t rank = 0; rank < plan.world_size; ++rank)
+      for (std::int64_t rank = 0; rank < plan.data_ranks; ++rank)
         for (std::int64_t row = 0; row < plan.batch_size; ++row)
           rows.push_back(plan.first_row(step, micro, rank) + row);
   return rows;
@@ -33,7 +33,7 @@ std::vector<std::int64_t> all_rows(const RunPlan& plan, std::int64_t steps) {
 
 RC_GTEST_PROP(RunPlan, EveryRowIsTakenOnceInOrder, ()) {
   RunPlan plan;
-  plan.world_size = *rc::gen::inRange(1, 9);
+  plan.data_ranks = *rc::gen::inRange(1, 9);
   plan.batch_size = *rc::gen::inRange(1, 9);
   plan.accumulation = *rc::gen::inRange(1, 5);
   plan.resumed_step = *rc::gen::inRange(0, 1);

@@ -108,11 +108,9 @@ std::uint64_t StateFolder::bytes() const {
   return sum;
 }
 
-void StateFolder::for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
+void StateFolder::for_each_run(const StoredTensor& tensor, const layout::Region& wanted,
                                const std::function<void(const Run&)>& visit) const {
-  const std::int64_t all = layout::whole_region(tensor.shape).numel();
-  TESSERA_CHECK(0 <= begin && begin <= end && end <= all, tensor.name, ": elements [", begin, ", ", end, ") of ", all);
-  const layout::Region wanted = layout::flat_region(tensor.shape, begin, end);
+  layout::check_region(wanted, tensor.shape, tensor.name);
   const auto& stored = stored_[static_cast<std::size_t>(&tensor - tensors_.data())];
   std::int64_t found = 0;
   for (std::size_t i = 0; i < stored.size(); ++i)
@@ -120,7 +118,7 @@ void StateFolder::for_each_run(const StoredTensor& tensor, std::int64_t begin, s
       visit({files_[stored[i].file], stored[i].info, run.from, run.to, run.count});
       found += run.count;
     });
-  TESSERA_CHECK(found == end - begin, tensor.name, ": ", found, " of ", end - begin,
+  TESSERA_CHECK(found == wanted.numel(), tensor.name, ": ", found, " of ", wanted.numel(),
                 " elements found, although the index was checked");
 }
 

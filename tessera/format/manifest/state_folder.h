@@ -42,10 +42,14 @@ class StateFolder {
   bool in_pieces() const { return in_pieces_; }  ///< from an index
   std::uint64_t bytes() const;                   ///< sum of all tensors
 
-  /// Where elements [begin, end) of the flattened tensor lie: every one in exactly one run. Throws Error for elements
-  /// that it does not have. `tensor` must be one of tensors().
-  void for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
+  /// Where the elements of a region of the tensor lie: every one in exactly one run. Throws Error for elements that it
+  /// does not have. `tensor` must be one of tensors().
+  void for_each_run(const StoredTensor& tensor, const layout::Region& region,
                     const std::function<void(const Run&)>& visit) const;
+  void for_each_run(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
+                    const std::function<void(const Run&)>& visit) const {
+    for_each_run(tensor, layout::flat_region(tensor.shape, begin, end), visit);
+  }
 
  private:
   /// tensors_[i].pieces[j] is stored_[i][j].

@@ -97,9 +97,11 @@ Sharded::Impl::~Impl() {
 
 void Sharded::Impl::choose_groups() {
   const comm::Group& all = context_.data_parallel;
-  int shards = 1;
+  int tensor = 1, shards = 1;  // parameters may be parts already (tensor parallelism), of so many ranks each
+  for (const NamedTensor& p : parameters_.parameters)
+    if (const parallel::Cut* const cut = parallel::cut_of(p.tensor)) tensor = cut->group().size();
   if (strategy_.shard_group == ShardGroup::all) shards = all.size();
-  if (strategy_.shard_group == ShardGroup::host) shards = std::min(all.size(), world().local_size());
+  if (strategy_.shard_group == ShardGroup::host) shards = std::min(all.size(), world().local_size() / tensor);
   if (options_.shard_group_size > 0) shards = options_.shard_group_size;
   if (shards < 1 || all.size() % shards != 0)
     throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(),
@@ -108,9 +110,11 @@ void Sharded::Impl::choose_groups() {
   context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
   context_.copies = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("copy") : comm::Group();
   if (context_.shards && context_.copies) return;
-  if (all.size() != world().size())
-    throw InputError("sharding: a hybrid strategy needs the group of all ranks (other groups cannot be divided)");
-  const layout::Mesh mesh = layout::make_mesh({.sizes = {1, all.size() / shards, shards, 1, 1}}, all.size());
+  if (all.size() * tensor != world().size())
+    throw InputError(
+        "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same part of tensor-parallel "
+        "layers (other groups cannot be divided)");
+  const layout::Mesh mesh = layout::make_mesh({.sizes = {1, all.size() / shards, shards, 1, tensor}}, world().size());
   context_.shards = comm::mesh_group(world(), mesh, std::array{layout::Axis::dp_shard});
   context_.copies = comm::mesh_group(world(), mesh, std::array{layout::Axis::dp_replicate});
 }
@@ -287,18 +291,17 @@ void Sharded::Impl::list_local_parts() {
   }
 }
 
-/// Parameters may be parts already (tensor parallelism): they say so themselves.
+/// Parameters may be parts already (tensor parallelism): they say so themselves, and their local parts do from now on.
 void Sharded::Impl::find_cuts() {
-  std::map<std::string, bool> counts;
+  std::map<std::string, const at::Tensor*> parameters;
   for (const NamedTensor& p : parameters_.parameters) {
-    const parallel::Cut* const cut = parallel::cut_of(p.tensor);
-    if (cut == nullptr) continue;
-    tensor_group_ = cut->group();
-    counts[p.name] = cut->counts();
+    parameters[p.name] = &p.tensor;
+    if (const parallel::Cut* const cut = parallel::cut_of(p.tensor)) tensor_group_ = cut->group();
   }
   for (const ShardedParameter& p : local_) {
-    const auto found = counts.find(p.name);
-    counted_.push_back(found != counts.end() ? found->second : !tensor_group_ || tensor_group_.rank() == 0);
+    parallel::share_cut(*parameters.at(p.name), p.local);
+    const parallel::Cut* const cut = parallel::cut_of(p.local);
+    counted_.push_back(cut != nullptr ? cut->counts() : !tensor_group_ || tensor_group_.rank() == 0);
   }
 }
 

@@ -39,8 +39,8 @@ void set_value(const at::Tensor& parameter, const at::Tensor& value, const c10::
 }  // namespace
 
 Cut::Cut(std::string name, layout::TensorRule rule, std::span<const std::int64_t> shape, comm::Group group,
-         Between between)
-    : name_(std::move(name)), rule_(std::move(rule)), group_(std::move(group)), between_(between) {
+         std::shared_ptr<Activations> activations)
+    : name_(std::move(name)), rule_(std::move(rule)), group_(std::move(group)), activations_(std::move(activations)) {
   for (int rank = 0; rank < group_.size(); ++rank)
     parts_.push_back(layout::tensor_part(name_, shape, rule_, rank, group_.size()));
 }
@@ -82,7 +82,7 @@ at::Tensor Cut::linear(const at::Tensor& x, const at::Tensor& weight, const at::
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   const int outputs = layout == nn::WeightLayout::out_in ? 0 : 1;
   if (part().dim == outputs) {
-    const Between before = rule_.whole_input ? Between::whole : between_;
+    const Between before = rule_.whole_input ? Between::whole : between();
     const at::Tensor y = nn::linear(enter_columns(x, group_, before), weight, bias, layout);
     const bool cut_on = rule_.style == TensorStyle::colwise;
     return cut_on ? y : gather_columns(y, ranges(), group_);
@@ -93,12 +93,13 @@ at::Tensor Cut::linear(const at::Tensor& x, const at::Tensor& weight, const at::
                             weight.size(1 - outputs), " of ", part().whole[static_cast<std::size_t>(1 - outputs)],
                             " inputs on this rank and is given ", own.size(-1),
                             ": what comes before it must be cut, too (colwise), or its style be rowwise_split_input"));
-  const at::Tensor y = leave_rows(nn::linear(own, weight, {}, layout), group_, between_);
+  const at::Tensor y = leave_rows(nn::linear(own, weight, {}, layout), group_, between());
   return bias.defined() ? y + bias : y;
 }
 
 at::Tensor Cut::embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx, bool whole) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
+  if (!whole) begin_pass();
   const auto [begin, end] = part().ranges.front();
   const std::int64_t rows = part().whole[0];
   if (ids.numel() > 0) {
@@ -112,20 +113,30 @@ at::Tensor Cut::embedding(const at::Tensor& weight, const at::Tensor& ids, std::
   const bool pads = padding_idx >= begin && padding_idx < end;
   const at::Tensor y =
       at::embedding(weight, own, pads ? padding_idx - begin : -1).masked_fill(elsewhere.unsqueeze(-1), 0);
-  return leave_rows(y, group_, whole ? Between::whole : between_);
+  return leave_rows(y, group_, whole ? Between::whole : between());
 }
 
+/// Without gradients nothing is kept for backward, so whole activations cost little, and rows of any length go
+/// (generation).
+void Cut::begin_pass() const { activations_->whole_now = !at::GradMode::is_enabled(); }
+
 at::Tensor Cut::own_tokens(const at::Tensor& x) const {
-  return between_ == Between::whole ? x : parallel::own_tokens(x, group_);
+  begin_pass();
+  return between() == Between::whole ? x : parallel::own_tokens(x, group_);
 }
 
 at::Tensor Cut::all_tokens(const at::Tensor& x) const {
-  return between_ == Between::whole ? x : parallel::all_tokens(x, group_);
+  return between() == Between::whole ? x : parallel::all_tokens(x, group_);
 }
 
 const Cut* cut_of(const at::Tensor& parameter) {
   if (!parameter.defined()) return nullptr;
   return dynamic_cast<const Cut*>(parameter.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr().get());
+}
+
+void share_cut(const at::Tensor& parameter, const at::Tensor& other) {
+  if (cut_of(parameter) != nullptr)
+    other.unsafeGetTensorImpl()->set_backend_meta(parameter.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
 }
 
 void apply_cut(const at::Tensor& parameter, const c10::intrusive_ptr<Cut>& cut) {

@@ -8,6 +8,7 @@
 #include <tessera/nn/redirect.h>
 #include <tessera/parallel/tensor/exchange.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,13 @@ namespace tessera::parallel {
 
 class Cut final : public nn::Redirect {
  public:
+  /// What all parameters of a module share: how its activations lie between layers.
+  struct Activations {
+    Between between = Between::whole;  ///< in training
+    bool whole_now = false;            ///< a pass without gradients
+  };
   Cut(std::string name, layout::TensorRule rule, std::span<const std::int64_t> shape, comm::Group group,
-      Between between);
+      std::shared_ptr<Activations> activations);
 
   const std::string& name() const { return name_; }
   const comm::Group& group() const { return group_; }
@@ -44,16 +50,21 @@ class Cut final : public nn::Redirect {
 
  private:
   std::vector<Ranges> ranges() const;
+  Between between() const { return activations_->whole_now ? Between::whole : activations_->between; }
+  void begin_pass() const;
 
   std::string name_;
   layout::TensorRule rule_;
   comm::Group group_;
-  Between between_;
+  std::shared_ptr<Activations> activations_;
   std::vector<layout::TensorPart> parts_;  ///< by rank
 };
 
 /// The cut that hangs on a parameter; nullptr: none.
 const Cut* cut_of(const at::Tensor& parameter);
+
+/// What hangs on one parameter also hangs on another tensor, which holds some of its elements.
+void share_cut(const at::Tensor& parameter, const at::Tensor& other);
 
 /// Gives a leaf, whole so far, this rank's part as its value. Matrices and tables get nn::cut_key.
 void apply_cut(const at::Tensor& parameter, const c10::intrusive_ptr<Cut>& cut);

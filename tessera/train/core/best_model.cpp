@@ -11,6 +11,8 @@
 #include <tessera/checkpoint/peft.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/format/safetensors/safetensors_index.h>
+#include <tessera/parallel/tensor_parallel.h>
+#include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 
@@ -89,12 +91,15 @@ void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string
     return checkpoint::read_tensor(weights.files()[stored.file], stored.info);
   };
   std::size_t names = module.named_buffers().size();
-  std::map<std::string, std::vector<std::int64_t>> shapes;
-  for (const ShardedParameter& parameter : sharded.named_parameters()) shapes[parameter.name] = parameter.shape;
-  for (const auto& [name, shape] : shapes) check(name, shape);
+  std::map<std::string, const ShardedParameter*> trained;
+  for (const ShardedParameter& parameter : sharded.named_parameters()) {
+    check(parameter.name, saved_shape(parameter));
+    trained[parameter.name] = &parameter;
+  }
   sharded.load_parameters([&](const std::string& name) {
     ++names;
-    return read(name);
+    const auto parameter = trained.find(name);
+    return parameter != trained.end() ? own_tensor_part(parameter->second->local, read(name)) : read(name);
   });
   const at::NoGradGuard no_grad;
   for (const auto& item : module.named_buffers()) {

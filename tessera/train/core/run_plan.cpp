@@ -13,7 +13,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 }
 
 std::int64_t RunPlan::first_row(std::int64_t step, std::int64_t micro, std::int64_t rank) const {
-  const std::int64_t row = samples(step) - repeated_rows + (micro * world_size + rank) * batch_size;
+  const std::int64_t row = samples(step) - repeated_rows + (micro * data_ranks + rank) * batch_size;
   return row + (dropped_rows > 0 ? row / train_blocks * dropped_rows : 0);
 }
 
@@ -67,12 +67,12 @@ std::int64_t steps_of(double setting, std::int64_t total) {
 
 }  // namespace
 
-RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
+RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume) {
   const auto& optimization = config.optimization;
   const auto& output = config.output;
   RunPlan plan;
-  plan.world_size = world_size;
+  plan.data_ranks = data_ranks;
   plan.batch_size = optimization.per_device_train_batch_size;
   plan.accumulation = optimization.gradient_accumulation_steps;
   plan.train_blocks = train_blocks;
@@ -81,7 +81,7 @@ RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int
   const std::int64_t rows = plan.rows_per_step();
   if (train_blocks < rows)
     throw InputError(concat("the training data has ", train_blocks, " blocks but one step takes ", rows, " (",
-                            world_size, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
+                            data_ranks, " processes x ", plan.batch_size, " rows x ", plan.accumulation,
                             " micro-batches): lower --per_device_train_batch_size, --gradient_accumulation_steps or "
                             "--block_size, or give more text"));
 

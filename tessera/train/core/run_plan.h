@@ -14,11 +14,11 @@ struct RunState;
 namespace tessera::train {
 
 /// Rows are positions in the sample order (data::Sampler), counted over all epochs. A step takes the next
-/// rows_per_step() rows: micro-batch a of a step takes world_size x batch_size rows, of which rank r takes the
+/// rows_per_step() rows: micro-batch a of a step takes data_ranks x batch_size rows, of which rank r takes the
 /// r-th contiguous share. So the rows of a step depend on the product of the three numbers only.
 /// Steps count from 0 where a step is about to be taken, and are "steps done" (from 1) where something follows it.
 struct RunPlan {
-  std::int64_t world_size = 1;
+  std::int64_t data_ranks = 1;    ///< ranks that have rows of their own: all, but for those of tp and cp
   std::int64_t batch_size = 1;    ///< rows per rank and micro-batch
   std::int64_t accumulation = 1;  ///< micro-batches per step
   std::int64_t train_blocks = 1;  ///< rows per epoch
@@ -39,7 +39,7 @@ struct RunPlan {
   bool eval_at_epoch = false, eval_at_end = false;
   bool save_at_epoch = false, save_at_end = false;
 
-  std::int64_t rows_per_step() const { return world_size * batch_size * accumulation; }
+  std::int64_t rows_per_step() const { return data_ranks * batch_size * accumulation; }
   /// Rows consumed when `steps` steps are done.
   std::int64_t samples(std::int64_t steps) const;
   double epoch(std::int64_t steps) const {
@@ -74,7 +74,7 @@ struct ResumePoint {
 /// share), as transformers has it (TrainingArguments.get_warmup_steps, TrainerState.compute_steps). With
 /// dataloader_drop_last an epoch has the rows of its whole steps. Fewer blocks than one step takes: InputError with the
 /// numbers.
-RunPlan make_run_plan(const RunConfig& config, std::int64_t world_size, std::int64_t train_blocks, bool has_validation,
+RunPlan make_run_plan(const RunConfig& config, std::int64_t data_ranks, std::int64_t train_blocks, bool has_validation,
                       ResumePoint resume = {});
 
 }  // namespace tessera::train

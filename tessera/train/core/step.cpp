@@ -8,6 +8,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/config/core/stored.h>
 #include <tessera/optim/norm.h>
+#include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 
@@ -126,7 +127,8 @@ void StepCore::write_to(checkpoint::RunState& state, const RunConfig& config) co
   state.models = {this->state()};
   state.seed = static_cast<std::uint64_t>(config.optimization.seed);
   state.configuration = config::stored_configuration(config);
-  state.mesh = {.ranks = sharded_->shard_ranks() * sharded_->replicate_ranks(),
+  const comm::Group tensor = tensor_group(*sharded_);
+  state.mesh = {.ranks = sharded_->shard_ranks() * sharded_->replicate_ranks() * (tensor ? tensor.size() : 1),
                 .strategy = std::string(word_of(config.sharding.strategy)),
                 .shard_ranks = sharded_->shard_ranks(),
                 .replicate_ranks = sharded_->replicate_ranks()};

@@ -9,6 +9,7 @@
 #include <tessera/checkpoint/stored_state.h>
 #include <tessera/optim/by_name.h>
 #include <tessera/train/core/optimization.h>
+#include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 namespace {
@@ -34,9 +35,21 @@ class OwnUpdate final : public Update {
     for (const auto& [name, own, parameter] : state) {
       const format::StoredTensor* whole = stored.find(name);
       if (whole == nullptr) continue;
-      if (at::IntArrayRef(whole->shape) != (parameter == nullptr ? own.sizes() : at::IntArrayRef(parameter->shape)))
+      if (whole->shape != (parameter == nullptr ? own.sizes().vec() : saved_shape(*parameter)))
         throw InputError(concat(folder, ": optimizer state ", name, " has another shape than this model's"));
-      if (own.numel() > 0) stored.read(name, parameter == nullptr ? 0 : parameter->begin, own.detach());
+      if (parameter == nullptr) {
+        if (own.numel() > 0) stored.read(name, 0, own.detach());
+      } else {
+        for (const auto& [box, place] : held_boxes(*parameter, parameter->begin, own.numel())) {
+          if (box.numel() == own.numel()) {
+            stored.read(name, box, own.detach());
+            continue;
+          }
+          const at::Tensor elements = at::empty({box.numel()}, own.options());
+          stored.read(name, box, elements);
+          put_box(*parameter, own.detach(), place, elements);
+        }
+      }
       ++restored;
     }
     if (restored != state.size() || restored != stored.tensors().size())

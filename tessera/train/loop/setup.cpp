@@ -107,9 +107,9 @@ std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, 
 
 /// Whether each rank shall hold, and read, only its part of the weights. (On other devices than the CPU the model is
 /// made whole first.)
-bool keeps_parts_only(const RunConfig& config, const comm::World& world) {
-  return world.size() > 1 && world.device().is_cpu() && row_of(config.sharding.strategy).shard_parameters &&
-         config.sharding.cpu_ram_efficient_loading;
+bool keeps_parts_only(const RunConfig& config, const comm::World& world, const RunGroups& groups) {
+  return groups.tensor_ranks() == 1 && world.size() > 1 && world.device().is_cpu() &&
+         row_of(config.sharding.strategy).shard_parameters && config.sharding.cpu_ram_efficient_loading;
 }
 
 bool is_adapter_parameter(const std::string& name) {
@@ -169,11 +169,12 @@ void check_output_folder(const OutputConfig& output) {
     throw InputError(concat("--output_dir ", folder, ": ", parent, " is not writable"));
 }
 
-Setup prepare(const RunConfig& config, const comm::World& world, const Start& start) {
+Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups& groups, const Start& start) {
   std::optional<log::Quiet> quiet;  // every rank reads the same files; rank 0 speaks about them
   if (world.rank() != 0) quiet.emplace(log::Level::error);
   Setup setup;
   setup.config = config;
+  setup.groups = groups;
   setup.resume_folder = start.checkpoint;
   setup.resume_sums = start.sums;
   if (start.overwrite) setup.config.output.overwrite_output_dir = true;
@@ -182,11 +183,16 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
 
   const auto seed = static_cast<std::uint64_t>(config.optimization.seed);
   std::string weights_folder;
-  const bool parts_only = keeps_parts_only(config, world);
+  const bool parts_only = keeps_parts_only(config, world, groups);
   const models::ConfigEdit edit = task_edit(config.data);
   setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                            : models::load_language_model(config.model, seed, edit);
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
+  if (setup.lora && groups.tensor_ranks() > 1)
+    throw InputError(
+        concat("LoRA adapters with tp_size ", groups.tensor_ranks(),
+               ": their layers cannot be cut yet; leave tp_size at 1 (--fsdp full_shard divides the model), "
+               "or train all weights"));
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
 
   check_example_length(config.data.max_seq_length, setup.model->max_positions());
@@ -229,8 +235,8 @@ Setup prepare(const RunConfig& config, const comm::World& world, const Start& st
   if (!weights_folder.empty())
     setup.weights =
         std::make_shared<models::WeightSource>(*setup.model, weights_folder, is_adapter_parameter, setup.resume_sums);
-  setup.plan =
-      make_run_plan(config, world.size(), setup.datasets.train->size(), setup.datasets.validation != nullptr, from);
+  setup.plan = make_run_plan(config, groups.data.size(), setup.datasets.train->size(),
+                             setup.datasets.validation != nullptr, from);
   if (!parts_only) setup.model->to(world.device());
   return setup;
 }

@@ -15,6 +15,7 @@
 #include <tessera/models/load.h>
 #include <tessera/models/lora.h>
 #include <tessera/train/core/run_plan.h>
+#include <tessera/train/loop/run_groups.h>
 
 #include <functional>
 #include <memory>
@@ -29,6 +30,7 @@ using comm::FailedElsewhere;
 
 struct Setup {
   RunConfig config;
+  RunGroups groups;
   std::shared_ptr<models::LanguageModel> model;  ///< on the world's device
   std::optional<models::LoraConfig> lora;        ///< only adapters are trained; the model's own weights are frozen
   std::shared_ptr<const text::Tokenizer> tokenizer;
@@ -64,7 +66,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
 void reject_start(const comm::World& world, const Start& start, const checkpoint::Finding& finding);
 
 /// Loads and checks. Throws InputError. Not collective: each rank reads for itself.
-Setup prepare(const RunConfig& config, const comm::World& world, const Start& start);
+Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups& groups, const Start& start);
 
 /// The tokenizer that a model's settings mean, for text::load_tokenizer: tokenizer_name, else the model's folder (of
 /// adapters without one: their base model's), else config_name's folder, else "byte".

@@ -83,9 +83,9 @@ std::int64_t predicted_activations(const RunConfig& config, const models::Langua
 void require_data_parallel(const RunConfig& config) {
   const ParallelConfig& p = config.parallel;
   if (p.tp_size * p.cp_size > 1)
-    throw InputError(concat("tensor and context parallelism are not built into `tessera train` yet (tp_size ",
-                            p.tp_size, ", cp_size ", p.cp_size,
-                            "): leave them at 1; --fsdp full_shard divides the model"));
+    throw InputError(concat("tensor and context parallelism (tp_size ", p.tp_size, ", cp_size ", p.cp_size,
+                            ") are for `tessera train`, or TensorParallel and context_attention around the module: "
+                            "leave them at 1 here; --fsdp full_shard divides the model"));
 }
 
 // A setting that the strategy has no use for is left out: the configuration has told the user so, and Sharded refuses

@@ -22,7 +22,6 @@ namespace {
 RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::World& ranks) {
   RunConfig here;
   agree(ranks.group(), [&] {
-    require_data_parallel(config);
     here = with_fixed_order(config, resolved, ranks.size());
     check_automatic_batch_size(here, ranks.size());
     set_threads(here.parallel.threads_per_process, ranks.local_size());
@@ -31,10 +30,10 @@ RunConfig checked_config(const RunConfig& config, const Value& resolved, comm::W
 }
 
 std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolved, comm::World& ranks,
-                                   std::int64_t process_bytes, const Start& start) {
+                                   std::int64_t process_bytes, const RunGroups& groups, const Start& start) {
   Setup setup;
   agree(ranks.group(), [&] {
-    setup = prepare(config, ranks, start);
+    setup = prepare(config, ranks, groups, start);
     optim::make_plateau(make_schedule(config.optimization, setup.plan));  // bad parameters are told once, too
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
@@ -50,18 +49,18 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
 /// nothing is read twice; what has been loaded from one that turns out to be damaged is dropped, and the next one is
 /// tried.
 std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks,
-                                            std::int64_t process_bytes) {
+                                            std::int64_t process_bytes, const RunGroups& groups) {
   std::set<std::string> rejected;
   for (;;) {
     Start start = choose_start(config, ranks, rejected);
-    if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, start);
+    if (start.checkpoint.empty()) return load(config, resolved, ranks, process_bytes, groups, start);
     const checkpoint::Ranks all = examiners(ranks.group());
     checkpoint::Examination examination(start.checkpoint, all);
     start.sums = examination.sums();
     std::unique_ptr<TrainingLoop> loop;
     std::exception_ptr failed;  // perhaps because of what is damaged, so the verdict comes first
     try {
-      loop = load(config, resolved, ranks, process_bytes, start);
+      loop = load(config, resolved, ranks, process_bytes, groups, start);
     } catch (const Error&) {
       failed = std::current_exception();
     }
@@ -80,9 +79,10 @@ ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) 
   const std::int64_t process_bytes = resident_bytes();
   RunConfig config = with_full_determinism(given);
   const bool finds_batch_size = config.optimization.auto_find_batch_size;
+  const RunGroups groups = make_run_groups(config, ranks);
   for (;;) {
     {
-      const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes);
+      const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes, groups);
       if (!finds_batch_size || loop->fits()) return loop->run();
     }
     const std::string told = halve_batch_size(config.optimization);  // the model and all its memory are gone by now

@@ -10,6 +10,7 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/models/checkpoint_blocks.h>
+#include <tessera/parallel/context/attention.h>
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/inference/unigram.h>
 #include <tessera/train/loop/restart.h>
@@ -57,7 +58,14 @@ void TrainingLoop::open_output() {
 
 /// Collective; wrong class names and the like throw the same on every rank.
 void TrainingLoop::shard_model() {
-  ShardingOptions options = sharding_options(setup_.config, *setup_.model, world_.group());
+  const RunGroups& groups = setup_.groups;
+  if (groups.tensor_ranks() > 1)
+    tensor_.emplace(*setup_.model,
+                    TensorParallelOptions{.group = groups.tensor,
+                                          .plan = setup_.model->tensor_plan(),
+                                          .sequence_parallel = setup_.config.parallel.sequence_parallel});
+  if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
+  ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.gradients);
   bool filled = false;            // a model that is not divided after all is not asked for
   std::exception_ptr unreadable;  // told when all ranks are through with the collectives of dividing
   if (setup_.weights)
@@ -84,8 +92,12 @@ void TrainingLoop::shard_model() {
 ExitCode TrainingLoop::run() {
   open_output();
   for (const std::string& line : describe_start(setup_, world_)) journal_.note(line);
-  for (const std::string& line : describe_sharding(setup_.config, *setup_.model, *sharded_, world_.rank()))
+  for (const std::string& line :
+       describe_sharding(setup_.config, *setup_.model, *sharded_, setup_.groups.gradients.rank()))
     journal_.note(line);
+  if (setup_.groups.cuts())
+    journal_.note(concat("mesh: ", layout::describe(setup_.groups.mesh),
+                         setup_.config.parallel.sequence_parallel ? ", sequence parallel" : ""));
   if (!core_.moves_betas())
     journal_.note(concat("one_cycle: --optim ", setup_.config.optimization.optim,
                          " has no betas, so only the learning rate is cycled"));

@@ -8,6 +8,7 @@
 
 #include <tessera/comm/world.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/core/optimization.h>
 #include <tessera/train/core/step.h>
@@ -53,8 +54,8 @@ class TrainingLoop {
 
   void shard_model();
   Value predicted_memory(int rank) const {
-    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(), rank,
-                                   plan_.batch_size * row_tokens());
+    return train::predicted_memory(setup_.config, *setup_.model, sharded_->shard_ranks(),
+                                   rank / setup_.groups.tensor_ranks(), plan_.batch_size * row_tokens());
   }
   void open_output();
   void enter(Phase phase, std::string_view name);
@@ -92,7 +93,7 @@ class TrainingLoop {
                        : setup_.model->flops_per_token(row_tokens());
   }
   /// Parts of the model are elsewhere, so that forward passes and saving are collective.
-  bool divided() const { return sharded_->shard_ranks() > 1; }
+  bool divided() const { return sharded_->shard_ranks() > 1 || setup_.groups.cuts(); }
   /// Checkpoints of whole tensors, which rank 0 writes; PEFT knows one file of adapters only.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
 
@@ -102,6 +103,7 @@ class TrainingLoop {
   const RunPlan& plan_;
   const data::Sampler sampler_;
   StepCore core_;
+  std::optional<TensorParallel> tensor_;                                    // --tp_size
   Sharded* sharded_ = nullptr;                                              // the core's
   std::shared_ptr<const parallel::ActivationCheckpointing> checkpointing_;  // --gradient_checkpointing
   CheckpointManager checkpoints_;

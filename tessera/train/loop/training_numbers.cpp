@@ -62,8 +62,8 @@ bool TrainingLoop::evaluate() {
   const comm::LifeState evaluating(launch::RankState::evaluating);
   enter(Phase::other, "evaluate");
   EvalMetrics metrics = train::evaluate(
-      *setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size, world_.group(),
-      evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter);
+      *setup_.model, *setup_.datasets.validation, setup_.config.optimization.per_device_eval_batch_size,
+      setup_.groups.data, evaluation_precision(setup_.config), divided(), setup_.config.output.logging_nan_inf_filter);
   metrics.step = step_;
   metrics.epoch = plan_.epoch(step_);
   totals_.has_eval = true;

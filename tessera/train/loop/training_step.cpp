@@ -7,6 +7,7 @@
 #include <tessera/base/log.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/parallel/context/batch.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/batch_size.h>
 #include <tessera/train/loop/evaluate.h>
@@ -17,9 +18,13 @@ namespace tessera::train {
 /// This rank's micro-batches of the next step.
 std::vector<data::Batch> TrainingLoop::read_step() const {
   std::vector<data::Batch> batches;
-  for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro)
-    batches.push_back(data::make_batch(*setup_.datasets.train, sampler_, plan_.first_row(step_, micro, world_.rank()),
-                                       plan_.batch_size));
+  const RunGroups& groups = setup_.groups;
+  for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro) {
+    batches.push_back(data::make_batch(*setup_.datasets.train, sampler_,
+                                       plan_.first_row(step_, micro, groups.data.rank()), plan_.batch_size));
+    if (groups.context_ranks() > 1)
+      batches.back() = cut_batch(batches.back(), groups.context, setup_.model->objective());
+  }
   return batches;
 }
 
@@ -38,7 +43,8 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   all = all.cpu();
   const auto* sums = all.data_ptr<std::int64_t>();
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
-  return {{sums[0], sums[1], sums[2], sums[5]},
+  const std::int64_t same = setup_.groups.tensor_ranks();  // so many ranks have counted the same rows
+  return {{sums[0] / same, sums[1] / same, sums[2] / same, sums[5] / same},
           sums[4] > 0   ? StopRequest::interrupt
           : sums[3] > 0 ? StopRequest::terminate
                         : StopRequest::none,
@@ -53,7 +59,7 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
   double share = 1.0 / static_cast<double>(all_ranks.scored_tokens), logged = 1;
   if (!setup_.config.optimization.average_tokens_across_devices) {
     const std::int64_t own = count(batches).scored_tokens;
-    const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * world_.size());
+    const double own_share = own == 0 ? 0 : 1.0 / (static_cast<double>(own) * setup_.groups.gradients.size());
     logged = own_share /
              share;  // a sum over ranks of cross-entropies times this, by all scored tokens, is the mean of the means
     share = own_share;
@@ -64,14 +70,15 @@ void TrainingLoop::compute_gradients(const std::vector<data::Batch>& batches, co
     enter(Phase::forward);
     core_.expect_step(micro + 1 == batches.size());
     key_random_numbers(world_.device(), static_cast<std::uint64_t>(setup_.config.optimization.seed), step_,
-                       plan_.first_row(step_, static_cast<std::int64_t>(micro), world_.rank()));
+                       plan_.first_row(step_, static_cast<std::int64_t>(micro), setup_.groups.data.rank()));
     const at::Tensor loss = [&] {
       const nn::Autocast precision(training_precision(setup_.config), world_.device().type());
       return setup_.model->loss(to_device(batches[micro], world_.device()), scale);
     }();
     enter(Phase::backward);
     core_.backward(loss);
-    window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged);
+    // Ranks of tp have the same loss; what they log is added up.
+    window_.add_loss(scale == 0 ? 0 : loss.item<double>() / scale * logged / setup_.groups.tensor_ranks());
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/core/stored.h>
+#include <tessera/parallel/tensor_parallel.h>
 #include <tessera/text/chat_template.h>
 #include <tessera/text/unicode/utf8.h>
 #include <tessera/train/inference/generate.h>
@@ -63,10 +64,12 @@ std::int64_t prompt_length(const data::Row& row) {
   return prompt > 1 && prompt < size ? prompt : std::clamp<std::int64_t>(size / 2, 1, sample_prompt_tokens);
 }
 
-std::string batch_text(const RunPlan& plan) {
-  return concat(plan.rows_per_step(), " rows (", plan.world_size,
-                plan.world_size == 1 ? " process x " : " processes x ", plan.batch_size, " x ",
-                plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
+std::string batch_text(const Setup& setup) {
+  const RunPlan& plan = setup.plan;
+  return concat(
+      plan.rows_per_step(), " rows (",
+      plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process", setup.groups.cuts() ? "copies" : "processes"),
+      " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")");
 }
 
 std::string one_line(const std::string& text) {
@@ -84,7 +87,7 @@ std::string host_name() {
 
 std::int64_t parameter_count(const models::LanguageModel& model) {
   std::int64_t count = 0;
-  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  for (const auto& parameter : model.parameters()) count += c10::multiply_integers(whole_shape(parameter));
   return count;
 }
 
@@ -96,7 +99,7 @@ std::vector<std::string> describe_start(const Setup& setup, const comm::World& w
       concat("data: ", train.size(), " ", rows_text(train), " (", format_count(static_cast<double>(token_count(train))),
              " tokens)",
              setup.datasets.validation ? concat(", ", setup.datasets.validation->size(), " for validation") : ""),
-      concat("steps: ", plan.total_steps, " of ", batch_text(plan), ", ",
+      concat("steps: ", plan.total_steps, " of ", batch_text(setup), ", ",
              numbers_text("%.2f", plan.epoch(plan.total_steps)), " epochs")};
   const auto& parallel = setup.config.parallel;
   if (parallel.deterministic_reduce)
@@ -149,7 +152,7 @@ Report describe_run(const Setup& setup, const comm::World& world) {
   Report report;
   const std::string& name = setup.config.output.run_name;
   report.title = name.empty() ? model_name(setup) : concat(name, ": ", model_name(setup));
-  report.facts = {processes_text(world), batch_text(setup.plan) + " a step", rows_text(*setup.datasets.train),
+  report.facts = {processes_text(world), batch_text(setup) + " a step", rows_text(*setup.datasets.train),
                   setup.config.data.train_file};
   char time[64] = {};
   const std::time_t now = std::time(nullptr);

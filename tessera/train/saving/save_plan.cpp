@@ -9,6 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/checkpoint/tensor_bridge.h>
 #include <tessera/layout/owners.h>
+#include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 namespace {
@@ -50,13 +51,21 @@ std::vector<PartFile> cut_into_files(const std::vector<format::TensorSpec>& tens
   return files;
 }
 
-void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& group, const SaveForm& form) {
+/// The ranks among which tensors are dealt out: where some are cut over tp, those of this rank's part.
+comm::Group dealing_ranks(const SavedModel& model, const comm::Group& group) {
+  return tensor_group(*model.sharded) ? model.sharded->options().group : group;
+}
+
+void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& all, const SaveForm& form) {
   const Sharded& sharded = *model.sharded;
+  const comm::Group group = dealing_ranks(model, all);
+  const bool writes = writes_whole(tensor_group(sharded));
   const std::vector<ShardedParameter>& parameters = sharded.named_parameters();
   std::vector<std::int64_t> bytes;
-  for (const ShardedParameter& p : parameters) bytes.push_back(bytes_of(p.shape, p.local.scalar_type()));
+  for (const ShardedParameter& p : parameters) bytes.push_back(bytes_of(saved_shape(p), p.local.scalar_type()));
   // One of HSDP's copies of a tensor is written; by the rank that has it whole, if one has.
   std::vector<int> holders = sharded.whole_holders();
+  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // they may differ between parts
   const std::vector<int> copies = layout::assign_owners(bytes, sharded.replicate_ranks());
   for (std::size_t i = 0; i < holders.size(); ++i)
     if (holders[i] >= 0) holders[i] += copies[i] * sharded.shard_ranks();
@@ -72,16 +81,16 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& gr
   std::vector<format::TensorSpec> tensors;
   const auto add_untrained = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i)
-      if (const UntrainedTensor& tensor = model.untrained[i]; plan.untrained_owners[i] == group.rank())
+      if (const UntrainedTensor& tensor = model.untrained[i]; writes && plan.untrained_owners[i] == group.rank())
         tensors.push_back({tensor.name, checkpoint::dtype_of(tensor.type), tensor.shape});
   };
   plan.untrained_first = count_wider(model.untrained, sharded);
   add_untrained(0, plan.untrained_first);
   checkpoint::ShardFile::Tensors trained{tensors.size(), 0};
   for (const std::size_t i : sharded.delivery_order())
-    if (plan.owners[i] == group.rank())
+    if (writes && plan.owners[i] == group.rank())
       tensors.push_back({model.weights_prefix + parameters[i].name,
-                         checkpoint::dtype_of(parameters[i].local.scalar_type()), parameters[i].shape});
+                         checkpoint::dtype_of(parameters[i].local.scalar_type()), saved_shape(parameters[i])});
   trained.end = tensors.size();
   add_untrained(plan.untrained_first, model.untrained.size());
   plan.weights = cut_into_files(tensors, trained, form.full ? form.max_file_bytes : SaveForm().max_file_bytes);
@@ -92,12 +101,17 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& gr
     plan.weights[i].name = part_name(model.weights_stem, first + i + 1, files);
 }
 
-void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& group) {
+void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all) {
   const Sharded& sharded = *model.sharded;
+  const comm::Group group = dealing_ranks(model, all);
+  const bool writes = writes_whole(tensor_group(sharded));
   struct State {
     std::size_t place;
-    std::vector<std::int64_t> shape;  // the whole tensor's
+    std::vector<std::int64_t> shape;  // the part's
     bool divided;
+  };
+  const auto is_cut = [&](const HeldState& state) {
+    return state.parameter != nullptr && saved_shape(*state.parameter) != state.parameter->shape;
   };
   std::vector<State> divided, whole;
   std::vector<std::int64_t> divided_bytes, whole_bytes;
@@ -114,26 +128,47 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& gro
   const std::vector<int> owners = layout::assign_owners(whole_bytes, group.size());
   std::vector<State> own;
   for (std::size_t i = 0; i < divided.size(); ++i)
-    if (copies[i] == own_copy && model.states[divided[i].place].held.numel() > 0) own.push_back(divided[i]);
+    if (const HeldState& state = model.states[divided[i].place];
+        copies[i] == own_copy && state.held.numel() > 0 && (writes || is_cut(state)))
+      own.push_back(divided[i]);
   for (std::size_t i = 0; i < whole.size(); ++i)
-    if (owners[i] == group.rank()) own.push_back(whole[i]);
+    if (owners[i] == group.rank() && (writes || is_cut(model.states[whole[i].place]))) own.push_back(whole[i]);
 
   // as the reference writer orders them
   std::sort(own.begin(), own.end(),
             [&](const State& a, const State& b) { return model.states[a.place].name < model.states[b.place].name; });
-  if (own.empty() && group.size() > 1) return;  // one rank has no index that could say that there are none
+  std::erase_if(own, [&](const State& state) {
+    const ShardedParameter* const parameter = model.states[state.place].parameter;
+    return parameter != nullptr && !writes_part(*parameter);
+  });
+  if (own.empty() && all.size() > 1) return;  // one rank has no index that could say that there are none
   PartFile& file = plan.states.emplace_back();
   file.name =
-      part_name(model.states_stem, static_cast<std::size_t>(group.rank()) + 1, static_cast<std::size_t>(group.size()));
+      part_name(model.states_stem, static_cast<std::size_t>(all.rank()) + 1, static_cast<std::size_t>(all.size()));
   for (const State& state : own) {
     const auto& [name, held, parameter] = model.states[state.place];
     const format::DType dtype = checkpoint::dtype_of(held.scalar_type());
-    const bool plain = group.size() == 1;  // whole tensors, no index
-    plan.own_states.push_back(state.place);
-    file.tensors.push_back({name, dtype, plain ? state.shape : std::vector<std::int64_t>{held.numel()}});
     const std::int64_t begin = state.divided ? parameter->begin : 0;
-    plan.state_pieces.push_back(
-        {name, dtype, state.shape, {{file.name, name, layout::flat_region(state.shape, begin, begin + held.numel())}}});
+    if (all.size() == 1 || !is_cut(model.states[state.place])) {
+      const bool plain = all.size() == 1;  // whole tensors, no index
+      plan.own_states.push_back({state.place});
+      file.tensors.push_back({name, dtype, plain ? state.shape : std::vector<std::int64_t>{held.numel()}});
+      plan.state_pieces.push_back({name,
+                                   dtype,
+                                   state.shape,
+                                   {{file.name, name, layout::flat_region(state.shape, begin, begin + held.numel())}}});
+      continue;
+    }
+    format::StoredTensor& stored = plan.state_pieces.emplace_back();
+    stored.name = name;
+    stored.dtype = dtype;
+    stored.shape = saved_shape(*parameter);
+    for (auto& [whole_box, own_box] : held_boxes(*parameter, begin, held.numel())) {
+      const std::string key = stored.pieces.empty() ? name : concat(name, "#", stored.pieces.size());
+      file.tensors.push_back({key, dtype, {own_box.numel()}});
+      stored.pieces.push_back({file.name, key, std::move(whole_box)});
+      plan.own_states.push_back({state.place, std::move(own_box)});
+    }
   }
   file.finite.end = file.tensors.size();
 }
@@ -164,13 +199,13 @@ void plan_full_states(SavePlan& plan, const SavedModel& model, const comm::Group
   const bool writes = group.rank() == 0;
   for (auto& [field, list] : lists) {
     for (const std::size_t i : model.sharded->delivery_order())
-      if (writes && list[i] != no_state) add(list[i], parameters[i].shape);
+      if (writes && list[i] != no_state) add(list[i], saved_shape(parameters[i]));
     plan.delivered_states.push_back(std::move(list));
   }
   for (const std::size_t place : whole) {
     if (!writes) continue;
     add(place, model.states[place].held.sizes().vec());
-    plan.own_states.push_back(place);
+    plan.own_states.push_back({place});
   }
   file.finite.end = file.tensors.size();
   if (writes) plan.states.push_back(std::move(file));

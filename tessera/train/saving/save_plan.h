@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,17 +78,23 @@ struct SavePlan {
   std::size_t untrained_first = 0;    ///< so many of SavedModel::untrained precede the trained parameters in `weights`
   std::vector<PartFile> weights;      ///< trained ones in Sharded::delivery_order(); none: this rank writes no weights
   std::vector<PartFile> states;       ///< none or one, in the order of own_states
-  std::vector<std::size_t> own_states;  ///< places in SavedModel::states, of what is written as it is held here
+  struct OwnState {
+    std::size_t place;                       ///< in SavedModel::states
+    std::optional<layout::Region> box = {};  ///< the elements of it that are one tensor of the file; empty: all
+  };
+  std::vector<OwnState> own_states;  ///< what is written as it is held here
   /// FULL: places in SavedModel::states by parameter, each a list for Sharded::deliver_like(); no_state: it has none in
   /// this list. They precede own_states in `states`.
   std::vector<std::vector<std::size_t>> delivered_states;
-  std::vector<format::StoredTensor> state_pieces;  ///< what of each state is in `states`: one piece each
+  std::vector<format::StoredTensor> state_pieces;  ///< what of each state is in `states`
 };
 
 /// Weights go whole to the rank that writes them: those that a rank has whole stay there, the others are dealt out so
 /// that each writes about the same number of bytes. A state that is divided over the shard group is written as it is
 /// held, by one of the copies (HSDP); one that several ranks hold whole is written by one of them. On one rank the
-/// files have the plain names and hold whole tensors. FULL: so has rank 0, and the others write nothing.
+/// files have the plain names and hold whole tensors. FULL: so has rank 0, and the others write nothing. Where tensors
+/// are cut over ranks of tp, `group` holds a group of the sharding engine for each of them: the first writes the
+/// weights, each its states (tensor_parts.h).
 SavePlan plan_save(const SavedModel& model, const comm::Group& group, const SaveForm& form);
 
 }  // namespace tessera::train

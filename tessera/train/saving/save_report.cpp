@@ -41,12 +41,12 @@ Value to_value(const PartReport& report) {
   for (const ModelReport& model : report.models) {
     Value file_of = Value::make_object(), states = Value::make_array();
     for (const auto& [tensor, file] : model.file_of) file_of.set(tensor, Value::of(file));
-    for (const format::StoredTensor& state : model.states) {
-      const format::StoredPiece& piece = state.pieces.at(0);
-      states.push_back(
-          Value::make_array({Value::of(state.name), Value::of(format::dtype_name(state.dtype)), to_value(state.shape),
-                             Value::of(piece.file), Value::of(piece.region.begin), Value::of(piece.region.end)}));
-    }
+    for (const format::StoredTensor& state : model.states)
+      for (const format::StoredPiece& piece : state.pieces)
+        states.push_back(Value::make_array({Value::of(state.name), Value::of(format::dtype_name(state.dtype)),
+                                            to_value(state.shape), Value::of(piece.file), Value::of(piece.key),
+                                            to_value(piece.region.offset), to_value(piece.region.shape),
+                                            Value::of(piece.region.begin), Value::of(piece.region.end)}));
     models.push_back(Value::make_array({Value::of(model.files), Value::of(model.bytes), file_of, states}));
   }
   return Value::make_object({{"files", Value::of(format::manifest_text({0, report.files}))},
@@ -67,8 +67,11 @@ PartReport parse_report(const Value& value) {
       const std::vector<std::int64_t> shape = parse_numbers(items.at(2));
       const auto dtype = format::parse_dtype(items.at(1).as_string());
       TESSERA_CHECK(dtype.has_value(), "a rank reports the dtype ", items.at(1).as_string());
-      const layout::Region region = layout::flat_region(shape, items.at(4).as_int(), items.at(5).as_int());
-      model.states.push_back({name, *dtype, shape, {{items.at(3).as_string(), name, region}}});
+      layout::Region region{parse_numbers(items.at(5)), parse_numbers(items.at(6)), items.at(7).as_int(),
+                            items.at(8).as_int()};
+      layout::check_region(region, shape, concat("a rank's report of ", name));
+      model.states.push_back(
+          {name, *dtype, shape, {{items.at(3).as_string(), items.at(4).as_string(), std::move(region)}}});
     }
   }
   return report;

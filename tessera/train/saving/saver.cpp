@@ -20,6 +20,7 @@
 #include <tessera/parallel/replicas.h>
 #include <tessera/train/saving/part_files.h>
 #include <tessera/train/saving/save_report.h>
+#include <tessera/train/saving/tensor_parts.h>
 
 namespace tessera::train {
 namespace {
@@ -186,27 +187,34 @@ void Saver::copy() {
   for (std::size_t m = 0; m < job_->models.size(); ++m) {
     const SavedModel& model = job_->models[m];
     Part& part = job_->parts[m];
+    const comm::Group tensor = tensor_group(*model.sharded);
     const auto append_untrained = [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) {
         const at::Tensor whole = model.untrained[i].whole();
-        if (part.plan.untrained_owners[i] == group_.rank()) guarded(error_, [&] { part.weights->append(whole); });
+        if (part.plan.untrained_owners[i] == group_.rank() && writes_whole(tensor))
+          guarded(error_, [&] { part.weights->append(whole); });
       }
     };
     append_untrained(0, part.plan.untrained_first);
-    model.sharded->deliver_parameters(part.plan.owners, [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+    const auto append_weights = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
       guarded(error_, [&] { part.weights->append(piece); });
-    });
+    };
+    model.sharded->deliver_parameters(part.plan.owners, of_whole_tensors(*model.sharded, tensor, append_weights));
     append_untrained(part.plan.untrained_first, model.untrained.size());
     for (const std::vector<std::size_t>& list : part.plan.delivered_states) {
       std::vector<at::Tensor> held;
       for (const std::size_t i : list) held.push_back(i == no_state ? at::Tensor() : model.states[i].held);
+      const auto append_states = [&](std::size_t, std::int64_t, const at::Tensor& piece) {
+        guarded(error_, [&] { part.states->append(piece); });
+      };
       model.sharded->deliver_like(held, std::vector<int>(held.size(), 0),
-                                  [&](std::size_t, std::int64_t, const at::Tensor& piece) {
-                                    guarded(error_, [&] { part.states->append(piece); });
-                                  });
+                                  of_whole_tensors(*model.sharded, tensor, append_states));
     }
-    for (const std::size_t i : part.plan.own_states)
-      guarded(error_, [&] { part.states->append(model.states[i].held); });
+    for (const auto& [place, box] : part.plan.own_states)
+      guarded(error_, [&] {
+        const HeldState& state = model.states[place];
+        part.states->append(box ? take_box(*state.parameter, state.held, *box) : state.held);
+      });
   }
 }
 

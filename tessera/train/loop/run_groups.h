@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// The mesh of a run and its groups: who has other rows, who another part of the same rows, who another part of the
+/// same layers.
+
+#include <tessera/comm/group.h>
+#include <tessera/comm/world.h>
+#include <tessera/config/core/run_config.h>
+#include <tessera/layout/mesh.h>
+#include <tessera/parallel/context/groups.h>
+
+namespace tessera::train {
+
+struct RunGroups {
+  layout::Mesh mesh;
+  comm::Group data;       ///< the ranks that have other rows (dp)
+  comm::Group gradients;  ///< those whose gradients are summed, over which the engine divides (dp x cp)
+  comm::Group tensor;     ///< tp
+  ContextGroups context;  ///< cp
+
+  int tensor_ranks() const { return mesh.size(layout::Axis::tp); }
+  int context_ranks() const { return mesh.size(layout::Axis::cp); }
+  /// One rank for each row and part of a layer: the model itself is cut.
+  bool cuts() const { return tensor_ranks() * context_ranks() > 1; }
+};
+
+/// Collective. Throws InputError for settings that do not fit the ranks.
+RunGroups make_run_groups(const RunConfig& config, comm::World& world);
+
+}  // namespace tessera::train

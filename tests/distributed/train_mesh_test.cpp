@@ -1,0 +1,155 @@
+// `tessera train` on meshes of tp, sp, cp and every strategy: the run is that of one process, and what one mesh saves
+// another loads.
+
+#include "resume_jobs.h"
+
+#include <map>
+
+#include <tessera/checkpoint/tensor_bridge.h>
+#include <tessera/format/safetensors/safetensors.h>
+
+namespace tessera::testing {
+namespace {
+
+constexpr int saved_at = 3, last_step = 6;
+
+struct Mesh {
+  std::string name;
+  int ranks;
+  int copies;  ///< copies of the model, each with rows of its own
+  Words flags;
+};
+
+class TrainMesh : public ResumeJobs {
+ protected:
+  /// The rows of a step are the same everywhere: copies x rows of each.
+  RunConfig run_config(const std::string& output, const Mesh& mesh, const Words& more) const {
+    static const Words model = {"--config_name", "llama-tiny", "--config_overrides",
+                                "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,"
+                                "head_dim=8,intermediate_size=48,vocab_size=257,max_position_embeddings=16"};
+    return config(output, last_step,
+                  model +
+                      Words{"--per_device_train_batch_size", concat(4 / mesh.copies), "--validation_split_percentage",
+                            "10", "--eval_strategy", "steps", "--eval_steps", "3"} +
+                      mesh.flags + more);
+  }
+
+  void train_on(const std::string& output, const Mesh& mesh, const Words& more) const {
+    const RunConfig run = run_config(output, mesh, more);
+    run_ranks(
+        mesh.ranks,
+        [&](comm::World&) {
+          be_quiet();
+          EXPECT_EQ(train::train(run, Value::make_object()), ExitCode::done) << output;
+        },
+        time_limit(60));
+  }
+
+  /// Every loss, norm and evaluation that the run has logged.
+  std::vector<double> figures(const std::string& output) const {
+    std::vector<double> all;
+    const std::string metrics = path_join(path(output), "metrics.jsonl");
+    for (const std::string& line : split(read_file(metrics), '\n')) {
+      if (line.empty()) continue;
+      const Value value = parse_json(line, metrics);
+      for (const char* key : {"loss", "grad_norm", "eval_loss", "tokens"})
+        if (const Value* number = value.find(key); number != nullptr && number->is_number())
+          all.push_back(number->as_real());
+    }
+    return all;
+  }
+
+  void expect_same_run(const std::string& output, const std::string& wanted, const std::string& what) const {
+    const auto got = figures(output), expected = figures(wanted);
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-5 * std::abs(expected[i])) << what;
+    expect_same_model(output, wanted, what);
+  }
+
+  void expect_same_model(const std::string& output, const std::string& wanted, const std::string& what) const {
+    const format::SafetensorsFile a(path(output + "/model.safetensors")), b(path(wanted + "/model.safetensors"));
+    ASSERT_EQ(a.tensors().size(), b.tensors().size()) << what;
+    for (const format::TensorInfo& info : b.tensors()) {
+      const format::TensorInfo* own = a.find(info.name);
+      ASSERT_NE(own, nullptr) << what << ": " << info.name;
+      ASSERT_EQ(own->shape, info.shape) << what << ": " << info.name;
+      const at::Tensor x = checkpoint::read_tensor(a, *own), y = checkpoint::read_tensor(b, info);
+      EXPECT_LE((x - y).norm().item<double>(), 2e-5 * y.norm().item<double>()) << what << ": " << info.name;
+    }
+  }
+};
+
+const Mesh one{"one", 1, 1, {}};
+
+TEST_F(TrainMesh, every_mesh_trains_as_one_process_and_loads_what_another_has_saved) {
+  const std::vector<Mesh> meshes = {
+      {"tp2", 2, 1, {"--tp_size", "2"}},
+      {"tp2_sp_full_shard2", 4, 2, {"--tp_size", "2", "--sequence_parallel", "--fsdp", "full_shard auto_wrap"}},
+      {"tp2_cp2_sp", 4, 1, {"--tp_size", "2", "--cp_size", "2", "--sequence_parallel"}},
+      {"cp2_zero2", 4, 2, {"--cp_size", "2", "--cp_comm_type", "a2a", "--zero_stage", "2"}},
+      {"tp4", 4, 1, {"--tp_size", "4"}},
+      {"tp2_hybrid", 4, 2, {"--tp_size", "2", "--fsdp", "hybrid_shard auto_wrap", "--shard_group_size", "2"}},
+  };
+  train_on("one", one, {"--save_strategy", "no"});
+  std::string before;
+  for (const Mesh& mesh : meshes) {
+    train_on(mesh.name, mesh, {"--save_steps", concat(saved_at)});
+    expect_same_run(mesh.name, "one", mesh.name);
+    if (!before.empty()) {
+      const std::string resumed = mesh.name + "_from_" + before;
+      train_on(resumed, mesh,
+               {"--save_strategy", "no", "--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
+      expect_same_model(resumed, "one", resumed);
+    }
+    before = mesh.name;
+    if (::testing::Test::HasFailure()) return;
+  }
+  train_on("one_again", one,
+           {"--save_strategy", "no", "--resume_from_checkpoint", path(concat(before, "/checkpoint-", saved_at))});
+  expect_same_model("one_again", "one", "one_again");
+}
+
+TEST_F(TrainMesh, whole_checkpoints_and_packed_projections) {
+  const Words gpt2 = {"--config_name",
+                      "gpt2-tiny",
+                      "--config_overrides",
+                      "n_layer=2,n_embd=24,n_head=4,vocab_size=257,n_positions=16,resid_pdrop=0,embd_pdrop=0,"
+                      "attn_pdrop=0",
+                      "--optim",
+                      "sgd"};
+  train_on("one", one, gpt2 + Words{"--save_strategy", "no"});
+  const Mesh tp2{"tp2", 2, 1, {"--tp_size", "2"}},
+      both{"both", 4, 2, {"--tp_size", "2", "--fsdp", "full_shard auto_wrap"}};
+  train_on("sharded", both, gpt2 + Words{"--save_steps", concat(saved_at)});
+  train_on("full", both, gpt2 + Words{"--save_steps", concat(saved_at), "--save_state_dict_type", "full"});
+  expect_same_run("sharded", "one", "sharded");
+  expect_same_run("full", "one", "full");
+  for (const char* from : {"sharded", "full"}) {
+    const std::string name = concat("from_", from);
+    train_on(name, tp2,
+             gpt2 + Words{"--save_strategy", "no", "--resume_from_checkpoint",
+                          path(concat(from, "/checkpoint-", saved_at))});
+    expect_same_model(name, "one", name);
+  }
+}
+
+TEST_F(TrainMesh, a_mesh_that_does_not_fit_is_refused_before_anything_is_written) {
+  const RunConfig run = run_config("refused", {"tp3", 3, 1, {"--tp_size", "3"}}, {});
+  run_ranks(
+      3,
+      [&](comm::World& world) {
+        be_quiet();
+        try {
+          train::train(run, Value::make_object());
+          ADD_FAILURE() << "it ran";
+        } catch (const Error& error) {
+          const bool told = std::string(error.what()).find("heads") != std::string::npos;
+          EXPECT_TRUE(told || world.rank() > 0) << error.what();
+        }
+      },
+      time_limit(30));
+  EXPECT_FALSE(path_exists(path("refused")));
+}
+
+}  // namespace
+}  // namespace tessera::testing
