@@ -64,6 +64,26 @@ mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the 
 `save_state_dict_type` (`LOCAL_STATE_DICT` is written as sharded); `use_orig_params` changes nothing and is said so;
 `xla: true` is refused. Blocks are wrapped also without `auto_wrap`; `auto_wrap_policy: NO_WRAP` does not.
 
+## The mesh
+The processes of a run are a grid: `dp_replicate x dp_shard x cp x tp`, the last varying fastest. `--tp_size` and
+`--cp_size` say two of the sizes; the processes that are left are data-parallel, and the strategy says which of them
+share shards. Batch sizes, `"auto"` and accumulation count data-parallel processes: processes / (tp x cp).
+`--shard_group_size` counts processes of dp_shard x cp, over which shards lie. What does not fit is refused with the
+rule, the numbers and the nearest choices. [parallelism.md](parallelism.md) says what the axes do; `tessera train` runs
+them, the faces (Trainer, Accelerator, DeepSpeed's engine) refuse sizes above 1 as yet.
+
+| ours | TrainingArguments | accelerate | DeepSpeed | Megatron-LM |
+|---|---|---|---|---|
+| `tp_size` | `tp_size`, `parallelism_config.tp_size` | `parallelism_config_tp_size`, `megatron_lm_tp_degree` | `tensor_parallel.autotp_size` | `--tensor-model-parallel-size` |
+| `cp_size` | `parallelism_config.cp_size` | `parallelism_config_cp_size`, `megatron_lm_context_parallel_size` | - | `--context-parallel-size` |
+| `cp_size` with `cp_comm_type a2a` | `parallelism_config.sp_size` | `parallelism_config_sp_size` | `sequence_parallel_size` | `--cp-comm-type a2a` |
+| `cp_comm_type` `p2p`, `all_gather` | `cp_handler`: `alltoall`, `allgather` | `cp_comm_strategy`: `alltoall`, `allgather` | - | `--cp-comm-type` |
+| `cp_a2a_size` | - | - | - | first of `--hierarchical-context-parallel-sizes` |
+| `sequence_parallel` | - | `megatron_lm_sequence_parallelism` | - | `--sequence-parallel` |
+| `strategy`, `shard_group_size` | `parallelism_config.dp_*_size` | `parallelism_config_dp_*_size` | - | - |
+
+PyTorch's context parallelism calls a ring `alltoall`: it passes keys and values on by that operation.
+
 ## Differences from Hugging Face
 - The loss that is printed is the mean over scored positions. Hugging Face's Trainer divides by all labels, the
   shifted-away one too, and so prints (T-1)/T of it.
@@ -79,24 +99,24 @@ mean; `reshard_after_forward: SHARD_GRAD_OP` names the strategy, an integer the 
 `tools/real_configs.py FOLDER build/tessera` looks at the configurations in checkouts of other projects and prints how
 many are accepted, refused because they ask for what is not built (which the refusal names, with the place and what to
 do instead), or refused for any other reason; and it compares what accepted files mean with a reading of its own
-(learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes). On 2026-11-23,
-with the newest snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL, alignment-handbook, FastChat,
-Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory, and files of transformers' tests and documentation:
+(learning rate, betas, decay, batch, accumulation, ZeRO stage, clipping, precision, warm-up, processes, mesh). On
+2026-11-23, with the newest snapshots of accelerate, DeepSpeed, DeepSpeedExamples, Megatron-LM, TRL, alignment-handbook,
+FastChat, Stanford Alpaca, LLaVA, Qwen and LLaMA-Factory, and files of transformers' tests and documentation:
 
 | what | number | accepted | asks for what is not built | otherwise refused | accepted of what is built |
 |---|---|---|---|---|---|
-| DeepSpeed's JSON | 129 | 89 | 40 | 0 | 100 % |
-| accelerate's YAML | 56 | 47 | 8 | 1 | 97.9 % |
+| DeepSpeed's JSON | 129 | 92 | 37 | 0 | 100 % |
+| accelerate's YAML | 56 | 52 | 3 | 1 | 98.1 % |
 | TRL's recipes | 25 | 5 | 20 | 0 | 100 % |
-| Megatron-LM's functional tests | 298 | 12 | 286 | 0 | 100 % |
-| command lines | 46 | 19 | 25 | 2 | 90.5 % |
-| together | 554 | 172 | 379 | 3 | 98.3 % |
+| Megatron-LM's functional tests | 298 | 36 | 262 | 0 | 100 % |
+| command lines | 46 | 20 | 24 | 2 | 90.9 % |
+| together | 554 | 205 | 346 | 3 | 98.6 % |
 
 No accepted file of DeepSpeed, accelerate and Megatron-LM differed in meaning. Not built are, most frequent first:
-tensor, pipeline, context and expert parallelism and mixtures of experts, generation, other architectures, reinforcement
-learning, compression and quantization in training, models that see images, preference training (DPO, ORPO), chat
-templates other than ChatML, the 1-bit variants of Lamb and ZeroOneAdam. The three others: a YAML key that stands twice,
-a flag of T5 data, and a command line that is an excerpt.
+pipeline and expert parallelism and mixtures of experts, generation, other architectures, reinforcement learning,
+compression and quantization in training, models that see images, preference training (DPO, ORPO), chat templates other
+than ChatML, the 1-bit variants of Lamb and ZeroOneAdam. The three others: a YAML key that stands twice, a flag of T5
+data, and a command line that is an excerpt.
 
 ## tessera train
 ```

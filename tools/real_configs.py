@@ -221,8 +221,13 @@ def processes_of(path):
     batch, micro, steps = (number(ds.get(name)) for name in (
         "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"))
     if batch and micro and batch >= micro * (steps or 1):
-        return int(batch // (micro * (steps or 1)))
+        return int(batch // (micro * (steps or 1))) * ranks_per_sample(ds)
     return None
+
+
+def ranks_per_sample(ds):
+    tensor = ds.get("tensor_parallel") or {}
+    return int(number(tensor.get("autotp_size")) or 1) * int(number(ds.get("sequence_parallel_size")) or 1)
 
 
 def accelerate_meaning(path):
@@ -235,6 +240,10 @@ def accelerate_meaning(path):
             if given.get("distributed_type") == "DEEPSPEED" and number(given.get(theirs)) is not None:
                 meaning[ours] = number(given[theirs])
     several = given.get("distributed_type") != "NO" and given.get("num_machines") == "1"
+    for theirs, ours in (("tp_size", "tp_size"), ("cp_size", "cp_size"), ("sp_size", "cp_size")):
+        size = number(given.get("parallelism_config_" + theirs))
+        if size and size > 1:
+            meaning[ours] = size
     if several and number(given.get("num_processes")):
         meaning["num_processes"] = number(given["num_processes"])
     if given.get("distributed_type") == "FSDP" and given.get("fsdp_sharding_strategy") in ("FULL_SHARD", "1"):
@@ -244,13 +253,21 @@ def accelerate_meaning(path):
 
 MEGATRON = {"lr": "learning_rate", "train-iters": "max_steps", "micro-batch-size": "per_device_train_batch_size",
             "seq-length": "block_size", "clip-grad": "max_grad_norm", "adam-beta2": "adam_beta2",
-            "weight-decay": "weight_decay", "save-interval": "save_steps", "seed": "seed"}
+            "weight-decay": "weight_decay", "save-interval": "save_steps", "seed": "seed",
+            "tensor-model-parallel-size": "tp_size", "context-parallel-size": "cp_size"}
+MEGATRON_PROCESSES = 8
 
 
 def megatron_meaning(path):
     given = dict(re.findall(r"^  --([\w-]+): *([^\s#]+)", read(path).split("MODEL_ARGS:")[1].split("\nMODEL_ARGS_2")[0],
                             re.M))
-    return {ours: number(given[theirs]) for theirs, ours in MEGATRON.items() if number(given.get(theirs)) is not None}
+    meaning = {ours: number(given[theirs]) for theirs, ours in MEGATRON.items()
+               if number(given.get(theirs)) is not None}
+    tp, cp = (number(given.get(name, 1)) for name in ("tensor-model-parallel-size", "context-parallel-size"))
+    if all(number(given.get(name)) for name in ("global-batch-size", "micro-batch-size")) and tp and cp:
+        rows = number(given["micro-batch-size"]) * max(1, MEGATRON_PROCESSES // (tp * cp))
+        meaning["gradient_accumulation_steps"] = number(given["global-batch-size"]) // rows
+    return meaning
 
 
 def megatron_copy(path, stand):
@@ -315,7 +332,7 @@ def look(project, folder, program, stand, only):
                 processes, expected = processes_of(path), deepspeed_meaning(path)
                 show = ["--deepspeed", path]
             elif kind == "Megatron":
-                processes, expected = 8, megatron_meaning(path)
+                processes, expected = MEGATRON_PROCESSES, megatron_meaning(path)
                 path = megatron_copy(path, stand)
                 words, show = ["check", path], ["--args_file", path]
             elif kind == "accelerate":

@@ -261,6 +261,9 @@ TEST(AccelerateFile, TheMesh) {
        "cp_comm_type=p2p cp_size=2 num_processes=4 shard_group_size=2 strategy=hybrid_shard"},
       {mesh("dp_shard_size: 2\nsp_size: 2"), "cp_comm_type=a2a cp_size=2 num_processes=4 strategy=full_shard"},
   });
+  expect_settings({{in("distributed_type: DEEPSPEED\nnum_processes: 4\n", "parallelism_config",
+                       "dp_shard_size: 2\nsp_size: 2\nsp_attn_implementation: sdpa\nsp_seq_length_is_variable: true"),
+                    "cp_comm_type=a2a cp_size=2 num_processes=4 zero_stage=2"}});
   expect_problems({
       {mesh("dp_replicate_size: 2\ndp_shard_size: 3"),
        {"a.yaml:4:22: parallelism_config_dp_replicate_size 2 x parallelism_config_dp_shard_size 3 are 6 processes, but "

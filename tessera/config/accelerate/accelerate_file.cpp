@@ -205,7 +205,8 @@ class Reader {
     const std::int64_t processes = machine(kind);
     precision();
     const AccelerateMesh mesh = bad("parallelism_config") ? AccelerateMesh{} : accelerate_mesh(s_, processes);
-    if (mesh.shard > 1 && kind != Kind::fsdp && kind != Kind::unknown)
+    const bool divides = kind == Kind::fsdp || kind == Kind::deepspeed || kind == Kind::unknown;
+    if (mesh.shard > 1 && !divides)
       to_.problem(mesh.shard_from->where(),
                   concat("parallelism_config_dp_shard_size ", mesh.shard,
                          " divides the parameters, which is distributed_type FSDP's: make it that, or the size 1"));

@@ -97,6 +97,7 @@ constexpr std::array rows{
     KeyRow{"deepspeed_config.deepspeed_hostfile", "", ignored, launcher},
     KeyRow{"deepspeed_config.deepspeed_exclusion_filter", "", ignored, launcher},
     KeyRow{"deepspeed_config.deepspeed_inclusion_filter", "", ignored, launcher},
+    KeyRow{"deepspeed_config.seq_parallel_communication_data_type", "", ignored, "activations travel as they are"},
     KeyRow{"deepspeed_config.deepspeed_moe_layer_cls_names", "", ignored,
            "modules that only some processes call need data_dependent"},
     // ---- megatron_lm_config ----

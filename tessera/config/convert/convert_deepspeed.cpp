@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
+#include <tessera/config/core/mesh.h>
 #include <tessera/config/core/overrides.h>
 
 #include <algorithm>
@@ -127,6 +128,16 @@ Value zero_of(Plan& plan) {
   return zero;
 }
 
+/// DeepSpeed's sequence parallelism is Ulysses; it has no word for rings.
+void add_mesh(Plan& plan, Value& out) {
+  const ParallelConfig& p = plan.config.parallel;
+  if (plan.take("tp_size")) out.set("tensor_parallel", Value::make_object({{"autotp_size", Value::of(p.tp_size)}}));
+  if (p.cp_size == 1 || p.cp_comm_type != layout::ContextMethod::a2a) return;
+  plan.take("cp_size");
+  plan.take("cp_comm_type");
+  out.set("sequence_parallel_size", Value::of(p.cp_size));
+}
+
 Value fp16_of(Plan& plan, bool automatic) {
   Value fp16 = Value::make_object({{"enabled", automatic ? Value::of("auto") : Value::of(true)}});
   if (!automatic) plan.take("fp16");
@@ -148,7 +159,9 @@ Value deepspeed_json(Plan& plan, bool automatic) {
     out.set(key, automatic ? Value::of("auto") : plan.value(setting));
   };
   if (const std::int64_t processes = plan.config.parallel.num_processes; processes > 0 && !automatic)
-    out.set("train_batch_size", Value::of(processes * o.per_device_train_batch_size * o.gradient_accumulation_steps));
+    out.set("train_batch_size", Value::of(data_parallel_ranks(plan.config.parallel, processes) *
+                                          o.per_device_train_batch_size * o.gradient_accumulation_steps));
+  if (!automatic) add_mesh(plan, out);
   always("train_micro_batch_size_per_gpu", "per_device_train_batch_size");
   always("gradient_accumulation_steps", "gradient_accumulation_steps");
   always("gradient_clipping", "max_grad_norm");

@@ -3,6 +3,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/convert/convert_writers.h>
 #include <tessera/config/core/fields.h>
+#include <tessera/config/core/mesh.h>
 
 #include <algorithm>
 
@@ -13,14 +14,39 @@ std::string_view mixed_precision(const RunConfig& config) {
   return config.optimization.bf16 ? "bf16" : config.optimization.fp16 ? "fp16" : "no";
 }
 
-/// Copies of a hybrid strategy as sizes, when they are known; null: the strategy's name says it all.
-Value mesh_section(const Plan& plan) {
-  const std::int64_t processes = plan.config.parallel.num_processes, group = plan.config.sharding.shard_group_size;
-  if (row_of(plan.config.sharding.strategy).shard_group != ShardGroup::host || group <= 0 || processes % group != 0 ||
-      processes <= group)
-    return {};
-  return Value::make_object({{"parallelism_config_dp_replicate_size", Value::of(processes / group)},
-                             {"parallelism_config_dp_shard_size", Value::of(group)}});
+/// parallelism_config: tensor and context parallelism, and copies of a hybrid strategy as sizes when they are known;
+/// null: the strategy's name says it all. Takes what it says.
+Value mesh_section(Plan& plan) {
+  const ParallelConfig& p = plan.config.parallel;
+  const ShardingConfig& s = plan.config.sharding;
+  const std::int64_t processes = p.num_processes, group = s.shard_group_size, ranks = processes / p.tp_size;
+  const bool copies = row_of(s.strategy).shard_group == ShardGroup::host && group > 0 && ranks % group == 0 &&
+                      group % p.cp_size == 0 && ranks > group;
+  const bool cuts = ranks_per_sample(p) > 1;
+  if (!copies && !cuts) return {};
+  Value section = Value::make_object();
+  const auto size = [&](const char* key, std::int64_t value) {
+    section.set(concat("parallelism_config_", key), Value::of(value));
+  };
+  const bool shards = row_of(s.strategy).shard_group != ShardGroup::none;
+  const std::int64_t dp = processes > 0 ? data_parallel_ranks(p, processes) : 1;
+  if (copies || processes > 0) {
+    size("dp_replicate_size", copies ? ranks / group : shards ? 1 : dp);
+    size("dp_shard_size", copies ? group / p.cp_size : shards ? dp : 1);
+  }
+  if (copies) plan.take("shard_group_size");
+  if (!cuts) return section;
+  plan.take("tp_size");
+  size("tp_size", p.tp_size);
+  if (p.cp_size == 1) return section;
+  using enum layout::ContextMethod;
+  plan.take("cp_size");
+  size(p.cp_comm_type == a2a ? "sp_size" : "cp_size", p.cp_size);
+  if (p.cp_comm_type == a2a_p2p) return section;  // for which accelerate has no word
+  plan.take("cp_comm_type");
+  if (p.cp_comm_type != a2a)
+    section.set("parallelism_config_cp_comm_strategy", Value::of(p.cp_comm_type == p2p ? "alltoall" : "allgather"));
+  return section;
 }
 
 /// The fields of accelerate's deepspeed_config, without a JSON file.
@@ -60,17 +86,15 @@ Converted to_accelerate(const Resolved& resolved) {
   const bool several = config.parallel.num_processes > 1, cpu = config.device == Device::cpu;
   std::string type = several ? (cpu ? "MULTI_CPU" : "MULTI_GPU") : "NO";
   Value file = Value::make_object();
+  const Value mesh = mesh_section(plan);
+  if (!mesh.is_null()) file.set("parallelism_config", sorted(mesh));
   if (speaks_deepspeed(config)) {
     type = "DEEPSPEED";
     file.set("deepspeed_config", sorted(deepspeed_section(plan)));
   } else if (row_of(config.sharding.strategy).shard_parameters) {
     type = "FSDP";
-    const Value mesh = mesh_section(plan);
-    if (!mesh.is_null()) {
-      plan.take("shard_group_size");
-      file.set("parallelism_config", mesh);
-    }
-    file.set("fsdp_config", sorted(fsdp_section(plan, true, !mesh.is_null())));
+    const Value* replicas = mesh.is_null() ? nullptr : mesh.find("parallelism_config_dp_replicate_size");
+    file.set("fsdp_config", sorted(fsdp_section(plan, true, replicas != nullptr && replicas->as_int() > 1)));
   }
   file.set("compute_environment", Value::of("LOCAL_MACHINE"));
   file.set("debug", Value::of(false));

@@ -146,7 +146,7 @@ constexpr Row table[] = {
 
     // ---- communication ----------------------------------------------------------------------------------------------
     direct("communication_data_type", text, "reduce_dtype", {}, "left out: gradients are reduced in fp32"),
-    ignored("seq_parallel_communication_data_type", text, "there is no sequence parallelism yet", "fp32"),
+    ignored("seq_parallel_communication_data_type", text, "activations travel as they are", "fp32"),
     acts("prescale_gradients", flag, "gradient_predivide_factor", "true: the number of processes"),
     acts("gradient_predivide_factor", number, "gradient_predivide_factor"),
     refused("gradient_allreduce_op", text,
