@@ -133,6 +133,51 @@ TEST_F(TrainMesh, whole_checkpoints_and_packed_projections) {
   }
 }
 
+// What the model does not allow, by the rules of layout/mesh_rules.h, and what its data does not.
+TEST_F(TrainMesh, what_the_model_does_not_allow_is_told_with_what_it_does) {
+  const std::string examples = path("examples.jsonl");
+  write_file_atomically(examples, "{\"text\": \"one\"}\n{\"text\": \"another one\"}\n");
+  struct Case {
+    Mesh mesh;
+    Words more;
+    const char* error;
+  };
+  const std::vector<Case> cases = {
+      {{"tp3", 3, 1, {"--tp_size", "3"}}, {}, "the 4 of llama do not divide by 3; tp may be 1"},
+      {{"mlp", 4, 1, {"--tp_size", "4"}},
+       {"--config_overrides",
+        "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+        "intermediate_size=50,vocab_size=257,max_position_embeddings=16"},
+       "intermediate size 50 of llama does not divide by 4; tp may be 1, 2"},
+      {{"odd", 2, 1, {"--tp_size", "2", "--sequence_parallel", "--block_size", "15"}},
+       {},
+       "must divide by tp = 2 (sequence_parallel); make it 14, 16"},
+      {{"heads", 4, 1, {"--cp_size", "2", "--tp_size", "2", "--cp_comm_type", "a2a"}},
+       {"--config_overrides",
+        "num_hidden_layers=2,hidden_size=16,num_attention_heads=2,num_key_value_heads=2,head_dim=8,"
+        "intermediate_size=48,vocab_size=257,max_position_embeddings=16"},
+       "a2a divides heads over 2 ranks, but llama has 1 head"},
+      {{"rows", 2, 1, {"--tp_size", "2", "--sequence_parallel"}}, {"--train_file", examples}, "rows of examples"},
+  };
+  for (const Case& one : cases) {
+    const RunConfig run = run_config(one.mesh.name, one.mesh, one.more);
+    run_ranks(
+        one.mesh.ranks,
+        [&](comm::World& world) {
+          be_quiet();
+          try {
+            train::train(run, Value::make_object());
+            ADD_FAILURE() << one.error << ": it ran";
+          } catch (const Error& error) {
+            const bool told = std::string(error.what()).find(one.error) != std::string::npos;
+            EXPECT_TRUE(told || world.rank() > 0) << error.what();
+          }
+        },
+        time_limit(30));
+    EXPECT_FALSE(path_exists(path(one.mesh.name)));
+  }
+}
+
 TEST_F(TrainMesh, a_mesh_that_does_not_fit_is_refused_before_anything_is_written) {
   const RunConfig run = run_config("refused", {"tp3", 3, 1, {"--tp_size", "3"}}, {});
   run_ranks(

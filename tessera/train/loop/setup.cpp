@@ -196,6 +196,7 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
 
   check_example_length(config.data.max_seq_length, setup.model->max_positions());
+  check_model_fits(groups, config, *setup.model, setup.block_size);
 
   const std::string place = tokenizer_place(config.model);
   setup.tokenizer = text::load_tokenizer(place);
