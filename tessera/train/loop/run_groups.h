@@ -30,8 +30,8 @@ struct RunGroups {
 /// Collective. Throws InputError for settings that do not fit the ranks.
 RunGroups make_run_groups(const RunConfig& config, comm::World& world);
 
-/// Throws InputError when the mesh cannot cut this model, or rows of `block_size` tokens: layout/mesh_rules.h. (Rows are
-/// filled up to what cp divides, so that only sequence parallelism asks something of their length.)
+/// Throws InputError when the mesh cannot cut this model, or rows of `block_size` tokens: layout/mesh_rules.h. (Rows
+/// are filled up to what cp divides, so that only sequence parallelism asks something of their length.)
 void check_model_fits(const RunGroups& groups, const RunConfig& config, const models::LanguageModel& model,
                       std::int64_t block_size);
 
