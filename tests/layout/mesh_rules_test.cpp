@@ -268,7 +268,7 @@ Case any_case() {
 RC_GTEST_PROP(MeshRules, SuggestionsAreAccepted, ()) {
   Case c = any_case();
   const int world = c.sizes[0] * c.sizes[1] * c.sizes[2];
-  for (int repairs = 0; repairs < 4; ++repairs) {
+  for (int repairs = 0; repairs < 5; ++repairs) {  // without sequence_parallel, tp, cp, sequence, rows
     const auto problems = mesh_problems(c.mesh(), c.model, c.use);
     if (problems.empty()) return;
     const MeshProblem& first = problems.front();
