@@ -103,6 +103,7 @@ class BertWithHead : public LanguageModel {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
   double flops_per_token(std::int64_t block_size) const override;
+  double attention_dropout() const override { return config_.attention_dropout; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

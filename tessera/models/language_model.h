@@ -54,6 +54,8 @@ class LanguageModel : public torch::nn::Module {
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md).
   virtual double flops_per_token(std::int64_t block_size) const = 0;
+  /// Dropout of the attention weights in training, as the configuration has it.
+  virtual double attention_dropout() const { return 0; }
   /// What the memory formulas need of the architecture.
   virtual layout::DecoderShape shape() const = 0;
   /// How tensor parallelism cuts the parameters (transformers' base_model_tp_plan, and what it has no plan for).

@@ -68,6 +68,7 @@ class Llama : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   double flops_per_token(std::int64_t block_size) const override;
+  double attention_dropout() const override { return config_.attention_dropout; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

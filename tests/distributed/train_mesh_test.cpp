@@ -196,5 +196,25 @@ TEST_F(TrainMesh, a_mesh_that_does_not_fit_is_refused_before_anything_is_written
   EXPECT_FALSE(path_exists(path("refused")));
 }
 
+TEST_F(TrainMesh, attention_dropout_of_parts_is_refused_before_anything_is_written) {
+  const Words model = {"--config_name", "gpt2-tiny", "--config_overrides",
+                       "n_layer=1,n_embd=24,n_head=4,vocab_size=257,n_positions=16,attn_pdrop=0.1"};
+  const RunConfig run = run_config("dropped", {"cp2", 2, 1, {"--cp_size", "2"}}, model);
+  run_ranks(
+      2,
+      [&](comm::World& world) {
+        be_quiet();
+        try {
+          train::train(run, Value::make_object());
+          ADD_FAILURE() << "it ran";
+        } catch (const Error& error) {
+          const bool told = std::string(error.what()).find("attention dropout of 0.1") != std::string::npos;
+          EXPECT_TRUE(told || world.rank() > 0) << error.what();
+        }
+      },
+      time_limit(30));
+  EXPECT_FALSE(path_exists(path("dropped")));
+}
+
 }  // namespace
 }  // namespace tessera::testing
