@@ -13,7 +13,25 @@ namespace {
 
 constexpr std::int64_t pad_id = 0;  // any row of the embedding: nothing depends on it
 
+/// x [rows, T] -> [rows, length].
+at::Tensor filled_with(std::int64_t value, const at::Tensor& x, std::int64_t length) {
+  return at::constant_pad_nd(x, {0, length - x.size(1)}, value);
+}
+
 }  // namespace
+
+Batch filled_up(const Batch& batch, std::int64_t length) {
+  const std::int64_t rows = batch.ids.size(0), tokens = batch.ids.size(1);
+  TESSERA_CHECK(length >= tokens && !batch.part, "rows of ", tokens, " tokens filled up to ", length);
+  if (length == tokens) return batch;
+  Batch filled = batch;
+  filled.ids = filled_with(pad_id, batch.ids, length);
+  filled.labels = filled_with(not_scored, batch.labels, length);
+  if (batch.types.defined()) filled.types = filled_with(0, batch.types, length);
+  for (std::int64_t& start : filled.document_starts) start = start / tokens * length + start % tokens;
+  if (filled.lengths.empty()) filled.lengths.assign(static_cast<std::size_t>(rows), tokens);
+  return filled;
+}
 
 Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows) {
   TESSERA_CHECK(first >= 0 && rows >= 1, "batch of ", rows, " rows from sample ", first);

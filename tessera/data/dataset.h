@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -118,6 +119,7 @@ struct SequencePart {
   std::int64_t longest = 0;   ///< tokens of the longest document
   at::Tensor positions = {};  ///< where each token lies in its document: int64 [t], or, with documents, [rows * t]
   at::Tensor targets = {};    ///< int64 [rows, t]: the label of what follows each token, -100 where it is not scored
+  std::shared_ptr<const std::vector<std::int64_t>> tokens = nullptr;  ///< the position of each token in its row: [t]
 };
 
 /// A micro-batch. ids and labels int64 [rows, T], separate memory. A position t >= 1 is scored (predicted from the
@@ -131,6 +133,10 @@ struct Batch {
       0;  ///< labels != -100, the first column included: what transformers' Trainer divides by
   std::vector<std::int64_t> lengths = {};  ///< tokens of each row, for models that see padding; empty: all T
   at::Tensor types = {};                   ///< token types, int64 [rows, T]; undefined: all 0
+  /// What dropout belongs to (nn/dropout.h): the key of all batches of a step, and the number of the first row among
+  /// their rows. Without a key each forward pass in training draws one.
+  std::optional<std::uint64_t> random_key = {};
+  std::int64_t first_row = 0;
   /// Null: rows are whole. Else ids, labels and types are [rows, t], document_starts and lengths are those of whole
   /// rows of part->length tokens, and the numbers count this part's tokens.
   std::shared_ptr<const SequencePart> part = nullptr;
@@ -138,5 +144,7 @@ struct Batch {
 /// Rows [first, first + rows) of the sample order as a batch. T is the length of the longest of them; shorter rows are
 /// filled up at their end with id 0, label -100 (no scored token sees it: the model is causal).
 Batch make_batch(const Dataset& dataset, const Sampler& sampler, std::int64_t first, std::int64_t rows);
+/// The same rows filled up to so many tokens, at least as many as they have, with what make_batch() fills up with.
+Batch filled_up(const Batch& batch, std::int64_t length);
 
 }  // namespace tessera::data

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/nn/dropout_attention.h>
 #include <tessera/nn/nn.h>
 
 #include <algorithm>
@@ -11,10 +12,6 @@
 
 namespace tessera::models {
 namespace {
-
-at::Tensor dropped(const at::Tensor& x, double p, bool training) {
-  return training && p > 0 ? at::dropout(x, p, /*train=*/true) : x;
-}
 
 /// activation(x + bias).
 at::Tensor activated(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
@@ -48,7 +45,7 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config)
   norm = register_module("LayerNorm", std::make_shared<LayerNorm>(c, config.layer_norm_eps));
 }
 
-at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types, const ForwardContext& context) {
+at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context) {
   const at::Tensor& table = word_embeddings->weight;
   const at::Tensor words = context.embedded(nn::embed_tokens(table, ids, pad_token_id));  // [B, T, C]
   const at::Tensor kinds = types.defined() ? at::embedding(token_type_embeddings->weight, types)
@@ -56,11 +53,13 @@ at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& type
   const at::Tensor places = context.part ? at::embedding(position_embeddings->weight, context.part->positions)
                                          : position_embeddings->weight.slice(0, 0, ids.size(1));
   const at::Tensor x = words + kinds + places;
-  return dropped(nn::own_tokens(table, nn::layer_norm(x, norm->weight, norm->bias, norm->eps)), dropout, is_training());
+  const at::Tensor own = nn::own_tokens(table, nn::layer_norm(x, norm->weight, norm->bias, norm->eps));
+  context.first_token = nn::first_own_token(table, ids.size(1));
+  return nn::dropout(own, is_training() ? dropout : 0, context.between_layers(ForwardContext::Draw::embedding));
 }
 
-BertSelfAttention::BertSelfAttention(const BertConfig& config)
-    : heads(config.num_attention_heads), dropout(config.attention_dropout) {
+BertSelfAttention::BertSelfAttention(const BertConfig& config, std::int64_t index)
+    : index(index), heads(config.num_attention_heads), dropout(config.attention_dropout) {
   const std::int64_t c = config.hidden_size;
   query = register_module("query", std::make_shared<Linear>(c, c, true));
   key = register_module("key", std::make_shared<Linear>(c, c, true));
@@ -69,57 +68,68 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
 
 at::Tensor BertSelfAttention::forward(const at::Tensor& x, const BertContext& context) {
   const std::int64_t d = x.size(2) / heads;
-  const double p = is_training() ? dropout : 0;
+  const nn::RandomPlace place = context.between_layers();
+  const nn::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(d)),
+                                     .dropout = is_training() ? dropout : 0,
+                                     .random = context.of_weights(index, nn::first_own(query->weight, 0) / d)};
   // [B, T, H, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
   const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, d}); };
-  const at::Tensor q = split(query->forward(x)), k = split(key->forward(x)), v = split(value->forward(x));
-  if (context.part)
-    return context.attend_both_ways(q, k, v, context.lengths,
-                                    {.scale = 1 / std::sqrt(static_cast<double>(d)), .dropout = p});
-  const at::Tensor& mask = context.mask;
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-      mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt, p, /*is_causal=*/false);
+  const at::Tensor q = split(query->forward(x, place)), k = split(key->forward(x, place)),
+                   v = split(value->forward(x, place));
+  if (context.part) return context.attend_both_ways(q, k, v, context.lengths, options);
+  const at::Tensor &mask = context.mask, by_head[] = {q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)};
+  const at::Tensor mixed =
+      options.dropout > 0
+          ? nn::dropout_attention({by_head[0], by_head[1], by_head[2], mask, /*causal=*/false, options.scale},
+                                  {options.dropout, options.random})
+          : at::scaled_dot_product_attention(by_head[0], by_head[1], by_head[2],
+                                             mask.defined() ? std::optional(mask.to(q.scalar_type())) : std::nullopt,
+                                             /*dropout_p=*/0, /*is_causal=*/false);
   return mixed.transpose(1, 2).flatten(2);  // [B, T, H D]
 }
 
-BertOutput::BertOutput(const BertConfig& config, std::int64_t in) : dropout(config.hidden_dropout) {
+BertOutput::BertOutput(const BertConfig& config, std::int64_t in, std::int64_t index, ForwardContext::Draw draw)
+    : index(index), draw(draw), dropout(config.hidden_dropout) {
   dense = register_module("dense", std::make_shared<Linear>(in, config.hidden_size, true));
   norm = register_module("LayerNorm", std::make_shared<LayerNorm>(config.hidden_size, config.layer_norm_eps));
 }
 
-at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual) {
-  if (is_training() && dropout > 0)
-    return nn::add_layer_norm(residual, at::dropout(dense->forward(h), dropout, true), {}, norm->weight, norm->bias,
-                              norm->eps)
-        .normed;
-  return nn::add_layer_norm(residual, dense->project(h), dense->bias, norm->weight, norm->bias, norm->eps).normed;
+at::Tensor BertOutput::forward(const at::Tensor& h, const at::Tensor& residual, const ForwardContext& context) {
+  if (is_training() && dropout > 0) {
+    const at::Tensor kept =
+        nn::dropout(dense->forward(h, context.random), dropout, context.between_layers(draw, index));
+    return nn::add_layer_norm(residual, kept, {}, norm->weight, norm->bias, norm->eps).normed;
+  }
+  const at::Tensor delta = dense->project(h, context.random);
+  return nn::add_layer_norm(residual, delta, dense->bias, norm->weight, norm->bias, norm->eps).normed;
 }
 
-BertAttention::BertAttention(const BertConfig& config) {
-  self = register_module("self", std::make_shared<BertSelfAttention>(config));
-  output = register_module("output", std::make_shared<BertOutput>(config, config.hidden_size));
+BertAttention::BertAttention(const BertConfig& config, std::int64_t index) {
+  self = register_module("self", std::make_shared<BertSelfAttention>(config, index));
+  output = register_module(
+      "output", std::make_shared<BertOutput>(config, config.hidden_size, index, ForwardContext::Draw::attention));
 }
 
 BertIntermediate::BertIntermediate(const BertConfig& config) : activation(config.activation) {
   dense = register_module("dense", std::make_shared<Linear>(config.hidden_size, config.intermediate_size, true));
 }
 
-at::Tensor BertIntermediate::forward(const at::Tensor& x) {
-  return activated(dense->project(x), dense->bias, activation);
+at::Tensor BertIntermediate::forward(const at::Tensor& x, const ForwardContext& context) {
+  return activated(dense->project(x, context.between_layers()), dense->bias, activation);
 }
 
 BertLayer::BertLayer(const BertConfig& config, std::int64_t index) : index(index) {
-  attention = register_module("attention", std::make_shared<BertAttention>(config));
+  attention = register_module("attention", std::make_shared<BertAttention>(config, index));
   intermediate = register_module("intermediate", std::make_shared<BertIntermediate>(config));
-  output = register_module("output", std::make_shared<BertOutput>(config, config.intermediate_size));
+  output = register_module(
+      "output", std::make_shared<BertOutput>(config, config.intermediate_size, index, ForwardContext::Draw::mlp));
 }
 
 at::Tensor BertLayer::forward(const at::Tensor& x, const std::shared_ptr<const BertContext>& context) {
   const auto attend = [attention = attention, context](const at::Tensor& h) { return attention->forward(h, *context); };
   const at::Tensor h = context->run(part, ModelPart::Kind::attention, index, attend, x);
-  const auto transform = [intermediate = intermediate, output = output](const at::Tensor& y) {
-    return output->forward(intermediate->forward(y), y);
+  const auto transform = [intermediate = intermediate, output = output, context](const at::Tensor& y) {
+    return output->forward(intermediate->forward(y, *context), y, *context);
   };
   return context->run(part, ModelPart::Kind::mlp, index, transform, h);
 }
@@ -147,8 +157,8 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
     given.mask =
         at::zeros({ids.size(0), 1, 1, ids.size(1)}, seen.options().dtype(at::kFloat))
             .masked_fill_(seen.logical_not().unsqueeze(1).unsqueeze(1), -std::numeric_limits<float>::infinity());
+  at::Tensor x = embeddings->forward(ids, types, given);
   const auto context = std::make_shared<const BertContext>(std::move(given));
-  at::Tensor x = embeddings->forward(ids, types, *context);
   for (const auto& block : layer) {
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, block->index, transform, x);
@@ -156,7 +166,9 @@ at::Tensor BertModel::forward(const at::Tensor& ids, const at::Tensor& types, co
   return nn::all_tokens(embeddings->word_embeddings->weight, x);
 }
 
-at::Tensor BertModel::pooled(const at::Tensor& hidden) { return at::tanh(pooler->forward(hidden.select(1, 0))); }
+at::Tensor BertModel::pooled(const at::Tensor& hidden, const nn::RandomPlace& place) {
+  return at::tanh(pooler->forward(hidden.select(1, 0), place));
+}
 
 BertLMPredictionHead::BertLMPredictionHead(const BertConfig& config) : activation(config.activation) {
   const auto parent = register_module("transform", std::make_shared<torch::nn::Module>());
@@ -167,8 +179,9 @@ BertLMPredictionHead::BertLMPredictionHead(const BertConfig& config) : activatio
   bias = register_parameter("bias", at::empty({config.vocab_size}));
 }
 
-at::Tensor BertLMPredictionHead::transform(const at::Tensor& h) {
-  return nn::layer_norm(activated(dense->project(h), dense->bias, activation), norm->weight, norm->bias, norm->eps);
+at::Tensor BertLMPredictionHead::transform(const at::Tensor& h, const nn::RandomPlace& place) {
+  return nn::layer_norm(activated(dense->project(h, place), dense->bias, activation), norm->weight, norm->bias,
+                        norm->eps);
 }
 
 at::Tensor seen_tokens(const std::vector<std::int64_t>& lengths, std::int64_t length, c10::Device device) {

@@ -24,7 +24,8 @@ struct BertContext : ForwardContext {
 struct BertEmbeddings : torch::nn::Module {
   explicit BertEmbeddings(const BertConfig& config);
   /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
-  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, const ForwardContext& context);
+  /// Sets what the context must know of the layers after it.
+  at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context);
 
   std::shared_ptr<Table> word_embeddings, position_embeddings, token_type_embeddings;
   std::shared_ptr<LayerNorm> norm;  ///< "LayerNorm"
@@ -33,29 +34,32 @@ struct BertEmbeddings : torch::nn::Module {
 };
 
 struct BertSelfAttention : torch::nn::Module {
-  explicit BertSelfAttention(const BertConfig& config);
+  BertSelfAttention(const BertConfig& config, std::int64_t index);
   /// x [B, T, C] -> [B, T, C].
   at::Tensor forward(const at::Tensor& x, const BertContext& context);
 
   std::shared_ptr<Linear> query, key, value;
-  std::int64_t heads;
+  std::int64_t index, heads;
   double dropout;
 };
 
 /// dense, dropout and the norm of the sum with what went in: the end of both halves of a layer.
 struct BertOutput : torch::nn::Module {
-  BertOutput(const BertConfig& config, std::int64_t in);
-  at::Tensor forward(const at::Tensor& h, const at::Tensor& residual);
+  /// `draw`: attention or mlp, whose output it is.
+  BertOutput(const BertConfig& config, std::int64_t in, std::int64_t index, ForwardContext::Draw draw);
+  at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, const ForwardContext& context);
 
   std::shared_ptr<Linear> dense;
   std::shared_ptr<LayerNorm> norm;
+  std::int64_t index;
+  ForwardContext::Draw draw;
   double dropout;
 };
 
 struct BertAttention : torch::nn::Module {
-  explicit BertAttention(const BertConfig& config);
+  BertAttention(const BertConfig& config, std::int64_t index);
   at::Tensor forward(const at::Tensor& x, const BertContext& context) {
-    return output->forward(self->forward(x, context), x);
+    return output->forward(self->forward(x, context), x, context);
   }
 
   std::shared_ptr<BertSelfAttention> self;
@@ -64,7 +68,7 @@ struct BertAttention : torch::nn::Module {
 
 struct BertIntermediate : torch::nn::Module {
   explicit BertIntermediate(const BertConfig& config);
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
   std::shared_ptr<Linear> dense;
   Activation activation;
@@ -88,7 +92,7 @@ struct BertModel : torch::nn::Module {
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types = {}, const at::Tensor& seen = {},
                      BertContext context = {});
   /// tanh(dense(first token)): hidden [B, T, C] -> [B, C].
-  at::Tensor pooled(const at::Tensor& hidden);
+  at::Tensor pooled(const at::Tensor& hidden, const nn::RandomPlace& place = {});
 
   std::shared_ptr<BertEmbeddings> embeddings;
   std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"
@@ -103,7 +107,6 @@ class BertWithHead : public LanguageModel {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"query", "value"}; }
   double flops_per_token(std::int64_t block_size) const override;
-  double attention_dropout() const override { return config_.attention_dropout; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;
@@ -113,13 +116,14 @@ class BertWithHead : public LanguageModel {
   std::shared_ptr<BertModel> bert;
 
  protected:
-  /// The head: hidden states [B, T, C], or [N, C] of a head for each token -> fp32 logits.
-  virtual at::Tensor scores(const at::Tensor& hidden) = 0;
+  /// The head: hidden states [B, T, C], or [N, C] of a head for each token -> fp32 logits. `place`: of the rows, for
+  /// what the head drops (of N tokens: the first row's, so that depends on how rows are divided).
+  virtual at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) = 0;
   BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
   /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
   void initialise(std::uint64_t seed);
   /// The hidden states of a batch, whose padding is not seen.
-  at::Tensor hidden(const data::Batch& batch);
+  at::Tensor hidden(const data::Batch& batch, const ForwardContext& context);
 
   Value hf_config_;  // architectures: this class
   BertConfig config_;
@@ -138,7 +142,7 @@ class BertForMaskedLM : public BertWithHead {
   std::shared_ptr<BertLMPredictionHead> predictions;  ///< "cls.predictions"
 
  protected:
-  at::Tensor scores(const at::Tensor& hidden) override;
+  at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) override;
 };
 
 class BertForSequenceClassification : public BertWithHead {
@@ -152,14 +156,14 @@ class BertForSequenceClassification : public BertWithHead {
   std::shared_ptr<Linear> classifier;
 
  protected:
-  at::Tensor scores(const at::Tensor& hidden) override;
+  at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) override;
 };
 
 /// BERT's head for masked language modelling: transform, then the word embeddings (or a matrix of its own) with a bias.
 struct BertLMPredictionHead : torch::nn::Module {
   explicit BertLMPredictionHead(const BertConfig& config);
   /// h [..., C] -> [..., C], before the product with the embeddings.
-  at::Tensor transform(const at::Tensor& h);
+  at::Tensor transform(const at::Tensor& h, const nn::RandomPlace& place);
 
   std::shared_ptr<Linear> dense;    ///< "transform.dense"
   std::shared_ptr<LayerNorm> norm;  ///< "transform.LayerNorm"

@@ -56,11 +56,12 @@ at::Tensor BertWithHead::forward(const at::Tensor& ids, const at::Tensor& attent
     throw InputError(concat("forward: attention_mask is ", c10::str(attention_mask.sizes()), ", ids are ",
                             c10::str(ids.sizes()), ": both must be [B, T]"));
   const at::Tensor seen = attention_mask.defined() ? attention_mask.ne(0) : attention_mask;
-  return scores(bert->forward(ids, token_type_ids, seen, BertContext{context_of(nullptr)}));
+  const ForwardContext context = context_of({});
+  return scores(bert->forward(ids, token_type_ids, seen, BertContext{context}), context.random);
 }
 
-at::Tensor BertWithHead::hidden(const data::Batch& batch) {
-  BertContext context{context_of(batch.part)};
+at::Tensor BertWithHead::hidden(const data::Batch& batch, const ForwardContext& given) {
+  BertContext context{given};
   if (batch.part) context.lengths = batch.lengths;
   const at::Tensor seen = batch.part ? at::Tensor() : seen_tokens(batch.lengths, batch.ids.size(1), batch.ids.device());
   return bert->forward(batch.ids, batch.types, seen, std::move(context));
@@ -118,19 +119,21 @@ BertForMaskedLM::BertForMaskedLM(const Value& hf_config, std::optional<std::uint
   if (seed) initialise(*seed);
 }
 
-at::Tensor BertForMaskedLM::scores(const at::Tensor& hidden) {
+at::Tensor BertForMaskedLM::scores(const at::Tensor& hidden, const nn::RandomPlace& place) {
   const at::Tensor& table =
       predictions->decoder ? predictions->decoder->weight : bert->embeddings->word_embeddings->weight;
-  return nn::linear(predictions->transform(hidden), table, predictions->bias, nn::WeightLayout::out_in).to(at::kFloat);
+  return nn::linear(predictions->transform(hidden, place), table, predictions->bias, nn::WeightLayout::out_in)
+      .to(at::kFloat);
 }
 
 at::Tensor BertForMaskedLM::loss(const data::Batch& batch, double scale) {
-  const at::Tensor h = BertWithHead::hidden(batch);                       // [B, T, C]
+  const ForwardContext context = context_of(batch);
+  const at::Tensor h = BertWithHead::hidden(batch, context);              // [B, T, C]
   const at::Tensor labels = batch.labels.reshape({-1});                   // [B T]
   at::Tensor places = labels.ne(nn::ignored_label).nonzero().squeeze(1);  // [N]
   if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head takes part, with a loss of 0
   const at::Tensor scored = h.reshape({-1, h.size(2)}).index_select(0, places);  // [N, C]
-  return summed_loss(scores(scored), labels.index_select(0, places), scale, label_smoothing());
+  return summed_loss(scores(scored, context.random), labels.index_select(0, places), scale, label_smoothing());
 }
 
 BertForSequenceClassification::BertForSequenceClassification(const Value& hf_config, std::optional<std::uint64_t> seed)
@@ -139,14 +142,17 @@ BertForSequenceClassification::BertForSequenceClassification(const Value& hf_con
   if (seed) initialise(*seed);
 }
 
-at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden) {
-  at::Tensor pooled = bert->pooled(hidden);  // [B, C]
-  if (is_training() && config_.classifier_dropout > 0) pooled = at::dropout(pooled, config_.classifier_dropout, true);
-  return classifier->forward(pooled).to(at::kFloat);
+at::Tensor BertForSequenceClassification::scores(const at::Tensor& hidden, const nn::RandomPlace& place) {
+  const at::Tensor pooled = bert->pooled(hidden, place);  // [B, C]
+  const at::Tensor kept = nn::dropout(pooled, is_training() ? config_.classifier_dropout : 0,
+                                      ForwardContext{.random = place}.between_layers(ForwardContext::Draw::classifier));
+  return classifier->forward(kept, place).to(at::kFloat);
 }
 
 at::Tensor BertForSequenceClassification::loss(const data::Batch& batch, double scale) {
-  return summed_loss(scores(BertWithHead::hidden(batch)), batch.labels.select(1, 0), scale, label_smoothing());
+  const ForwardContext context = context_of(batch);
+  return summed_loss(scores(BertWithHead::hidden(batch, context), context.random), batch.labels.select(1, 0), scale,
+                     label_smoothing());
 }
 
 std::string bert_tensor_name(const std::string& name_in_file, const Value& hf_config) {

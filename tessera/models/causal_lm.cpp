@@ -20,8 +20,10 @@ std::int64_t longest(const nn::DocumentStarts& documents, std::int64_t rows, std
 
 }  // namespace
 
-at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache,
-                                    const std::shared_ptr<const data::SequencePart>& part) {
+at::Tensor CausalLm::checked_hidden(const data::Batch& batch, KvCache* cache) {
+  const at::Tensor& ids = batch.ids;
+  const nn::DocumentStarts& documents = batch.document_starts;
+  const data::SequencePart* const part = batch.part.get();
   TESSERA_CHECK(ids.dim() == 2, "ids must be [B, T]; they have ", ids.dim(), " dimensions");
   nn::check_documents(documents, ids.size(0), part ? part->length : ids.size(1));
   const std::int64_t tokens =
@@ -29,7 +31,7 @@ at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentSta
   if (tokens > max_positions())
     throw InputError(concat("a sequence of ", tokens, " tokens does not fit the model's ", max_positions(),
                             " positions; use a shorter block_size or prompt"));
-  ForwardContext context = context_of(part);
+  ForwardContext context = context_of(batch);
   context.documents = documents;
   context.cache = cache;
   if (cache) context.embedding_noise = 0;
@@ -37,7 +39,7 @@ at::Tensor CausalLm::checked_hidden(const at::Tensor& ids, const nn::DocumentSta
 }
 
 at::Tensor CausalLm::loss(const data::Batch& batch, double scale) {
-  const at::Tensor h = checked_hidden(batch.ids, batch.document_starts, nullptr, batch.part);
+  const at::Tensor h = checked_hidden(batch);
   if (batch.part)
     return nn::linear_cross_entropy(h, head(), batch.part->targets, scale, label_smoothing(), nn::LabelPlace::own);
   return nn::linear_cross_entropy(h, head(), batch.labels, scale, label_smoothing());
@@ -66,11 +68,16 @@ at::Tensor CausalLm::forward(const at::Tensor& ids, const at::Tensor& attention_
 }
 
 at::Tensor CausalLm::logits(const at::Tensor& ids, const nn::DocumentStarts& documents) {
-  return nn::linear(checked_hidden(ids, documents, nullptr), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
+  data::Batch batch;
+  batch.ids = ids;
+  batch.document_starts = documents;
+  return nn::linear(checked_hidden(batch), head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
 }
 
 at::Tensor CausalLm::next_logits(const at::Tensor& ids, KvCache& cache) {
-  const at::Tensor last = checked_hidden(ids, {}, &cache).select(1, -1);  // [B, C]
+  data::Batch batch;
+  batch.ids = ids;
+  const at::Tensor last = checked_hidden(batch, &cache).select(1, -1);  // [B, C]
   return nn::linear(last, head(), {}, nn::WeightLayout::out_in).to(at::kFloat);
 }
 

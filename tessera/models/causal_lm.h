@@ -33,8 +33,8 @@ class CausalLm : public LanguageModel {
   virtual const at::Tensor& head() const = 0;
 
  private:
-  at::Tensor checked_hidden(const at::Tensor& ids, const nn::DocumentStarts& documents, KvCache* cache,
-                            const std::shared_ptr<const data::SequencePart>& part = nullptr);
+  /// Of ids, document_starts, part and what dropout belongs to.
+  at::Tensor checked_hidden(const data::Batch& batch, KvCache* cache = nullptr);
 };
 
 }  // namespace tessera::models

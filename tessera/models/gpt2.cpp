@@ -12,9 +12,10 @@ bool ends_with(const std::string& text, std::string_view end) {
 }
 
 /// x + dropout(delta + bias); in one pass when nothing is dropped.
-at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias, double dropout) {
+at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias, double dropout,
+                      const nn::RandomPlace& place) {
   if (dropout == 0) return nn::add_bias(x, delta, bias);
-  return nn::add_bias(x, at::dropout(delta + bias, dropout, /*train=*/true), {});
+  return nn::add_bias(x, nn::dropout(delta + bias, dropout, place), {});
 }
 
 ModelPart part(ModelPart::Kind kind, std::int64_t block) {
@@ -34,8 +35,10 @@ Gpt2Attention::Gpt2Attention(const Gpt2Config& config, std::int64_t index)
 }
 
 at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& context) {
-  const at::Tensor qkv = c_attn->forward(x);  // [B, T, 3 C]
-  const nn::AttentionOptions options{.scale = scale, .dropout = is_training() ? dropout : 0};
+  const at::Tensor qkv = c_attn->forward(x, context.between_layers());  // [B, T, 3 C]
+  const nn::AttentionOptions options{.scale = scale,
+                                     .dropout = is_training() ? dropout : 0,
+                                     .random = context.of_weights(index, nn::first_own(c_attn->weight, 1) / head_size)};
   at::Tensor mixed;
   if (context.cache) {
     const at::Tensor parts = qkv.view({qkv.size(0), qkv.size(1), 3, -1, head_size});  // [B, T, 3, H, D]
@@ -48,7 +51,7 @@ at::Tensor Gpt2Attention::forward(const at::Tensor& x, const ForwardContext& con
   } else {
     mixed = nn::packed_attention(qkv, qkv.size(2) / (3 * head_size), context.documents, options);
   }
-  return c_proj->project(mixed);
+  return c_proj->project(mixed, context.random);
 }
 
 Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
@@ -56,8 +59,8 @@ Gpt2Mlp::Gpt2Mlp(const Gpt2Config& config) : activation(config.activation) {
   c_proj = register_module("c_proj", std::make_shared<Conv1D>(config.n_inner, config.n_embd));
 }
 
-at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
-  const at::Tensor u = c_fc->project(x);  // [B, T, n_inner]
+at::Tensor Gpt2Mlp::forward(const at::Tensor& x, const ForwardContext& context) {
+  const at::Tensor u = c_fc->project(x, context.between_layers());  // [B, T, n_inner]
   at::Tensor active;
   switch (activation) {
     case Activation::gelu_tanh:
@@ -73,7 +76,7 @@ at::Tensor Gpt2Mlp::forward(const at::Tensor& x) {
       active = at::silu(u + c_fc->bias);
       break;
   }
-  return c_proj->project(active);
+  return c_proj->project(active, context.random);
 }
 
 Gpt2Block::Gpt2Block(const Gpt2Config& config, std::int64_t index) : index(index), dropout(config.resid_pdrop) {
@@ -90,13 +93,13 @@ at::Tensor Gpt2Block::forward(const at::Tensor& x, const std::shared_ptr<const F
   at::Tensor delta = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
   at::Tensor bias = attn->c_proj->bias;
   if (p > 0) {
-    delta = at::dropout(delta + bias, p, /*train=*/true);
+    delta = nn::dropout(delta + bias, p, context->between_layers(ForwardContext::Draw::attention, index));
     bias.reset();
   }
   const auto second = nn::add_layer_norm(first.sum, delta, bias, ln_2->weight, ln_2->bias, ln_2->eps);
-  const auto transform = [mlp = mlp](const at::Tensor& h) { return mlp->forward(h); };
+  const auto transform = [mlp = mlp, context](const at::Tensor& h) { return mlp->forward(h, *context); };
   return end_branch(second.sum, context->run(part, ModelPart::Kind::mlp, index, transform, second.normed),
-                    mlp->c_proj->bias, p);
+                    mlp->c_proj->bias, p, context->between_layers(ForwardContext::Draw::mlp, index));
 }
 
 Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
@@ -109,13 +112,14 @@ Gpt2Model::Gpt2Model(const Gpt2Config& config) : dropout(config.embd_pdrop) {
 }
 
 at::Tensor Gpt2Model::forward(const at::Tensor& ids, ForwardContext given) {
-  const auto context = std::make_shared<const ForwardContext>(std::move(given));
-  KvCache* const cache = context->cache;
+  KvCache* const cache = given.cache;
   const at::Tensor embedded =
-      context->part ? nn::embed_at(ids, wte->weight, wpe->weight, context->part->positions)
-                    : nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, context->documents);
-  at::Tensor x = nn::own_tokens(wte->weight, context->embedded(embedded));
-  if (is_training() && dropout > 0) x = at::dropout(x, dropout, /*train=*/true);
+      given.part ? nn::embed_at(ids, wte->weight, wpe->weight, given.part->positions)
+                 : nn::embed(ids, wte->weight, wpe->weight, cache ? cache->tokens() : 0, given.documents);
+  at::Tensor x = nn::own_tokens(wte->weight, given.embedded(embedded));
+  given.first_token = nn::first_own_token(wte->weight, ids.size(1));
+  const auto context = std::make_shared<const ForwardContext>(std::move(given));
+  if (is_training()) x = nn::dropout(x, dropout, context->between_layers(ForwardContext::Draw::embedding));
   for (const auto& block : h) {
     const auto transform = [block, context](const at::Tensor& y) { return block->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, block->index, transform, x);

@@ -25,7 +25,7 @@ struct Gpt2Attention : torch::nn::Module {
 struct Gpt2Mlp : torch::nn::Module {
   explicit Gpt2Mlp(const Gpt2Config& config);
   /// x [B, T, C] -> [B, T, C] without c_proj's bias.
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context);
 
   std::shared_ptr<Conv1D> c_fc, c_proj;  ///< [C, n_inner], [n_inner, C]
   Activation activation;
@@ -64,7 +64,6 @@ class Gpt2 : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"c_attn"}; }
   double flops_per_token(std::int64_t block_size) const override;
-  double attention_dropout() const override { return config_.attn_pdrop; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

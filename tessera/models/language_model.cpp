@@ -8,6 +8,13 @@
 #include <utility>
 
 namespace tessera::models {
+namespace {
+
+std::uint64_t number_of(ForwardContext::Draw draw, std::int64_t block) {
+  return static_cast<std::uint64_t>(block) * 16 + static_cast<std::uint64_t>(draw);
+}
+
+}  // namespace
 
 at::Tensor ForwardContext::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const nn::AttentionOptions& options) const {
@@ -25,7 +32,25 @@ at::Tensor ForwardContext::embedded(const at::Tensor& tokens) const {
   if (embedding_noise == 0) return tokens;
   const std::int64_t length = part ? part->length : tokens.size(1);
   const double bound = embedding_noise / std::sqrt(static_cast<double>(length * tokens.size(2)));
-  return tokens + at::empty_like(tokens).uniform_(-bound, bound);
+  const at::Tensor noise =
+      nn::uniform(tokens.size(0), tokens.size(1), tokens.size(2), random.at(number_of(Draw::embedding_noise, 0)));
+  return tokens + noise.mul_(2 * bound).sub_(bound).to(tokens.options());
+}
+
+nn::RandomPlace ForwardContext::between_layers() const {
+  nn::RandomPlace place = random;
+  place.token += first_token;
+  return place;
+}
+
+nn::RandomPlace ForwardContext::between_layers(Draw draw, std::int64_t block) const {
+  return between_layers().at(number_of(draw, block));
+}
+
+nn::RandomPlace ForwardContext::of_weights(std::int64_t block, std::int64_t first_head) const {
+  nn::RandomPlace place = random.at(number_of(Draw::attention_weights, block));
+  place.head = first_head;
+  return place;
 }
 
 void LanguageModel::set_part_runner(PartRunner runner) {
@@ -36,11 +61,18 @@ void LanguageModel::set_attention(nn::AttentionFunction attention) {
   attention_ = attention ? std::make_shared<const nn::AttentionFunction>(std::move(attention)) : nullptr;
 }
 
-ForwardContext LanguageModel::context_of(const std::shared_ptr<const data::SequencePart>& part) const {
-  if (part && !attention_)
-    throw InputError(concat("a batch of parts of rows of ", part->length,
+ForwardContext LanguageModel::context_of(const data::Batch& batch) const {
+  if (batch.part && !attention_)
+    throw InputError(concat("a batch of parts of rows of ", batch.part->length,
                             " tokens for a model whose attention sees whole rows: call set_attention() first"));
-  return {.runner = runner_, .embedding_noise = embedding_noise(), .part = part, .attention = attention_};
+  ForwardContext context{
+      .runner = runner_, .embedding_noise = embedding_noise(), .part = batch.part, .attention = attention_};
+  if (is_training()) {
+    context.random.key = batch.random_key ? *batch.random_key : nn::drawn_key();
+    context.random.row = batch.first_row;
+    if (batch.part) context.random.tokens = batch.part->tokens;
+  }
+  return context;
 }
 
 void LanguageModel::set_label_smoothing(double share) {

@@ -42,7 +42,7 @@ class LanguageModel : public torch::nn::Module {
   /// From now on losses are smoothed (nn/label_smoothing.h). Throws Error outside [0, 1).
   void set_label_smoothing(double share);
   /// From now on, in training, noise of Uniform(-a, a), a = alpha / sqrt(T C), is added to the embeddings of the tokens
-  /// (NEFTune, Jain et al. 2023); 0: none. Drawn from the device's default generator.
+  /// (NEFTune, Jain et al. 2023); 0: none. By place, as dropout (nn/dropout.h).
   void set_embedding_noise(double alpha) { embedding_noise_ = alpha; }
 
   virtual std::int64_t vocab_size() const = 0;
@@ -54,8 +54,6 @@ class LanguageModel : public torch::nn::Module {
   /// FLOP of forward and backward per token: 6 N + 12 L H T (N parameters of matrix products; L layers, H heads x head
   /// size, T block_size; docs/performance.md).
   virtual double flops_per_token(std::int64_t block_size) const = 0;
-  /// Dropout of the attention weights in training, as the configuration has it.
-  virtual double attention_dropout() const { return 0; }
   /// What the memory formulas need of the architecture.
   virtual layout::DecoderShape shape() const = 0;
   /// How tensor parallelism cuts the parameters (transformers' base_model_tp_plan, and what it has no plan for).
@@ -76,7 +74,7 @@ class LanguageModel : public torch::nn::Module {
  protected:
   const std::shared_ptr<const PartRunner>& part_runner() const { return runner_; }
   /// What a forward pass of rows, or of parts of rows, begins with: all but documents and a cache.
-  ForwardContext context_of(const std::shared_ptr<const data::SequencePart>& part) const;
+  ForwardContext context_of(const data::Batch& batch) const;
   double label_smoothing() const { return label_smoothing_; }
   double embedding_noise() const { return is_training() ? embedding_noise_ : 0; }
   // so that torch::nn::Sequential may call forward with ids alone

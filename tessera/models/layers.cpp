@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/hash.h>
+#include <tessera/nn/embedding.h>
 
 namespace tessera::models {
 
@@ -16,29 +17,35 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayo
 std::int64_t Linear::in_features() const { return weight.size(layout == nn::WeightLayout::out_in ? 1 : 0); }
 std::int64_t Linear::out_features() const { return weight.size(layout == nn::WeightLayout::out_in ? 0 : 1); }
 
-at::Tensor Linear::forward(const at::Tensor& x) {
+at::Tensor Linear::forward(const at::Tensor& x, const nn::RandomPlace& place) {
   at::Tensor y = nn::linear(x, weight, bias, layout);
-  return lora_A ? y + adapted(x) : y;
+  return lora_A ? y + adapted(x, place) : y;
 }
 
-at::Tensor Linear::project(const at::Tensor& x) {
+at::Tensor Linear::project(const at::Tensor& x, const nn::RandomPlace& place) {
   at::Tensor y = nn::linear(x, weight, {}, layout);
-  return lora_A ? y + adapted(x) : y;
+  return lora_A ? y + adapted(x, place) : y;
 }
 
-at::Tensor Linear::adapted(const at::Tensor& x) const {
-  const at::Tensor kept = is_training() && lora_dropout > 0 ? at::dropout(x, lora_dropout, /*train=*/true) : x;
+at::Tensor Linear::adapted(const at::Tensor& x, const nn::RandomPlace& place) const {
+  at::Tensor kept = x;
+  if (is_training() && lora_dropout > 0) {
+    nn::RandomPlace inputs = place.at(lora_number_);
+    inputs.column = nn::first_own(weight, layout == nn::WeightLayout::out_in ? 1 : 0);
+    kept = nn::dropout(x, lora_dropout, inputs);
+  }
   const at::Tensor low = nn::linear(kept, lora_A->weight, {}, nn::WeightLayout::out_in);  // [..., r]
   return nn::linear(low * lora_scale, lora_B->weight, {}, nn::WeightLayout::out_in);      // r is small: scale here
 }
 
-void Linear::add_lora(std::int64_t r, double alpha, double dropout) {
+void Linear::add_lora(const std::string& name, std::int64_t r, double alpha, double dropout) {
   TESSERA_CHECK(!lora_A, "the module has a LoRA adapter already");
   TESSERA_CHECK(r > 0, "LoRA rank ", r);
   lora_A = register_module("lora_A", std::make_shared<Table>(r, in_features()));
   lora_B = register_module("lora_B", std::make_shared<Table>(out_features(), r));
   lora_scale = alpha / static_cast<double>(r);
   lora_dropout = dropout;
+  lora_number_ = fnv1a(name);
 }
 
 RmsNorm::RmsNorm(std::int64_t size, double eps) : eps(eps) { weight = register_parameter("weight", at::empty({size})); }

@@ -5,6 +5,7 @@
 
 #include <torch/nn/module.h>
 
+#include <tessera/nn/dropout.h>
 #include <tessera/nn/linear.h>
 #include <cstdint>
 #include <memory>
@@ -22,11 +23,13 @@ struct Table : torch::nn::Module {
 /// y = x W + b + (alpha / r) dropout(x) A^T B^T.
 struct Linear : torch::nn::Module {
   Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout = nn::WeightLayout::out_in);
-  at::Tensor forward(const at::Tensor& x);  ///< x [..., in] -> [..., out]
+  /// x [B, t, in] -> [B, t, out]; `place`: where x lies, for the adapter's dropout.
+  at::Tensor forward(const at::Tensor& x, const nn::RandomPlace& place);
   /// Without the bias, for a caller that adds it in a later pass.
-  at::Tensor project(const at::Tensor& x);
-  /// Registers lora_A [r, in] and lora_B [out, r], uninitialised; throws Error when there is an adapter already.
-  void add_lora(std::int64_t r, double alpha, double dropout);
+  at::Tensor project(const at::Tensor& x, const nn::RandomPlace& place);
+  /// Registers lora_A [r, in] and lora_B [out, r], uninitialised; `name` is the module's, which its dropout is keyed
+  /// by. Throws Error when there is an adapter already.
+  void add_lora(const std::string& name, std::int64_t r, double alpha, double dropout);
   std::int64_t in_features() const, out_features() const;
 
   nn::WeightLayout layout;
@@ -35,7 +38,9 @@ struct Linear : torch::nn::Module {
   double lora_scale = 0, lora_dropout = 0;
 
  private:
-  at::Tensor adapted(const at::Tensor& x) const;
+  at::Tensor adapted(const at::Tensor& x, const nn::RandomPlace& place) const;
+
+  std::uint64_t lora_number_ = 0;  // of what its dropout draws
 };
 
 /// GPT-2's linear map.

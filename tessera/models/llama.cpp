@@ -34,16 +34,19 @@ LlamaAttention::LlamaAttention(const LlamaConfig& c, std::int64_t index)
 at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& context) {
   // [B, T, H, D], [B, T, K, D]: the heads, and the tokens, that the projections give (they may be cut over ranks).
   const auto split = [&](const at::Tensor& y) { return y.view({y.size(0), y.size(1), -1, head_size}); };
-  at::Tensor q = split(q_proj->forward(x)), k = split(k_proj->forward(x));
-  const at::Tensor v = split(v_proj->forward(x));
+  const nn::RandomPlace place = context.between_layers();
+  at::Tensor q = split(q_proj->forward(x, place)), k = split(k_proj->forward(x, place));
+  const at::Tensor v = split(v_proj->forward(x, place));
   if (q_norm) {
     q = nn::rms_norm(q, q_norm->weight, q_norm->eps);
     k = nn::rms_norm(k, k_norm->weight, k_norm->eps);
   }
   q = nn::rotary(q, context.rotary);
   k = nn::rotary(k, context.rotary);
-  const nn::AttentionOptions options{
-      .scale = 1 / std::sqrt(static_cast<double>(head_size)), .window = window, .dropout = is_training() ? dropout : 0};
+  const nn::AttentionOptions options{.scale = 1 / std::sqrt(static_cast<double>(head_size)),
+                                     .window = window,
+                                     .dropout = is_training() ? dropout : 0,
+                                     .random = context.of_weights(index, nn::first_own(q_proj->weight, 0) / head_size)};
   at::Tensor mixed;  // [B, T, H D]
   if (context.cache) {
     const auto [keys, values] =
@@ -52,7 +55,7 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const LlamaContext& cont
   } else {
     mixed = context.attend(q, k, v, options);
   }
-  return o_proj->forward(mixed);
+  return o_proj->forward(mixed, context.random);
 }
 
 LlamaMlp::LlamaMlp(const LlamaConfig& c) {
@@ -61,8 +64,9 @@ LlamaMlp::LlamaMlp(const LlamaConfig& c) {
   down_proj = register_module("down_proj", std::make_shared<Linear>(c.intermediate, c.hidden, c.mlp_bias));
 }
 
-at::Tensor LlamaMlp::forward(const at::Tensor& x) {
-  return down_proj->forward(nn::swiglu(gate_proj->forward(x), up_proj->forward(x)));
+at::Tensor LlamaMlp::forward(const at::Tensor& x, const LlamaContext& context) {
+  const nn::RandomPlace place = context.between_layers();
+  return down_proj->forward(nn::swiglu(gate_proj->forward(x, place), up_proj->forward(x, place)), context.random);
 }
 
 LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) : index(index) {
@@ -75,7 +79,7 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& c, std::int64_t index) :
 
 at::Tensor LlamaDecoderLayer::forward(const at::Tensor& x, const std::shared_ptr<const LlamaContext>& context) {
   const auto attend = [attn = self_attn, context](const at::Tensor& h) { return attn->forward(h, *context); };
-  const auto transform = [mlp = mlp](const at::Tensor& h) { return mlp->forward(h); };
+  const auto transform = [mlp = mlp, context](const at::Tensor& h) { return mlp->forward(h, *context); };
   const auto first = nn::add_rms_norm(x, {}, input_layernorm->weight, input_layernorm->eps);
   const at::Tensor attention = context->run(part, ModelPart::Kind::attention, index, attend, first.normed);
   const auto second =
@@ -106,9 +110,10 @@ at::Tensor LlamaModel::forward(const at::Tensor& ids, ForwardContext given) {
   const nn::RotaryTable rotary = nn::rotary_table(positions, inverse_frequencies(rope, longest), rope.attention_factor);
   made->rotary = {rotary.cos.to(ids.device()), rotary.sin.to(ids.device())};
 
-  const std::shared_ptr<const LlamaContext> context = made;
   const at::Tensor& table = embed_tokens->weight;
-  at::Tensor x = nn::own_tokens(table, context->embedded(nn::embed_tokens(table, ids)));  // [B, T, C]
+  at::Tensor x = nn::own_tokens(table, made->embedded(nn::embed_tokens(table, ids)));  // [B, T, C]
+  made->first_token = nn::first_own_token(table, t);
+  const std::shared_ptr<const LlamaContext> context = made;
   for (const auto& layer : layers) {
     const auto transform = [layer, context](const at::Tensor& y) { return layer->forward(y, context); };
     x = context->run(part, ModelPart::Kind::block, layer->index, transform, x);

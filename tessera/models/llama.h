@@ -31,7 +31,7 @@ struct LlamaAttention : torch::nn::Module {
 
 struct LlamaMlp : torch::nn::Module {
   explicit LlamaMlp(const LlamaConfig& config);
-  at::Tensor forward(const at::Tensor& x);  ///< [B, T, C] -> [B, T, C]
+  at::Tensor forward(const at::Tensor& x, const LlamaContext& context);  ///< [B, T, C] -> [B, T, C]
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  ///< [I, C], [I, C], [C, I]
 };
@@ -68,7 +68,6 @@ class Llama : public CausalLm {
   const Value& hf_config() const override { return hf_config_; }
   std::vector<std::string> default_lora_targets() const override { return {"q_proj", "v_proj"}; }
   double flops_per_token(std::int64_t block_size) const override;
-  double attention_dropout() const override { return config_.attention_dropout; }
   layout::DecoderShape shape() const override;
   layout::TensorPlan tensor_plan() const override;
   std::vector<ModelPart> parts() const override;

@@ -12,6 +12,7 @@
 #include <tessera/base/file.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/load.h>
+#include <tessera/nn/redirect.h>
 
 namespace tessera::models {
 namespace {
@@ -94,7 +95,7 @@ void add_adapters(LanguageModel& model, const std::vector<NamedLinear>& chosen, 
           "them into the model first (--lora_merge)");
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   for (const auto& [name, linear] : chosen) {
-    linear->add_lora(config.r, config.alpha, config.dropout);
+    linear->add_lora(name, config.r, config.alpha, config.dropout);
     linear->lora_scale = config.scale();
     const auto device = linear->weight.device();
     linear->lora_A->to(device);
@@ -262,7 +263,7 @@ void merge_lora(LanguageModel& model) {
 double lora_flops_per_token(const LanguageModel& model, std::int64_t block_size) {
   const double frozen = model.flops_per_token(0) / 6;  // without attention's share, 6 N
   double adapters = 0;
-  for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(tensor.numel());
+  for (const auto& [name, tensor] : lora_state(model)) adapters += static_cast<double>(nn::whole_numel(tensor));
   return model.flops_per_token(block_size) - 2 * frozen + 6 * adapters;
 }
 
@@ -271,8 +272,8 @@ std::string describe_trainable(const LanguageModel& model) {
   std::set<const void*> seen;
   for (const at::Tensor& parameter : model.parameters()) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    all += parameter.numel();
-    if (parameter.requires_grad()) trainable += parameter.numel();
+    all += nn::whole_numel(parameter);
+    if (parameter.requires_grad()) trainable += nn::whole_numel(parameter);
   }
   char share[32];
   std::snprintf(share, sizeof share, "%.4f", 100.0 * static_cast<double>(trainable) / static_cast<double>(all));

@@ -8,6 +8,7 @@
 #include <tessera/data/dataset.h>
 #include <tessera/models/kv_cache.h>
 #include <tessera/nn/attention_call.h>
+#include <tessera/nn/dropout.h>
 
 #include <cstdint>
 #include <functional>
@@ -39,6 +40,9 @@ struct ForwardContext {
   std::shared_ptr<const PartRunner> runner = nullptr;
   double embedding_noise = 0;  ///< see LanguageModel::set_embedding_noise
 
+  nn::RandomPlace random = {};   ///< of the tokens that attention is given here
+  std::int64_t first_token = 0;  ///< between layers this process goes on with a part of them, from here on
+
   std::shared_ptr<const data::SequencePart> part = nullptr;          ///< null: the tokens are whole rows
   std::shared_ptr<const nn::AttentionFunction> attention = nullptr;  ///< for parts: see LanguageModel::set_attention
 
@@ -48,6 +52,14 @@ struct ForwardContext {
   /// Attention of parts without causality, where a row's tokens beyond its length (lengths empty: none) are not seen.
   at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<std::int64_t>& lengths, const nn::AttentionOptions& options) const;
+
+  /// Everything that is dropped in a pass, apart from LoRA's inputs, which have numbers of their own.
+  enum class Draw : std::uint8_t { embedding_noise, embedding, attention_weights, attention, mlp, classifier };
+  /// Where activations [B, t, C] between layers lie, for what is drawn there.
+  nn::RandomPlace between_layers() const;
+  nn::RandomPlace between_layers(Draw draw, std::int64_t block = 0) const;
+  /// Where attention weights lie; first_head: the first that this process computes.
+  nn::RandomPlace of_weights(std::int64_t block, std::int64_t first_head) const;
 
   /// Embeddings of tokens [B, T, C], with their noise.
   at::Tensor embedded(const at::Tensor& tokens) const;

@@ -1,11 +1,13 @@
 #include <tessera/nn/attention.h>
 
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
 
 #include <tessera/base/error.h>
 #include <tessera/nn/attention_pieces.h>
+#include <tessera/nn/dropout_attention.h>
 #include <tessera/nn/fused.h>
 
 namespace tessera::nn {
@@ -163,6 +165,12 @@ at::Tensor seen_tokens(const DocumentStarts& documents, std::int64_t b, std::int
   return seen.to(device);
 }
 
+/// 0 where `seen`, else -infinity.
+at::Tensor additive(const at::Tensor& seen, const at::TensorOptions& options) {
+  return at::zeros(seen.sizes(), options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype()))))
+      .masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+}
+
 }  // namespace
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DocumentStarts& documents,
@@ -175,9 +183,15 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     return FlashAttention::apply(q, k, v, documents, options.scale, options.window);
   const bool plain = documents.empty() && (options.window == 0 || options.window >= t);
   const auto mask = plain ? std::nullopt : std::optional(seen_tokens(documents, b, t, options.window, q.device()));
-  const at::Tensor out = at::scaled_dot_product_attention(
-      q.transpose(1, 2), for_each_query_head(k, heads).transpose(1, 2), for_each_query_head(v, heads).transpose(1, 2),
-      mask, options.dropout, /*is_causal=*/plain, options.scale);
+  const auto by_head = [&](const at::Tensor& x) { return for_each_query_head(x, heads).transpose(1, 2); };
+  if (options.dropout > 0) {
+    const at::Tensor out = dropout_attention({q.transpose(1, 2), by_head(k), by_head(v),
+                                              mask ? additive(*mask, q.options()) : at::Tensor(), plain, options.scale},
+                                             {options.dropout, options.random});
+    return out.transpose(1, 2).reshape({b, t, heads * d});
+  }
+  const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2), by_head(k), by_head(v), mask,
+                                                          /*dropout_p=*/0, /*is_causal=*/plain, options.scale);
   return out.transpose(1, 2).reshape({b, t, heads * d});
 }
 

@@ -5,13 +5,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/nn/documents.h>
+#include <tessera/nn/dropout.h>
 
 namespace tessera::nn {
 
 struct AttentionOptions {
   double scale = 1;         ///< factor of q k^T
   std::int64_t window = 0;  ///< a token sees itself and window - 1 tokens before it; 0: all before it
-  double dropout = 0;       ///< dropout of the attention weights
+  double dropout = 0;       ///< dropout of the attention weights (dropout_attention.h)
+  RandomPlace random = {};  ///< where the queries lie, for dropout
 };
 
 /// softmax(q k^T * scale + mask) v per head, where a token sees the tokens of its document up to itself.

@@ -23,6 +23,16 @@ at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x) {
   return cut != nullptr ? cut->all_tokens(x) : x;
 }
 
+std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens) {
+  const Redirect* const cut = redirect_of(table);
+  return cut != nullptr ? cut->first_token(tokens) : 0;
+}
+
+std::int64_t first_own(const at::Tensor& parameter, int dim) {
+  const Redirect* const cut = redirect_of(parameter);
+  return cut != nullptr ? cut->first_along(dim) : 0;
+}
+
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& tokens, const at::Tensor& positions,
                  std::int64_t first_position, const DocumentStarts& documents) {
   TESSERA_CHECK(ids.dim() == 2, "embed expects ids [B, T], got ", ids.dim(), " dimensions");

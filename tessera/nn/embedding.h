@@ -13,6 +13,10 @@ namespace tessera::nn {
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx = -1);
 at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x);
 at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);
+/// Index of the first token that own_tokens() gives of `tokens`; and, of a parameter that is cut, of the first element
+/// along `dim` that this rank holds. 0 for others.
+std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens);
+std::int64_t first_own(const at::Tensor& parameter, int dim);
 
 /// out[b, t] = tokens[ids[b, t]] + positions[p], p = first_position + t, or with documents the position in its
 /// document. ids int64 [B, T]; tokens [V, C]; positions [P, C]. Returns [B, T, C]. An id outside [0, V) or a position

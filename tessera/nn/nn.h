@@ -9,6 +9,7 @@
 
 #include <tessera/nn/attention.h>
 #include <tessera/nn/autocast.h>
+#include <tessera/nn/dropout.h>
 #include <tessera/nn/embedding.h>
 #include <tessera/nn/gelu.h>
 #include <tessera/nn/layer_norm.h>

@@ -30,6 +30,12 @@ class Redirect : public c10::BackendMeta {
                                bool whole) const = 0;
   /// The tokens of x [B, T, C] that this rank goes on with.
   virtual at::Tensor own_tokens(const at::Tensor& x) const = 0;
+  /// Index of the first of them, of `tokens` in all.
+  virtual std::int64_t first_token(std::int64_t tokens) const = 0;
+  /// Index of the first element along `dim` that the part holds; 0 where it is not cut along it.
+  virtual std::int64_t first_along(int dim) const = 0;
+  /// Elements of the whole parameter.
+  virtual std::int64_t whole_numel() const = 0;
   /// The tokens of all ranks, for what every rank computes alike.
   virtual at::Tensor all_tokens(const at::Tensor& x) const = 0;
   /// As nn::linear_cross_entropy.
@@ -42,6 +48,12 @@ inline const Redirect* redirect_of(const at::Tensor& parameter) {
   if (!parameter.defined() || !parameter.key_set().has(cut_key) || c10::impl::tls_is_dispatch_key_excluded(cut_key))
     return nullptr;
   return dynamic_cast<const Redirect*>(parameter.unsafeGetTensorImpl()->get_backend_meta());
+}
+
+/// Elements of the whole parameter, of which this process may hold a part.
+inline std::int64_t whole_numel(const at::Tensor& parameter) {
+  const auto* const cut = dynamic_cast<const Redirect*>(parameter.unsafeGetTensorImpl()->get_backend_meta());
+  return cut != nullptr ? cut->whole_numel() : parameter.numel();
 }
 
 }  // namespace tessera::nn

@@ -321,11 +321,6 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
               std::string::npos);
     EXPECT_NE(message([&] { (void)context_groups(world.group(), ContextMethod::a2a_p2p); }).find("two levels"),
               std::string::npos);
-    const nn::AttentionFunction call = context_attention_function(ring);
-    EXPECT_NE(message([&] {
-                (void)call(x(4, 4), x(4, 4), x(4, 4), {.length = 16, .options = {.dropout = 0.1}});
-              }).find("attention dropout of 0.1"),
-              std::string::npos);
   });
 }
 

@@ -50,8 +50,16 @@ inline const std::vector<Family>& families() {
 /// What is special about the batches.
 enum class Rows { plain, packed, prompts };
 
-inline std::shared_ptr<models::LanguageModel> make_family(const Family& family, at::ScalarType type) {
-  auto model = models::load_language_folder(source_path(concat("tests/fixtures/", family.folder)));
+/// Dropout of everything that a family drops; 0: none.
+inline std::shared_ptr<models::LanguageModel> make_family(const Family& family, at::ScalarType type,
+                                                          double dropout = 0) {
+  const auto edit = [&](Value config) {
+    for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout_prob",
+                            "attention_probs_dropout_prob"})
+      config.set(key, Value::of(dropout));
+    return config;
+  };
+  auto model = models::load_language_folder(source_path(concat("tests/fixtures/", family.folder)), 0, edit);
   model->to(type);
   return model;
 }
@@ -70,6 +78,8 @@ inline data::Batch job_batch(const models::LanguageModel& model, const Family& f
     return mine(at::randint(1, below, {job_rows, t}, generator, at::TensorOptions(at::kLong)));
   };
   data::Batch batch;
+  batch.random_key = static_cast<std::uint64_t>(step);
+  batch.first_row = m * job_rows + part * share;
   batch.ids = draw(model.vocab_size());
   batch.labels = batch.ids.clone();
   const auto kind = model.objective();
@@ -113,6 +123,7 @@ struct Job {
   int accumulation = 1;
   bool half = false;       ///< autocast to bf16
   bool recompute = false;  ///< on parts: activations are recomputed in backward
+  double dropout = 0;
   int steps = 10;
   at::ScalarType type = at::kFloat;
 };
@@ -128,7 +139,7 @@ inline std::unique_ptr<optim::Optimizer> job_optimizer(std::vector<optim::Slot> 
 constexpr double job_rate = 0.01;
 
 inline JobRecord train_whole(const Job& job) {
-  const auto model = make_family(*job.family, job.type);
+  const auto model = make_family(*job.family, job.type, job.dropout);
   std::vector<optim::Slot> slots;
   for (const auto& p : model->named_parameters()) slots.push_back({.name = p.key(), .parameter = p.value()});
   const auto optimizer = job_optimizer(slots);
@@ -184,7 +195,7 @@ inline JobRecord train_parts(comm::World& world, const Job& job, const Placement
                     tensor = comm::mesh_group(world, mesh, std::vector{Axis::tp});
   const layout::Coordinates place = layout::coordinates(mesh, world.rank());
   const int rows_of = place[1] * placement.dp + place[2], rows_parts = placement.replicas * placement.dp;
-  const auto model = make_family(*job.family, job.type);
+  const auto model = make_family(*job.family, job.type, job.dropout);
   model->set_attention(context_attention_function(groups));
   if (job.recompute) (void)models::checkpoint_blocks(*model, {});
   std::optional<TensorParallel> cut_parameters;

@@ -12,7 +12,8 @@ struct Cell {
   std::string text() const {
     static constexpr const char* rows[] = {"plain", "packed", "prompts"};
     return concat(job.family->folder, ", ", rows[static_cast<int>(job.rows)], ", accumulation ", job.accumulation,
-                  job.half ? ", bf16" : "", job.recompute ? ", recomputed, " : ", ", placement.text());
+                  job.half ? ", bf16" : "", job.recompute ? ", recomputed" : "", ", dropout ", job.dropout, ", ",
+                  placement.text());
   }
 };
 
@@ -47,6 +48,7 @@ std::vector<Cell> cells(int ranks, std::size_t first, bool few) {
       job.accumulation = turn % 4 == 1 ? 3 : 1;
       job.half = turn % 5 == 2;
       job.recompute = turn % 7 == 3;
+      job.dropout = turn % 2 == 0 ? 0.2 : 0;
       if (job.half) job.steps = 3;  // slow on processors without products in bf16
       all.push_back({job, placement});
       ++turn;
@@ -69,7 +71,7 @@ TEST_P(ContextParity, losses_and_norms_of_ten_steps) {
       [&](comm::World& world) {
         for (std::size_t i = 0; i < all.size(); ++i) {
           const JobRecord got = train_parts(world, all[i].job, all[i].placement);
-          expect_equal_jobs(got, expected[i], all[i].job.half ? 2e-2 : 1e-5, all[i].text());
+          expect_equal_jobs(got, expected[i], all[i].job.half ? 3e-2 : 1e-5, all[i].text());
           if (::testing::Test::HasFailure()) return;
         }
       },

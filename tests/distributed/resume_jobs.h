@@ -81,13 +81,13 @@ class ResumeJobs : public ::testing::Test {
   /// What all runs have in common: a model with dropout (random numbers have to go on, too), whose tensors do not
   /// divide evenly.
   RunConfig config(const std::string& output, std::int64_t steps, const Words& more) const {
-    const Words words = Words{"--config_name",
-                              "gpt2-tiny",
-                              "--config_overrides",
-                              "n_layer=2,n_embd=20,n_head=2,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_"
-                              "id=256,resid_pdrop=0.1,"
-                              "embd_pdrop=0.1,attn_pdrop=0.1",
-                              "--tokenizer_name",
+    static const Words from_scratch = {
+        "--config_name", "gpt2-tiny", "--config_overrides",
+        "n_layer=2,n_embd=20,n_head=2,vocab_size=257,n_positions=16,bos_token_id=256,eos_token_id=256,resid_pdrop=0.1,"
+        "embd_pdrop=0.1,attn_pdrop=0.1"};
+    const bool named = !more.empty() && more[0] == "--model_name_or_path";
+    const Words words = (named ? Words{} : from_scratch) +
+                        Words{"--tokenizer_name",
                               "byte",
                               "--train_file",
                               path("text.txt"),

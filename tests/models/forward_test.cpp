@@ -91,7 +91,7 @@ TEST(Forward, bodies_give_hidden_states) {
   bert->eval();
   const at::Tensor hidden = bert->bert->forward(ids);
   EXPECT_EQ(hidden.dim(), 3);
-  EXPECT_LT(farthest(bert->classifier->forward(bert->bert->pooled(hidden)), bert->forward(ids)), 1e-5);
+  EXPECT_LT(farthest(bert->classifier->forward(bert->bert->pooled(hidden), {}), bert->forward(ids)), 1e-5);
 }
 
 }  // namespace

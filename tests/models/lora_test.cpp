@@ -165,10 +165,10 @@ TEST(ApplyLora, FrozenWeightsCostNoGraphAndKeepNoActivations) {
   models::Linear linear(16, 8, /*with_bias=*/true), trained(16, 8, /*with_bias=*/true);
   for (at::Tensor& p : linear.parameters()) p.set_requires_grad(false);
   const at::Tensor embedded = at::randn({3, 16});
-  EXPECT_FALSE(linear.forward(embedded).requires_grad()) << "what comes from frozen embeddings needs no gradient";
+  EXPECT_FALSE(linear.forward(embedded, {}).requires_grad()) << "what comes from frozen embeddings needs no gradient";
   const auto users = [&](models::Linear& module) {  // users of the input's memory, after forward
     const at::Tensor x = embedded.clone().requires_grad_(true) + 1;
-    const at::Tensor y = module.forward(x);
+    const at::Tensor y = module.forward(x, {});
     EXPECT_TRUE(y.requires_grad());
     return x.storage().use_count();
   };
@@ -227,20 +227,22 @@ TEST(ApplyLora, TargetsThatMatchNothing) {
 
 TEST(ApplyLora, DropoutActsOnTheAdaptersOfATrainingModelOnly) {
   models::Linear linear(16, 8, /*with_bias=*/true);
-  linear.add_lora(4, 8, 0.5);
+  linear.add_lora("linear", 4, 8, 0.5);
   const at::NoGradGuard no_grad;
   for (at::Tensor& p : linear.parameters()) p.normal_();
   const at::Tensor x = at::randn({3, 16}), own = at::linear(x, linear.weight, linear.bias);
   linear.eval();
-  const at::Tensor whole = linear.forward(x);
+  const auto forward = [&](std::uint64_t key) { return linear.forward(x, {.key = key}); };
+  const at::Tensor whole = forward(0);
   EXPECT_TRUE(at::allclose(whole, own + 2 * at::mm(at::mm(x, linear.lora_A->weight.t()), linear.lora_B->weight.t()),
                            1e-5, 1e-4));
-  EXPECT_TRUE(at::equal(linear.forward(x), whole));
+  EXPECT_TRUE(at::equal(forward(1), whole));
   linear.train();
-  EXPECT_FALSE(at::equal(linear.forward(x), linear.forward(x)));
+  EXPECT_FALSE(at::equal(forward(0), forward(1)));
+  EXPECT_TRUE(at::equal(forward(1), forward(1)));
   at::Tensor mean = at::zeros_like(whole);
   constexpr int draws = 4000;
-  for (int i = 0; i < draws; ++i) mean += linear.forward(x) / draws;
+  for (int i = 0; i < draws; ++i) mean += forward(static_cast<std::uint64_t>(i)) / draws;
   EXPECT_LT(((mean - whole).norm() / (whole - own).norm()).item<double>(), 0.1) << "its mean is what it drops from";
 }
 

@@ -37,15 +37,11 @@ inline const std::vector<Family>& families() {
          "tie_word_embeddings": )";
   static const std::vector<Family> all = {
       {"gpt2", "Gpt2Block",
-       R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 37, "n_positions": 16,
-                   "resid_pdrop": 0, "attn_pdrop": 0, "embd_pdrop": 0})"},
+       R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 37, "n_positions": 16})"},
       {"llama_tied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "true}"},
       {"llama_untied", "LlamaDecoderLayer", R"({"model_type": "llama", )" + llama + "false}"},
       {"qwen3", "LlamaDecoderLayer", R"({"model_type": "qwen3", )" + llama + "true}"},
-      {"bert", "BertLayer",
-       R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_dropout_prob": 0,
-                   "attention_probs_dropout_prob": 0, )" +
-           sizes + "}"},
+      {"bert", "BertLayer", R"({"model_type": "bert", "architectures": ["BertForMaskedLM"], )" + sizes + "}"},
   };
   return all;
 }
@@ -55,8 +51,12 @@ inline const Family& family(const std::string& name) {
   throw Error("no family " + name);
 }
 
-inline std::shared_ptr<models::LanguageModel> make(const Family& family, at::ScalarType dtype) {
-  const Value config = parse_json(family.config, family.name);
+/// Dropout of everything that a family drops; 0: none.
+inline std::shared_ptr<models::LanguageModel> make(const Family& family, at::ScalarType dtype, double dropout = 0) {
+  Value config = parse_json(family.config, family.name);
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout_prob",
+                          "attention_probs_dropout_prob"})
+    config.set(key, Value::of(dropout));
   auto model = models::architecture_of(config).make(config, 11);
   model->to(dtype);
   return model;
@@ -69,6 +69,8 @@ inline data::Batch batch_of(const models::LanguageModel& model, int step, std::i
   generator.set_current_seed(900 + static_cast<std::uint64_t>(step));
   const at::Tensor all = at::randint(0, vocabulary, {batch_rows, batch_tokens}, generator, at::kLong);
   data::Batch batch;
+  batch.random_key = static_cast<std::uint64_t>(step);
+  batch.first_row = first;
   batch.ids = all.narrow(0, first, rows).contiguous();
   batch.labels = batch.ids.clone();
   if (model.objective() == data::Objective::Kind::masked_token) {
@@ -100,12 +102,13 @@ struct Training {
   at::ScalarType dtype = at::kFloat;
   bool bf16 = false, documents = false;
   int accumulation = 1;
+  double dropout = 0;
 };
 constexpr double rate = 0.1;
 
 /// One process, plain SGD.
 inline Run train_alone(const Family& family, const Training& training) {
-  const auto model = make(family, training.dtype);
+  const auto model = make(family, training.dtype, training.dropout);
   Run run;
   for (int step = 0; step < training.steps; ++step) {
     model->zero_grad();
@@ -142,7 +145,7 @@ inline Run train_on_mesh(comm::World& world, const Family& family, const Form& f
   const layout::Mesh mesh = layout::parse_mesh(form.mesh, world.size());
   const comm::Group tensor = comm::mesh_group(world, mesh, std::vector{Axis::tp});
   const comm::Group data = comm::mesh_group(world, mesh, std::vector{Axis::dp_replicate, Axis::dp_shard});
-  const auto model = make(family, training.dtype);
+  const auto model = make(family, training.dtype, training.dropout);
   TensorParallel parts(*model,
                        {.group = tensor, .plan = model->tensor_plan(), .sequence_parallel = form.sequence_parallel});
   Sharded sharded(*model, {.strategy = form.strategy,

@@ -144,6 +144,11 @@ void reduce(const Reduce& what, std::int64_t n) {
                 "reduce: fp32 results are for bf16 and fp16");
   chosen().reduce(what, n);
 }
+void dropout(const float* x, float* y, std::int64_t n, std::uint64_t key, std::uint32_t first, std::uint32_t limit,
+             float scale) {
+  chosen().dropout(x, y, n, key, first, limit, scale);
+}
+void uniform(float* y, std::int64_t n, std::uint64_t key, std::uint32_t first) { chosen().uniform(y, n, key, first); }
 void stream_copy(void* to, const void* from, std::int64_t bytes) { chosen().stream_copy(to, from, bytes); }
 
 }  // namespace tessera::kernels

@@ -12,6 +12,7 @@
 #include <tessera/kernels/cpu/adagrad.h>
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/kernels/cpu/block_squares.h>
+#include <tessera/kernels/cpu/dropout.h>
 #include <tessera/kernels/cpu/gelu.h>
 #include <tessera/kernels/cpu/lamb.h>
 #include <tessera/kernels/cpu/layer_norm.h>
@@ -68,6 +69,8 @@ struct Table {
   decltype(&kernels::add_rows) add_rows;
   decltype(&kernels::reduce) reduce;  ///< arguments are not checked
   decltype(&kernels::stream_copy) stream_copy;
+  decltype(&kernels::dropout) dropout;
+  decltype(&kernels::uniform) uniform;
 };
 /// Throws Error when this machine cannot run `isa`.
 const Table& table(Isa isa);

@@ -3,6 +3,7 @@
 /// Only built-ins and intrinsics here: a std:: template instantiated under -mavx512f would be emitted as a weak symbol
 /// that the linker may hand to a machine without AVX-512.
 
+#include <tessera/kernels/cpu/dropout_loops.h>
 #include <tessera/kernels/cpu/gelu_loops.h>
 #include <tessera/kernels/cpu/layer_norm_loops.h>
 #include <tessera/kernels/cpu/optimizer_loops.h>
@@ -45,4 +46,6 @@ constexpr Table all_loops{adamw_loop,
                           column_sums_loop,
                           add_rows_loop,
                           reduce_loop,
-                          stream_copy_loop};
+                          stream_copy_loop,
+                          dropout_loop,
+                          uniform_loop};

@@ -62,8 +62,17 @@ at::Tensor context_attention(const at::Tensor& given_q, const at::Tensor& given_
                             .lengths = options.lengths};
   layout::check_sight(cut, rows, sight);
   const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(d));
-  const auto plan =
-      parallel::make_block_plan(groups.ring, groups.method == ContextMethod::all_gather, cut, rows, sight, scale);
+  nn::WeightDropout dropout = options.dropout;
+  if (dropout.p > 0) {  // the queries of the ring rank, and this rank's heads of them
+    std::vector<std::int64_t> tokens;
+    for (const layout::Range& range : layout::tokens_of_ring(cut, groups.ring ? groups.ring.rank() : 0))
+      for (std::int64_t token = range.begin; token < range.end; ++token) tokens.push_back(token);
+    dropout.place.tokens = std::make_shared<const std::vector<std::int64_t>>(std::move(tokens));
+    dropout.place.token = 0;
+    if (sharing > 1) dropout.place.head += heads / sharing * groups.heads.rank();
+  }
+  const auto plan = parallel::make_block_plan(groups.ring, groups.method == ContextMethod::all_gather, cut, rows, sight,
+                                              scale, dropout);
   if (sharing == 1) return parallel::block_attention(q, k, v, plan);
   const auto mine = parallel::tokens_for_heads({q, for_ranks(k, sharing), for_ranks(v, sharing)}, groups.heads);
   const at::Tensor mixed = parallel::block_attention(mine.q, mine.k, mine.v, plan);  // [B, a t, heads / a * D]
@@ -80,10 +89,6 @@ at::Tensor context_part(const at::Tensor& x, const ContextGroups& groups) {
 
 nn::AttentionFunction context_attention_function(const ContextGroups& groups) {
   return [groups](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const nn::AttentionCall& call) {
-    if (call.options.dropout > 0)
-      throw InputError(concat("attention dropout of ", call.options.dropout,
-                              " does not work with context parallelism yet: set attention_dropout (attn_pdrop, "
-                              "attention_probs_dropout_prob) to 0"));
     TESSERA_CHECK(call.length == q.size(1) * groups.ranks(), "a part of ", q.size(1), " tokens on each of ",
                   groups.ranks(), " ranks, of a sequence of ", call.length);
     return context_attention(q, k, v, groups,
@@ -91,7 +96,8 @@ nn::AttentionFunction context_attention_function(const ContextGroups& groups) {
                               .causal = call.causal,
                               .window = call.options.window,
                               .documents = call.documents,
-                              .lengths = call.lengths});
+                              .lengths = call.lengths,
+                              .dropout = {call.options.dropout, call.options.random}});
   };
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/nn/attention_call.h>
+#include <tessera/nn/dropout_attention.h>
 #include <tessera/parallel/context/groups.h>
 
 #include <cstdint>
@@ -27,6 +28,9 @@ struct ContextAttentionOptions {
   /// Tokens of each whole row that are no padding (keys beyond are not seen); empty: all. A query that sees nothing has
   /// output 0 and no gradient.
   std::vector<std::int64_t> lengths = {};
+  /// Dropout of the weights, by place: the same on any number of ranks. Of `place` key, row and head count (the first
+  /// of q's rows and heads); tokens are those of this rank.
+  nn::WeightDropout dropout = {};
 };
 
 /// softmax(q k^T * scale + mask) v per head over the whole rows. q [B, t, heads, D]; k, v [B, t, key heads, D], key
@@ -50,7 +54,7 @@ at::Tensor context_attention(const at::Tensor& q, const at::Tensor& k, const at:
 /// cannot be cut.
 at::Tensor context_part(const at::Tensor& x, const ContextGroups& groups);
 
-/// context_attention() as models call it (LanguageModel::set_attention). Attention dropout is refused (InputError).
+/// context_attention() as models call it (LanguageModel::set_attention).
 nn::AttentionFunction context_attention_function(const ContextGroups& groups);
 
 }  // namespace tessera

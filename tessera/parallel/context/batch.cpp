@@ -12,22 +12,12 @@
 namespace tessera {
 namespace {
 
-/// x [rows, T] -> [rows, length], filled with `value`.
-at::Tensor filled_up(const at::Tensor& x, std::int64_t length, std::int64_t value) {
-  return at::constant_pad_nd(x, {0, length - x.size(1)}, value);
-}
-
 /// labels[b, t + 1] at t; the last position of a row predicts nothing.
-at::Tensor shifted(const at::Tensor& labels) { return filled_up(labels.slice(1, 1), labels.size(1), data::not_scored); }
+at::Tensor shifted(const at::Tensor& labels) {
+  return at::constant_pad_nd(labels.slice(1, 1), {0, 1}, data::not_scored);
+}
 
 std::int64_t scored(const at::Tensor& labels) { return labels.ne(data::not_scored).sum().item<std::int64_t>(); }
-
-/// The same starts in rows of another length.
-nn::DocumentStarts in_rows_of(const nn::DocumentStarts& starts, std::int64_t from, std::int64_t to) {
-  nn::DocumentStarts moved;
-  for (const std::int64_t start : starts) moved.push_back(start / from * to + start % from);
-  return moved;
-}
 
 }  // namespace
 
@@ -36,20 +26,20 @@ data::Batch cut_batch(const data::Batch& batch, const ContextGroups& groups, dat
   const std::int64_t rows = batch.ids.size(0), tokens = batch.ids.size(1), length = groups.padded(tokens);
   const auto mine = [&](const at::Tensor& x) { return context_part(x, groups); };
 
-  const at::Tensor labels = filled_up(batch.labels, length, data::not_scored);
   const at::Tensor positions =  // [rows or 1, T]
       batch.document_starts.empty() ? at::arange(tokens, at::kLong).unsqueeze(0)
                                     : nn::document_positions(batch.document_starts, rows, tokens).view({rows, tokens});
+  data::Batch cut = data::filled_up(batch, length);
   data::SequencePart part{.length = length,
                           .longest = positions.numel() > 0 ? positions.max().item<std::int64_t>() + 1 : 0};
-  part.positions = mine(filled_up(positions, length, 0)).flatten();
-  part.targets = mine(shifted(labels));
-
-  data::Batch cut = batch;
-  cut.ids = mine(filled_up(batch.ids, length, 0));
-  cut.labels = mine(labels);
-  if (batch.types.defined()) cut.types = mine(filled_up(batch.types, length, 0));
-  cut.document_starts = in_rows_of(batch.document_starts, tokens, length);
+  part.positions = mine(at::constant_pad_nd(positions, {0, length - tokens})).flatten();
+  part.targets = mine(shifted(cut.labels));
+  const at::Tensor own = mine(at::arange(length, at::kLong).unsqueeze(0)).contiguous();
+  part.tokens = std::make_shared<const std::vector<std::int64_t>>(own.data_ptr<std::int64_t>(),
+                                                                  own.data_ptr<std::int64_t>() + own.numel());
+  cut.ids = mine(cut.ids);
+  cut.labels = mine(cut.labels);
+  if (cut.types.defined()) cut.types = mine(cut.types);
   if (cut.lengths.empty()) cut.lengths.assign(static_cast<std::size_t>(rows), tokens);
   const at::Tensor ends = at::tensor(cut.lengths, at::kLong).unsqueeze(1);  // [rows, 1]
   cut.tokens = mine(at::arange(length, at::kLong).unsqueeze(0).lt(ends)).sum().item<std::int64_t>();

@@ -110,12 +110,11 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const std::shared_ptr<const BlockPlan>& plan) {
     const comm::Tag tag("context forward");
-    const auto tiles_of = [&](int owner) -> const auto& { return plan->tiles[static_cast<std::size_t>(owner)]; };
     PartialAttention sum;
     move_blocks(
-        *plan, packed(*plan, k, v), [&] { add_block(sum, q, k, v, tiles_of(plan->rank()), plan->options); },
+        *plan, packed(*plan, k, v), [&] { add_block(sum, q, plan->block(plan->rank(), k, v), plan->options); },
         [&](const Visit& visit, const at::Tensor& block) {
-          add_block(sum, q, block[0], block[1], tiles_of(visit.owner), plan->options);
+          add_block(sum, q, plan->block(visit.owner, block[0], block[1]), plan->options);
         });
     const auto wide = at::toOpMathType(q.scalar_type());
     if (!sum.out.defined()) {  // nothing is seen by any query
@@ -155,7 +154,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     /// Writes the gradients of an owner's keys and values to `sum` [2, B, t, key heads, D]; adds to dq.
     void write(const at::Tensor& keys, const at::Tensor& values, int owner, const at::Tensor& sum) {
       GradientSum dk{sum[0]}, dv{sum[1]};
-      add_block_gradients(dq, dk, dv, result, keys, values, plan.tiles[static_cast<std::size_t>(owner)], plan.options);
+      add_block_gradients(dq, dk, dv, result, plan.block(owner, keys, values), plan.options);
       (void)dk.value(), (void)dv.value();
     }
   };
@@ -216,15 +215,21 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
 }  // namespace
 
 std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
-                                                 std::int64_t rows, const layout::Sight& sight, double scale) {
+                                                 std::int64_t rows, const layout::Sight& sight, double scale,
+                                                 const nn::WeightDropout& dropout) {
   const auto plan = std::make_shared<BlockPlan>();
   plan->ring = ring;
   plan->gather = gather;
-  plan->options = {.scale = scale, .window = sight.window};
+  plan->options = {.scale = scale, .window = sight.window, .dropout = dropout};
   const int ranks = cut.ring_ranks(), rank = plan->rank();
   TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "a sequence cut for a ring of ", ranks, " ranks, not ",
                 ring ? ring.size() : 1);
-  for (int owner = 0; owner < ranks; ++owner) plan->tiles.push_back(layout::tiles(cut, rows, sight, rank, owner));
+  for (int owner = 0; owner < ranks; ++owner) {
+    plan->tiles.push_back(layout::tiles(cut, rows, sight, rank, owner));
+    std::vector<std::int64_t>& positions = plan->positions.emplace_back();
+    for (const layout::Range& range : layout::tokens_of_ring(cut, owner))
+      for (std::int64_t token = range.begin; token < range.end; ++token) positions.push_back(token);
+  }
   plan->ways = layout::itineraries(cut, rows, sight);
   for (int distance = 1; distance < ranks; ++distance) {
     const int owner = (rank - distance + ranks) % ranks;

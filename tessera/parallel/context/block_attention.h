@@ -24,15 +24,21 @@ struct Visit {
 struct BlockPlan {
   comm::Group ring;     ///< empty: one rank
   bool gather = false;  ///< all blocks at once (all-gather) instead of one after the other (ring)
-  std::vector<std::vector<layout::Tile>> tiles;  ///< what this rank's queries see, by owner of the keys
-  std::vector<std::vector<int>> ways;            ///< by owner: the other ranks that see its keys
-  std::vector<Visit> visits;                     ///< here, nearest owner first
+  std::vector<std::vector<layout::Tile>> tiles;      ///< what this rank's queries see, by owner of the keys
+  std::vector<std::vector<std::int64_t>> positions;  ///< of an owner's tokens in their row
+  std::vector<std::vector<int>> ways;                ///< by owner: the other ranks that see its keys
+  std::vector<Visit> visits;                         ///< here, nearest owner first
   TileOptions options;
 
   int rank() const { return ring ? ring.rank() : 0; }
+  KeyBlock block(int owner, const at::Tensor& k, const at::Tensor& v) const {
+    const auto at = static_cast<std::size_t>(owner);
+    return {k, v, tiles[at], positions[at]};
+  }
 };
 std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool gather, const layout::SequenceCut& cut,
-                                                 std::int64_t rows, const layout::Sight& sight, double scale);
+                                                 std::int64_t rows, const layout::Sight& sight, double scale,
+                                                 const nn::WeightDropout& dropout = {});
 
 /// q [B, t, heads, D]; k, v [B, t, key heads, D]: this ring rank's tokens. Returns [B, t, heads * D]. Differentiable,
 /// once; forward and backward are collective over the ring. The own block is taken first, then that of rank - 1, rank -

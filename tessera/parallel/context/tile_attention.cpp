@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 namespace tessera::parallel {
 namespace {
@@ -57,12 +58,35 @@ void add(GradientSum& sum, const Tile& tile, std::int64_t begin, std::int64_t co
   sum.begun = true;
 }
 
-/// 0 where a query sees a key, -infinity elsewhere: [queries, keys].
-std::optional<at::Tensor> mask_of(const Tile& tile, std::int64_t window, const at::TensorOptions& options) {
-  if (tile.kind != Tile::Kind::band) return std::nullopt;
+/// 0 where a query sees a key, -infinity elsewhere: [queries, keys]; undefined: it sees all, or is causal.
+at::Tensor mask_of(const Tile& tile, std::int64_t window, const at::TensorOptions& options) {
+  if (tile.kind != Tile::Kind::band) return {};
   const at::Tensor seen =
       at::ones({tile.queries, tile.keys}, options.dtype(at::kBool)).tril(tile.ahead).triu(tile.ahead - window + 1);
   return at::zeros({tile.queries, tile.keys}, options).masked_fill_(seen.logical_not(), -infinity);
+}
+
+nn::AttentionRectangle rectangle(const at::Tensor& q, const KeyBlock& block, const Tile& tile,
+                                 const TileOptions& options, std::int64_t heads) {
+  return {.q = queries_of(q, tile).transpose(1, 2),
+          .k = for_each_query_head(keys_of(block.k, tile), heads),
+          .v = for_each_query_head(keys_of(block.v, tile), heads),
+          .mask = mask_of(tile, options.window, q.options()),
+          .causal = tile.kind == Tile::Kind::causal,
+          .scale = options.scale};
+}
+
+nn::RectanglePlace place_of(const Tile& tile, const KeyBlock& block) {
+  const auto keys = block.positions.subspan(static_cast<std::size_t>(tile.key), static_cast<std::size_t>(tile.keys));
+  return {.row = tile.row == Tile::every_row ? 0 : tile.row, .query = tile.query, .keys = {keys.begin(), keys.end()}};
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
+std::pair<at::Tensor, at::Tensor> pair_of(std::tuple<at::Tensor, at::Tensor> both) {
+  return {std::get<0>(both), std::get<1>(both)};
+}
+nn::RectangleGradients gradients_of(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& all) {
+  return {std::get<0>(all), std::get<1>(all), std::get<2>(all)};
 }
 
 bool covers(const Tile& tile, const at::Tensor& q) {
@@ -71,15 +95,15 @@ bool covers(const Tile& tile, const at::Tensor& q) {
 
 }  // namespace
 
-void add_block(PartialAttention& sum, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-               const std::vector<Tile>& tiles, const TileOptions& options) {
+void add_block(PartialAttention& sum, const at::Tensor& q, const KeyBlock& block, const TileOptions& options) {
   const std::int64_t heads = q.size(2);
   const auto wide = at::toOpMathType(q.scalar_type());
-  for (const Tile& tile : tiles) {
-    const auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-        queries_of(q, tile).transpose(1, 2), for_each_query_head(keys_of(k, tile), heads),
-        for_each_query_head(keys_of(v, tile), heads), /*dropout_p=*/0, /*is_causal=*/tile.kind == Tile::Kind::causal,
-        mask_of(tile, options.window, q.options()), options.scale);
+  for (const Tile& tile : block.tiles) {
+    const nn::AttentionRectangle a = rectangle(q, block, tile, options, heads);
+    const auto [result, log_sum] = options.dropout.p > 0
+                                       ? nn::rectangle_attention(a, options.dropout, place_of(tile, block))
+                                       : pair_of(at::_scaled_dot_product_flash_attention_for_cpu(
+                                             a.q, a.k, a.v, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
     const at::Tensor out = result.transpose(1, 2).to(wide);  // [B, queries, heads, D]
     if (!sum.out.defined() && covers(tile, q)) {
       sum = {out, log_sum};
@@ -103,17 +127,18 @@ const at::Tensor& GradientSum::value() {
 }
 
 void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, const AttentionResult& result,
-                         const at::Tensor& k, const at::Tensor& v, const std::vector<Tile>& tiles,
-                         const TileOptions& options) {
+                         const KeyBlock& block, const TileOptions& options) {
   const std::int64_t heads = result.q.size(2);
-  for (const Tile& tile : tiles) {
+  for (const Tile& tile : block.tiles) {
+    const nn::AttentionRectangle a = rectangle(result.q, block, tile, options, heads);
+    const at::Tensor dy = queries_of(result.gradient, tile).transpose(1, 2),
+                     out = queries_of(result.out, tile).transpose(1, 2), log_sum = log_sums_of(result.log_sum, tile);
     // With the log-sum-exp and the output of *all* keys, the kernel's gradients are this block's part of the whole.
-    const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        queries_of(result.gradient, tile).transpose(1, 2), queries_of(result.q, tile).transpose(1, 2),
-        for_each_query_head(keys_of(k, tile), heads), for_each_query_head(keys_of(v, tile), heads),
-        queries_of(result.out, tile).transpose(1, 2), log_sums_of(result.log_sum, tile), /*dropout_p=*/0,
-        /*is_causal=*/tile.kind == Tile::Kind::causal, mask_of(tile, options.window, result.q.options()),
-        options.scale);
+    const auto [gq, gk, gv] =
+        options.dropout.p > 0
+            ? nn::rectangle_attention_backward(dy, a, out, log_sum, options.dropout, place_of(tile, block))
+            : gradients_of(at::_scaled_dot_product_flash_attention_for_cpu_backward(
+                  dy, a.q, a.k, a.v, out, log_sum, /*dropout_p=*/0, a.causal, optional(a.mask), a.scale));
     add(dq, tile, tile.query, tile.queries, gq.transpose(1, 2));
     add(dk, tile, tile.key, tile.keys, over_groups(gk, dk.total));
     add(dv, tile, tile.key, tile.keys, over_groups(gv, dv.total));

@@ -1,13 +1,16 @@
 #pragma once
 /// \file
-/// Attention between queries and one block of keys, tile by tile, by LibTorch's flash kernel: no matrix of all queries
+/// Attention between queries and one block of keys, tile by tile, by LibTorch's flash kernel (by
+/// nn/dropout_attention.h where weights are dropped): no matrix of all queries
 /// and keys. Results of several blocks are merged by their log-sum-exp (Liu et al. 2023, Ring Attention; Dao et al.
 /// 2022).
 
 #include <ATen/core/Tensor.h>
 
 #include <tessera/layout/sequence.h>
+#include <tessera/nn/dropout_attention.h>
 
+#include <span>
 #include <vector>
 
 namespace tessera::parallel {
@@ -15,6 +18,7 @@ namespace tessera::parallel {
 struct TileOptions {
   double scale = 1;         ///< factor of q k^T
   std::int64_t window = 0;  ///< tiles of kind band have this window
+  nn::WeightDropout dropout = {};
 };
 
 /// softmax-weighted values of the keys seen so far. In fp32 (fp64 for fp64). A query that has seen nothing has output 0
@@ -24,9 +28,15 @@ struct PartialAttention {
   at::Tensor log_sum;  ///< [B, heads, t]
 };
 
-/// Adds a block: q [B, t, heads, D]; k, v [B, t', key heads, D], key heads dividing heads.
-void add_block(PartialAttention& sum, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-               const std::vector<layout::Tile>& tiles, const TileOptions& options);
+/// A block of keys and what the queries see of it.
+struct KeyBlock {
+  at::Tensor k, v;  ///< [B, t', key heads, D], key heads dividing heads
+  const std::vector<layout::Tile>& tiles;
+  std::span<const std::int64_t> positions = {};  ///< of its tokens in their row, for dropout
+};
+
+/// Adds a block: q [B, t, heads, D].
+void add_block(PartialAttention& sum, const at::Tensor& q, const KeyBlock& block, const TileOptions& options);
 
 /// What backward needs of forward, of all keys together: out [B, t, heads, D] of q's type, log_sum, and the gradient of
 /// out.
@@ -45,7 +55,6 @@ struct GradientSum {
 
 /// Adds the gradients of one block to dq [B, t, heads, D] and dk, dv [B, t', key heads, D].
 void add_block_gradients(GradientSum& dq, GradientSum& dk, GradientSum& dv, const AttentionResult& result,
-                         const at::Tensor& k, const at::Tensor& v, const std::vector<layout::Tile>& tiles,
-                         const TileOptions& options);
+                         const KeyBlock& block, const TileOptions& options);
 
 }  // namespace tessera::parallel

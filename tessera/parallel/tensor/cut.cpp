@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorOptions.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <tessera/base/error.h>
@@ -124,6 +125,14 @@ at::Tensor Cut::own_tokens(const at::Tensor& x) const {
   begin_pass();
   return between() == Between::whole ? x : parallel::own_tokens(x, group_);
 }
+
+std::int64_t Cut::first_token(std::int64_t tokens) const {
+  return between() == Between::whole ? 0 : tokens / group_.size() * group_.rank();
+}
+
+std::int64_t Cut::first_along(int dim) const { return part().dim == dim ? part().ranges.front().first : 0; }
+
+std::int64_t Cut::whole_numel() const { return c10::multiply_integers(part().whole); }
 
 at::Tensor Cut::all_tokens(const at::Tensor& x) const {
   return between() == Between::whole ? x : parallel::all_tokens(x, group_);

@@ -44,6 +44,9 @@ class Cut final : public nn::Redirect {
   at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx,
                        bool whole) const override;
   at::Tensor own_tokens(const at::Tensor& x) const override;
+  std::int64_t first_token(std::int64_t tokens) const override;
+  std::int64_t first_along(int dim) const override;
+  std::int64_t whole_numel() const override;
   at::Tensor all_tokens(const at::Tensor& x) const override;
   at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                   double scale, double label_smoothing, nn::LabelPlace place) const override;

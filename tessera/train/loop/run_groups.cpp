@@ -16,6 +16,7 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   using layout::Axis;
   RunGroups groups;
   comm::agree(world.group(), [&] { groups.mesh = config::run_mesh(config, world.size(), world.local_size()); });
+  groups.sequence_parallel = config.parallel.sequence_parallel;
   if (!groups.cuts()) {
     groups.data = groups.gradients = world.group();
     return groups;
@@ -51,18 +52,26 @@ layout::ModelSizes sizes_of(const models::LanguageModel& model) {
 
 }  // namespace
 
+std::int64_t RunGroups::filled_length(std::int64_t tokens) const {
+  std::int64_t length = context_ranks() > 1 ? context.padded(tokens) : tokens;
+  const std::int64_t parts = std::int64_t{context_ranks()} * (sequence_parallel ? tensor_ranks() : 1);
+  while (length % parts != 0) length = context_ranks() > 1 ? context.padded(length + 1) : length + 1;
+  return length;
+}
+
 void check_model_fits(const RunGroups& groups, const RunConfig& config, const models::LanguageModel& model,
                       std::int64_t block_size) {
   if (!groups.cuts()) return;
   const ParallelConfig& p = config.parallel;
-  for (const std::string& file : {config.data.train_file, config.data.validation_file})
-    if (p.sequence_parallel && to_lower(file).ends_with(".jsonl"))
-      throw InputError(concat("--sequence_parallel cuts rows of one length, a multiple of tp_size ", p.tp_size,
-                              ", but rows of examples (", file,
-                              ") are as long as the longest of each batch: leave it "
-                              "out, or give text or a .bin"));
   layout::MeshUse use;
-  use.sequence = groups.context_ranks() > 1 ? groups.context.padded(block_size) : block_size;
+  const bool examples = to_lower(config.data.train_file).ends_with(".jsonl");
+  const std::int64_t longest =
+      examples && config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;  // tokens of a row
+  use.sequence = examples || groups.context_ranks() > 1 ? groups.filled_length(longest) : block_size;
+  if (groups.context_ranks() == 1 && use.sequence > model.max_positions())
+    throw InputError(concat("rows of ", longest, " tokens, filled up to ", use.sequence, " so that tp_size ",
+                            groups.tensor_ranks(), " divides them, do not fit the model's ", model.max_positions(),
+                            " positions: take shorter ones (--max_seq_length)"));
   use.sequence_parallel = p.sequence_parallel;
   use.method = p.cp_comm_type;
   use.head_ranks = static_cast<int>(p.cp_a2a_size);

@@ -21,6 +21,10 @@ struct RunGroups {
   comm::Group tensor;     ///< tp
   ContextGroups context;  ///< cp
 
+  bool sequence_parallel = false;
+
+  /// Tokens to which rows of so many are filled up so that cp, and tp with sequence parallelism, cut them.
+  std::int64_t filled_length(std::int64_t tokens) const;
   int tensor_ranks() const { return mesh.size(layout::Axis::tp); }
   int context_ranks() const { return mesh.size(layout::Axis::cp); }
   /// One rank for each row and part of a layer: the model itself is cut.

@@ -188,16 +188,6 @@ Setup prepare(const RunConfig& config, const comm::World& world, const RunGroups
   setup.model = parts_only ? models::load_model_deferred(config.model, seed, weights_folder, edit)
                            : models::load_language_model(config.model, seed, edit);
   setup.lora = set_up_adapters(*setup.model, config, world.rank());
-  if (setup.lora && groups.tensor_ranks() > 1)
-    throw InputError(
-        concat("LoRA adapters with tp_size ", groups.tensor_ranks(),
-               ": their layers cannot be cut yet; leave tp_size at 1 (--fsdp full_shard divides the model), "
-               "or train all weights"));
-  if (const double dropout = setup.model->attention_dropout(); groups.context_ranks() > 1 && dropout > 0)
-    throw InputError(concat("cp_size ", groups.context_ranks(), " with attention dropout of ", dropout,
-                            ": parts of a sequence cannot drop attention weights yet; set it to 0 (attn_pdrop, "
-                            "attention_dropout, attention_probs_dropout_prob in config.json; from scratch "
-                            "--config_overrides)"));
   setup.block_size = choose_block_size(config.data.block_size, setup.model->max_positions());
 
   check_example_length(config.data.max_seq_length, setup.model->max_positions());

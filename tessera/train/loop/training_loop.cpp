@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <exception>
+#include <set>
 #include <utility>
 
 #include <tessera/base/clock.h>
@@ -10,8 +11,8 @@
 #include <tessera/comm/life.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/models/checkpoint_blocks.h>
+#include <tessera/models/tensor_plans.h>
 #include <tessera/parallel/context/attention.h>
-#include <tessera/parallel/replicas.h>
 #include <tessera/train/inference/unigram.h>
 #include <tessera/train/loop/restart.h>
 
@@ -62,7 +63,7 @@ void TrainingLoop::shard_model() {
   if (groups.tensor_ranks() > 1)
     tensor_.emplace(*setup_.model,
                     TensorParallelOptions{.group = groups.tensor,
-                                          .plan = setup_.model->tensor_plan(),
+                                          .plan = models::tensor_plan(*setup_.model),
                                           .sequence_parallel = setup_.config.parallel.sequence_parallel});
   if (groups.context_ranks() > 1) setup_.model->set_attention(context_attention_function(groups.context));
   ShardingOptions options = sharding_options(setup_.config, *setup_.model, groups.gradients);
@@ -139,6 +140,16 @@ ExitCode TrainingLoop::run() {
   return finish(StopRequest::none);
 }
 
+/// What every rank of tp holds whole (norms, positions, biases of rows), gathered from shards. Collective.
+std::vector<parallel::NamedTensor> TrainingLoop::whole_on_tensor_ranks() const {
+  std::set<std::string> parts;
+  for (const TensorParallelParameter& part : tensor_->parameters()) parts.insert(part.name);
+  std::vector<parallel::NamedTensor> whole;
+  for (const ShardedParameter& p : sharded_->named_parameters())
+    if (!parts.contains(p.name)) whole.push_back({p.name, sharded_->gather_like(p, p.local.detach())});
+  return whole;
+}
+
 /// Ranks that should hold the same parameters compare them now and then: a flipped bit, or an update that is not the
 /// same everywhere, is found here and not in a model that does not learn. Collective.
 void TrainingLoop::check_replicas() {
@@ -148,6 +159,7 @@ void TrainingLoop::check_replicas() {
   agree(world_.group(), [&] {
     try {
       sharded_->check_replicas();
+      if (tensor_) parallel::require_same_bits(setup_.groups.tensor, whole_on_tensor_ranks(), "parameter");
     } catch (const parallel::ReplicasDiffer& error) {
       throw Error(concat("after step ", step_, ": ", error.what(), ". Checkpoints of the last ", every,
                          " steps may hold it: go on from an older one (--resume_from_checkpoint DIR)"));

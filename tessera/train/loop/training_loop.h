@@ -8,6 +8,7 @@
 
 #include <tessera/comm/world.h>
 #include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/replicas.h>
 #include <tessera/parallel/tensor_parallel.h>
 #include <tessera/train/core/checkpoint_manager.h>
 #include <tessera/train/core/optimization.h>
@@ -67,6 +68,7 @@ class TrainingLoop {
   bool update_weights();
   bool check_norm();
   void check_replicas();
+  std::vector<parallel::NamedTensor> whole_on_tensor_ranks() const;
   void count_step(double seconds, double cpu_seconds);
   void log(bool tell = true);
   /// Returns whether it was the best so far.

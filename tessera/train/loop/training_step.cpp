@@ -22,6 +22,10 @@ std::vector<data::Batch> TrainingLoop::read_step() const {
   for (std::int64_t micro = 0; micro < plan_.accumulation; ++micro) {
     batches.push_back(data::make_batch(*setup_.datasets.train, sampler_,
                                        plan_.first_row(step_, micro, groups.data.rank()), plan_.batch_size));
+    batches.back().random_key = random_key(static_cast<std::uint64_t>(setup_.config.optimization.seed), step_, 0);
+    batches.back().first_row = plan_.first_row(step_, micro, groups.data.rank());
+    if (groups.cuts())
+      batches.back() = data::filled_up(batches.back(), groups.filled_length(batches.back().ids.size(1)));
     if (groups.context_ranks() > 1)
       batches.back() = cut_batch(batches.back(), groups.context, setup_.model->objective());
   }

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// Random numbers that belong to a place: those of a line (a token of a row, say) are a function of its key and of the
+/// column, so parts of a line, drawn anywhere in any order, are parts of the same numbers.
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+/// The number of column c of the line with `key`: two rounds of a 32-bit finaliser (Wellons 2018, hash prospector,
+/// lowbias32), mix(mix(c ^ low key) + high key). Every key is a permutation of the 2^32 columns; keys should differ in
+/// all bits (mixed_key()).
+inline std::uint32_t random_number(std::uint64_t key, std::uint32_t column) {
+  const auto mix = [](std::uint32_t x) {
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+  };
+  return mix(mix(column ^ static_cast<std::uint32_t>(key)) + static_cast<std::uint32_t>(key >> 32));
+}
+
+/// A key for each pair (splitmix64, Steele, Lea & Flood 2014).
+inline std::uint64_t mixed_key(std::uint64_t key, std::uint64_t number) {
+  key += (number + 1) * 0x9E3779B97F4A7C15u;
+  key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9u;
+  key = (key ^ (key >> 27)) * 0x94D049BB133111EBu;
+  return key ^ (key >> 31);
+}
+
+/// y[i] = 0 where the number of column first + i is below `limit`, else x[i] * scale. y may be x.
+void dropout(const float* x, float* y, std::int64_t n, std::uint64_t key, std::uint32_t first, std::uint32_t limit,
+             float scale);
+
+/// y[i] = the upper 24 bits of the number of column first + i, in [0, 1).
+void uniform(float* y, std::int64_t n, std::uint64_t key, std::uint32_t first);
+
+}  // namespace tessera::kernels

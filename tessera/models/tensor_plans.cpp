@@ -1,0 +1,84 @@
+#include <tessera/models/tensor_plans.h>
+
+#include <tessera/base/error.h>
+#include <tessera/models/layers.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::models {
+namespace {
+
+using layout::TensorPlan;
+using layout::TensorRule;
+using layout::TensorStyle;
+
+const TensorRule* rule_of(const TensorPlan& plan, const std::string& parameter) {
+  const auto rule =
+      std::ranges::find_if(plan, [&](const TensorRule& r) { return layout::matches(r.pattern, parameter); });
+  return rule == plan.end() ? nullptr : &*rule;
+}
+
+/// The family's plan with what config.json says before it; rules that nothing is left for are left out.
+TensorPlan with_entries(const TensorPlan& family, const Value& entries, const std::vector<std::string>& parameters) {
+  TensorPlan plan;
+  for (const auto& [pattern, style] : entries.members()) {
+    const TensorRule said = layout::parse_rule(pattern, style.as_string());
+    const auto named =
+        std::ranges::find_if(parameters, [&](const std::string& p) { return layout::matches(pattern, p); });
+    if (named == parameters.end())
+      throw InputError(concat("config.json: the tp_plan names '", pattern, "', and the model has no such parameter"));
+    TensorRule rule = said;
+    if (const TensorRule* own = rule_of(family, *named)) {
+      rule = *own;
+      rule.pattern = pattern;
+      rule.style = said.style;
+      if (said.blocks > 1) rule.blocks = said.blocks;
+    }
+    plan.push_back(std::move(rule));
+  }
+  plan.insert(plan.end(), family.begin(), family.end());
+  std::vector<const TensorRule*> used;
+  for (const std::string& parameter : parameters) used.push_back(rule_of(plan, parameter));
+  TensorPlan kept;
+  for (const TensorRule& rule : plan)
+    if (std::ranges::find(used, &rule) != used.end()) kept.push_back(rule);
+  return kept;
+}
+
+void add_adapters(const LanguageModel& model, TensorPlan& plan) {
+  const std::size_t own_rules = plan.size();
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto* const linear = dynamic_cast<const Linear*>(item.value().get());
+    if (linear == nullptr || !linear->lora_A) continue;
+    const std::string& name = item.key();
+    for (std::size_t i = 0; i < own_rules; ++i) {
+      if (!layout::matches(plan[i].pattern, name + ".weight")) continue;
+      TensorRule rule = plan[i];
+      rule.transposed = false;  // A [r, in] and B [out, r] are
+      const bool inputs = rule.style == TensorStyle::rowwise || rule.style == TensorStyle::rowwise_split_input;
+      rule.pattern = name + (inputs ? ".lora_A" : ".lora_B");
+      plan.push_back(rule);
+      plan.push_back({name + (inputs ? ".lora_B" : ".lora_A"), TensorStyle::sequence_parallel});
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+layout::TensorPlan tensor_plan(const LanguageModel& model) {
+  TensorPlan plan = model.tensor_plan();
+  for (const char* key : {"base_model_tp_plan", "tp_plan"})
+    if (const Value* entries = model.hf_config().find(key); entries != nullptr && entries->is_object()) {
+      std::vector<std::string> parameters;
+      for (const auto& item : model.named_parameters()) parameters.push_back(item.key());
+      plan = with_entries(plan, *entries, parameters);
+    }
+  add_adapters(model, plan);
+  return plan;
+}
+
+}  // namespace tessera::models

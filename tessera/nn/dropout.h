@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// Dropout by place: whether an element is dropped is a function of the pass and of where the element lies in the whole
+/// computation (layer, row, token, column), not of who computes it, in which order, or what was drawn before. Any mesh,
+/// any number of micro-batches and any recomputation drop the same. The mask is never kept: backward forms it again.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tessera::nn {
+
+/// Where the elements of an activation [B, t, C] lie. A value; made by models::ForwardContext for models.
+struct RandomPlace {
+  std::uint64_t key = 0;   ///< of the pass and, after at(), of what is drawn
+  std::int64_t row = 0;    ///< number of the first of the B rows among all that share the key
+  std::int64_t token = 0;  ///< index of the first token in `tokens`
+  /// The position in its row of each token; null: 0, 1, 2, ...
+  std::shared_ptr<const std::vector<std::int64_t>> tokens = nullptr;
+  std::int64_t column = 0;  ///< the first column
+  std::int64_t head = 0;    ///< the first head, for attention weights
+
+  /// The same place for the draw with this number: every dropout of a pass has its own.
+  RandomPlace at(std::uint64_t number) const;
+  std::int64_t position(std::int64_t local_token) const {
+    return tokens ? (*tokens)[static_cast<std::size_t>(token + local_token)] : token + local_token;
+  }
+};
+
+/// x, each element set to 0 with probability p, else divided by 1 - p. x [B, t, C] or [B, C] (one token per row), of
+/// any floating type and device (drawn on the CPU). Differentiable. p = 0: x itself. Throws Error for p outside [0, 1]
+/// and other shapes.
+at::Tensor dropout(const at::Tensor& x, double p, const RandomPlace& place);
+
+/// Uniform numbers in [0, 1), fp32 [B, t, C] on the CPU.
+at::Tensor uniform(std::int64_t rows, std::int64_t tokens, std::int64_t columns, const RandomPlace& place);
+
+/// A key from the CPU's default generator, for a pass that nobody has given one.
+std::uint64_t drawn_key();
+
+}  // namespace tessera::nn

@@ -1,0 +1,167 @@
+#include <tessera/nn/dropout_attention.h>
+
+#include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <tessera/kernels/cpu/dropout.h>
+#include <tessera/nn/autocast.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Weights that are formed at a time: 16 MB of fp32.
+constexpr std::int64_t weights_at_a_time = std::int64_t{4} << 20;
+
+/// A run of queries [begin, end) and the keys [0, keys) that one of them sees.
+struct Run {
+  std::int64_t begin, end, keys;
+};
+
+void for_runs(const AttentionRectangle& a, const std::function<void(const Run&)>& f) {
+  const std::int64_t queries = a.q.size(2), keys = a.k.size(2);
+  const std::int64_t per_query = std::max<std::int64_t>(1, a.q.size(0) * a.q.size(1) * keys);
+  const std::int64_t step = std::max<std::int64_t>(16, weights_at_a_time / per_query);
+  for (std::int64_t begin = 0; begin < queries; begin += step) {
+    const std::int64_t end = std::min(queries, begin + step);
+    f({begin, end, a.causal ? end : keys});
+  }
+}
+
+/// 0 or 1 / (1 - p) for each weight of a run: [B, heads, queries, keys].
+at::Tensor factors(const AttentionRectangle& a, const Run& run, const WeightDropout& dropout,
+                   const RectanglePlace& place) {
+  const std::int64_t rows = a.q.size(0), heads = a.q.size(1), queries = run.end - run.begin;
+  const at::Tensor all = at::ones({rows, heads, queries, run.keys}, at::kFloat);
+  float* const begin = all.data_ptr<float>();
+  const auto limit = static_cast<std::uint32_t>(std::llround(dropout.p * 4294967295.0));
+  const auto scale = static_cast<float>(1 / (1 - dropout.p));
+  const RandomPlace& origin = dropout.place;
+  at::parallel_for(0, rows * heads * queries, std::max<std::int64_t>(1, 16384 / run.keys), [&](auto first, auto last) {
+    for (std::int64_t line = first; line < last; ++line) {
+      const std::int64_t query = line % queries, head = line / queries % heads, row = line / queries / heads;
+      std::uint64_t key = kernels::mixed_key(origin.key, static_cast<std::uint64_t>(origin.row + place.row + row));
+      key = kernels::mixed_key(key, static_cast<std::uint64_t>(origin.position(place.query + run.begin + query)));
+      key = kernels::mixed_key(key, static_cast<std::uint64_t>(origin.head + head));
+      float* const weights = begin + line * run.keys;
+      for (std::int64_t from = 0; from < run.keys;) {  // consecutive positions at once
+        std::int64_t to = place.keys.empty() ? run.keys : from + 1;
+        const auto position = [&](std::int64_t i) {
+          return place.keys.empty() ? i : place.keys[static_cast<std::size_t>(i)];
+        };
+        while (to < run.keys && position(to) == position(to - 1) + 1) ++to;
+        kernels::dropout(weights + from, weights + from, to - from, key, static_cast<std::uint32_t>(position(from)),
+                         limit, scale);
+        from = to;
+      }
+    }
+  });
+  return all.to(a.q.options().dtype(at::toOpMathType(a.q.scalar_type())));
+}
+
+/// Scores of a run in the type of sums.
+at::Tensor scores(const AttentionRectangle& a, const Run& run) {
+  const auto wide = at::toOpMathType(a.q.scalar_type());
+  const at::Tensor q = a.q.narrow(2, run.begin, run.end - run.begin).to(wide), k = a.k.narrow(2, 0, run.keys).to(wide);
+  at::Tensor s = at::matmul(q, k.transpose(2, 3)).mul_(a.scale);
+  if (a.mask.defined()) {
+    at::Tensor mask = a.mask;
+    if (mask.size(-2) > 1) mask = mask.narrow(-2, run.begin, run.end - run.begin);
+    s = s.add_(mask.narrow(-1, 0, run.keys));
+  }
+  if (a.causal)
+    s.masked_fill_(
+        at::ones({run.end - run.begin, run.keys}, s.options().dtype(at::kBool)).tril(run.begin).logical_not(),
+        -std::numeric_limits<double>::infinity());
+  return s;
+}
+
+struct HeldArguments : torch::CustomClassHolder {
+  HeldArguments(double scale_, bool causal_, WeightDropout dropout_)
+      : scale(scale_), causal(causal_), dropout(std::move(dropout_)) {}
+  double scale;
+  bool causal;
+  WeightDropout dropout;
+};
+
+struct DropoutAttention : torch::autograd::Function<DropoutAttention> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& mask, double scale, bool causal,
+                            const WeightDropout& dropout) {
+    auto [out, log_sum] = rectangle_attention({q, k, v, mask.value_or(at::Tensor()), causal, scale}, dropout, {});
+    ctx->save_for_backward({q, k, v, mask.value_or(at::Tensor()), out, log_sum});
+    ctx->saved_data["arguments"] =
+        c10::IValue::make_capsule(c10::make_intrusive<HeldArguments>(scale, causal, dropout));
+    return out;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto held = c10::static_intrusive_pointer_cast<HeldArguments>(ctx->saved_data["arguments"].toCapsule());
+    const RectangleGradients d =
+        rectangle_attention_backward(gradients[0], {saved[0], saved[1], saved[2], saved[3], held->causal, held->scale},
+                                     saved[4], saved[5], held->dropout, {});
+    return {d.dq, d.dk, d.dv, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& a, const WeightDropout& dropout,
+                                                      const RectanglePlace& place) {
+  const auto wide = at::toOpMathType(a.q.scalar_type());
+  const at::Tensor out = at::empty(a.q.sizes(), a.q.options()), v = a.v.to(wide),
+                   log_sum = at::empty({a.q.size(0), a.q.size(1), a.q.size(2)}, a.q.options().dtype(wide));
+  for_runs(a, [&](const Run& run) {
+    const std::int64_t count = run.end - run.begin;
+    const at::Tensor s = scores(a, run), sums = at::logsumexp(s, {-1}, /*keepdim=*/true);
+    const at::Tensor weights = s.sub_(sums).exp_().mul_(factors(a, run, dropout, place));
+    out.narrow(2, run.begin, count).copy_(at::matmul(weights, v.narrow(2, 0, run.keys)));
+    log_sum.narrow(2, run.begin, count).copy_(sums.squeeze(-1));
+  });
+  return {out, log_sum};
+}
+
+RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
+                                                const at::Tensor& out, const at::Tensor& log_sum,
+                                                const WeightDropout& dropout, const RectanglePlace& place) {
+  const auto wide = at::toOpMathType(a.q.scalar_type());
+  const at::Tensor q = a.q.to(wide), k = a.k.to(wide), v = a.v.to(wide), dout = dy.to(wide);
+  const at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()),
+                   dv = at::zeros(v.sizes(), v.options());
+  const at::Tensor seen = (dout * out.to(wide)).sum(-1, /*keepdim=*/true);  // of each query: sum over keys of w dw
+  for_runs(a, [&](const Run& run) {
+    const std::int64_t count = run.end - run.begin;
+    const auto own = [&](const at::Tensor& x) { return x.narrow(2, run.begin, count); };
+    const auto keys = [&](const at::Tensor& x) { return x.narrow(2, 0, run.keys); };
+    const at::Tensor weights = scores(a, run).sub_(own(log_sum).unsqueeze(-1)).exp_();
+    const at::Tensor kept = factors(a, run, dropout, place);
+    keys(dv).add_(at::matmul((weights * kept).transpose(2, 3), own(dout)));
+    const at::Tensor dweights = at::matmul(own(dout), keys(v).transpose(2, 3)).mul_(kept);
+    const at::Tensor ds = dweights.sub_(own(seen)).mul_(weights).mul_(a.scale);
+    own(dq).copy_(at::matmul(ds, keys(k)));
+    keys(dk).add_(at::matmul(ds.transpose(2, 3), own(q)));
+  });
+  const auto narrow = [&](const at::Tensor& x) { return x.to(a.q.scalar_type()); };
+  return {narrow(dq), narrow(dk), narrow(dv)};
+}
+
+at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& dropout) {
+  const auto type = autocast_type(a.q.device().type());
+  const auto cast = [&](const at::Tensor& x) { return type && x.scalar_type() != at::kDouble ? x.to(*type) : x; };
+  const c10::impl::ExcludeDispatchKeyGuard as_written(c10::autocast_dispatch_keyset);  // sums in fp32
+  return DropoutAttention::apply(cast(a.q), cast(a.k), cast(a.v),
+                                 a.mask.defined() ? std::optional(a.mask) : std::nullopt, a.scale, a.causal, dropout);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,54 @@
+#pragma once
+/// \file
+/// Attention whose weights are dropped by place (dropout.h): y = dropout(softmax(q k^T scale + mask)) v. The weights of
+/// query t and all keys of its row are a line: the number of one is a function of (pass, row, head, query, key), so
+/// parts of a row on several ranks drop the same. In runs of queries: no matrix of all queries and keys is kept.
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/nn/dropout.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace tessera::nn {
+
+struct WeightDropout {
+  double p = 0;            ///< 0: nothing is dropped
+  RandomPlace place = {};  ///< of the queries; row and head are the first ones, column has no meaning
+};
+
+/// A rectangle of queries and keys. q [B, heads, n, D]; k, v [B, heads, m, D].
+struct AttentionRectangle {
+  at::Tensor q, k, v;
+  at::Tensor mask = {};  ///< added to the scores; broadcasts to [B, heads, n, m]; undefined: none
+  bool causal = false;   ///< n = m, and query i sees keys 0 .. i
+  double scale = 1;
+};
+/// Which lines and columns these are: positions in their row.
+struct RectanglePlace {
+  std::int64_t row = 0;                 ///< of the rectangle's first row, counted from the place's
+  std::int64_t query = 0;               ///< index of the first query, as RandomPlace::token counts
+  std::vector<std::int64_t> keys = {};  ///< the position of each key; empty: 0, 1, 2, ...
+};
+
+/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]} as LibTorch's flash kernel has them; sums
+/// in fp32, or fp64 for fp64. Each query must see a key.
+std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& a, const WeightDropout& dropout,
+                                                      const RectanglePlace& place);
+
+struct RectangleGradients {
+  at::Tensor dq, dk, dv;
+};
+/// The gradients, given out and log_sum of *all* keys that the queries see, of which these may be a part, and the
+/// gradient dy of out.
+RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
+                                                const at::Tensor& out, const at::Tensor& log_sum,
+                                                const WeightDropout& dropout, const RectanglePlace& place);
+
+/// One rectangle, differentiable; under autocast in its type, as scaled_dot_product_attention. Returns [B, heads, n, D].
+at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& dropout);
+
+}  // namespace tessera::nn
