@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// Schedules in files: PyTorch's CSV, and a text form that says everything.
+///
+/// **CSV** (torch/distributed/pipelining/schedules.py, _dump_csv and _load_csv): a line per rank, a cell per action, an
+/// empty cell for a step in which the rank idles. "compute_only" has F, I, W, B and pairs "(0F4;7B1)OVERLAP_F_B",
+/// "compute_comms" also SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and REDUCE_GRAD. The numbers of stages and
+/// micro-batches, and where stages are, follow from the actions.
+///
+/// **Text**:
+///
+///   tessera-schedule 1 zbv                  # a name may follow
+///   micro_batches 8
+///   stages 0 1 2 3 3 2 1 0                  # the rank of every stage
+///   rank 0: 0F0 0F1 7F0+0B0 0SEND_F1 0GATHER
+///   rank 1: ...
+///
+/// One line per rank (a rank may have several: they are joined); a + between two that are done as one; # begins a
+/// comment; empty lines mean nothing.
+///
+/// Readers take any bytes: they give a schedule that is yet to be checked (check.h), or throw InputError with
+/// "NAME:LINE:COLUMN: ", both counted from 1, columns in bytes.
+
+#include <tessera/layout/schedule/schedule.h>
+
+#include <string>
+#include <string_view>
+
+namespace tessera::layout::schedule {
+
+Schedule parse_csv(std::string_view text, const std::string& name_for_errors);
+/// Lines end in "\n"; PyTorch's writer ends them in "\r\n", both read either.
+std::string to_csv(const Schedule& schedule);
+
+Schedule parse_text(std::string_view text, const std::string& name_for_errors);
+std::string to_text(const Schedule& schedule);
+
+/// Either form, known by the first word of the file. Throws InputError.
+Schedule read_schedule(const std::string& path);
+Schedule parse_schedule(std::string_view text, const std::string& name_for_errors);
+
+}  // namespace tessera::layout::schedule

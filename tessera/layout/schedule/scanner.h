@@ -1,0 +1,48 @@
+#pragma once
+/// \file
+/// What both readers of schedules need: a piece of text that knows its place, and actions in it.
+
+#include <tessera/layout/schedule/schedule.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera::layout::schedule {
+
+/// A part of a line.
+struct Piece {
+  std::string_view text;
+  std::size_t line = 1, column = 1;  ///< the place of its first byte
+
+  Piece from(std::size_t offset, std::size_t count = std::string_view::npos) const {
+    return {text.substr(offset, count), line, column + offset};
+  }
+  Piece trimmed() const;  ///< without blanks and tabs around
+};
+
+/// Throws InputError "FILE:LINE:COLUMN: REASON".
+[[noreturn]] void fail(const std::string& file, const Piece& place, const std::string& reason);
+
+/// The next line of a text, without its end; nullopt at the end of the text.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+  std::optional<Piece> next();
+
+ private:
+  std::string_view rest_;
+  std::size_t line_ = 0;
+};
+
+/// "2F3" and the like, as a whole. Throws InputError.
+Action parse_action(const std::string& file, const Piece& piece);
+/// A whole number from 0 to `most`. Throws InputError that says what it is for.
+int parse_number(const std::string& file, const Piece& piece, int most, std::string_view what);
+/// What quotes a piece in a message: shortened, without control characters.
+std::string quoted(std::string_view text);
+
+/// The largest number of stages, micro-batches and ranks that files may speak of.
+inline constexpr int most_in_files = 1 << 20;
+
+}  // namespace tessera::layout::schedule

@@ -1,0 +1,113 @@
+#include <gtest/gtest.h>
+
+#include <tessera/base/file.h>
+#include <tessera/layout/schedule/check.h>
+#include <tessera/layout/schedule/files.h>
+#include <tessera/layout/schedule/lower.h>
+#include <tessera/layout/schedule/table.h>
+#include <tests/error_of.h>
+#include <tests/paths.h>
+
+#include <cstdio>
+
+namespace tessera::layout::schedule {
+namespace {
+
+using testing::error_of;
+
+const std::string fixtures = testing::source_path("tests/fixtures/pipeline_schedules");
+
+TEST(ScheduleFiles, both_forms_round_trip) {
+  for (const ScheduleRow& row : schedules())
+    for (const int p : {1, 2, 5})
+      for (const int m : {1, 4, 11}) {
+        const Schedule made = make_schedule(row.name, {p, 0, m});
+        for (const Schedule& schedule : {made, with_messages(with_sharding(made, Gathering::per_batch, true))}) {
+          ASSERT_EQ(parse_text(to_text(schedule), "text"), schedule);
+          Schedule nameless = schedule;
+          nameless.name = "";
+          ASSERT_EQ(parse_csv(to_csv(schedule), "csv"), nameless);
+          ASSERT_EQ(parse_schedule(to_text(schedule), "text"), schedule);
+          ASSERT_EQ(parse_schedule(to_csv(schedule), "csv"), nameless);
+        }
+      }
+}
+
+/// What PyTorch 2.11 wrote (tests/parity/pytorch_schedules.py): right, and the same order as ours.
+TEST(ScheduleFiles, schedules_of_pytorch) {
+  int equal = 0;
+  for (const std::string& name : list_folder(fixtures)) {
+    if (!name.ends_with(".csv")) continue;
+    const std::string pytorch = name.substr(0, name.find('-'));
+    Shape shape;
+    ASSERT_EQ(std::sscanf(name.c_str() + name.find("-p"), "-p%d-v%d-m%d", &shape.ranks, &shape.stages_per_rank,
+                          &shape.micro_batches),
+              3)
+        << name;
+    const Schedule theirs = read_schedule(path_join(fixtures, name));
+    if (pytorch == "1F1B") {
+      // Its drawing of 1F1B (Schedule1F1B._get_pipeline_order) counts the last rank's forwards from 1.
+      EXPECT_NE(error_of([&] { check(theirs); }).find("is missing"), std::string::npos) << name;
+      continue;
+    }
+    EXPECT_EQ(error_of([&] { check(theirs); }), "") << name;
+    EXPECT_EQ(has_messages(theirs), name.find("compute_comms") != std::string::npos) << name;
+    if (has_messages(theirs)) {
+      EXPECT_EQ(error_of([&] { check(theirs, {.outstanding = 1}); }), "") << name;
+    }
+    Schedule ours = make_schedule(pytorch, shape);
+    ours.name = "";
+    // It goes through the last stage's backwards from the last micro-batch on.
+    if (pytorch == "LoopedBFS") {
+      EXPECT_NE(computations_of(theirs), ours) << name;
+      continue;
+    }
+    EXPECT_EQ(computations_of(theirs), ours) << name;
+    ++equal;
+  }
+  EXPECT_EQ(equal, 19);
+}
+
+TEST(ScheduleFiles, csv_as_people_write_it) {
+  const Schedule schedule = parse_csv("0F0, 0F1 ,,\"\",0B0,0B1\r\n,1F0,1F1,1I0,1W0,1B1\r\n\r\n\n", "csv");
+  EXPECT_EQ(schedule, parse_text("tessera-schedule 1\nmicro_batches 2 # or more\n\nstages 0 1\nrank 1: 1F0 1F1 1I0\n"
+                                 "rank 0 : 0F0\t0F1 0B0 0B1\nrank 1: 1W0 1B1",
+                                 "text"));
+  check(schedule);
+  EXPECT_EQ(parse_csv("0UNSHARD,0F0,0RESHARD,0GATHER,0B0,0REDUCE_GRAD", "csv").ranks[0].back().kind, Kind::reduce);
+  EXPECT_EQ(to_csv(parse_csv("0GATHER,0F0,0B0,0REDUCE\n", "csv")), "0UNSHARD,0F0,0B0,0REDUCE_GRAD\n");
+}
+
+TEST(ScheduleFiles, errors_have_a_place) {
+  const auto csv = [](const std::string& text) { return error_of([&] { (void)parse_csv(text, "a.csv"); }); };
+  EXPECT_EQ(csv(""), "a.csv: there is no action");
+  EXPECT_EQ(csv("0F0,0B0\n1F0, 1X0\n"),
+            "a.csv:2:7: there is no action 'X'; there are F, I, W, B, SEND_F, RECV_F, SEND_B, RECV_B, GATHER, RESHARD, "
+            "REDUCE");
+  EXPECT_EQ(csv("0F0,0SENF_F0"), "a.csv:1:6: there is no action 'SENF_F'; did you mean SEND_F?");
+  EXPECT_EQ(csv("0F0,F0"), "a.csv:1:5: 'F0' is no action: stage, what, micro-batch, as 2F3 or 0SEND_F1");
+  EXPECT_EQ(csv("0F0,0F"), "a.csv:1:5: '0F' lacks the micro-batch: 0F0 or another number");
+  EXPECT_EQ(csv("0F0,0UNSHARD3"), "a.csv:1:13: UNSHARD is for a stage; a micro-batch may not follow");
+  EXPECT_EQ(csv("0F0,(0F1;0B0)OVERLAP"),
+            "a.csv:1:5: '(0F1;0B0)OVERLAP' is no pair that is done as one: (0F4;7B1)OVERLAP_F_B");
+  EXPECT_EQ(csv("0F0\n\n1F0"), "a.csv:2:1: a line without an action: every rank has a stage");
+  EXPECT_EQ(csv("0F99999999999"), "a.csv:1:3: '99999999999' is no micro-batch: a whole number from 0 to 1048575");
+  EXPECT_EQ(csv("1000000F0"), "a.csv: stage 1000000 is the last of 1000001, but there are only 1 actions");
+  EXPECT_EQ(csv("0F0,2F0,0B0"), "a.csv: stage 1 has no action, and stage 2 has");
+  const auto text = [](const std::string& lines) { return error_of([&] { (void)parse_text(lines, "a.txt"); }); };
+  const std::string head = "tessera-schedule 1 mine\nmicro_batches 1\n";
+  EXPECT_EQ(text("# only\n"), "a.txt:1:1: the file is empty: it begins with 'tessera-schedule 1'");
+  EXPECT_EQ(text("tessera-schedule 2\n"), "a.txt:1:18: version '2'; there is 1");
+  EXPECT_EQ(text(head), "a.txt:2:16: the line 'stages' with the rank of every stage is missing");
+  EXPECT_EQ(text(head + "stages 0 1\nrank 0: 0F0 0B0\n"), "a.txt:4:16: rank 1 has no action");
+  EXPECT_EQ(text(head + "stages 0 1\nrank 2: 0F0\n"), "a.txt:4:6: '2' is no rank: a whole number from 0 to 1");
+  EXPECT_EQ(text(head + "stages 0 5\n"), "a.txt:3:11: 6 ranks for 2 stages: every rank has a stage");
+  EXPECT_EQ(text(head + "stage 0\n"), "a.txt:3:1: 'stage': did you mean stages?");
+  EXPECT_EQ(text(head + "stages 0\nrank 0: 0F0 0F0+\n"),
+            "a.txt:4:17: '' is no action: stage, what, micro-batch, as 2F3 or 0SEND_F1");
+  EXPECT_EQ(text(head + "micro_batches 2\n"), "a.txt:3:1: 'micro_batches' stands a second time");
+  EXPECT_EQ(text(head + "rank 0: 0F0\n"), "a.txt:3:1: the line 'stages' must come before");
+}
+
+}  // namespace
+}  // namespace tessera::layout::schedule
