@@ -18,7 +18,8 @@ int checkpoint_command(const Arguments& arguments);  ///< tessera checkpoint con
 int config_command(const Arguments& arguments);      ///< tessera config show|check|convert ...
 int bench_command(const Arguments& arguments);       ///< tessera bench comm|scaling ...
 int plan_command(const Arguments& arguments);        ///< tessera plan groups: ranks of a mesh, without a job
-int top_command(const Arguments& arguments);         ///< tessera top: watches running jobs
+int plan_schedule_command(const Arguments& arguments);  ///< tessera plan schedule: a pipeline's order, proved and drawn
+int top_command(const Arguments& arguments);            ///< tessera top: watches running jobs
 
 /// The path of the running program.
 std::string own_program();

@@ -1,5 +1,6 @@
 /// \file
-/// tessera plan: what a job would look like, without starting it. `groups`: which ranks work together on a mesh.
+/// tessera plan: what a job would look like, without starting it. `groups`: which ranks work together on a mesh;
+/// `schedule` is in plan_schedule.cpp.
 
 #include <tessera/base/error.h>
 #include <tessera/config/core/command_flags.h>
@@ -17,8 +18,10 @@ using layout::Mesh;
 using layout::View;
 
 constexpr const char* help =
-    "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks work together on a mesh\n\n"
-    "tessera plan groups --help says more.\n";
+    "tessera plan groups --mesh pp=2,dp=2,tp=2   which ranks work together on a mesh\n"
+    "tessera plan schedule --schedule zbv --pp 4 --microbatches 8\n"
+    "                                            who does what when in a pipeline\n\n"
+    "tessera plan groups --help and tessera plan schedule --help say more.\n";
 
 constexpr const char* groups_help =
     "tessera plan groups --mesh AXIS=SIZE,... [options]\n\n"
@@ -162,7 +165,10 @@ int plan_command(const Arguments& arguments) {
   }
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (what == "groups") return groups_command(rest == Arguments{"-h"} ? Arguments{"--help"} : rest);
-  throw InputError(concat("tessera plan: unknown '", what, "'; there is groups"));
+  if (what == "schedule") return plan_schedule_command(rest);
+  const auto near = nearest(what, Arguments{"groups", "schedule"});
+  throw InputError(concat("tessera plan: unknown '", what, "'; ",
+                          near ? concat("did you mean ", *near, "?") : "there are groups and schedule"));
 }
 
 }  // namespace tessera::tool
