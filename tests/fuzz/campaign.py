@@ -38,6 +38,7 @@ READERS = {
     "jsonl": ([128, 256, 1024], []),
     "hostfile": ([64, 128, 256], []),
     "store_message": ([128, 256, 512], []),
+    "schedule_file": ([128, 64, 256, 1024], ["layout/schedule/*_file.cpp", "layout/schedule/schedule.cpp"]),
     "tokenizer_json": ([128, 256, 512], ["text/tokenizer_*.cpp"]),
 }
 FIXTURES = {
