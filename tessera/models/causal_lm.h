@@ -33,7 +33,7 @@ class CausalLm : public LanguageModel {
   virtual const at::Tensor& head() const = 0;
 
  private:
-  /// Of ids, document_starts, part and what dropout belongs to.
+  /// Uses ids, document_starts, part and what dropout belongs to.
   at::Tensor checked_hidden(const data::Batch& batch, KvCache* cache = nullptr);
 };
 

@@ -40,7 +40,7 @@ struct Linear : torch::nn::Module {
  private:
   at::Tensor adapted(const at::Tensor& x, const nn::RandomPlace& place) const;
 
-  std::uint64_t lora_number_ = 0;  // of what its dropout draws
+  std::uint64_t lora_number_ = 0;  // what its dropout draws by
 };
 
 /// GPT-2's linear map.

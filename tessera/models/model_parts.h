@@ -40,7 +40,7 @@ struct ForwardContext {
   std::shared_ptr<const PartRunner> runner = nullptr;
   double embedding_noise = 0;  ///< see LanguageModel::set_embedding_noise
 
-  nn::RandomPlace random = {};   ///< of the tokens that attention is given here
+  nn::RandomPlace random = {};   ///< where the tokens lie that attention is given here
   std::int64_t first_token = 0;  ///< between layers this process goes on with a part of them, from here on
 
   std::shared_ptr<const data::SequencePart> part = nullptr;          ///< null: the tokens are whole rows

@@ -14,8 +14,8 @@ namespace tessera::models {
 ///     names, and keeps its heads and blocks; what it does not name stays as the family has it;
 ///   - LoRA adapters: where a map's outputs are cut, B's are, and A is whole; where its inputs are cut, A's are, and B
 ///     is whole (in sequence parallelism gradients of the whole ones are formed on parts of the tokens, and summed).
-/// For TensorParallelOptions::plan. Throws InputError for a style that nobody knows (with the nearest) and an entry that
-/// names no parameter.
+/// For TensorParallelOptions::plan. Throws InputError for a style that nobody knows (with the nearest) and an entry
+/// that names no parameter.
 layout::TensorPlan tensor_plan(const LanguageModel& model);
 
 }  // namespace tessera::models

@@ -14,7 +14,7 @@ namespace tessera::nn {
 
 /// Where the elements of an activation [B, t, C] lie. A value; made by models::ForwardContext for models.
 struct RandomPlace {
-  std::uint64_t key = 0;   ///< of the pass and, after at(), of what is drawn
+  std::uint64_t key = 0;   ///< belongs to the pass and, after at(), to what is drawn
   std::int64_t row = 0;    ///< number of the first of the B rows among all that share the key
   std::int64_t token = 0;  ///< index of the first token in `tokens`
   /// The position in its row of each token; null: 0, 1, 2, ...

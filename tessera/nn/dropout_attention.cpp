@@ -139,7 +139,7 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
   const at::Tensor q = a.q.to(wide), k = a.k.to(wide), v = a.v.to(wide), dout = dy.to(wide);
   const at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()),
                    dv = at::zeros(v.sizes(), v.options());
-  const at::Tensor seen = (dout * out.to(wide)).sum(-1, /*keepdim=*/true);  // of each query: sum over keys of w dw
+  const at::Tensor seen = (dout * out.to(wide)).sum(-1, /*keepdim=*/true);  // sum over keys of w dw, by query
   for_runs(a, [&](const Run& run) {
     const std::int64_t count = run.end - run.begin;
     const auto own = [&](const at::Tensor& x) { return x.narrow(2, run.begin, count); };

@@ -17,7 +17,7 @@ namespace tessera::nn {
 
 struct WeightDropout {
   double p = 0;            ///< 0: nothing is dropped
-  RandomPlace place = {};  ///< of the queries; row and head are the first ones, column has no meaning
+  RandomPlace place = {};  ///< where the queries lie: their first row and head; column has no meaning
 };
 
 /// A rectangle of queries and keys. q [B, heads, n, D]; k, v [B, heads, m, D].
@@ -29,13 +29,13 @@ struct AttentionRectangle {
 };
 /// Which lines and columns these are: positions in their row.
 struct RectanglePlace {
-  std::int64_t row = 0;                 ///< of the rectangle's first row, counted from the place's
+  std::int64_t row = 0;                 ///< the rectangle's first row, counted from the place's
   std::int64_t query = 0;               ///< index of the first query, as RandomPlace::token counts
   std::vector<std::int64_t> keys = {};  ///< the position of each key; empty: 0, 1, 2, ...
 };
 
-/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]} as LibTorch's flash kernel has them; sums
-/// in fp32, or fp64 for fp64. Each query must see a key.
+/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]} as LibTorch's flash kernel has them;
+/// sums in fp32, or fp64 for fp64. Each query must see a key.
 std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& a, const WeightDropout& dropout,
                                                       const RectanglePlace& place);
 
@@ -48,7 +48,8 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
                                                 const at::Tensor& out, const at::Tensor& log_sum,
                                                 const WeightDropout& dropout, const RectanglePlace& place);
 
-/// One rectangle, differentiable; under autocast in its type, as scaled_dot_product_attention. Returns [B, heads, n, D].
+/// One rectangle, differentiable; under autocast in its type, as scaled_dot_product_attention is. Returns
+/// [B, heads, n, D].
 at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& dropout);
 
 }  // namespace tessera::nn

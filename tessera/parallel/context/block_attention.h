@@ -25,7 +25,7 @@ struct BlockPlan {
   comm::Group ring;     ///< empty: one rank
   bool gather = false;  ///< all blocks at once (all-gather) instead of one after the other (ring)
   std::vector<std::vector<layout::Tile>> tiles;      ///< what this rank's queries see, by owner of the keys
-  std::vector<std::vector<std::int64_t>> positions;  ///< of an owner's tokens in their row
+  std::vector<std::vector<std::int64_t>> positions;  ///< where an owner's tokens lie in their row
   std::vector<std::vector<int>> ways;                ///< by owner: the other ranks that see its keys
   std::vector<Visit> visits;                         ///< here, nearest owner first
   TileOptions options;

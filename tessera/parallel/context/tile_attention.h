@@ -32,7 +32,7 @@ struct PartialAttention {
 struct KeyBlock {
   at::Tensor k, v;  ///< [B, t', key heads, D], key heads dividing heads
   const std::vector<layout::Tile>& tiles;
-  std::span<const std::int64_t> positions = {};  ///< of its tokens in their row, for dropout
+  std::span<const std::int64_t> positions = {};  ///< where its tokens lie in their row, for dropout
 };
 
 /// Adds a block: q [B, t, heads, D].
