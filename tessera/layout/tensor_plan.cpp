@@ -21,6 +21,7 @@ constexpr std::array words = {
     StyleWord{"colwise_gather_output", TensorStyle::colwise_gather_output},
     StyleWord{"colwise_rep", TensorStyle::colwise_gather_output},  // transformers 4
     StyleWord{"packed_colwise", TensorStyle::colwise, 2},
+    StyleWord{"packed_colwise_gather_output", TensorStyle::colwise_gather_output, 2},
     StyleWord{"rowwise", TensorStyle::rowwise},
     StyleWord{"rowwise_split_input", TensorStyle::rowwise_split_input},
     StyleWord{"rowwise_rep", TensorStyle::rowwise_split_input},  // transformers 4
@@ -41,11 +42,22 @@ std::vector<std::string_view> components(std::string_view name) {
   }
 }
 
+/// `*` stands for any characters of one component.
+bool component_matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (std::size_t end = star; end <= name.size(); ++end)
+    if (component_matches(rest, name.substr(end))) return true;
+  return false;
+}
+
 bool ends_match(const std::vector<std::string_view>& pattern, std::span<const std::string_view> name) {
   if (pattern.size() > name.size()) return false;
   name = name.subspan(name.size() - pattern.size());
   for (std::size_t i = 0; i < pattern.size(); ++i)
-    if (pattern[i] != "*" && pattern[i] != name[i]) return false;
+    if (!component_matches(pattern[i], name[i])) return false;
   return true;
 }
 
@@ -109,26 +121,33 @@ void cut_unevenly(const std::string& name, int dim, int rank, int ranks, TensorP
 std::string_view style_name(TensorStyle style) { return std::ranges::find(words, style, &StyleWord::style)->word; }
 
 bool matches(std::string_view pattern, std::string_view name) {
-  const auto wanted = components(pattern), parts = components(name);
-  return ends_match(wanted, parts) || ends_match(wanted, std::span(parts).first(parts.size() - 1));
+  const auto parts = components(name);
+  for (const std::string& each : tessera::split(pattern, '|')) {
+    const auto wanted = components(each);
+    if (ends_match(wanted, parts) || ends_match(wanted, std::span(parts).first(parts.size() - 1))) return true;
+  }
+  return false;
 }
 
 TensorRule parse_rule(std::string pattern, std::string_view style) {
   if (pattern.empty()) throw InputError("tensor parallelism: a plan has an empty pattern; name a module, or its end");
-  if (const std::size_t colon = style.find(':'); colon != std::string_view::npos) {
-    const auto blocks = parse_int(style.substr(colon + 1));
-    if (style.substr(0, colon) == "packed_colwise" && blocks && *blocks >= 1 && *blocks <= 64)
-      return {std::move(pattern), TensorStyle::colwise, static_cast<int>(*blocks)};
-    throw InputError(
-        concat("tensor parallelism: ", pattern, ": ", style, " is no style; packed_colwise:N has N blocks"));
+  const std::size_t colon = style.find(':');
+  const std::string_view name = style.substr(0, colon);
+  const auto word = std::ranges::find(words, name, &StyleWord::word);
+  if (word == words.end()) {
+    std::vector<std::string> known;
+    for (const StyleWord& each : words) known.emplace_back(each.word);
+    const auto near = tessera::nearest(name, known);
+    throw InputError(concat("tensor parallelism: ", pattern, ": ", name, " is no style",
+                            near ? concat("; did you mean ", *near, "?") : concat("; there are ", join(known))));
   }
-  for (const StyleWord& word : words)
-    if (word.word == style) return {std::move(pattern), word.style, word.blocks};
-  std::vector<std::string> known;
-  for (const StyleWord& word : words) known.emplace_back(word.word);
-  const auto near = nearest(std::string(style), known);
-  throw InputError(concat("tensor parallelism: ", pattern, ": ", style, " is no style",
-                          near ? concat("; did you mean ", *near, "?") : concat("; there are ", join(known))));
+  if (colon == std::string_view::npos) return {std::move(pattern), word->style, word->blocks};
+  const auto blocks = parse_int(style.substr(colon + 1));
+  if (word->blocks < 2 || !blocks || *blocks < 1 || *blocks > 64)
+    throw InputError(concat("tensor parallelism: ", pattern, ": ", style,
+                            " is no style; packed_colwise:N and packed_colwise_gather_output:N have N blocks, 1 to "
+                            "64, the others none"));
+  return {std::move(pattern), word->style, static_cast<int>(*blocks)};
 }
 
 std::int64_t TensorPart::extent() const {
@@ -186,6 +205,7 @@ TensorPart tensor_part(const std::string& name, std::span<const std::int64_t> sh
     case TensorStyle::colwise:
     case TensorStyle::colwise_gather_output:
       if (!vector && shape.size() != 2) refuse("matrix");
+      if (vector && rule.style == TensorStyle::colwise_gather_output) break;  // the bias is added to what is gathered
       part.dim = !vector && rule.transposed ? 1 : 0;
       if (rule.style == TensorStyle::colwise_gather_output && rule.blocks == 1 && rule.heads == 0)
         cut_unevenly(name, part.dim, rank, ranks, part);

@@ -19,7 +19,7 @@ namespace tessera::layout {
 /// What a style says of a linear map y = x W + b (Megatron-LM, Shoeybi et al. 2019, section 3), of a table or a norm.
 enum class TensorStyle {
   colwise,                         ///< outputs are cut: x is whole, y stays cut; b is cut with W
-  colwise_gather_output,           ///< the same, and y is gathered: whole for what follows
+  colwise_gather_output,           ///< W is cut so, and y is gathered: whole for what follows; b is whole
   rowwise,                         ///< inputs are cut: x is cut already, the partial y are summed; b is whole
   rowwise_split_input,             ///< the same for a whole x, of which each rank takes its part
   embedding_rowwise,               ///< a table cut by rows (vocabulary): ids of other ranks give 0, the sum is whole
@@ -46,11 +46,13 @@ struct TensorRule {
 using TensorPlan = std::vector<TensorRule>;
 
 /// Whether the pattern names the parameter `name` ("layers.3.mlp.up_proj.weight") or the module that has it
-/// ("layers.3.mlp.up_proj"), or the end of one of them from a component on ("up_proj"). `*` stands for one component.
+/// ("layers.3.mlp.up_proj"), or the end of one of them from a component on ("up_proj"). `*` stands for one component,
+/// or for any characters of one ("norm*"); `|` separates patterns of which one is enough ("out|down").
 bool matches(std::string_view pattern, std::string_view name);
 
 /// A style by its name in transformers ("colwise_rep", "rowwise_rep", "replicated_with_grad_allreduce" ... of any
-/// version), with "packed_colwise" for two blocks and "packed_colwise:N" for N. Throws InputError with the nearest.
+/// version), with "packed_colwise" for two blocks and "packed_colwise:N" for N; "packed_colwise_gather_output:3" is for
+/// MultiheadAttention's in_proj. Throws InputError with the nearest.
 TensorRule parse_rule(std::string pattern, std::string_view style);
 
 /// The part of one parameter that a rank holds: columns or rows in `ranges`, ascending, along `dim`.

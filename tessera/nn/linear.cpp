@@ -18,14 +18,19 @@ using torch::autograd::variable_list;
 /// bf16, fp16, or nothing.
 using Half = std::optional<at::ScalarType>;
 
-/// a b in fp32; with `half`, of a and b rounded to that type.
-at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
-  const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
+/// a b in fp32, in the given shape; with `half`, of a and b rounded to that type. No view of anything: somebody may
+/// change it in place (torch::nn::Linear adds its bias so).
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half, at::IntArrayRef shape) {
+  at::Tensor out = at::empty(shape, a.options().dtype(at::kFloat));
+  const at::Tensor rows = out.view({a.size(0), b.size(1)});
   if (half)
-    multiply_half(out, a.to(*half), b.to(*half));
+    multiply_half(rows, a.to(*half), b.to(*half));
   else
-    multiply(out, a, b);
+    multiply(rows, a, b);
   return out;
+}
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
+  return product(a, b, half, {a.size(0), b.size(1)});
 }
 
 /// Column sums of x [..., C] -> [C].
@@ -58,14 +63,14 @@ struct Linear : torch::autograd::Function<Linear> {
     shape.back() = in_out.size(1);
     at::Tensor rows = x.reshape({-1, in_out.size(0)});
     if (half) rows = rows.to(*half);
-    const at::Tensor y = product(rows, in_out, half);
+    const at::Tensor y = product(rows, in_out, half, shape);
     if (bias) add_rows(y, {}, *bias, y);
     const bool frozen = !weight.requires_grad();  // then nobody needs x again
     ctx->save_for_backward({frozen ? at::Tensor() : rows, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["out_first"] = out_first;
     ctx->saved_data["half"] = static_cast<std::int64_t>(half.value_or(at::kFloat));
-    return y.view(shape);
+    return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -81,7 +86,7 @@ struct Linear : torch::autograd::Function<Linear> {
     auto shape = dy.sizes().vec();
     shape.back() = out_in.size(1);
     at::Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = product(narrow, out_in, half).view(shape);
+    if (ctx->needs_input_grad(0)) dx = product(narrow, out_in, half, shape);
     if (ctx->needs_input_grad(1)) dweight = out_first ? product(narrow.t(), x, half) : product(x.t(), narrow, half);
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) dbias = column_sums(rows);
     return {dx, dweight, dbias, at::Tensor()};

@@ -1,16 +1,21 @@
 #include <tessera/parallel/tensor_parallel.h>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/agree.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/comm/world.h>
+#include <tessera/parallel/autograd/autograd_engine.h>
+#include <tessera/parallel/replicas.h>
 #include <tessera/parallel/sharding/managed.h>
 #include <tessera/parallel/tensor/cut.h>
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -21,7 +26,8 @@ struct TensorParallel::Impl {
   std::vector<TensorParallelParameter> parameters;
   struct Touched {
     at::Tensor parameter;
-    std::optional<unsigned> hook;  ///< sums its gradient
+    c10::intrusive_ptr<parallel::Cut> cut;  ///< none: whole on every rank
+    unsigned hook;                          ///< looks at its gradient, or sums it
   };
   std::vector<Touched> touched;
 };
@@ -32,6 +38,44 @@ struct Planned {
   at::Tensor parameter;
   c10::intrusive_ptr<parallel::Cut> cut;
 };
+
+/// The gradient of a part is a part, too, until an engine takes it over.
+struct MarkGradient final : torch::autograd::PostAccumulateGradHook {
+  explicit MarkGradient(c10::intrusive_ptr<parallel::Cut> cut_) : cut(std::move(cut_)) {}
+  void operator()(const at::Tensor& parameter) override {
+    if (parameter.grad().defined() && parallel::cut_of(parameter) == cut.get() && !parallel::is_managed(parameter))
+      parallel::mark_cut(parameter.grad(), cut);
+  }
+  c10::intrusive_ptr<parallel::Cut> cut;
+};
+
+/// Frozen parameters may be trained later: they get their hooks, too.
+unsigned add_hook(const at::Tensor& parameter, std::function<at::Tensor(const at::Tensor&)> hook) {
+  const bool trained = parameter.requires_grad();
+  parameter.requires_grad_(true);
+  const unsigned number = parameter.register_hook(std::move(hook));
+  parameter.requires_grad_(trained);
+  return number;
+}
+
+/// A parameter that is whole on every rank has the same gradient on each, or its style is wrong. Compared once.
+at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, const comm::Group& group, bool& compared) {
+  if (std::exchange(compared, true)) return gradient;
+  const comm::Tag tag("comparison of gradients");
+  const at::Tensor flat = gradient.detach().flatten().to(at::kDouble);
+  const at::Tensor mine =
+      at::stack({flat.norm(), flat.sum(), flat.dot(at::arange(flat.numel(), flat.options()).sin())});
+  at::Tensor most = at::stack({mine, mine.neg()});
+  group.all_reduce(most, comm::Reduction::max).wait();
+  const double apart = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
+  const bool narrow = gradient.scalar_type() == at::kBFloat16 || gradient.scalar_type() == at::kHalf;
+  if (apart <= (narrow ? 0.1 : 1e-3) * size + 1e-9) return gradient;
+  throw InputError(concat("tensor parallelism: '", name, "' is whole on every rank of '", group.name(),
+                          "', and their gradients of it differ (by ", apart, " of ", size,
+                          "): it is used on activations that are cut. Give it the style sequence_parallel (a norm on a "
+                          "part of the tokens) or replicated_with_grad_allreduce (on a part of the heads) in the plan; "
+                          "if its activations are whole, the ranks had other data or drew other numbers (dropout)"));
+}
 
 /// What the plan says of each parameter of the module; nothing is changed yet.
 std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorParallelOptions& options) {
@@ -55,6 +99,14 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
                               "then shard its parts"));
     if (parallel::cut_of(item.value()) != nullptr)
       throw InputError(concat("tensor parallelism: '", name, "' is cut already"));
+    if (item.value().is_leaf() && parallel::has_gradient_hook(item.value()))
+      throw InputError(concat("tensor parallelism: '", name,
+                              "' belongs to a data-parallel engine (Sharded, Ddp) already: cut the module first, then "
+                              "give it to the engine"));
+    if (item.value().grad().defined())
+      throw InputError(concat("tensor parallelism: '", name,
+                              "' has a gradient, of the whole parameter: cut the module before its first backward, or "
+                              "call zero_grad()"));
     layout::TensorRule said = *rule;
     // Row-parallel layers end with this rank's tokens: their biases are added to those only.
     if (options.sequence_parallel && item.value().dim() == 1 &&
@@ -76,11 +128,33 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
 }
 
 /// One line per parameter: what ranks must agree in.
-std::string digest(const std::vector<Planned>& planned) {
-  std::string text;
+std::string digest(const torch::nn::Module& module, const std::vector<Planned>& planned,
+                   const TensorParallelOptions& options) {
+  std::string text = options.sequence_parallel ? "sequence_parallel\n" : "no sequence_parallel\n";
   for (const Planned& each : planned)
-    text += concat(each.cut->name(), " ", c10::str(each.cut->part().whole), " dim ", each.cut->part().dim, "\n");
+    text += concat(each.cut->name(), " ", c10::str(at::IntArrayRef(each.cut->part().whole)), " ", each.cut->rule_text(),
+                   "\n");
+  for (const auto& item : module.named_parameters())
+    text += concat(item.key(), " ", c10::str(item.value().sizes()), " ", c10::toString(item.value().scalar_type()),
+                   item.value().requires_grad() ? "" : " frozen", "\n");
   return text;
+}
+
+/// Each rank keeps its part of what it has: all must have the same.
+void check_values(const comm::Group& group, const torch::nn::Module& module) {
+  std::vector<parallel::NamedTensor> values;
+  for (const auto& item : module.named_parameters())
+    if (!parallel::is_managed(item.value())) values.push_back({item.key(), item.value().detach()});
+  try {
+    parallel::require_same_bits(group, values, "parameter");
+  } catch (const parallel::ReplicasDiffer& error) {
+    throw InputError(
+        concat("tensor parallelism: each rank keeps its part of the values it has, and they are not the "
+               "same: ",
+               error.what(),
+               ". Seed every rank alike (torch::manual_seed) before the module is made, or "
+               "load one file"));
+  }
 }
 
 void check_agreement(const comm::Group& group, const std::string& own) {
@@ -104,17 +178,38 @@ TensorParallel::TensorParallel(torch::nn::Module& module, TensorParallelOptions 
     : impl_(std::make_unique<Impl>()) {
   if (!options.group) options.group = world().group();
   impl_->options = std::move(options);
+  const comm::Group& group = impl_->options.group;
   std::vector<Planned> planned;
-  comm::agree(impl_->options.group, [&] { planned = make_cuts(module, impl_->options); });
-  check_agreement(impl_->options.group, digest(planned));
+  comm::agree(group, [&] { planned = make_cuts(module, impl_->options); });
+  check_agreement(group, digest(module, planned, impl_->options));
+  if (impl_->options.check_values) check_values(group, module);
+  std::set<const void*> seen;
   for (Planned& each : planned) {
+    const c10::TensorImpl* const impl = each.parameter.unsafeGetTensorImpl();
+    seen.insert(impl);
     parallel::apply_cut(each.parameter, each.cut);
-    Impl::Touched& touched = impl_->touched.emplace_back(Impl::Touched{each.parameter, {}});
-    if (each.cut->sums_gradient() && each.parameter.requires_grad())
-      touched.hook =
-          each.parameter.register_hook([cut = each.cut](const at::Tensor& g) { return cut->sum_gradient(g); });
-    if (each.cut->divided()) impl_->parameters.push_back({each.cut->name(), each.parameter, each.cut->part()});
+    const unsigned hook = add_hook(each.parameter, [cut = each.cut, impl](const at::Tensor& gradient) {
+      if (cut->divided() && impl->get_backend_meta_intrusive_ptr().get() != cut.get())
+        throw InputError(concat("tensor parallelism: ", cut->described(),
+                                " was replaced after it was cut (torch::load(), set_data()), and nobody knows whether "
+                                "it is a part now: restore() the module first, change it, and cut it again"));
+      return cut->sums_gradient() ? cut->sum_gradient(gradient) : gradient;
+    });
+    impl_->touched.push_back({each.parameter, each.cut, hook});
+    if (each.cut->divided()) {
+      torch::autograd::impl::set_post_acc_grad_hooks(each.parameter, std::make_unique<MarkGradient>(each.cut));
+      impl_->parameters.push_back({each.cut->name(), each.parameter, each.cut->part()});
+    }
   }
+  if (group.size() == 1) return;
+  for (const auto& item : module.named_parameters())
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second)
+      impl_->touched.push_back(
+          {item.value(),
+           {},
+           add_hook(item.value(), [name = item.key(), group, compared = false](const at::Tensor& gradient) mutable {
+             return compare_once(gradient, name, group, compared);
+           })});
 }
 
 TensorParallel::TensorParallel(TensorParallel&&) noexcept = default;
@@ -124,9 +219,10 @@ const TensorParallelOptions& TensorParallel::options() const { return impl_->opt
 const std::vector<TensorParallelParameter>& TensorParallel::parameters() const { return impl_->parameters; }
 
 void TensorParallel::restore() {
-  for (const auto& [parameter, hook] : impl_->touched) {
-    if (hook) parameter.remove_hook(*hook);
-    parallel::undo_cut(parameter);
+  for (const Impl::Touched& touched : impl_->touched) {
+    touched.parameter.remove_hook(touched.hook);
+    if (touched.cut) parallel::undo_cut(touched.parameter, *touched.cut);
+    touched.parameter.mutable_grad().reset();
   }
   impl_->touched.clear();
   impl_->parameters.clear();

@@ -33,6 +33,7 @@ struct TensorParallelOptions {
   /// Between cut layers a rank goes on with tokens [r T / n, (r + 1) T / n) of [B, T, ...]: the norms there must have
   /// the style sequence_parallel, their gradients are summed. (Passes without gradients work on whole rows.)
   bool sequence_parallel = false;
+  bool check_values = true;  ///< false: the values come later, into the parts
 };
 
 /// A parameter of which this rank holds a part.
@@ -46,7 +47,8 @@ class TensorParallel {
  public:
   /// Cuts the parameters: each rank keeps its part of the values it has, so all must have the same (a seed, a file).
   /// Before a sharding engine or an optimizer sees them. Collective. Throws InputError, before anything is changed, for
-  /// a rule that matches nothing, a parameter that does not divide, ranks with other modules or plans.
+  /// a rule that matches nothing, a parameter that does not divide, ranks with other modules, plans or values. In the
+  /// first backward, for a parameter that is whole and whose gradients differ between the ranks: its rule is missing.
   TensorParallel(torch::nn::Module& module, TensorParallelOptions options);
   TensorParallel(TensorParallel&&) noexcept;
   ~TensorParallel();  ///< the parameters stay cut
@@ -54,7 +56,8 @@ class TensorParallel {
   const TensorParallelOptions& options() const;
   /// In the order of registration, tied ones once; whole ones are left out.
   const std::vector<TensorParallelParameter>& parameters() const;
-  /// Gives the module its whole parameters back. Collective; after a sharding engine has given back the parts.
+  /// Gives the module its whole parameters back, without gradients. Collective; after a sharding engine has given back
+  /// the parts.
   void restore();
 
   struct Impl;

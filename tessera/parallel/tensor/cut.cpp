@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/core/TensorOptions.h>
 #include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -18,19 +17,16 @@ namespace {
 
 using layout::TensorStyle;
 
+/// TensorImpl keeps its keys to itself and to what derives from it.
+struct Keys : c10::TensorImpl {
+  static c10::DispatchKeySet& of(c10::TensorImpl& tensor) { return tensor.*(&Keys::key_set_); }
+};
+
 /// Makes `parameter` hold `value`, with the cut (or none) hanging on it. TensorImpl and hooks survive.
 void set_value(const at::Tensor& parameter, const at::Tensor& value, const c10::intrusive_ptr<Cut>& cut, bool keyed) {
   const c10::InferenceMode normal(false);
   at::Tensor holder = value.detach().contiguous();
-  if (keyed) {
-    holder = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(value.storage()),
-        c10::DispatchKeySet(c10::computeDispatchKey(value.scalar_type(), c10::Layout::Strided, value.device()))
-            .add(nn::cut_key),
-        value.dtype());
-    holder.unsafeGetTensorImpl()->set_storage_offset(value.storage_offset());
-    holder.unsafeGetTensorImpl()->set_sizes_and_strides(value.sizes(), value.strides());
-  }
+  if (keyed) mark_cut(holder, cut);
   parameter.set_data(holder);
   parameter.unsafeGetTensorImpl()->set_backend_meta(cut);
   torch::autograd::impl::set_grad_accumulator(parameter, {});  // the old one expects the old shape
@@ -46,6 +42,16 @@ Cut::Cut(std::string name, layout::TensorRule rule, std::span<const std::int64_t
     parts_.push_back(layout::tensor_part(name_, shape, rule_, rank, group_.size()));
 }
 
+std::string Cut::described() const {
+  return divided() ? concat("'", name_, "' (cut in dimension ", part().dim, " over '", group_.name(), "')")
+                   : concat("'", name_, "' (used in parts by '", group_.name(), "')");
+}
+
+std::string Cut::rule_text() const {
+  return concat(style_name(rule_.style), ":", rule_.blocks, " heads ", rule_.heads,
+                rule_.transposed ? " transposed" : "", rule_.whole_input ? " whole_input" : "");
+}
+
 std::vector<Ranges> Cut::ranges() const {
   std::vector<Ranges> all;
   for (const layout::TensorPart& part : parts_) all.push_back(part.ranges);
@@ -53,10 +59,12 @@ std::vector<Ranges> Cut::ranges() const {
 }
 
 at::Tensor Cut::own(const at::Tensor& whole) const {
+  const c10::impl::ExcludeDispatchKeyGuard plain(nn::cut_key);
   return divided() ? take_part(whole, part().dim, part().ranges).clone(at::MemoryFormat::Contiguous) : whole;
 }
 
 at::Tensor Cut::whole(const at::Tensor& own) const {
+  const c10::impl::ExcludeDispatchKeyGuard plain(nn::cut_key);
   return divided() ? gather_parts(own, part().dim, ranges(), group_) : own;
 }
 
@@ -82,25 +90,53 @@ at::Tensor Cut::linear(const at::Tensor& x, const at::Tensor& weight, const at::
                        nn::WeightLayout layout) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
   const int outputs = layout == nn::WeightLayout::out_in ? 0 : 1;
+  if (rule_.style != TensorStyle::embedding_rowwise && rule_.transposed != (outputs == 1))
+    throw InputError(concat("tensor parallelism: ", described(), " is used as a matrix [",
+                            outputs == 1 ? "in, out" : "out, in", "], and its rule '", rule_.pattern, "' says ",
+                            rule_.transposed ? "transposed, [in, out]" : "[out, in]", ": set `transposed` in the rule ",
+                            outputs == 1 ? "true" : "false"));
   if (part().dim == outputs) {
     const Between before = rule_.whole_input ? Between::whole : between();
-    const at::Tensor y = nn::linear(enter_columns(x, group_, before), weight, bias, layout);
+    check_tokens(x, before);
     const bool cut_on = rule_.style == TensorStyle::colwise;
-    return cut_on ? y : gather_columns(y, ranges(), group_);
+    const std::int64_t all = part().whole[static_cast<std::size_t>(outputs)];
+    const bool whole_bias = bias.defined() && bias.size(0) == all && all != weight.size(outputs);
+    if (whole_bias && cut_on)
+      throw InputError(concat("tensor parallelism: ", described(), " has ", weight.size(outputs), " of ", all,
+                              " outputs on this rank, and its bias is whole: give both the style ",
+                              style_name(rule_.style), " (a pattern that names the module does)"));
+    const at::Tensor y = nn::linear(enter_columns(x, group_, before), weight, whole_bias ? at::Tensor() : bias, layout);
+    if (cut_on) return y;
+    const at::Tensor gathered = gather_columns(y, ranges(), group_);
+    return whole_bias ? gathered + bias : gathered;
   }
   const at::Tensor own = rule_.style == TensorStyle::rowwise_split_input ? split_columns(x, group_) : x;
   if (own.size(-1) != weight.size(1 - outputs))
-    throw InputError(concat("tensor parallelism: ", name_, " (", style_name(rule_.style), ") has ",
+    throw InputError(concat("tensor parallelism: ", described(), " has, as ", style_name(rule_.style), ", ",
                             weight.size(1 - outputs), " of ", part().whole[static_cast<std::size_t>(1 - outputs)],
                             " inputs on this rank and is given ", own.size(-1),
-                            ": what comes before it must be cut, too (colwise), or its style be rowwise_split_input"));
+                            ": what comes before it must be cut, too (colwise), or its style be rowwise_split_input"
+                            "; a module takes heads and tokens from its activations (view({b, q.size(1), -1, d}))"));
   const at::Tensor y = leave_rows(nn::linear(own, weight, {}, layout), group_, between());
   return bias.defined() ? y + bias : y;
 }
 
+/// In sequence parallelism: x are the tokens that this pass' table handed out, not transposed or flattened since.
+void Cut::check_tokens(const at::Tensor& x, Between before) const {
+  if (before != Between::own_tokens) return;
+  const auto [rows, tokens] = activations_->tokens;
+  if (x.dim() >= 2 && (rows < 0 || (x.size(0) == rows && x.size(1) == tokens))) return;
+  throw InputError(concat("sequence parallelism: ", described(), " is given activations ", c10::str(x.sizes()),
+                          rows < 0 ? std::string(": they must be [B, T, ...]")
+                                   : concat(", and this pass has tokens [", rows, ", ", tokens,
+                                            ", ...] on each rank: activations must stay [B, T, ...] between layers "
+                                            "(torch::nn::MultiheadAttention wants [T, B, ...])"),
+                          "; leave sequence_parallel out for this module"));
+}
+
 at::Tensor Cut::embedding(const at::Tensor& weight, const at::Tensor& ids, std::int64_t padding_idx, bool whole) const {
   const c10::impl::ExcludeDispatchKeyGuard asked(nn::cut_key);
-  if (!whole) begin_pass();
+  if (!whole) activations_->whole_now = !at::GradMode::is_enabled();
   const auto [begin, end] = part().ranges.front();
   const std::int64_t rows = part().whole[0];
   if (ids.numel() > 0) {
@@ -114,16 +150,27 @@ at::Tensor Cut::embedding(const at::Tensor& weight, const at::Tensor& ids, std::
   const bool pads = padding_idx >= begin && padding_idx < end;
   const at::Tensor y =
       at::embedding(weight, own, pads ? padding_idx - begin : -1).masked_fill(elsewhere.unsqueeze(-1), 0);
-  return leave_rows(y, group_, whole ? Between::whole : between());
+  if (whole || between() == Between::whole) return leave_rows(y, group_, Between::whole);
+  // Positions [T] are a row that every sequence shares.
+  if (ids.dim() == 1) return leave_rows(y.unsqueeze(0), group_, between()).squeeze(0);
+  const at::Tensor out = leave_rows(y, group_, between());
+  activations_->tokens = {out.size(0), out.size(1)};
+  return out;
 }
 
 /// Without gradients nothing is kept for backward, so whole activations cost little, and rows of any length go
 /// (generation).
-void Cut::begin_pass() const { activations_->whole_now = !at::GradMode::is_enabled(); }
+void Cut::begin_pass() const {
+  activations_->whole_now = !at::GradMode::is_enabled();
+  activations_->tokens = {-1, -1};
+}
 
 at::Tensor Cut::own_tokens(const at::Tensor& x) const {
   begin_pass();
-  return between() == Between::whole ? x : parallel::own_tokens(x, group_);
+  if (between() == Between::whole) return x;
+  const at::Tensor own = parallel::own_tokens(x, group_);
+  activations_->tokens = {own.size(0), own.size(1)};
+  return own;
 }
 
 std::int64_t Cut::first_token(std::int64_t tokens) const {
@@ -148,18 +195,30 @@ void share_cut(const at::Tensor& parameter, const at::Tensor& other) {
     other.unsafeGetTensorImpl()->set_backend_meta(parameter.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
 }
 
+void mark_cut(const at::Tensor& tensor, const c10::intrusive_ptr<c10::BackendMeta>& cut) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  Keys::of(impl) = impl.key_set().add(nn::cut_key);
+  impl.set_backend_meta(cut);
+}
+
 void apply_cut(const at::Tensor& parameter, const c10::intrusive_ptr<Cut>& cut) {
   register_cut_operators();
   const at::NoGradGuard no_grad;
-  set_value(parameter, cut->own(parameter.detach()), cut, cut->divided() && parameter.dim() > 1);
+  set_value(parameter, cut->own(parameter.detach()), cut, cut->divided());
+  cut->parameter = parameter.unsafeGetTensorImpl();
 }
 
-void undo_cut(const at::Tensor& parameter) {
-  const Cut* const cut = cut_of(parameter);
-  TESSERA_CHECK(cut != nullptr, "the parameter is not cut");
+void undo_cut(const at::Tensor& parameter, const Cut& cut) {
   const at::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard plain(nn::cut_key);
-  set_value(parameter, cut->whole(parameter.detach()), {}, false);
+  const bool part = parameter.sizes() == at::IntArrayRef(cut.part().shape());
+  if (!part && parameter.sizes() != at::IntArrayRef(cut.part().whole))
+    throw InputError(concat("tensor parallelism: ", cut.described(), " cannot be made whole: it was replaced by ",
+                            c10::str(parameter.sizes()), ", which is neither the part ",
+                            c10::str(at::IntArrayRef(cut.part().shape())), " nor the whole ",
+                            c10::str(at::IntArrayRef(cut.part().whole))));
+  // A part replaced on one rank is replaced on all: whether it is whole again does not differ between them.
+  set_value(parameter, part ? cut.whole(parameter.detach()) : parameter.detach(), {}, false);
 }
 
 }  // namespace tessera::parallel

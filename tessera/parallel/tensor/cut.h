@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::parallel {
@@ -20,11 +21,17 @@ class Cut final : public nn::Redirect {
   struct Activations {
     Between between = Between::whole;  ///< in training
     bool whole_now = false;            ///< a pass without gradients
+    /// What the table handed out in this pass: rows, and tokens of this rank; -1: nothing yet.
+    std::pair<std::int64_t, std::int64_t> tokens{-1, -1};
   };
   Cut(std::string name, layout::TensorRule rule, std::span<const std::int64_t> shape, comm::Group group,
       std::shared_ptr<Activations> activations);
 
   const std::string& name() const { return name_; }
+  /// "'h.0.up.weight' (cut in dimension 0 over 'tp 0')", for errors.
+  std::string described() const;
+  /// What ranks must agree in: style, blocks, heads.
+  std::string rule_text() const;
   const comm::Group& group() const { return group_; }
   const layout::TensorPart& part() const { return parts_[static_cast<std::size_t>(group_.rank())]; }
   const layout::TensorPart& part_of(int rank) const { return parts_[static_cast<std::size_t>(rank)]; }
@@ -38,6 +45,10 @@ class Cut final : public nn::Redirect {
 
   at::Tensor own(const at::Tensor& whole) const;  ///< this rank's part, contiguous
   at::Tensor whole(const at::Tensor& own) const;  ///< collective
+
+  /// The module's parameter; nullptr before apply_cut(). Copies of it have the same cut, but nobody puts their
+  /// gradients together.
+  const c10::TensorImpl* parameter = nullptr;
 
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     nn::WeightLayout layout) const override;
@@ -55,6 +66,7 @@ class Cut final : public nn::Redirect {
   std::vector<Ranges> ranges() const;
   Between between() const { return activations_->whole_now ? Between::whole : activations_->between; }
   void begin_pass() const;
+  void check_tokens(const at::Tensor& x, Between before) const;
 
   std::string name_;
   layout::TensorRule rule_;
@@ -69,13 +81,17 @@ const Cut* cut_of(const at::Tensor& parameter);
 /// What hangs on one parameter also hangs on another tensor, which holds some of its elements.
 void share_cut(const at::Tensor& parameter, const at::Tensor& other);
 
-/// Gives a leaf, whole so far, this rank's part as its value. Matrices and tables get nn::cut_key.
-void apply_cut(const at::Tensor& parameter, const c10::intrusive_ptr<Cut>& cut);
-/// Gives it the whole value back. Collective.
-void undo_cut(const at::Tensor& parameter);
+/// `tensor` is a part as `cut` says, or was computed from one element by element: operators look at it so.
+void mark_cut(const at::Tensor& tensor, const c10::intrusive_ptr<c10::BackendMeta>& cut);
 
-/// Operators of LibTorch on parameters with nn::cut_key: linear and embedding mean what the cut says, the others that
-/// would compute with a part as if it were the whole are refused by name. Once per process.
+/// Gives a leaf, whole so far, this rank's part as its value. What is divided gets nn::cut_key.
+void apply_cut(const at::Tensor& parameter, const c10::intrusive_ptr<Cut>& cut);
+/// Gives it the whole value back, also where somebody replaced the part by one without the cut. Collective.
+void undo_cut(const at::Tensor& parameter, const Cut& cut);
+
+/// Operators of LibTorch on parameters with nn::cut_key: linear maps (linear, matmul, mm, addmm with the parameter or
+/// its transpose) and embedding mean what the cut says, elementwise ones do what they do, and all others, which would
+/// compute with a part as if it were the whole, are refused by name. Once per process.
 void register_cut_operators();
 
 }  // namespace tessera::parallel

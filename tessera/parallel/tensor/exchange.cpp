@@ -83,6 +83,7 @@ struct Exchanged : torch::autograd::Function<Exchanged> {
     return y.is_same(x) ? x.view_as(x) : y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    forget_entered();  // the pass is over
     const auto held = ctx->saved_data["exchange"].toCapsule();
     const Exchange& exchange = static_cast<const Exchange&>(*held);
     const comm::Tag tag(exchange.name);
@@ -134,8 +135,10 @@ at::Tensor enter_columns(const at::Tensor& x, const comm::Group& group, Between 
   return entered;
 }
 
+void forget_entered() { last_entered() = {}; }
+
 at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between between) {
-  last_entered() = {};  // what entered before is not kept alive by us
+  forget_entered();
   if (between == Between::whole)
     return exchanged("output of rows", y, [group](const at::Tensor& part) { return summed(part, group); }, as_it_is);
   return exchanged(

@@ -24,6 +24,8 @@ enum class Between { whole, own_tokens };
 /// own_tokens each rank gets the sum for its tokens). Layers in a row that are given the same tensor share one
 /// entering, so that its gradient travels once.
 at::Tensor enter_columns(const at::Tensor& x, const comm::Group& group, Between between);
+/// The tensor that entered last, and the graph behind it, are not kept any longer for layers to come.
+void forget_entered();
 /// Out of cut rows: the sum of all ranks' y (with own_tokens: for this rank's tokens). Backward: the gradient as it is
 /// (with own_tokens: gathered).
 at::Tensor leave_rows(const at::Tensor& y, const comm::Group& group, Between between);

@@ -21,70 +21,195 @@ namespace {
 
 using torch::jit::Stack;
 
-/// Operators of aten that mix the elements of their arguments, sorted: of a part they give other numbers than of the
-/// whole. (Elementwise ones, as optimizers use, do not.)
+/// Operators of aten, apart from the elementwise ones, that treat a part as they treat the whole, sorted: they copy,
+/// or set all elements alike. Whatever else reads the data of a part would give other numbers than the whole.
 // clang-format off
-constexpr std::string_view mixing_operators[] = {
-    "_convolution", "addbmm", "addmm", "addmv", "addr", "amax", "amin", "argmax", "argmin", "baddbmm", "bilinear",
-    "bmm", "conv1d", "conv2d", "conv3d", "convolution", "cross", "cumsum", "dot", "einsum", "embedding",
-    "embedding_bag", "inner", "layer_norm", "linalg_vector_norm", "linear", "log_softmax", "logsumexp", "matmul", "max",
-    "mean", "median", "min", "mm", "mv", "native_layer_norm", "norm", "prod", "rms_norm", "softmax", "sort", "std",
-    "sum", "tensordot", "topk", "var"};
+constexpr std::string_view alike_operators[] = {
+    "_to_copy", "clone", "contiguous", "copy", "copy_", "equal", "fill_", "resize_", "set_", "to", "zero_"};
 // clang-format on
-static_assert(std::ranges::is_sorted(mixing_operators));
+static_assert(std::ranges::is_sorted(alike_operators));
+
+/// Hangs on the transpose of a parameter, of which torch::nn::Linear forms a product.
+struct Transposed final : c10::BackendMeta {
+  explicit Transposed(at::Tensor parameter_) : parameter(std::move(parameter_)) {}
+  at::Tensor parameter;
+};
 
 c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, nn::cut_key);
 }
 
+/// What backward does with saved parts is right: the forward that saved them was ours.
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1 && !at::GradMode::is_enabled(); }
 
-const Cut* cut_argument(at::ArrayRef<c10::IValue> values) {
-  for (const c10::IValue& value : values)
-    if (value.isTensor() && value.toTensor().defined() && value.toTensor().key_set().has(nn::cut_key))
-      return cut_of(value.toTensor());
-  return nullptr;
+bool is_part(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has(nn::cut_key); }
+
+std::string described(const at::Tensor& part) {
+  const Cut* cut = cut_of(part);
+  if (cut == nullptr) {
+    const auto* const transposed = dynamic_cast<const Transposed*>(part.unsafeGetTensorImpl()->get_backend_meta());
+    if (transposed != nullptr) cut = cut_of(transposed->parameter);
+  }
+  return cut != nullptr ? cut->described() : "a view of a parameter that tensor parallelism has cut";
 }
 
-/// What backward does with saved parts is right: the forward that saved them was ours.
+[[noreturn]] void refuse(std::string_view op, const at::Tensor& part) {
+  throw InputError(concat(
+      "tensor parallelism: operator ", op, " is given ", described(part),
+      ", or what was computed from it (its gradient, too): this rank holds a part, and the result would be another "
+      "than "
+      "of the whole. Linear maps (x W^T, x W) and embedding know what a part means; leave the parameter out of the "
+      "plan, use gather_tensor_parts() for its values, or Sharded::grad_norm and clip_grad_norm for norms"));
+}
+
+/// The first part among the arguments; undefined: none.
+at::Tensor part_among(at::ArrayRef<c10::IValue> values) {
+  for (const c10::IValue& value : values) {
+    if (value.isTensor() && is_part(value.toTensor())) return value.toTensor();
+    if (!value.isList()) continue;
+    for (const c10::IValue& element : value.toListRef())
+      if (element.isTensor() && is_part(element.toTensor())) return element.toTensor();
+  }
+  return {};
+}
+
+/// A copy of a part is a part, and so is what is computed from one element by element.
+void pass_on(const c10::IValue& result, const at::Tensor& part) {
+  if (!result.isTensor()) return;
+  const at::Tensor& tensor = result.toTensor();
+  if (!tensor.defined() || is_part(tensor) || !tensor.is_floating_point() || tensor.sizes() != part.sizes()) return;
+  mark_cut(tensor, part.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const detail::OperatorFacts& facts = detail::known_facts(op);
   const std::string& full = op.operator_name().name;
-  const std::string_view name = full.starts_with("aten::") ? std::string_view(full).substr(6) : std::string_view();
-  const bool mixes = name.empty() || std::ranges::binary_search(mixing_operators, name);
-  if (mixes && !facts.passes && facts.writes == 0 && !in_backward()) {
-    const std::size_t count = op.schema().arguments().size();
-    const Cut* const cut = cut_argument(at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count, count));
-    throw InputError(concat(
-        "tensor parallelism: operator ", full, " is given ",
-        cut != nullptr ? concat("'", cut->name(), "'") : std::string("a view of a parameter"),
-        ", of which this rank holds a part: only torch::nn::Linear (linear) and torch::nn::Embedding (embedding) know "
-        "what that means; leave the parameter out of the plan, or call linear with the parameter itself"));
+  if (facts.passes || in_backward()) {
+    const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+    return op.redispatchBoxed(below(keys), stack);
   }
-  const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
-  op.redispatchBoxed(below(keys), stack);
+  const std::string_view name = full.starts_with("aten::") ? std::string_view(full).substr(6) : std::string_view();
+  const bool elementwise =
+      op.hasTag(at::Tag::pointwise) || name.starts_with("_foreach_") || name.starts_with("_fused_");
+  const std::size_t count = op.schema().arguments().size();
+  const at::Tensor part = part_among(at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count, count));
+  if (!elementwise && !std::ranges::binary_search(alike_operators, name) && part.defined()) {
+    if (op.hasTag(at::Tag::nondeterministic_seeded))
+      throw InputError(concat("tensor parallelism: ", full, " would draw other values into ", described(part),
+                              " than into the whole: initialise the module before TensorParallel cuts it"));
+    refuse(full, part);
+  }
+  {
+    const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+    op.redispatchBoxed(below(keys), stack);
+  }
+  // A bias makes only its copies parts, not what it is added to.
+  const bool alone = part.defined() && (part.dim() > 1 || !elementwise);
+  if (alone && facts.writes == 0 && !stack->empty()) pass_on(stack->back(), part);
+}
+
+/// Whether `parameter` may stand for what was cut: the module's own, or a copy that nobody trains.
+void check_use(const at::Tensor& parameter, const Cut& cut) {
+  if (parameter.sizes() != at::IntArrayRef(cut.part().shape()))
+    throw InputError(concat("tensor parallelism: ", cut.described(), " was replaced by ", c10::str(parameter.sizes()),
+                            " (torch::load(), set_data()), and this rank's part is ",
+                            c10::str(at::IntArrayRef(cut.part().shape())),
+                            ": restore() the module before it is changed, and cut it again"));
+  if (parameter.is_leaf() && parameter.requires_grad() && at::GradMode::is_enabled() &&
+      parameter.unsafeGetTensorImpl() != cut.parameter)
+    throw InputError(concat("tensor parallelism: a copy of ", cut.described(),
+                            " is trained (clone() of the module, or of the parameter), and its gradients would not be "
+                            "put together: clone the module before it is cut, and cut the clone; without gradients "
+                            "(evaluation, averages of weights) copies may be used"));
+}
+
+/// What a product with the second factor `w` means; nullptr where backward computes it.
+const Cut* cut_of_factor(std::string_view op, const at::Tensor& x, const at::Tensor& w, at::Tensor& parameter,
+                         nn::WeightLayout& layout) {
+  if (in_backward()) return nullptr;
+  if (is_part(x)) refuse(op, x);
+  parameter = w;
+  layout = nn::WeightLayout::in_out;
+  if (const auto* transposed = dynamic_cast<const Transposed*>(w.unsafeGetTensorImpl()->get_backend_meta())) {
+    parameter = transposed->parameter;
+    layout = nn::WeightLayout::out_in;
+  }
+  const Cut* const cut = cut_of(parameter);
+  if (cut == nullptr || parameter.dim() != 2) refuse(op, w);
+  check_use(parameter, *cut);
+  return cut;
 }
 
 at::Tensor linear(c10::DispatchKeySet keys, const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias) {
-  if (const auto* cut = nn::redirect_of(weight))
-    return cut->linear(x, weight, bias.value_or(at::Tensor()), nn::WeightLayout::out_in);
-  if (!in_backward())
-    throw InputError(
-        "tensor parallelism: linear is given a view of a parameter of which this rank holds a part; give "
-        "it the parameter itself, or leave it out of the plan");
-  return at::_ops::linear::redispatch(below(keys), x, weight, bias);
+  at::Tensor parameter;
+  nn::WeightLayout layout;
+  const Cut* const cut = is_part(weight) ? cut_of_factor("aten::linear", x, weight, parameter, layout) : nullptr;
+  if (cut == nullptr) {
+    if (is_part(x) && !in_backward()) refuse("aten::linear", x);
+    const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+    return at::_ops::linear::redispatch(below(keys), x, weight, bias);
+  }
+  // x W^T, and W is the transpose of the parameter itself where somebody transposed it.
+  layout = layout == nn::WeightLayout::in_out ? nn::WeightLayout::out_in : nn::WeightLayout::in_out;
+  return cut->linear(x, parameter, bias.value_or(at::Tensor()), layout);
+}
+
+template <class Op>
+at::Tensor product(c10::DispatchKeySet keys, const at::Tensor& x, const at::Tensor& w) {
+  at::Tensor parameter;
+  nn::WeightLayout layout;
+  if (const Cut* const cut = is_part(w) ? cut_of_factor(Op::name, x, w, parameter, layout) : nullptr)
+    return cut->linear(x, parameter, {}, layout);
+  if (is_part(x) && !in_backward()) refuse(Op::name, x);
+  const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+  return Op::redispatch(below(keys), x, w);
+}
+
+at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& bias, const at::Tensor& x, const at::Tensor& w,
+                 const at::Scalar& beta, const at::Scalar& alpha) {
+  at::Tensor parameter;
+  nn::WeightLayout layout;
+  if (const Cut* const cut = is_part(w) ? cut_of_factor("aten::addmm", x, w, parameter, layout) : nullptr) {
+    if (bias.dim() == 1 && beta.equal(1) && alpha.equal(1)) return cut->linear(x, parameter, bias, layout);
+    const at::Tensor y = cut->linear(x, parameter, {}, layout);
+    return y * alpha + bias * beta;
+  }
+  if (is_part(x) && !in_backward()) refuse("aten::addmm", x);
+  const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+  return at::_ops::addmm::redispatch(below(keys), bias, x, w, beta, alpha);
+}
+
+template <class Op, class... More>
+at::Tensor transposed(c10::DispatchKeySet keys, const at::Tensor& w, More... more) {
+  const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+  const at::Tensor view = Op::redispatch(below(keys), w, more...);
+  if (w.dim() == 2 && !in_backward() && cut_of(w) != nullptr && view.sizes() == at::IntArrayRef({w.size(1), w.size(0)}))
+    mark_cut(view, c10::make_intrusive<Transposed>(w));
+  return view;
+}
+
+at::Tensor transposed_t(c10::DispatchKeySet keys, const at::Tensor& w) { return transposed<at::_ops::t>(keys, w); }
+at::Tensor transposed_int(c10::DispatchKeySet keys, const at::Tensor& w, std::int64_t a, std::int64_t b) {
+  if (w.dim() == 2 && (a - b) % 2 == 0) {  // the same dimension twice: as it was
+    const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
+    return at::_ops::transpose_int::redispatch(below(keys), w, a, b);
+  }
+  return transposed<at::_ops::transpose_int>(keys, w, a, b);
 }
 
 at::Tensor embedding(c10::DispatchKeySet keys, const at::Tensor& weight, const at::Tensor& ids, c10::SymInt padding_idx,
                      bool scale_grad_by_freq, bool sparse) {
-  const auto* cut = nn::redirect_of(weight);
-  if (cut == nullptr)
+  const Cut* const cut = is_part(weight) && !in_backward() ? cut_of(weight) : nullptr;
+  if (cut == nullptr) {
+    if (is_part(weight) && !in_backward()) refuse("aten::embedding", weight);
     return at::_ops::embedding::redispatch(below(keys), weight, ids, padding_idx, scale_grad_by_freq, sparse);
+  }
+  check_use(weight, *cut);
   if (scale_grad_by_freq || sparse)
     throw InputError(
-        "tensor parallelism: an embedding with scale_grad_by_freq or sparse gradients cannot be cut; leave "
-        "it out of the plan");
+        concat("tensor parallelism: an embedding with scale_grad_by_freq or sparse gradients cannot be cut (",
+               described(weight), "); leave it out of the plan"));
   return cut->embedding(weight, ids, padding_idx.expect_int(), /*whole=*/false);
 }
 
@@ -94,6 +219,11 @@ struct Registrations {
     held.push_back(dispatcher.registerFallback(nn::cut_key, c10::KernelFunction::makeFromBoxedFunction<&fallback>(),
                                                "tessera: parameters cut over ranks"));
     add<at::_ops::linear, &linear>();
+    add<at::_ops::matmul, &product<at::_ops::matmul>>();
+    add<at::_ops::mm, &product<at::_ops::mm>>();
+    add<at::_ops::addmm, &addmm>();
+    add<at::_ops::t, &transposed_t>();
+    add<at::_ops::transpose_int, &transposed_int>();
     add<at::_ops::embedding, &embedding>();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
