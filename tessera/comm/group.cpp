@@ -101,8 +101,9 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
   std::string cause = cause_text(error);
   const auto reason = backend.capabilities().names_causes ? stop_requested() : explain_failure(entry);
   if (reason && cause.find(*reason) == std::string::npos) cause = concat(*reason, "\n  The transport says: ", cause);
-  std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", backend.kind(), ") after ",
-                            format_real(seconds, 3), " s: ", cause);
+  const std::string place = launch::read_text(life().slot().place);
+  std::string text = concat(describe(entry), " failed on rank ", backend.rank(), " (", place, place.empty() ? "" : "; ",
+                            backend.kind(), ") after ", format_real(seconds, 3), " s: ", cause);
   if (!reason) {
     const std::string what = text;
     if (!backend.capabilities().names_causes) {
@@ -143,12 +144,12 @@ class Recorded final : public Pending {
       const Blocked here(entry_.id, begin);
       inner_->wait();
       const std::int64_t end = monotonic_ns();
-      recorder().finish(entry_.id, entry_.op, Status::done, end - begin, end - entry_.start_ns);
+      recorder().finish(entry_, Status::done, end - begin, end - entry_.start_ns);
       if (moved_ >= 0) report_moved(moved_);
       take_moved_bytes(entry_);
     } catch (const std::exception& error) {
       const std::int64_t end = monotonic_ns();
-      recorder().finish(entry_.id, entry_.op, Status::failed, end - begin, end - entry_.start_ns);
+      recorder().finish(entry_, Status::failed, end - begin, end - entry_.start_ns);
       take_moved();
       failure_ = std::make_exception_ptr(failure(*backend_, entry_, error));
     }
@@ -273,7 +274,7 @@ class Call {
     }
     Entry entry = make_entry();
     entry.start_ns = monotonic_ns();
-    entry.id = recorder().begin(entry);
+    recorder().begin(entry);
     std::shared_ptr<Pending> pending;
     take_moved();  // what an operation outside of a Group left behind
     try {
@@ -286,16 +287,16 @@ class Call {
       }
     } catch (const std::exception& error) {
       const std::int64_t waited = monotonic_ns() - entry.start_ns;
-      recorder().finish(entry.id, op_, Status::failed, waited, waited);
+      recorder().finish(entry, Status::failed, waited, waited);
       throw failure(*backend_, entry, error);
     }
     const std::int64_t waited = monotonic_ns() - entry.start_ns;
     if (!pending) {
-      recorder().finish(entry.id, op_, Status::done, waited, waited);
+      recorder().finish(entry, Status::done, waited, waited);
       take_moved_bytes(entry);
       return Work();
     }
-    recorder().blocked(entry.id, op_, waited);
+    recorder().blocked(entry, waited);
     return Work(std::make_shared<Recorded>(backend_, std::move(pending), entry, take_moved()));
   }
 

@@ -55,6 +55,8 @@ void Life::set_state(RankState state) {
 
 void Life::set_phase(std::string_view phase) { launch::write_text(slot_->phase, phase); }
 
+void Life::set_place(std::string_view place) { launch::write_text(slot_->place, place); }
+
 void Life::advance() {
   slot_->progress.fetch_add(1, std::memory_order_relaxed);
   slot_->progress_ns.store(monotonic_ns(), std::memory_order_relaxed);

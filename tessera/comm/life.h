@@ -43,6 +43,9 @@ class Life {
   launch::RankState state() const { return slot_->state.load(std::memory_order_relaxed); }
   /// For people: "forward", "save checkpoint-200". Cut to 31 bytes.
   void set_phase(std::string_view phase);
+  /// Where this rank stands in the mesh: "dp_shard 1, tp 0" (layout::describe_rank). For people, in errors and on the
+  /// board. Cut to 63 bytes.
+  void set_place(std::string_view place);
   /// Something was finished: a micro-batch, a batch of an evaluation, a file. (Collectives count by themselves.)
   void advance();
   void set_step(const StepSign& sign);

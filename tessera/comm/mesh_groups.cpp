@@ -2,21 +2,46 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/comm/backend.h>
+
+#include <algorithm>
 
 namespace tessera::comm {
+namespace {
 
-Group mesh_group(World& world, const layout::Mesh& mesh, std::span<const layout::Axis> axes) {
+/// Those of more than one rank, outermost first, each once.
+std::vector<layout::Axis> dividing(const layout::Mesh& mesh, std::span<const layout::Axis> axes) {
+  std::vector<layout::Axis> left;
+  for (const layout::Axis axis : axes)
+    if (mesh.size(axis) > 1) left.push_back(axis);
+  std::sort(left.begin(), left.end());
+  left.erase(std::unique(left.begin(), left.end()), left.end());
+  return left;
+}
+
+std::string joined(std::span<const layout::Axis> axes) {
+  std::vector<std::string> names;
+  for (const layout::Axis axis : axes) names.emplace_back(axis_name(axis));
+  return join(names, "-");
+}
+
+}  // namespace
+
+MeshGroups::MeshGroups(World& world, const layout::Mesh& mesh) : world_(&world), mesh_(mesh) {
   if (mesh.world_size() != world.size())
     throw InputError(
         concat("mesh ", describe(mesh), " is of ", mesh.world_size(), " ranks, the world of ", world.size()));
-  std::vector<std::string> names;
-  for (const layout::Axis axis : axes) names.emplace_back(axis_name(axis));
-  Group mine;
-  for (const std::vector<int>& ranks : all_groups(mesh, axes)) {
-    if (static_cast<int>(ranks.size()) == world.size()) return world.group();
-    if (const Group made = world.new_group(ranks, concat(join(names, "-"), " ", ranks.front()))) mine = made;
-  }
-  return mine;
+}
+
+Group MeshGroups::over(std::span<const layout::Axis> axes) const {
+  static_cast<void>(group_of(mesh_, world_->rank(), axes));  // axes of two views are refused, whatever their sizes
+  const std::vector<layout::Axis> divided = dividing(mesh_, axes);
+  if (divided.empty()) return Group(make_local_backend(concat(joined(axes), " ", world_->rank()), world_->device()));
+  return world_->split(all_groups(mesh_, divided), joined(divided));
+}
+
+Group mesh_group(World& world, const layout::Mesh& mesh, std::span<const layout::Axis> axes) {
+  return MeshGroups(world, mesh).over(axes);
 }
 
 }  // namespace tessera::comm

@@ -20,7 +20,7 @@ constexpr std::int64_t blocked_long_ns = 200'000'000;  // a shorter wait says no
 
 bool is_message(const Entry& entry) { return entry.op == Op::send || entry.op == Op::recv; }
 
-std::string differences(const Entry& a, const Entry& b) {
+std::string difference_text(const Entry& a, const Entry& b) {
   std::string text;
   const auto add = [&](const char* what) { text += concat(text.empty() ? "" : ", ", what); };
   if (a.op != b.op) add("operation");
@@ -43,7 +43,7 @@ std::string waiting_text(int rank, const Entry& entry) {
 
 std::string mismatch_text(int rank_a, const Entry& a, int rank_b, const Entry& b) {
   if (rank_b < rank_a) return mismatch_text(rank_b, b, rank_a, a);
-  return concat("the ranks started different collectives (not the same ", differences(a, b), "): rank ", rank_a,
+  return concat("the ranks started different collectives (not the same ", difference_text(a, b), "): rank ", rank_a,
                 " is in ", launch::describe(a), ", rank ", rank_b, " in ", launch::describe(b), ". ", rule);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The record of every collective this process started: a ring of the last ones and totals per operation. Error texts,
-/// reports, comm tables and volume tests all come from here. The ring lies in this rank's slot of the board
-/// (launch/agent/board.h), where the launcher's agent reads it, also after this process has died.
+/// The record of every collective this process started: a ring of the last ones, and totals per group and operation.
+/// Error texts, reports, comm tables and volume tests all come from here. Both lie in this rank's slot of the board
+/// (launch/agent/board.h), where the launcher's agent and `tessera top` read them, also after this process has died.
 
 #include <tessera/launch/agent/board.h>
 #include <tessera/launch/watch/record.h>
@@ -16,6 +16,7 @@
 
 namespace tessera::comm {
 
+using launch::axis_of;
 using launch::describe;
 using launch::Entry;
 using launch::Op;
@@ -26,6 +27,7 @@ using launch::wire_bytes;
 
 struct OpTotals {
   Op op;
+  std::string group = {};   ///< its name; "other groups" for those beyond RankSlot::totals_size - 1
   std::uint64_t count = 0;  ///< started
   std::int64_t payload_bytes = 0;
   std::int64_t wire_bytes = 0;   ///< by theory
@@ -35,7 +37,7 @@ struct OpTotals {
   double seconds_in_flight = 0;
 };
 
-/// Thread-safe, without locks; begin() and finish() together cost some 0.2 us.
+/// Thread-safe, without locks; begin() and finish() together cost some 0.3 us.
 class Recorder {
  public:
   static constexpr std::size_t capacity = launch::RankSlot::ring_size;
@@ -48,20 +50,20 @@ class Recorder {
   /// Writes to this slot from now on, which outlives the recorder. While no collective is in flight.
   void attach(launch::RankSlot& slot);
 
-  /// Stores the entry (id, and start_ns if it is 0, are filled in); returns its id.
-  std::uint64_t begin(Entry entry);
-  /// The caller was blocked for a while; the end is still to come.
-  void blocked(std::uint64_t id, Op op, std::int64_t waited_ns);
+  /// Stores the entry; fills in its id and row, and start_ns if it is 0.
+  void begin(Entry& entry);
+  /// The caller was blocked for a while; the end is still to come. `entry`: as begin() left it, here and below.
+  void blocked(const Entry& entry, std::int64_t waited_ns);
   /// Adds blocked time and sets the status. Finishing an entry that left the ring only counts in the totals.
-  void finish(std::uint64_t id, Op op, Status status, std::int64_t waited_ns, std::int64_t in_flight_ns = 0);
+  void finish(const Entry& entry, Status status, std::int64_t waited_ns, std::int64_t in_flight_ns = 0);
   /// `bytes` were moved where theory says entry.wire_bytes.
   void moved(const Entry& entry, std::int64_t bytes);
 
   /// The last `count` entries, oldest first.
   std::vector<Entry> last(std::size_t count = capacity) const;
-  /// One row per operation that was used, in the order of Op.
+  /// One row per group and operation that was used: groups in the order of their first use, then in the order of Op.
   std::vector<OpTotals> totals() const;
-  /// Sum of seconds_waited over all operations.
+  /// Sum of seconds_waited over all of them.
   double seconds_waited() const;
   /// True once a collective of this process failed.
   bool any_failed() const { return failed_.load(std::memory_order_relaxed); }
@@ -69,15 +71,12 @@ class Recorder {
   void clear();
 
  private:
-  struct Sums {
-    std::atomic<std::uint64_t> count{0};
-    std::atomic<std::int64_t> payload_bytes{0}, wire_bytes{0}, moved_bytes{0}, waited_ns{0}, in_flight_ns{0};
-  };
   Entry* find(std::uint64_t id) const;  // nullptr when it left the ring
+  std::uint8_t row_of(const char (&group)[sizeof Entry::group]) const;
+  launch::GroupTotals::Sums& sums_of(const Entry& entry) const;
 
   std::unique_ptr<launch::RankSlot> own_;
   launch::RankSlot* slot_;
-  Sums sums_[op_count];
   std::atomic<bool> failed_{false};
 };
 

@@ -5,6 +5,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/comm/alias.h>
 #include <tessera/comm/backend.h>
 #include <tessera/comm/backend_plugin.h>
 #include <tessera/comm/blocked.h>
@@ -26,6 +27,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -51,6 +53,21 @@ struct Process {
 Process& process() {
   static Process& instance = *new Process;
   return instance;
+}
+
+std::string list_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += concat(text.empty() ? "{" : ",", r);
+  return text + "}";
+}
+
+void check_ranks(const std::vector<int>& ranks, const std::string& name, int world_size) {
+  const bool in_range = !ranks.empty() && ranks.front() >= 0 && ranks.back() < world_size;
+  const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (!in_range || !ascending) {
+    throw InputError(concat("group '", name, "', ", list_text(ranks),
+                            ": the ranks must be ascending, distinct, not empty and within 0..", world_size - 1, "."));
+  }
 }
 
 // The row that InitOptions::backend, or TESSERA_BACKEND for auto, names; nullptr: each group's follows from its ranks.
@@ -175,6 +192,8 @@ struct World::Impl {
   Group group;
   std::vector<std::weak_ptr<Backend>> backends;
   int groups_made = 0;
+  std::map<std::string, Group> splits;                             // what split() gave, by what was asked
+  std::map<std::vector<int>, std::shared_ptr<Backend>> connected;  // ranks whose connections others may share
 
   bool one_host() const { return environment.local_world_size == environment.world_size; }
   milliseconds timeout() const { return to_milliseconds(options.timeout_seconds); }
@@ -221,6 +240,32 @@ struct World::Impl {
     process().watcher->add_group(id, members);
   }
 
+  // Members that ask for different things would wait for each other until the timeout.
+  void agree_on(const std::string& what, const std::string& request, int number, const std::vector<int>& members) {
+    if (!store) return;
+    const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
+    try {
+      store->set(key(environment.rank), request);
+      for (const int r : members) {
+        const auto theirs = wait_for_key(*store, key(r), connect_timeout());
+        if (!theirs) {
+          throw Error(concat(what, ": ", request, " (group number ", number, "): rank ", r, " did not call ", what,
+                             " within ", format_real(static_cast<double>(connect_timeout().count()) / 1000, 4),
+                             " s. Every rank must call it with the same lists in the same order."));
+        }
+        if (*theirs != request) {
+          throw Error(concat(what, ": rank ", environment.rank, " asks for ", request, ", rank ", r, " for ", *theirs,
+                             " (group number ", number,
+                             "). Every rank must call it with the same lists in the same order."));
+        }
+      }
+    } catch (const c10::Error& error) {
+      throw Error(concat(what, ": ", request, ": rank ", environment.rank,
+                         " lost the store: ", error.what_without_backtrace(),
+                         ". Rank 0 (or the launcher) served it and has ended: look at its output."));
+    }
+  }
+
   layout::Placement placement(const std::vector<int>& ranks) const {
     std::set<std::string> seen;
     bool shared = false;
@@ -261,6 +306,8 @@ World::~World() {
   for (const auto& weak : impl.backends) {
     if (const auto backend = weak.lock()) backend->close();
   }
+  impl.splits.clear();
+  impl.connected.clear();
   impl.group = Group();
   impl.store.reset();
 }
@@ -279,44 +326,59 @@ Group World::new_group(const std::vector<int>& ranks, const std::string& name, c
     wanted.backend = backend;
     row = choose_backend(wanted, static_cast<int>(ranks.size()), impl_->one_host());
   }
-  std::string list;
-  for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);
-  const bool in_range = !ranks.empty() && ranks.front() >= 0 && ranks.back() < size();
-  const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
-  if (!in_range || !ascending) {
-    throw InputError(concat("new_group('", name, "', {", list,
-                            "}): the ranks must be ascending, distinct, not empty and within 0..", size() - 1, "."));
-  }
+  check_ranks(ranks, name, size());
   const int number = ++impl_->groups_made;
-  const auto place = std::find(ranks.begin(), ranks.end(), rank());
-  const std::string request = concat(name, " {", list, "}", backend.empty() ? "" : " over " + backend);
-  const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
-  if (impl_->store) {
-    try {
-      impl_->store->set(key(rank()), request);
-      // Members that ask for different things would wait for each other until the timeout.
-      for (const int r : place == ranks.end() ? std::vector<int>{} : ranks) {
-        const auto theirs = wait_for_key(*impl_->store, key(r), impl_->connect_timeout());
-        if (!theirs) {
-          throw Error(concat("new_group: ", request, " (group number ", number, "): rank ", r,
-                             " did not call new_group within ",
-                             format_real(static_cast<double>(impl_->connect_timeout().count()) / 1000, 4),
-                             " s. Every rank must call it with the same lists in the same order."));
-        }
-        if (*theirs != request) {
-          throw Error(concat("new_group: rank ", rank(), " asks for ", request, ", rank ", r, " for ", *theirs,
-                             " (group number ", number,
-                             "). Every rank must call it with the same lists in the same order."));
-        }
-      }
-    } catch (const c10::Error& error) {
-      throw Error(concat("new_group: ", request, ": rank ", rank(), " lost the store: ", error.what_without_backtrace(),
-                         ". Rank 0 (or the launcher) served it and has ended: look at its output."));
-    }
-  }
-  if (place == ranks.end()) return Group();
+  const bool member = std::find(ranks.begin(), ranks.end(), rank()) != ranks.end();
+  const std::string request = concat(name, " ", list_text(ranks), backend.empty() ? "" : " over " + backend);
+  impl_->agree_on("new_group", request, number, member ? ranks : std::vector<int>{});
+  if (!member) return Group();
   Group group = impl_->make_group(row, name, ranks, number);
   impl_->watch_group(number, ranks);
+  return group;
+}
+
+Group World::split(const std::vector<std::vector<int>>& lists, const std::string& name) {
+  Impl& impl = *impl_;
+  std::string request = name;
+  for (const std::vector<int>& list : lists) request += concat(" ", list_text(list));
+  if (const auto made = impl.splits.find(request); made != impl.splits.end()) return made->second;
+
+  std::vector<bool> taken(static_cast<std::size_t>(size()));
+  const std::vector<int>* own = nullptr;
+  int number = impl.groups_made + 1;
+  const int first = number;
+  impl.groups_made += static_cast<int>(lists.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    check_ranks(lists[i], name, size());
+    for (const int r : lists[i]) {
+      if (taken[static_cast<std::size_t>(r)])
+        throw InputError(
+            concat("split('", name, "'): rank ", r, " is in two of the lists:", request.substr(name.size())));
+      taken[static_cast<std::size_t>(r)] = true;
+      if (r != rank()) continue;
+      own = &lists[i];
+      number = first + static_cast<int>(i);
+    }
+  }
+  Group group;
+  if (own != nullptr) {
+    const std::string own_name = concat(name, " ", own->front());
+    const auto connections = impl.connected.find(*own);
+    if (own->size() == 1) {
+      group = Group(make_local_backend(own_name, device()));
+    } else if (connections != impl.connected.end()) {
+      auto alias = make_alias(connections->second, own_name);
+      impl.backends.push_back(alias);
+      impl.watch_group(number, *own);
+      group = Group(std::move(alias));
+    } else {
+      impl.agree_on("split", request, first, *own);
+      group = impl.make_group(impl.backend, own_name, *own, number);
+      impl.watch_group(number, *own);
+      impl.connected.emplace(*own, impl.backends.back().lock());
+    }
+  }
+  impl.splits.emplace(std::move(request), group);
   return group;
 }
 
@@ -371,6 +433,7 @@ comm::World& init(const launch::RankEnvironment& environment, const InitOptions&
     throw;
   }
   impl->watch_group(0, everyone);
+  impl->connected.emplace(everyone, impl->backends.back().lock());
   life().set_state(launch::RankState::running);
   process().world = std::make_unique<World>(std::move(impl));
   return *process().world;

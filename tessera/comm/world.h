@@ -42,6 +42,13 @@ class World {
   /// (Error). `backend`: another transport than the world's, as InitOptions::backend names it; empty: the world's.
   Group new_group(const std::vector<int>& ranks, const std::string& name, const std::string& backend = "");
 
+  /// The group that this rank is in after a division of ranks: the one of `lists` (each as above, disjoint) that has
+  /// this rank, called "NAME FIRST" by its first rank; an empty Group when none has. Every rank of the world calls it
+  /// with the same lists, in the same order among all calls of new_group and split, but waits for members of its own
+  /// list only. The World keeps the group: the same call gives it again, at once. Ranks that group() or a former split
+  /// have connected share those connections (alias.h); a list of one rank costs nothing.
+  Group split(const std::vector<std::vector<int>>& lists, const std::string& name);
+
   struct Impl;
   explicit World(std::unique_ptr<Impl> impl);
   ~World();

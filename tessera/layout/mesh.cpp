@@ -177,6 +177,14 @@ std::string describe(const Mesh& mesh, View view) {
   return join(parts, " ");
 }
 
+std::string describe_rank(const Mesh& mesh, int rank) {
+  const Coordinates at = coordinates(mesh, rank);
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < dense_axes.size(); ++i)
+    if (mesh.sizes[i] > 1) parts.push_back(concat(axis_name(dense_axes[i]), " ", at[i]));
+  return join(parts, ", ");
+}
+
 Coordinates coordinates(const Mesh& mesh, int rank, View view) {
   const int world_size = mesh.world_size();
   TESSERA_CHECK(rank >= 0 && rank < world_size, "rank ", rank, " is outside a world of ", world_size);

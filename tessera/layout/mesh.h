@@ -52,6 +52,10 @@ Mesh parse_mesh(std::string_view text, int world_size = 0);
 /// "pp=2 dp_replicate=1 dp_shard=2 cp=1 tp=2"
 std::string describe(const Mesh& mesh, View view = View::dense);
 
+/// "dp_shard 1, tp 0": where a rank stands along the axes of the dense view that have several ranks; empty: there are
+/// none.
+std::string describe_rank(const Mesh& mesh, int rank);
+
 /// One per axis of the view.
 using Coordinates = std::vector<int>;
 Coordinates coordinates(const Mesh& mesh, int rank, View view = View::dense);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,12 +14,18 @@ namespace {
 
 using namespace tessera::comm;
 
-Entry entry_of(Op op, std::int64_t bytes, int size) {
+Entry entry_of(Op op, std::int64_t bytes, int size, const char* group = "world") {
   Entry entry;
   entry.op = op;
   entry.payload_bytes = bytes;
   entry.group_size = size;
   entry.wire_bytes = wire_bytes(op, bytes, size);
+  tessera::launch::write_text(entry.group, group);
+  return entry;
+}
+
+Entry begun(Recorder& recorder, Entry entry) {
+  recorder.begin(entry);
   return entry;
 }
 
@@ -28,6 +35,7 @@ TEST(Recorder, wire_bytes_by_theory) {
   EXPECT_EQ(wire_bytes(Op::reduce_scatter, 1000, 2), 500);
   EXPECT_EQ(wire_bytes(Op::broadcast, 1000, 4), 1000);
   EXPECT_EQ(wire_bytes(Op::send, 1000, 2), 1000);
+  EXPECT_EQ(wire_bytes(Op::recv, 1000, 2), 0) << "who sends it has counted it";
   EXPECT_EQ(wire_bytes(Op::barrier, 0, 4), 0);
   EXPECT_EQ(wire_bytes(Op::all_reduce, 1000, 1), 0);
 }
@@ -35,11 +43,12 @@ TEST(Recorder, wire_bytes_by_theory) {
 TEST(Recorder, keeps_the_last_entries_in_order) {
   Recorder recorder;
   EXPECT_TRUE(recorder.last().empty());
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(recorder.begin(entry_of(Op::barrier, 0, 2)), static_cast<std::uint64_t>(i));
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(begun(recorder, entry_of(Op::barrier, 0, 2)).id, static_cast<std::uint64_t>(i));
   ASSERT_EQ(recorder.last().size(), 10u);
   ASSERT_EQ(recorder.last(3).size(), 3u);
   EXPECT_EQ(recorder.last(3).front().id, 7u);
-  for (std::size_t i = 10; i < Recorder::capacity + 5; ++i) recorder.begin(entry_of(Op::barrier, 0, 2));
+  for (std::size_t i = 10; i < Recorder::capacity + 5; ++i) begun(recorder, entry_of(Op::barrier, 0, 2));
   const auto entries = recorder.last();
   ASSERT_EQ(entries.size(), Recorder::capacity);
   EXPECT_EQ(entries.front().id, 5u);
@@ -49,11 +58,11 @@ TEST(Recorder, keeps_the_last_entries_in_order) {
 
 TEST(Recorder, finishing_sets_status_and_totals) {
   Recorder recorder;
-  const auto first = recorder.begin(entry_of(Op::all_reduce, 1000, 4));
-  const auto second = recorder.begin(entry_of(Op::send, 10, 4));
-  recorder.finish(first, Op::all_reduce, Status::done, 2'000'000'000);
+  const Entry first = begun(recorder, entry_of(Op::all_reduce, 1000, 4));
+  const Entry second = begun(recorder, entry_of(Op::send, 10, 4));
+  recorder.finish(first, Status::done, 2'000'000'000);
   EXPECT_FALSE(recorder.any_failed());
-  recorder.finish(second, Op::send, Status::failed, 500'000'000);
+  recorder.finish(second, Status::failed, 500'000'000);
   EXPECT_TRUE(recorder.any_failed());
   const auto entries = recorder.last();
   EXPECT_EQ(entries[0].status, Status::done);
@@ -74,9 +83,9 @@ TEST(Recorder, finishing_sets_status_and_totals) {
 
 TEST(Recorder, an_entry_that_left_the_ring_is_not_confused_with_its_successor) {
   Recorder recorder;
-  const auto old = recorder.begin(entry_of(Op::reduce, 8, 2));
-  for (std::size_t i = 0; i < Recorder::capacity; ++i) recorder.begin(entry_of(Op::barrier, 0, 2));
-  recorder.finish(old, Op::reduce, Status::done, 1'000'000'000);
+  const Entry old = begun(recorder, entry_of(Op::reduce, 8, 2));
+  for (std::size_t i = 0; i < Recorder::capacity; ++i) begun(recorder, entry_of(Op::barrier, 0, 2));
+  recorder.finish(old, Status::done, 1'000'000'000);
   for (const Entry& entry : recorder.last()) EXPECT_EQ(entry.status, Status::started);
   EXPECT_DOUBLE_EQ(recorder.totals().at(0).seconds_waited, 1);
 }
@@ -86,8 +95,7 @@ TEST(Recorder, threads_lose_nothing) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 1000; ++i)
-        recorder.finish(recorder.begin(entry_of(Op::send, 1, 2)), Op::send, Status::done, 1);
+      for (int i = 0; i < 1000; ++i) recorder.finish(begun(recorder, entry_of(Op::send, 1, 2)), Status::done, 1);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -104,7 +112,7 @@ TEST(Recorder, costs_less_than_a_percent_of_any_step) {
   double best_ns = 1e9;
   for (int round = 0; round < 20; ++round) {
     const auto begin = tessera::monotonic_ns();
-    for (int i = 0; i < 1000; ++i) recorder.finish(recorder.begin(entry), Op::all_reduce, Status::done, 1, 2);
+    for (int i = 0; i < 1000; ++i) recorder.finish(begun(recorder, entry), Status::done, 1, 2);
     best_ns = std::min(best_ns, static_cast<double>(tessera::monotonic_ns() - begin) / 1000);
   }
   std::printf("  %.0f ns per collective\n", best_ns);
@@ -115,19 +123,68 @@ TEST(Recorder, writes_where_another_process_reads) {
   const auto slot = std::make_unique<tessera::launch::RankSlot>();
   tessera::launch::clear(*slot);
   Recorder recorder(*slot);
-  Entry entry = entry_of(Op::all_reduce, 1000, 4);
-  const auto id = recorder.begin(entry);
+  const Entry entry = begun(recorder, entry_of(Op::all_reduce, 1000, 4));
   ASSERT_EQ(tessera::launch::last_entries(*slot).size(), 1u);
-  recorder.blocked(id, Op::all_reduce, 5);
-  recorder.finish(id, Op::all_reduce, Status::done, 7, 20);
+  recorder.blocked(entry, 5);
+  recorder.finish(entry, Status::done, 7, 20);
   EXPECT_EQ(slot->comm_ns, 12);
   EXPECT_EQ(slot->progress, 1u);
-  EXPECT_EQ(tessera::launch::entry_of(*slot, id)->waited_ns, 12);
+  EXPECT_EQ(tessera::launch::entry_of(*slot, entry.id)->waited_ns, 12);
   EXPECT_NEAR(recorder.totals().at(0).seconds_in_flight, 20e-9, 1e-12);
-  entry.id = id;
   recorder.moved(entry, 4000);
   EXPECT_EQ(recorder.totals().at(0).moved_bytes, 4000);
   EXPECT_EQ(recorder.totals().at(0).wire_bytes, 1500);
+}
+
+TEST(Recorder, sums_per_group_and_operation) {
+  const auto slot = std::make_unique<tessera::launch::RankSlot>();
+  tessera::launch::clear(*slot);
+  Recorder recorder(*slot);
+  for (int i = 0; i < 3; ++i)
+    recorder.finish(begun(recorder, entry_of(Op::all_reduce, 100, 2, "tp 4")), Status::done, 1'000'000'000);
+  recorder.finish(begun(recorder, entry_of(Op::all_gather, 10, 2, "dp_shard-cp 1")), Status::done, 0);
+  recorder.finish(begun(recorder, entry_of(Op::all_gather, 1, 2, "tp 4")), Status::done, 0);
+  const auto rows = recorder.totals();
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].group, "tp 4");
+  EXPECT_EQ(rows[0].op, Op::all_reduce);
+  EXPECT_EQ(rows[0].count, 3u);
+  EXPECT_EQ(rows[0].payload_bytes, 300);
+  EXPECT_DOUBLE_EQ(rows[0].seconds_waited, 3);
+  EXPECT_EQ(rows[1].op, Op::all_gather);
+  EXPECT_EQ(rows[1].payload_bytes, 1);
+  EXPECT_EQ(rows[2].group, "dp_shard-cp 1");
+  EXPECT_DOUBLE_EQ(recorder.seconds_waited(), 3);
+  EXPECT_STREQ(slot->totals[1].group, "dp_shard-cp 1") << "where tessera top reads";
+}
+
+TEST(Recorder, groups_beyond_the_rows_count_together) {
+  Recorder recorder;
+  const int groups = static_cast<int>(tessera::launch::RankSlot::totals_size) + 5;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 50; ++round)
+        for (int i = 0; i < groups; ++i) {
+          const std::string name = "group " + std::to_string(i);
+          recorder.finish(begun(recorder, entry_of(Op::send, 1, 2, name.c_str())), Status::done, 0);
+        }
+    });
+  for (auto& thread : threads) thread.join();
+  const auto rows = recorder.totals();
+  ASSERT_EQ(rows.size(), tessera::launch::RankSlot::totals_size);
+  EXPECT_EQ(rows.back().group, "other groups");
+  EXPECT_EQ(rows.back().count, 4u * 50 * 6);
+  for (std::size_t i = 0; i + 1 < rows.size(); ++i) EXPECT_EQ(rows[i].count, 200u) << rows[i].group;
+}
+
+TEST(Axis, is_the_groups_name_without_its_first_rank) {
+  EXPECT_EQ(axis_of("tp 12"), "tp");
+  EXPECT_EQ(axis_of("dp_shard-cp 0"), "dp_shard-cp");
+  EXPECT_EQ(axis_of("world"), "world");
+  EXPECT_EQ(axis_of("group2"), "group2");
+  EXPECT_EQ(axis_of("7"), "7");
+  EXPECT_EQ(axis_of(""), "");
 }
 
 TEST(Recorder, backends_report_per_thread) {

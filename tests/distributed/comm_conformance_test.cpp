@@ -16,6 +16,8 @@
 
 #include <signal.h>
 
+#include <map>
+
 namespace {
 
 using namespace tessera;
@@ -73,10 +75,12 @@ TEST(Subgroups, of_a_mesh) {
     const Group pp = comm::mesh_group(world, mesh, std::array{Axis::pp});
     const Group all = comm::mesh_group(world, mesh, std::array{Axis::dp_shard, Axis::tp});
     EXPECT_EQ(tp.name(), world.rank() < 2 ? "tp 0" : "tp 2");
-    EXPECT_EQ(dp.name(), concat("dp_replicate-dp_shard ", world.rank() % 2));
+    EXPECT_EQ(dp.name(), concat("dp_shard ", world.rank() % 2)) << "an axis of one rank has no name";
     EXPECT_EQ(pp.size(), 1);
-    EXPECT_EQ(all.name(), world.group().name());
+    EXPECT_EQ(all.name(), "dp_shard-tp 0");
+    EXPECT_EQ(all.backend(), world.group().backend());
     conformance_all(tp);
+    conformance_all(all);
     conformance_all(dp);
     at::Tensor sum = at::full({1}, static_cast<double>(world.rank()), at::kDouble);
     tp.all_reduce(sum).wait();
@@ -85,6 +89,73 @@ TEST(Subgroups, of_a_mesh) {
     EXPECT_EQ(sum.item<double>(), 6);
     EXPECT_THROW(comm::mesh_group(world, layout::parse_mesh("dp=2"), std::array{Axis::tp}), InputError);
   });
+}
+
+// The record of the groups says what was made: groups have numbers, and connections are made once.
+TEST(MeshGroups, are_made_once_and_carry_their_axis) {
+  using layout::Axis;
+  run_ranks(4, [](comm::World& world) {
+    const comm::MeshGroups groups(world, layout::parse_mesh("dp=2,tp=2"));
+    const comm::MeshGroups again(world, layout::parse_mesh("tp=2,dp=2"));
+    const auto number_of = [](const Group& group) {
+      group.barrier().wait();
+      return comm::recorder().last(1).at(0).group_id;
+    };
+    const Group tp = groups.of(Axis::tp);
+    const auto first = number_of(tp);
+    EXPECT_EQ(number_of(groups.over({Axis::tp, Axis::cp})), first) << "cp has one rank";
+    EXPECT_EQ(number_of(again.of(Axis::tp)), first) << "an equal mesh";
+    EXPECT_EQ(number_of(groups.over({Axis::tp, Axis::dp_shard})), number_of(groups.over({Axis::dp_shard, Axis::tp})));
+    EXPECT_EQ(groups.of(Axis::cp).size(), 1);
+    EXPECT_EQ(groups.of(Axis::cp).backend(), "local");
+
+    // Ranks may ask for what is there in any order, and for groups of one rank without the others.
+    if (world.rank() == 0) static_cast<void>(groups.of(Axis::cp));
+    if (world.rank() % 2 == 0) static_cast<void>(groups.of(Axis::tp));
+    static_cast<void>(groups.of(Axis::dp_shard));
+
+    const comm::MeshGroups alone(world, layout::parse_mesh("tp=4"));
+    const Group all = alone.of(Axis::tp);
+    EXPECT_EQ(all.name(), "tp 0");
+    EXPECT_NE(number_of(all), number_of(world.group()));
+    comm::recorder().clear();
+    const comm::Work slow = all.all_reduce(at::ones({100000}));  // one under way on each name
+    world.group().all_reduce(at::ones({8})).wait();
+    comm::Work(slow).wait();
+    std::map<std::string, std::int64_t> bytes;
+    for (const comm::OpTotals& row : comm::recorder().totals()) bytes[row.group] += row.payload_bytes;
+    EXPECT_EQ(bytes, (std::map<std::string, std::int64_t>{{"tp 0", 400000}, {"world", 32}}));
+  });
+}
+
+TEST(MeshGroups, are_asked_for_in_one_order) {
+  using layout::Axis;
+  RankOptions options;
+  options.timeout_s = 10;
+  options.end_after_failure = false;
+  const auto outcomes = tessera::testing::run_ranks_outcomes(
+      4,
+      [](comm::World& world) {
+        const comm::MeshGroups groups(world, layout::parse_mesh("dp=2,tp=2"));
+        static_cast<void>(world.rank() == 3 ? groups.of(Axis::dp_shard) : groups.of(Axis::tp));
+      },
+      options);
+  for (const int r : {2, 3}) {
+    EXPECT_NE(outcomes[static_cast<std::size_t>(r)].error.find("in the same order"), std::string::npos)
+        << outcomes[static_cast<std::size_t>(r)].error;
+  }
+}
+
+// Another rank is in the group's collective under the connections' own name: told, with both names.
+TEST(MeshGroups, a_mismatch_between_two_names_of_the_same_ranks) {
+  const auto outcomes = tessera::testing::run_ranks_outcomes(2, [](comm::World& world) {
+    const Group tp = comm::MeshGroups(world, layout::parse_mesh("tp=2")).of(layout::Axis::tp);
+    (world.rank() == 0 ? tp : world.group()).all_reduce(at::ones({8})).wait();
+  });
+  for (const auto& outcome : outcomes) {
+    EXPECT_NE(outcome.error.find("group 'tp 0'"), std::string::npos) << outcome.error;
+    EXPECT_NE(outcome.error.find("group 'world'"), std::string::npos) << outcome.error;
+  }
 }
 
 TEST(Subgroups, halves_and_others_at_the_same_time) {

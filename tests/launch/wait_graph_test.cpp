@@ -48,6 +48,17 @@ RankView rank(int number, const std::vector<Call>& calls) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+TEST(WaitGraph, ARankOfAMeshIsNamedWithItsPlace) {
+  RankView late = rank(3, {{Op::all_reduce, 4, Status::done, "tp 2", 2}});
+  late.place = "dp_shard 1, tp 1";
+  const auto verdict = find_culprit(
+      {rank(2, {{Op::all_reduce, 4, Status::done, "tp 2", 2}, {Op::all_reduce, 5, Status::started, "tp 2", 2}}), late},
+      now);
+  EXPECT_EQ(verdict.culprits, std::vector<int>{3});
+  EXPECT_TRUE(has(verdict.text, "rank 3 (dp_shard 1, tp 1; pid 53) has not come to all_reduce #5 of group 'tp 2'"))
+      << verdict.text;
+}
+
 TEST(WaitGraph, TheRankThatHasNotComeIsNamed) {
   RankView late = rank(1, {{Op::all_reduce, 11}});
   late.process_state = 'R';

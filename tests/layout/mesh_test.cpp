@@ -127,6 +127,9 @@ TEST(Mesh, ExpertsHaveTheirOwnGrid) {
   EXPECT_EQ(groups(mesh, "loss"), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}}));
   EXPECT_EQ(groups(mesh, "tp-cp"), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
   EXPECT_EQ(describe(parse_mesh("pp=2,dp=2,tp=2"), View::expert), "pp=2 edp=2 ep=1 etp=2") << "without experts: as tp";
+  EXPECT_EQ(describe_rank(parse_mesh("dp_replicate=2,dp=2,tp=2"), 5), "dp_replicate 1, dp_shard 0, tp 1");
+  EXPECT_EQ(describe_rank(parse_mesh("cp=2"), 1), "cp 1") << "axes of one rank say nothing";
+  EXPECT_EQ(describe_rank(parse_mesh("dp=1"), 0), "");
   EXPECT_EQ(coordinates(mesh, 5, View::expert), (Coordinates{0, 1, 1, 0}));
   EXPECT_EQ(rank_at(mesh, {0, 1, 1, 0}, View::expert), 5);
 }

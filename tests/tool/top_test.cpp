@@ -77,6 +77,31 @@ TEST_F(TopTest, ShowsEachRank) {
   for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
 }
 
+void wait_in(RankSlot& slot, std::size_t row, const char* group, std::int64_t waited_ns) {
+  launch::GroupTotals& totals = slot.totals[row];
+  launch::write_text(totals.group, group);
+  totals.sums[static_cast<int>(launch::Op::all_reduce)].waited_ns = waited_ns;
+  totals.sums[static_cast<int>(launch::Op::all_reduce)].moved_bytes = 1 << 20;
+  totals.state = launch::GroupTotals::named;
+}
+
+TEST_F(TopTest, ShowsWhichAxisOfTheMeshARankWaitsFor) {
+  launch::write_text(board_.slot(1).place, "dp_shard 0, tp 1");
+  wait_in(board_.slot(1), 0, "world", 0);
+  wait_in(board_.slot(1), 1, "tp 0", 60'000'000'000'000);
+  wait_in(board_.slot(1), 2, "dp_shard 1\x1b[2J", 0);
+  const auto text = top({"--once"});
+  EXPECT_TRUE(contains(text.out, "dp_shard 0, tp 1; backward")) << text.out;
+  EXPECT_TRUE(contains(text.out, "comm%: world 0, tp ") && contains(text.out, ", dp_shard 1?[2J 0")) << text.out;
+  const auto run = top({"--json"});
+  const Value rank = parse_json(run.out, "output").at("jobs").items()[0].at("ranks").items()[1];
+  EXPECT_EQ(rank.at("place").as_string(), "dp_shard 0, tp 1");
+  const Value& tp = rank.at("communication").items()[1];
+  EXPECT_EQ(tp.at("axis").as_string(), "tp");
+  EXPECT_EQ(tp.at("moved_bytes").as_int(), 1 << 20);
+  EXPECT_GT(tp.at("share").as_real(), 1) << "60,000 s of a process that is young";
+}
+
 TEST_F(TopTest, Json) {
   write_entry(board_.slot(1), launch::Status::done);
   const auto run = top({"--json"});

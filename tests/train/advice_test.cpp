@@ -72,6 +72,9 @@ TEST(Advice, Communication) {
               {"50 %", "other 1 process", "--gradient_accumulation_steps (now 1)", "fewer processes"});
   run.gathers_parameters = true;
   expect_says(advise(run), "communication-bound", {"50 %", "--per_device_train_batch_size (now", "--zero_stage 2"});
+  run.cut_axis = "tp";
+  expect_says(advise(run), "communication-bound", {"50 %", "most of it along tp", "lower --tp_size"});
+  run.cut_axis = "";
   run.gathers_parameters = false;
   run.local_ranks = 1;
   EXPECT_EQ(advise(run).text.find("fewer processes"), std::string::npos) << "each host has one already";

@@ -95,10 +95,19 @@ std::string detail_text(const RankView& rank) {
     parts.push_back(rank.stopped ? "stopped by a signal" : concat("no heartbeat for ", age(rank.heartbeat_age)));
   if (rank.pulse == Pulse::dead) parts.push_back("its process is gone");
   if (!rank.error.empty()) parts.push_back(rank.error);
+  if (!rank.place.empty()) parts.push_back(rank.place);
   if (!rank.phase.empty()) parts.push_back(rank.phase);
   if (!rank.last_collective.empty())
     parts.push_back(concat(age(rank.collective_age), rank.collective_runs ? " in " : " since ", rank.last_collective));
   return join(parts, "; ");
+}
+
+/// "comm%: tp 12, dp_shard 3, world 0": which axis the rank waits for; "" where that is the only one.
+std::string axes_text(const RankView& rank) {
+  std::vector<std::string> parts;
+  for (const AxisView& axis : rank.axes)
+    if (axis.share >= 0) parts.push_back(concat(axis.axis, " ", percent(axis.share)));
+  return parts.size() < 2 ? "" : "comm%: " + join(parts);
 }
 
 /// The text on lines of its own under a rank's; what is wrong is worth several.
@@ -113,6 +122,8 @@ std::vector<std::string> detail_lines(const RankView& rank, int columns) {
     rest = trim(rest.substr(line.size()));
     lines.push_back(std::string(detail_indent, ' ') + line);
   }
+  if (const std::string axes = axes_text(rank); !axes.empty())
+    lines.push_back(std::string(detail_indent, ' ') + cut(axes, width));
   return lines;
 }
 
@@ -157,6 +168,14 @@ Value to_json(const RankView& rank) {
                                     {"cpu_share", known(rank.cpu_share, rank.cpu_share >= 0)},
                                     {"comm_share", known(rank.comm_share, rank.comm_share >= 0)},
                                     {"heartbeat_age_seconds", known(rank.heartbeat_age, rank.heartbeat_age >= 0)}});
+  if (!rank.place.empty()) value.set("place", Value::of(rank.place));
+  Value axes = Value::make_array();
+  for (const AxisView& axis : rank.axes)
+    axes.push_back(Value::make_object({{"axis", Value::of(axis.axis)},
+                                       {"seconds_waited", Value::of(static_cast<double>(axis.waited_ns) * 1e-9)},
+                                       {"share", known(axis.share, axis.share >= 0)},
+                                       {"moved_bytes", Value::of(axis.moved_bytes)}}));
+  value.set("communication", std::move(axes));
   if (!rank.error.empty()) value.set("error", Value::of(rank.error));
   if (!rank.last_collective.empty()) {
     value.set("last_collective", Value::of(rank.last_collective));
@@ -189,10 +208,10 @@ std::vector<std::string> draw(const Snapshot& snapshot, const ScreenSize& screen
     const std::string fits = cut(text, screen.columns);
     return colours ? colour + fits + plain : fits;
   };
-  std::size_t ranks = 0;
-  for (const JobView& job : snapshot.jobs) ranks += job.ranks.size();
-  // Each job: title, heading, an empty line between. Each rank: a line, and one of details when there is room.
-  const std::size_t needed = snapshot.jobs.size() * 3 + ranks * 2;
+  // Each job: title, heading, an empty line between. Each rank: a line, and those of details when there is room.
+  std::size_t needed = snapshot.jobs.size() * 3;
+  for (const JobView& job : snapshot.jobs)
+    for (const RankView& rank : job.ranks) needed += 1 + detail_lines(rank, screen.columns).size();
   const bool details = screen.rows <= 0 || needed <= static_cast<std::size_t>(screen.rows);
   std::vector<std::string> lines;
   for (const JobView& job : snapshot.jobs) {

@@ -93,6 +93,26 @@ void read_last_collective(const RankSlot& slot, std::int64_t now_ns, RankView& r
   rank.collective_age = seconds_since(rank.collective_runs ? entry.start_ns : entry.end_ns, now_ns);
 }
 
+/// Groups of one axis count together (those of a pipeline's two ends).
+void read_axes(const RankSlot& slot, RankView& rank) {
+  for (const launch::GroupTotals& group : slot.totals) {
+    if (read(group.state) != launch::GroupTotals::named) break;
+    std::int64_t payload = 0, moved = 0, waited = 0;
+    for (const launch::GroupTotals::Sums& sums : group.sums) {
+      payload += read(sums.payload_bytes);
+      moved += read(sums.moved_bytes);
+      waited += read(sums.waited_ns);
+    }
+    if (payload > 0 && moved == 0) continue;  // a group of one rank
+    const std::string name = harmless(launch::read_text(group.group));
+    const std::string axis(launch::axis_of(name));
+    auto place = std::find_if(rank.axes.begin(), rank.axes.end(), [&](const AxisView& a) { return a.axis == axis; });
+    if (place == rank.axes.end()) place = rank.axes.insert(rank.axes.end(), AxisView{.axis = axis});
+    place->waited_ns += waited;
+    place->moved_bytes += moved;
+  }
+}
+
 /// Everything but the shares, which need a former snapshot or the age of the process.
 RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::optional<ProcessState>& process) {
   RankView rank;
@@ -101,6 +121,7 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   rank.state = read(slot.state);
   if (rank.state > RankState::failed) rank.state = RankState::none;
   rank.phase = harmless(launch::read_text(slot.phase));
+  rank.place = harmless(launch::read_text(slot.place));
   if (read(slot.verdict_ns) != 0 || rank.state == RankState::failed)
     rank.error = harmless(launch::read_text(slot.error));
   rank.step = read(slot.step);
@@ -116,6 +137,7 @@ RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::o
   rank.stopped = process && (process->state == 'T' || process->state == 't');
   rank.pulse = pulse_of(rank, process);
   read_last_collective(slot, now_ns, rank);
+  read_axes(slot, rank);
   return rank;
 }
 
@@ -202,11 +224,17 @@ Snapshot BoardWatcher::take(pid_t pid, bool look) {
         const double passed = seconds_since(former->second.time_ns, snapshot.time_ns);
         rank.cpu_share = share(rank.cpu_ns - former->second.cpu_ns, passed);
         rank.comm_share = share(rank.comm_ns - former->second.comm_ns, passed);
+        for (AxisView& axis : rank.axes) {
+          const auto before = former->second.waited_ns.find(axis.axis);
+          axis.share = share(axis.waited_ns - (before == former->second.waited_ns.end() ? 0 : before->second), passed);
+        }
       } else if (process) {
         rank.cpu_share = share(rank.cpu_ns, process->seconds);
         rank.comm_share = share(rank.comm_ns, process->seconds);
+        for (AxisView& axis : rank.axes) axis.share = share(axis.waited_ns, process->seconds);
       }
-      former_[{inode, i}] = {snapshot.time_ns, rank.cpu_ns, rank.comm_ns};
+      Former& now = former_[{inode, i}] = {snapshot.time_ns, rank.cpu_ns, rank.comm_ns, {}};
+      for (const AxisView& axis : rank.axes) now.waited_ns[axis.axis] = axis.waited_ns;
       job.ranks.push_back(std::move(rank));
     }
     const bool asked = pid == 0 || pid == job.agent_pid ||

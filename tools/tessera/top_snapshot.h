@@ -24,6 +24,13 @@ enum class Pulse {
   gone,    ///< gone after RankState::left
 };
 
+/// What a rank has spent on the collectives of one axis of the mesh, or of one group that is none.
+struct AxisView {
+  std::string axis;  ///< "tp"
+  std::int64_t waited_ns = 0, moved_bytes = 0;
+  double share = -1;  ///< as RankView::comm_share
+};
+
 struct RankView {
   int rank = 0;
   pid_t pid = 0;
@@ -31,6 +38,7 @@ struct RankView {
   bool stopped = false;  ///< by a signal (SIGSTOP), or traced
   launch::RankState state = launch::RankState::none;
   std::string phase, error;
+  std::string place;  ///< in the mesh: "dp_shard 0, tp 1"; may be empty
   std::int64_t step = 0, total_steps = 0;
   double step_seconds = 0;
   double tokens_per_second = 0, loss = 0;
@@ -39,6 +47,7 @@ struct RankView {
   double cpu_share = -1,
          comm_share = -1;  ///< share of the time since the former snapshot, else since the process began; -1: unknown
   std::int64_t cpu_ns = 0, comm_ns = 0;
+  std::vector<AxisView> axes;   ///< in the order of their first use
   std::string last_collective;  ///< empty: none
   bool collective_runs = false;
   double collective_age = 0;  ///< seconds since it ended, or, when it runs, began
@@ -74,6 +83,7 @@ class BoardWatcher {
   };
   struct Former {
     std::int64_t time_ns, cpu_ns, comm_ns;
+    std::map<std::string, std::int64_t> waited_ns;  ///< by axis
   };
 
   void find();

@@ -1,6 +1,7 @@
 #include <tessera/launch/agent/board.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -133,6 +134,10 @@ void clear(RankSlot& slot) {
   const bool used = slot.next_entry.exchange(0) != 0;
   std::memset(static_cast<void*>(&slot), 0, used ? sizeof slot : offsetof(RankSlot, ring));
   slot.ring[0].id = ~std::uint64_t{0};  // or it would look like a whole entry 0 while that is being written
+}
+
+std::string rank_name(int rank, pid_t pid, std::string_view place) {
+  return concat("rank ", rank, " (", place, place.empty() ? "" : "; ", "pid ", pid, ")");
 }
 
 std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id) {

@@ -40,6 +40,18 @@ enum class RankState : std::uint32_t {
 };
 const char* state_name(RankState state);
 
+/// Sums over the collectives of one group (comm/recorder.h writes them).
+struct GroupTotals {
+  enum State : std::uint32_t { unused, being_named, named };
+  struct Sums {
+    std::atomic<std::uint64_t> count;  ///< started
+    std::atomic<std::int64_t> payload_bytes, wire_bytes, moved_bytes, waited_ns, in_flight_ns;
+  };
+  std::atomic<State> state;
+  char group[32];  ///< as Entry::group
+  Sums sums[op_count];
+};
+
 /// The slot of one rank. The rank writes, others read.
 struct alignas(64) RankSlot {
   std::atomic<std::int32_t> rank, pid;
@@ -66,6 +78,11 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> verdict_ns;  ///< when `error` was written
   char error[1024];                      ///< why the rank fails, in its own words; ends with NUL
   char phase[32];                        ///< "forward", "save checkpoint-200": for people
+  char place[64];                        ///< in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or not known
+
+  /// The groups of this rank in the order of their first use; the last row is for all that have no row of their own.
+  static constexpr std::size_t totals_size = 16;
+  GroupTotals totals[totals_size];
 
   static constexpr std::size_t ring_size = 4096;
   std::atomic<std::uint64_t> next_entry;  ///< id of the entry to be written next; entry i lies in ring[i % ring_size]
@@ -85,7 +102,7 @@ struct alignas(64) BoardHeader {
   char stop_reason[1024];           ///< why, written before `stop` is set
 };
 
-constexpr std::uint32_t board_version = 1;
+constexpr std::uint32_t board_version = 2;
 
 /// A mapping of a board. Move-only; unmapped by the destructor.
 class Board {
@@ -121,6 +138,9 @@ std::vector<Entry> last_entries(const RankSlot& slot, std::size_t count = RankSl
 std::vector<Entry> entries_from(const RankSlot& slot, std::uint64_t first);
 /// One of them; nullopt when it is not (or no longer, or not wholly) in the ring.
 std::optional<Entry> entry_of(const RankSlot& slot, std::uint64_t id);
+
+/// "rank 3 (pid 51)", or, with a place in a mesh, "rank 3 (dp_shard 1, tp 1; pid 51)".
+std::string rank_name(int rank, pid_t pid, std::string_view place);
 
 /// Writes a text of the board, cut to fit; always ended.
 template <std::size_t N>

@@ -34,6 +34,7 @@ RankView view_of(const LocalRank& rank) {
   view.rank = rank.rank;
   view.pid = rank.process.pid();
   view.state = slot.state.load();
+  view.place = read_text(slot.place);
   view.phase = read_text(slot.phase);
   view.step = slot.step.load();
   view.entries = last_entries(slot);

@@ -44,7 +44,9 @@ LocalRank::LocalRank(Host& host, ProcessOptions options, int rank, int local_ran
       output(host.options, rank, local_rank, generation, host.out, host.err),
       process(captured(std::move(options), output)) {}
 
-std::string LocalRank::name() const { return concat("rank ", rank, " (pid ", process.pid(), ")"); }
+std::string LocalRank::name() const {
+  return rank_name(rank, process.pid(), on_board() ? read_text(slot().place) : std::string());
+}
 
 bool LocalRank::on_board() const {
   return slot().heartbeat_ns.load() != 0 && slot().generation.load() == host->board.header().generation.load();

@@ -23,7 +23,9 @@ bool has_a_heart(RankState state) {
          state == RankState::saving || state == RankState::leaving;
 }
 
-std::string name(const WatchedRank& rank) { return concat("rank ", rank.rank, " (pid ", rank.pid, ")"); }
+std::string name(const WatchedRank& rank, const RankSlot& slot) {
+  return rank_name(rank.rank, rank.pid, read_text(slot.place));
+}
 
 /// How much longer than heartbeat_timeout a process in this state is waited for.
 double patience(char state) { return state == 'R' ? 4 : state == 'D' ? 2 : 1; }
@@ -69,7 +71,7 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
       findings.push_back(
           {LifeFinding::paused,
            {rank.rank},
-           concat(name(rank), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and goes on"),
+           concat(name(rank, slot), " gave no heartbeat for ", format_real(pause, 3), " s", state, " and goes on"),
            pause});
     }
     memory.heartbeat_ns = heartbeat;
@@ -97,8 +99,8 @@ void LifeWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank, Mem
   memory.told_frozen = true;
   findings.push_back({LifeFinding::frozen,
                       {rank.rank},
-                      concat(name(rank), " is frozen: no heartbeat for ", format_real(age, 3), " s, process state ",
-                             state_text(state)),
+                      concat(name(rank, slot), " is frozen: no heartbeat for ", format_real(age, 3),
+                             " s, process state ", state_text(state)),
                       age});
 }
 

@@ -26,12 +26,18 @@ std::int64_t wire_bytes(Op op, std::int64_t payload_bytes, int group_size) {
     case Op::broadcast:
     case Op::reduce:
     case Op::send:
-    case Op::recv:
       return payload_bytes;
+    case Op::recv:
     case Op::barrier:
       return 0;
   }
   return 0;
+}
+
+std::string_view axis_of(std::string_view group) {
+  const std::size_t end = group.find_last_not_of("0123456789");
+  const bool numbered = end != std::string_view::npos && end > 0 && end + 1 < group.size() && group[end] == ' ';
+  return numbered ? group.substr(0, end) : group;
 }
 
 bool repair(Entry& entry) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tessera::launch {
 
@@ -51,6 +52,7 @@ struct Entry {
   std::int32_t peer = -1;  ///< root, destination or source; -1 when there is none
   Op op = Op::barrier;
   Status status = Status::started;
+  std::uint8_t row = 0;    ///< where its group is in RankSlot::totals (board.h); the recorder fills it in
   char reduction[8] = {};  ///< "sum", ...; empty when there is none
   char dtype[16] = {};     ///< "float32", ...; empty for a barrier
   char group[32] = {};     ///< the group's name, cut to 31 bytes
@@ -58,9 +60,13 @@ struct Entry {
 };
 
 /// Bytes that the busiest rank must at least send (the "bus bytes" of nccl-tests), R = group size, S = payload bytes:
-/// all_reduce 2 S (R-1)/R; all_gather, reduce_scatter, scatter, gather, all_to_all S (R-1)/R; broadcast, reduce, send,
-/// recv S; barrier 0. One rank: 0.
+/// all_reduce 2 S (R-1)/R; all_gather, reduce_scatter, scatter, gather, all_to_all S (R-1)/R; broadcast, reduce, send
+/// S; recv, barrier 0. One rank: 0.
 std::int64_t wire_bytes(Op op, std::int64_t payload_bytes, int group_size);
+
+/// What a group is for: its name without the number of its first rank, "tp" of "tp 4" (comm/mesh_groups.h). A name that
+/// does not end with a number is its own axis.
+std::string_view axis_of(std::string_view group);
 
 /// For an entry that came from elsewhere: ends its texts; false when it cannot be one (an enumeration out of range).
 bool repair(Entry& entry);

@@ -90,7 +90,7 @@ const RankView& view(const std::vector<RankView>& ranks, int rank) {
   return *std::find_if(ranks.begin(), ranks.end(), [&](const RankView& each) { return each.rank == rank; });
 }
 
-std::string name(const RankView& rank) { return concat("rank ", rank.rank, " (pid ", rank.pid, ")"); }
+std::string name(const RankView& rank) { return rank_name(rank.rank, rank.pid, rank.place); }
 
 std::string plural(const std::vector<int>& ranks, const char* one, const char* several) {
   return concat(ranks.size() == 1 ? "rank " : "ranks ", list_ranks(ranks), " ", ranks.size() == 1 ? one : several);

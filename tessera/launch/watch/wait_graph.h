@@ -19,6 +19,7 @@ struct RankView {
   pid_t pid = 0;
   RankState state = RankState::running;
   std::string phase;  ///< "forward"; may be empty
+  std::string place;  ///< RankSlot::place
   std::int64_t step = 0;
   char process_state = 'S';    ///< proc_status.h
   std::vector<Entry> entries;  ///< its last collectives, oldest first

@@ -4,27 +4,23 @@
 #include <tessera/comm/mesh_groups.h>
 
 #include <array>
+#include <vector>
 
 namespace tessera {
-namespace {
-
-constexpr std::array<layout::Axis, 1> axes = {layout::Axis::cp};
-
-}  // namespace
 
 ContextGroups context_groups(comm::World& world, const layout::Mesh& mesh, ContextMethod method, int head_ranks) {
+  using Lists = std::vector<std::vector<int>>;
   const int ranks = mesh.size(layout::Axis::cp), share = layout::head_ranks_of(method, ranks, head_ranks);
-  const comm::Group all = comm::mesh_group(world, mesh, axes);
+  const comm::Group all = comm::MeshGroups(world, mesh).of(layout::Axis::cp);
   if (method != ContextMethod::a2a_p2p) return context_groups(all, method);
-  ContextGroups groups{.method = method, .all = all};
-  const auto join = [&](const std::vector<std::vector<int>>& lists, const char* name, comm::Group& mine) {
-    for (const std::vector<int>& list : lists)
-      if (const comm::Group made = world.new_group(list, concat(name, ' ', list.front()))) mine = made;
-  };
-  for (const std::vector<int>& members : layout::all_groups(mesh, axes)) {
-    join(layout::head_groups(members, share), "cp-heads", groups.heads);
-    join(layout::ring_groups(members, share), "cp-ring", groups.ring);
+  Lists heads, rings;
+  for (const std::vector<int>& members : layout::all_groups(mesh, std::array{layout::Axis::cp})) {
+    for (std::vector<int>& list : layout::head_groups(members, share)) heads.push_back(std::move(list));
+    for (std::vector<int>& list : layout::ring_groups(members, share)) rings.push_back(std::move(list));
   }
+  ContextGroups groups{.method = method, .all = all};
+  groups.heads = world.split(heads, "cp-heads");
+  groups.ring = world.split(rings, "cp-ring");
   return groups;
 }
 

@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/comm/agree.h>
 #include <tessera/comm/backend.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
@@ -115,8 +116,9 @@ void Sharded::Impl::choose_groups() {
         "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same part of tensor-parallel "
         "layers (other groups cannot be divided)");
   const layout::Mesh mesh = layout::make_mesh({.sizes = {1, all.size() / shards, shards, 1, tensor}}, world().size());
-  context_.shards = comm::mesh_group(world(), mesh, std::array{layout::Axis::dp_shard});
-  context_.copies = comm::mesh_group(world(), mesh, std::array{layout::Axis::dp_replicate});
+  const comm::MeshGroups groups(world(), mesh);
+  context_.shards = groups.of(layout::Axis::dp_shard);
+  context_.copies = groups.of(layout::Axis::dp_replicate);
 }
 
 /// Everyone gets rank 0's values; hashes prove it where the values stay whole.
@@ -511,11 +513,18 @@ void Sharded::Impl::scale_gradients(double factor) {
 
 void Sharded::Impl::throw_not_finite(double norm) {
   const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
-  std::string where;
-  const std::vector<std::string> all = comm::all_gather_text(context_.data_parallel, mine);
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty())
-      where += concat(where.empty() ? ": first " : ", ", "on rank ", rank, " in '", all[rank], "'");
+  const std::string place = launch::read_text(comm::life().slot().place);  // in a mesh, where group ranks say little
+  const std::string rank =
+      place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
+  std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");
+  const auto tell_all = [&found](const comm::Group& group) {
+    std::vector<std::string> told = comm::all_gather_text(group, found);
+    std::erase(told, "");
+    found = join(told);
+  };
+  tell_all(context_.data_parallel);
+  if (tensor_group_) tell_all(tensor_group_);
+  std::string where = found.empty() ? "" : ": first " + found;
   if (where.empty())
     for (const ShardedParameter& p : local_)
       if (where.empty() && p.local.grad().defined() && !at::isfinite(p.local.grad()).all().item<bool>())

@@ -3,11 +3,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/comm/agree.h>
+#include <tessera/comm/life.h>
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/config/core/mesh.h>
 #include <tessera/layout/mesh_rules.h>
 
-#include <array>
 #include <initializer_list>
 
 namespace tessera::train {
@@ -17,14 +17,12 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   RunGroups groups;
   comm::agree(world.group(), [&] { groups.mesh = config::run_mesh(config, world.size(), world.local_size()); });
   groups.sequence_parallel = config.parallel.sequence_parallel;
-  if (!groups.cuts()) {
-    groups.data = groups.gradients = world.group();
-    return groups;
-  }
-  const auto over = [&](auto... axes) { return comm::mesh_group(world, groups.mesh, std::array{axes...}); };
-  groups.data = over(Axis::dp_replicate, Axis::dp_shard);
-  groups.gradients = over(Axis::dp_replicate, Axis::dp_shard, Axis::cp);
-  groups.tensor = over(Axis::tp);
+  const comm::MeshGroups made(world, groups.mesh);
+  groups.data = made.over({Axis::dp_replicate, Axis::dp_shard});
+  groups.gradients = made.over({Axis::dp_replicate, Axis::dp_shard, Axis::cp});
+  if (!groups.cuts()) return groups;
+  comm::life().set_place(layout::describe_rank(groups.mesh, world.rank()));
+  groups.tensor = made.of(Axis::tp);
   if (groups.context_ranks() > 1)
     groups.context =
         context_groups(world, groups.mesh, config.parallel.cp_comm_type, static_cast<int>(config.parallel.cp_a2a_size));

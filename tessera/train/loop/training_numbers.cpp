@@ -6,14 +6,32 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include <tessera/base/clock.h>
 #include <tessera/comm/life.h>
+#include <tessera/comm/recorder.h>
 #include <tessera/launch/agent/affinity.h>
 #include <tessera/train/core/precision.h>
 #include <tessera/train/loop/evaluate.h>
 
 namespace tessera::train {
+namespace {
+
+/// "tp" or "cp" when this rank has waited for that axis more than for any other; empty else.
+std::string cut_axis_waited_for() {
+  std::map<std::string, double> seconds;
+  for (const comm::OpTotals& row : comm::recorder().totals()) {
+    const std::string axis(comm::axis_of(row.group));
+    if (row.group != "world") seconds[axis.starts_with("cp") ? "cp" : axis] += row.seconds_waited;
+  }
+  const auto most = std::max_element(seconds.begin(), seconds.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most != seconds.end() && (most->first == "tp" || most->first == "cp") ? most->first : "";
+}
+
+}  // namespace
 
 void TrainingLoop::count_step(double seconds, double cpu_seconds) {
   window_.end_step(seconds, cpu_seconds);
@@ -89,6 +107,7 @@ Utilization TrainingLoop::utilization() const {
   run.cores = static_cast<std::int64_t>(launch::usable_cores().size());
   run.micro_batch = plan_.batch_size;
   run.accumulation = plan_.accumulation;
+  run.cut_axis = cut_axis_waited_for();
   run.gathers_parameters = divided() && row_of(setup_.config.sharding.strategy).shard_parameters;
   if (train_seconds_ > 0) {
     run.cpu_utilization = cpu_seconds_ / (train_seconds_ * static_cast<double>(run.ranks * run.threads));

@@ -45,6 +45,13 @@ Advice input_advice(double share) {
 }
 
 Advice communication_advice(const Utilization& run, double share) {
+  if (!run.cut_axis.empty())
+    return {"communication-bound",
+            concat(percent(share), " of the time is spent waiting for the other ", run.ranks - 1,
+                   run.ranks == 2 ? " process" : " processes", ", most of it along ", run.cut_axis,
+                   ", whose messages come with every layer: raise --per_device_train_batch_size (now ", run.micro_batch,
+                   ") or --block_size, or lower --", run.cut_axis,
+                   "_size and divide the model with --fsdp full_shard, whose messages are fewer")};
   if (run.gathers_parameters)
     return {
         "communication-bound",

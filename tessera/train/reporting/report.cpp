@@ -1,10 +1,13 @@
 #include <tessera/train/reporting/report.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/comm/recorder.h>
+#include <tessera/train/loop/sharding.h>
 
 namespace tessera::train {
 namespace assets {  // cmake/Embed.cmake
@@ -84,8 +87,10 @@ std::string render(const Report& report) {
 Value communication_table() {
   Value table = Value::make_array();
   for (const comm::OpTotals& row : comm::recorder().totals()) {
+    if (row.payload_bytes > 0 && row.moved_bytes == 0 && row.op != comm::Op::recv) continue;  // a group of one rank
     const double hidden = row.seconds_in_flight > 0 ? 1 - row.seconds_waited / row.seconds_in_flight : 0;
-    table.push_back(Value::make_object({{"operation", Value::of(comm::op_name(row.op))},
+    table.push_back(Value::make_object({{"axis", Value::of(std::string(comm::axis_of(row.group)))},
+                                        {"operation", Value::of(comm::op_name(row.op))},
                                         {"count", Value::of(static_cast<std::int64_t>(row.count))},
                                         {"payload_bytes", Value::of(row.payload_bytes)},
                                         {"wire_bytes", Value::of(row.wire_bytes)},
@@ -95,6 +100,21 @@ Value communication_table() {
                                         {"hidden_share", Value::of(std::clamp(hidden, 0.0, 1.0))}}));
   }
   return table;
+}
+
+std::vector<std::string> communication_lines(const Value& table, double seconds) {
+  std::vector<std::vector<std::string>> rows = {{"communication", "calls", "bytes", "sent", "waited"}};
+  const auto bytes = [](const Value& n) { return format_bytes(static_cast<std::uint64_t>(n.as_int())); };
+  for (const Value& row : table.items()) {
+    if (row.at("payload_bytes").as_int() == 0) continue;
+    const double waited = row.at("seconds_waited").as_real();
+    char text[64];
+    std::snprintf(text, sizeof text, "%7.2f s %5.1f %%", waited, seconds > 0 ? 100 * waited / seconds : 0.0);
+    rows.push_back({concat(row.at("axis").as_string(), "  ", row.at("operation").as_string()),
+                    concat(row.at("count").as_int()), bytes(row.at("payload_bytes")), bytes(row.at("moved_bytes")),
+                    text});
+  }
+  return rows.size() == 1 ? std::vector<std::string>{} : aligned(rows);
 }
 
 }  // namespace tessera::train

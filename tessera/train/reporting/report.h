@@ -29,10 +29,15 @@ struct Report {
 /// The page.
 std::string render(const Report& report);
 
-/// The communication table of this process, from comm::recorder(): an array, by operation, of {operation, count,
-/// payload_bytes, wire_bytes (by theory), moved_bytes (by the backends), seconds_waited, seconds_in_flight,
-/// hidden_share}. hidden_share: of the time between start and end, how much did not block the caller; an upper bound of
-/// what was hidden under computing, since a collective that nobody waits for counts as in flight.
+/// The communication table of this process, from comm::recorder(): an array, by group and operation, of {axis ("tp",
+/// "dp_shard-cp"; "world": all ranks, for what is no axis' business: start, logs, agreement), operation, count,
+/// payload_bytes, wire_bytes (by theory), moved_bytes (sent by this rank, as the backends count), seconds_waited,
+/// seconds_in_flight, hidden_share}. hidden_share: of the time between start and end, what did not block the caller;
+/// an upper bound of what was hidden under computing, since a collective that nobody waits for counts as in flight.
 Value communication_table();
+
+/// That table as lines for a terminal, without what carries no bytes; none for one process. `seconds`: of training, of
+/// which the waits are shares.
+std::vector<std::string> communication_lines(const Value& table, double seconds);
 
 }  // namespace tessera::train

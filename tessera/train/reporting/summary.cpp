@@ -139,6 +139,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
                  : "",
              ", peak memory ", format_bytes(static_cast<std::uint64_t>(t.peak_memory_bytes)), " per process"));
   if (t.steps_here > 0) lines.push_back(t.advice);
+  for (std::string& line : communication_lines(t.communication, t.seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {
     const std::string& output = setup.config.output.output_dir;
     lines.push_back((setup.lora ? "LoRA adapters: " : "model:  ") + output);

@@ -43,8 +43,9 @@ std::string span(std::string_view name, const char* category, int rank, int trac
 }
 
 std::string arguments_of(const comm::Entry& e) {
-  return concat("\"sequence\":", e.sequence, ",\"dtype\":", quoted(e.dtype), ",\"elements\":", e.numel,
-                ",\"payload_bytes\":", e.payload_bytes, ",\"moved_bytes\":", e.moved_bytes, ",\"tag\":", quoted(e.tag),
+  return concat("\"axis\":", quoted(comm::axis_of(e.group)), ",\"sequence\":", e.sequence,
+                ",\"dtype\":", quoted(e.dtype), ",\"elements\":", e.numel, ",\"payload_bytes\":", e.payload_bytes,
+                ",\"moved_bytes\":", e.moved_bytes, ",\"tag\":", quoted(e.tag),
                 ",\"waited_us\":", microseconds(e.waited_ns),
                 ",\"status\":", e.status == comm::Status::failed ? "\"failed\"" : "\"done\"");
 }
@@ -122,8 +123,8 @@ std::string Trace::events(int rank, std::int64_t zero_ns) const {
              arguments_of(e)));
     const std::int64_t begin = std::max(e.end_ns - e.waited_ns, waited_until);
     if (e.end_ns - begin < shown_wait_ns) continue;
-    add(span(concat("wait: ", comm::op_name(e.op)), "wait", rank, wait_track, begin - zero_ns, e.end_ns - zero_ns,
-             concat("\"tag\":", quoted(e.tag))));
+    add(span(concat("wait: ", comm::axis_of(e.group), " ", comm::op_name(e.op)), "wait", rank, wait_track,
+             begin - zero_ns, e.end_ns - zero_ns, concat("\"tag\":", quoted(e.tag))));
     waited_until = e.end_ns;
   }
   for (const auto& [track, name] : lanes.names()) add(label("thread_name", rank, track, name));

@@ -207,13 +207,17 @@
   if (before || after) $('sample-note').textContent = data.sample.note;
   else $('sample-card').hidden = true;
   if (data.communication.length > 0) {
-    const headings = ['count', 'payload', 'moved', 'by theory', 'blocked', 'of training time', 'in flight', 'hidden'];
-    $('comm').appendChild(row([['operation', '', 'th'], ...headings.map(h => [h, 'number', 'th'])]));
+    const headings = ['calls', 'payload', 'sent', 'by theory', 'blocked', 'of training time', 'in flight', 'hidden'];
+    $('comm').appendChild(row([['axis', '', 'th'], ['operation', '', 'th'], ...headings.map(h => [h, 'number', 'th'])]));
     const share = x => (100 * x).toFixed(1) + ' %';
-    for (const c of data.communication)
-      $('comm').appendChild(row([[c.operation], ...[count(c.count), bytes(c.payload_bytes), bytes(c.moved_bytes), bytes(c.wire_bytes), c.seconds_waited.toFixed(2) + ' s',
+    let axis = null;
+    for (const c of data.communication) {
+      const first = c.axis !== axis;
+      axis = c.axis;
+      $('comm').appendChild(row([[first ? c.axis : ''], [c.operation], ...[count(c.count), bytes(c.payload_bytes), bytes(c.moved_bytes), bytes(c.wire_bytes), c.seconds_waited.toFixed(2) + ' s',
                                  end && end.seconds > 0 ? share(c.seconds_waited / end.seconds) : '', c.seconds_in_flight.toFixed(2) + ' s',
-                                 c.seconds_in_flight > 0 ? share(c.hidden_share) : ''].map(text => [text, 'number'])]));
+                                 c.seconds_in_flight > 0 ? share(c.hidden_share) : ''].map(text => [text, 'number'])], first ? 'axis' : ''));
+    }
   } else {
     $('comm-card').hidden = true;
   }

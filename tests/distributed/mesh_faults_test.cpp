@@ -1,0 +1,126 @@
+// Ranks of a mesh that die, that differ, that compute NaN: every rank's error says which axis it waited for and where
+// it stands, within two seconds.
+
+#include "resume_jobs.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include <chrono>
+#include <thread>
+
+#include <tessera/base/clock.h>
+#include <tessera/comm/life.h>
+#include <tessera/comm/mesh_groups.h>
+#include <tessera/parallel/fully_shard.h>
+#include <tessera/parallel/tensor_parallel.h>
+
+namespace tessera::testing {
+namespace {
+
+using layout::Axis;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class MeshFaults : public ResumeJobs {};
+
+/// Ranks that nobody fails wait for the others at their end.
+RankOptions short_grace() {
+  RankOptions options;
+  options.grace_s = 0.3;
+  return options;
+}
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear up{register_module("up", torch::nn::Linear(8, 12))};
+  torch::nn::Linear down{register_module("down", torch::nn::Linear(12, 6))};
+  at::Tensor forward(const at::Tensor& x, bool spoils_gradient = false) {
+    const at::Tensor inner = at::linear(x, up->weight, up->bias);
+    if (spoils_gradient) inner.register_hook([](const at::Tensor& gradient) { return gradient / 0; });
+    return at::linear(at::gelu(inner), down->weight, down->bias);
+  }
+};
+const TensorPlan plan = {{"up", TensorStyle::colwise}, {"down", TensorStyle::rowwise}};
+
+TEST_F(MeshFaults, a_tensor_parallel_rank_that_is_killed_while_it_trains) {
+  const RunConfig run =
+      config("out", 1'000'000,
+             {"--config_name", "llama-tiny", "--config_overrides",
+              "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
+              "intermediate_size=48,vocab_size=257,max_position_embeddings=16",
+              "--logging_steps", "100000", "--save_strategy", "no", "--tp_size", "2"});
+  RankOptions options = time_limit(30);
+  options.end_after_failure = false;
+  const auto outcomes = run_ranks_outcomes(
+      4,
+      [&](comm::World& world) {
+        be_quiet();
+        const auto killed_at = [&] { return comm::life().slot().step.load() >= 5; };
+        std::jthread killer;
+        if (world.rank() == 3)
+          killer = std::jthread([&] {
+            while (!killed_at()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            post(concat(monotonic_ns()));
+            raise(SIGKILL);
+          });
+        try {
+          train::train(run, Value::make_object());
+        } catch (const Error& error) {
+          post(concat(monotonic_ns()));
+          throw;
+        }
+      },
+      options);
+  ASSERT_EQ(outcomes[3].posted.size(), 1u) << outcomes[3].error;
+  const double killed = std::stod(outcomes[3].posted[0]);
+  for (int r = 0; r < 3; ++r) {
+    const RankOutcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    ASSERT_EQ(outcome.posted.size(), 1u) << "rank " << r << " did not end by an error: " << outcome.error;
+    EXPECT_LT((std::stod(outcome.posted[0]) - killed) * 1e-9, 2) << "rank " << r;
+    EXPECT_TRUE(has(outcome.error, concat("dp_replicate ", r / 2, ", tp ", r % 2))) << outcome.error;
+    EXPECT_TRUE(has(outcome.error, "of group 'tp ") || has(outcome.error, "of group 'dp_replicate ")) << outcome.error;
+  }
+  // Ranks 1 and 2 wait for rank 3 itself, the one along dp, the other along tp; rank 0 for them.
+  EXPECT_TRUE(has(outcomes[2].error, "rank 1 of the group = rank 3 of the job")) << outcomes[2].error;
+}
+
+TEST_F(MeshFaults, ranks_that_differ_in_shape) {
+  const auto outcomes = run_ranks_outcomes(
+      4,
+      [](comm::World& world) {
+        const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2");
+        comm::life().set_place(layout::describe_rank(mesh, world.rank()));
+        at::manual_seed(1);
+        Net net;
+        const TensorParallel cut(net, {.group = comm::MeshGroups(world, mesh).of(Axis::tp), .plan = plan});
+        net.forward(at::ones({2, world.rank() == 3 ? 5 : 4, 8}));
+      },
+      short_grace());
+  for (const int r : {2, 3}) {
+    const std::string& error = outcomes[static_cast<std::size_t>(r)].error;
+    EXPECT_TRUE(has(error, "of group 'tp 2' (2 ranks, 48 x float32")) << error;
+    EXPECT_TRUE(has(error, "of group 'tp 2' (2 ranks, 60 x float32")) << error;
+    EXPECT_TRUE(has(error, concat("dp_shard 1, tp ", r - 2))) << error;
+  }
+}
+
+// One element of one rank's part: the norm that every rank computes is not finite, and says where it began.
+TEST_F(MeshFaults, a_gradient_that_is_not_finite) {
+  const auto outcomes = run_ranks_outcomes(4, [](comm::World& world) {
+    const layout::Mesh mesh = layout::parse_mesh("dp=2,tp=2");
+    comm::life().set_place(layout::describe_rank(mesh, world.rank()));
+    const comm::MeshGroups groups(world, mesh);
+    at::manual_seed(1);
+    Net net;
+    const TensorParallel cut(net, {.group = groups.of(Axis::tp), .plan = plan});
+    Sharded fsdp(net, {.group = groups.of(Axis::dp_shard), .wrap = by_class({"Linear"})});
+    net.forward(at::ones({2, 4, 8}), world.rank() == 3).sum().backward();
+    fsdp.clip_grad_norm(1.0);
+  });
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_TRUE(has(outcome.error, "first on rank 3 (dp_shard 1, tp 1) in 'up.")) << outcome.error;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
