@@ -240,8 +240,10 @@ class Executor {
         inputs.push_back(value);
         value = output_of(stage, value);
       }
+      const int last = schedule_.stages() - 1;
+      if (ranks_[static_cast<std::size_t>(home(last))].outputs[{last, micro_batch}] != value) return "wrong outputs";
       value = loss_gradient(value);
-      for (int stage = schedule_.stages() - 1; stage >= 0; --stage) {
+      for (int stage = last; stage >= 0; --stage) {
         const std::uint64_t input = inputs[static_cast<std::size_t>(stage)];
         wanted[stage] += weight_gradient_of(stage, input, value);
         value = gradient_of(stage, input, value);

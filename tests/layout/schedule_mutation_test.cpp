@@ -78,7 +78,7 @@ void change(Schedule& schedule, Random& random) {
 TEST(ScheduleMutations, each_runs_or_is_refused) {
   const std::vector<Schedule> right = originals();
   Random random(20231124);
-  int accepted = 0, refused = 0, deadlocks = 0, strict = 0;
+  int accepted = 0, refused = 0, deadlocks = 0;
   for (int i = 0; i < 12'000; ++i) {
     Schedule schedule = right[below(random, right.size())];
     const int changes = 1 + static_cast<int>(below(random, 3));
@@ -90,9 +90,7 @@ TEST(ScheduleMutations, each_runs_or_is_refused) {
       ++refused;
       ASSERT_FALSE(problem->reason.empty());
       deadlocks += problem->reason.find("deadlock") == 0;
-      // Refused, though it would do: only what could be left out, as a gradient that is sent and received in vain.
-      strict += error.empty();
-      EXPECT_FALSE(error.empty() && problem->reason.starts_with("deadlock")) << text_of(*problem);
+      ASSERT_NE(error, "") << "refused, though it runs: " << text_of(*problem);
     } else {
       ++accepted;
       ASSERT_EQ(error, "") << "accepted, with " << outstanding << " outstanding: seed step " << i;
@@ -102,11 +100,9 @@ TEST(ScheduleMutations, each_runs_or_is_refused) {
   EXPECT_GT(accepted, 1000) << "else most changes say little";
   EXPECT_GT(refused, 5000);
   EXPECT_GT(deadlocks, 10);
-  EXPECT_LT(strict, 60) << "of " << refused << " refused ones run";
   RecordProperty("accepted", accepted);
   RecordProperty("refused", refused);
   RecordProperty("deadlocks", deadlocks);
-  RecordProperty("strict", strict);
 }
 
 TEST(ScheduleMutations, every_original_runs_with_the_least_number_of_messages_under_way) {
