@@ -46,6 +46,10 @@ class Alias final : public Backend {
   Started recv(at::Tensor tensor, int source, int tag) override { return to_->recv(std::move(tensor), source, tag); }
   Started barrier() override { return to_->barrier(); }
 
+  std::uint64_t extend_chain(std::uint64_t fingerprint) override {
+    return Backend::extend_chain(fingerprint ^ to_->extend_chain(fingerprint));
+  }
+
   void abort(const std::string& why) override { to_->abort(why); }
   void close() override {}
 

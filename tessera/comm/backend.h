@@ -88,8 +88,9 @@ class Backend {
   /// Numbers for the record (Group's business): collectives, and send/recv apart, so that the former agree between
   /// ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
-  /// Hash of the fingerprints of all collectives so far, this one included.
-  std::uint64_t extend_chain(std::uint64_t fingerprint) {
+  /// Hash of the fingerprints of all collectives so far, this one included; of groups that share connections, whose
+  /// order counts, of those of both.
+  virtual std::uint64_t extend_chain(std::uint64_t fingerprint) {
     return chain_ = (chain_ ^ fingerprint) * 0x9e3779b97f4a7c15ULL + 1;
   }
   /// The group's number in the job (World's business), equal on all its ranks; 0 for an adopted one.

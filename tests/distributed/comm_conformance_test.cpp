@@ -15,6 +15,8 @@
 #include <tests/distributed/harness.h>
 
 #include <signal.h>
+#include <chrono>
+#include <thread>
 
 #include <map>
 
@@ -155,6 +157,36 @@ TEST(MeshGroups, a_mismatch_between_two_names_of_the_same_ranks) {
   for (const auto& outcome : outcomes) {
     EXPECT_NE(outcome.error.find("group 'tp 0'"), std::string::npos) << outcome.error;
     EXPECT_NE(outcome.error.find("group 'world'"), std::string::npos) << outcome.error;
+  }
+}
+
+// Two names of the same connections, used in another order by each rank: a transport that matches by order would give
+// each the other's numbers.
+TEST(MeshGroups, two_names_in_another_order) {
+  for (const char* backend : {"gloo", "shm"}) {
+    RankOptions options;
+    options.init.backend = backend;
+    const auto outcomes = tessera::testing::run_ranks_outcomes(
+        2,
+        [](comm::World& world) {
+          const Group tp = comm::MeshGroups(world, layout::parse_mesh("tp=2")).of(layout::Axis::tp);
+          const Group& all = world.group();
+          at::Tensor a = at::ones({8}), b = at::full({8}, 2.0f);
+          (world.rank() == 0 ? all : tp).all_reduce(world.rank() == 0 ? a : b).wait();
+          (world.rank() == 0 ? tp : all).all_reduce(world.rank() == 0 ? b : a).wait();
+          for (int i = 0; i < 20; ++i) {  // the next equal call finds what went before
+            all.barrier().wait();
+            tp.barrier().wait();
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          }
+        },
+        options);
+    EXPECT_TRUE(std::ranges::any_of(outcomes,
+                                    [](const auto& one) {
+                                      return one.error.find("'tp 0'") != std::string::npos ||
+                                             one.error.find("'world'") != std::string::npos;
+                                    }))
+        << backend << ": nobody has noticed";
   }
 }
 

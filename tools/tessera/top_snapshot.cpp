@@ -97,13 +97,14 @@ void read_last_collective(const RankSlot& slot, std::int64_t now_ns, RankView& r
 void read_axes(const RankSlot& slot, RankView& rank) {
   for (const launch::GroupTotals& group : slot.totals) {
     if (read(group.state) != launch::GroupTotals::named) break;
-    std::int64_t payload = 0, moved = 0, waited = 0;
+    std::int64_t payload = 0, by_theory = 0, moved = 0, waited = 0;
     for (const launch::GroupTotals::Sums& sums : group.sums) {
       payload += read(sums.payload_bytes);
+      by_theory += read(sums.wire_bytes);
       moved += read(sums.moved_bytes);
       waited += read(sums.waited_ns);
     }
-    if (payload > 0 && moved == 0) continue;  // a group of one rank
+    if (payload > 0 && by_theory == 0) continue;  // a group of one rank
     const std::string name = harmless(launch::read_text(group.group));
     const std::string axis(launch::axis_of(name));
     auto place = std::find_if(rank.axes.begin(), rank.axes.end(), [&](const AxisView& a) { return a.axis == axis; });

@@ -6,9 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <tessera/base/error.h>
 #include <tessera/comm/agree.h>
-#include <tessera/comm/backend.h>
 #include <tessera/comm/life.h>
-#include <tessera/comm/mesh_groups.h>
 #include <tessera/comm/recorder.h>
 #include <tessera/comm/shared_memory.h>
 #include <tessera/comm/world.h>
@@ -94,31 +92,6 @@ Sharded::Impl::~Impl() {
   const std::lock_guard lock(mutex_);
   gradients_.reset();
   groups_.clear();
-}
-
-void Sharded::Impl::choose_groups() {
-  const comm::Group& all = context_.data_parallel;
-  int tensor = 1, shards = 1;  // parameters may be parts already (tensor parallelism), of so many ranks each
-  for (const NamedTensor& p : parameters_.parameters)
-    if (const parallel::Cut* const cut = parallel::cut_of(p.tensor)) tensor = cut->group().size();
-  if (strategy_.shard_group == ShardGroup::all) shards = all.size();
-  if (strategy_.shard_group == ShardGroup::host) shards = std::min(all.size(), world().local_size() / tensor);
-  if (options_.shard_group_size > 0) shards = options_.shard_group_size;
-  if (shards < 1 || all.size() % shards != 0)
-    throw InputError(concat("sharding: the ", all.size(), " ranks of group '", all.name(),
-                            "' do not divide into shard groups of ", shards, " (shard_group_size); use a divisor"));
-  const auto alone = [&](const char* name) { return comm::Group(comm::make_local_backend(name, all.device())); };
-  context_.shards = shards == all.size() ? all : shards == 1 ? alone("shard") : comm::Group();
-  context_.copies = shards == 1 && all.size() > 1 ? all : shards == all.size() ? alone("copy") : comm::Group();
-  if (context_.shards && context_.copies) return;
-  if (all.size() * tensor != world().size())
-    throw InputError(
-        "sharding: a hybrid strategy needs the group of all ranks, or all that hold the same part of tensor-parallel "
-        "layers (other groups cannot be divided)");
-  const layout::Mesh mesh = layout::make_mesh({.sizes = {1, all.size() / shards, shards, 1, tensor}}, world().size());
-  const comm::MeshGroups groups(world(), mesh);
-  context_.shards = groups.of(layout::Axis::dp_shard);
-  context_.copies = groups.of(layout::Axis::dp_replicate);
 }
 
 /// Everyone gets rank 0's values; hashes prove it where the values stay whole.
